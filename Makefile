@@ -1,0 +1,46 @@
+# Everything a newcomer types. Each target sets up what it needs, on a machine with Python 3.11+, gcc and PyPI.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+# The editable install compiles the extension in place; it is redone when what it is made of changes.
+SOURCES := pyproject.toml setup.py $(wildcard riegeli/*.pyx)
+
+.PHONY: quickstart test test-all lint format bench clean
+
+quickstart: $(VENV)/.examples
+	$(BIN)/python examples/quickstart.py
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not slow"
+	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -m "not slow" tests/riegeli
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest
+	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest tests/riegeli
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.examples: $(SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install --editable '.[examples]'
+	touch $@
+
+$(VENV)/.dev: $(SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install --editable '.[dev]'
+	touch $@ $(VENV)/.examples
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info riegeli/*.c riegeli/*.so

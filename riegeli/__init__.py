@@ -1,0 +1,57 @@
+"""Riegeli/records: files of byte strings, compressed, checksummed, seekable.
+
+The names, arguments and defaults are those of Google's `riegeli` package.
+"""
+
+from riegeli._core import IMPLEMENTATION
+from riegeli.base.riegeli_error import (
+    AbortedError,
+    AlreadyExistsError,
+    CancelledError,
+    DataLossError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfRangeError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    RiegeliError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnimplementedError,
+    UnknownError,
+)
+from riegeli.records.record_position import RecordPosition
+from riegeli.records.record_reader import RecordReader, get_record_type
+from riegeli.records.record_writer import FlushType, RecordWriter, set_record_type
+from riegeli.records.records_metadata_pb2 import RecordsMetadata
+
+__all__ = [
+    "IMPLEMENTATION",
+    "AbortedError",
+    "AlreadyExistsError",
+    "CancelledError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "FailedPreconditionError",
+    "FlushType",
+    "InternalError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "OutOfRangeError",
+    "PermissionDeniedError",
+    "RecordPosition",
+    "RecordReader",
+    "RecordWriter",
+    "RecordsMetadata",
+    "ResourceExhaustedError",
+    "RiegeliError",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnimplementedError",
+    "UnknownError",
+    "get_record_type",
+    "set_record_type",
+]

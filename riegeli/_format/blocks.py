@@ -1,0 +1,95 @@
+"""Blocks: where chunk bytes lie in a file that has a block header every 64 KiB.
+
+A file is a gap-free sequence of chunks. At every multiple of `BLOCK_SIZE`, whatever lies there, a
+block header of 24 bytes is inserted:
+
+    8 bytes  hash of the following 16
+    8 bytes  distance from the begin of the chunk that the header interrupts
+    8 bytes  distance to the end of that chunk
+
+All positions here are byte offsets in the file; all sizes of chunk contents leave block headers
+out.
+"""
+
+from struct import Struct
+
+from riegeli._core import highway_hash64
+from riegeli.base.riegeli_error import InvalidArgumentError
+
+BLOCK_SIZE = 1 << 16
+BLOCK_HEADER_SIZE = 24
+USABLE_BLOCK_SIZE = BLOCK_SIZE - BLOCK_HEADER_SIZE
+
+_BLOCK_HEADER = Struct("<QQQ")  # hash, distance to the chunk's begin, distance to the chunk's end
+
+
+def remaining_in_block(pos: int) -> int:
+    """The bytes from `pos` to the next block boundary; 0 on a boundary."""
+    return -pos % BLOCK_SIZE
+
+
+def is_possible_chunk_boundary(pos: int) -> bool:
+    """Whether a chunk can begin at `pos`: not inside a block header, nor right behind one."""
+    return remaining_in_block(pos) < USABLE_BLOCK_SIZE
+
+
+def round_up_to_possible_chunk_boundary(pos: int) -> int:
+    """The first position at or after `pos` where a chunk can begin."""
+    return pos + max(0, remaining_in_block(pos) - (USABLE_BLOCK_SIZE - 1))
+
+
+def advance(chunk_begin: int, size: int) -> int:
+    """The position behind the first `size` bytes of the chunk that begins at `chunk_begin`."""
+    headers = (size + (chunk_begin + USABLE_BLOCK_SIZE - 1) % BLOCK_SIZE) // USABLE_BLOCK_SIZE
+    return chunk_begin + size + BLOCK_HEADER_SIZE * headers
+
+
+def distance(chunk_begin: int, pos: int) -> int:
+    """How many bytes of the chunk that begins at `chunk_begin` lie before `pos`."""
+    headers = pos // BLOCK_SIZE - chunk_begin // BLOCK_SIZE
+    in_header = min(pos % BLOCK_SIZE, BLOCK_HEADER_SIZE)
+    in_first_header = min(chunk_begin % BLOCK_SIZE, BLOCK_HEADER_SIZE)
+    return (pos - in_header) - (chunk_begin - in_first_header) - BLOCK_HEADER_SIZE * headers
+
+
+def encode_block_header(to_chunk_begin: int, to_chunk_end: int) -> bytes:
+    """The 24 bytes of a block header."""
+    body = _BLOCK_HEADER.pack(0, to_chunk_begin, to_chunk_end)[8:]
+    return highway_hash64(body).to_bytes(8, "little") + body
+
+
+def decode_block_header(data: bytes | memoryview, pos: int) -> tuple[int, int]:
+    """Reads the block header found at file offset `pos`.
+
+    Returns:
+      The distances to the begin and to the end of the interrupted chunk.
+
+    Raises:
+      InvalidArgumentError: the hash does not match.
+    """
+    stored, to_chunk_begin, to_chunk_end = _BLOCK_HEADER.unpack(data)
+    computed = highway_hash64(data[8:])
+    if stored != computed:
+        raise InvalidArgumentError(
+            f"block header at byte {pos} is damaged: its hash is {computed:016x}, "
+            f"but {stored:016x} is stored"
+        )
+    return to_chunk_begin, to_chunk_end
+
+
+def interleave_block_headers(chunk: bytes, chunk_begin: int, chunk_end: int) -> bytes:
+    """Lays a chunk out for the file: with block headers, and zeros up to `chunk_end`."""
+    pieces: list[bytes | memoryview] = []
+    view = memoryview(chunk)
+    pos, taken = chunk_begin, 0
+    while pos < chunk_end:
+        if pos % BLOCK_SIZE == 0:
+            pieces.append(encode_block_header(pos - chunk_begin, chunk_end - pos))
+            pos += BLOCK_HEADER_SIZE
+        size = min(chunk_end - pos, remaining_in_block(pos))
+        piece = view[taken : taken + size]
+        pieces.append(piece)
+        if len(piece) < size:
+            pieces.append(bytes(size - len(piece)))
+        pos, taken = pos + size, taken + size
+    return b"".join(pieces)

@@ -1,0 +1,210 @@
+"""The text form of writer options: `transpose,brotli:6,chunk_size:1M` and the like."""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from riegeli._format.blocks import BLOCK_SIZE
+from riegeli._format.compression import CompressionType, Compressor
+from riegeli.base.riegeli_error import InvalidArgumentError, UnimplementedError
+
+_MAX_SIZE = (1 << 64) - 1
+_DEFAULT_CHUNK_SIZE = 1 << 20
+_DEFAULT_UNCOMPRESSED_CHUNK_SIZE = 1 << 12
+
+_SIZE_SUFFIXES = {"": 0, "B": 0, "k": 10, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50, "E": 60}
+_SIZE = re.compile(r"\s*(\+?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([BkKMGTPE]?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class WriterOptions:
+    """What `RecordWriter(options=...)` says.
+
+    Attributes:
+      compressor: Algorithm, level and window of all chunks.
+      chunk_size: Bytes of records, at 8 more each, that close a chunk.
+      initial_padding: When writing begins in the middle of a file, first pad to a multiple of this.
+      final_padding: Pad to a multiple of this when flushing and closing.
+      parallelism: Chunks that may be encoded in the background. The bytes written do not depend on
+        it; for now all chunks are encoded by the thread that writes.
+    """
+
+    compressor: Compressor = field(default_factory=Compressor)
+    chunk_size: int = _DEFAULT_CHUNK_SIZE
+    initial_padding: int = 1
+    final_padding: int = 1
+    parallelism: int = 0
+
+
+def _invalid(key: str, value: str, expected: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"Option {key}: {value!r} is invalid, expected {expected}")
+
+
+def _boolean(key: str, value: str) -> bool:
+    if value not in ("", "true", "false"):
+        raise _invalid(key, value, "'true', 'false', or nothing, which means 'true'")
+    return value != "false"
+
+
+def _nothing(key: str, value: str) -> None:
+    if value:
+        raise _invalid(key, value, "no value")
+
+
+def _anything(key: str, value: str) -> None:
+    del key, value
+
+
+def _integer(low: int, high: int, default: int | None) -> Callable[[str, str], int]:
+    def parse(key: str, value: str) -> int:
+        if not value and default is not None:
+            return default
+        if re.fullmatch(r"\s*[+-]?\d+\s*", value) and low <= int(value) <= high:
+            return int(value)
+        raise _invalid(key, value, f"an integer from {low} to {high}")
+
+    return parse
+
+
+def _window_log(key: str, value: str) -> int | None:
+    if value == "auto":
+        return None
+    return _integer(10, 31, None)(key, value)
+
+
+def _fraction(key: str, value: str) -> float:
+    try:
+        fraction = float(value)
+    except ValueError:
+        fraction = math.nan
+    if not 0 <= fraction <= 1:
+        raise _invalid(key, value, "a number from 0 to 1")
+    return fraction
+
+
+def _size(key: str, value: str) -> int:
+    match = _SIZE.fullmatch(value)
+    if match:
+        size = min(float(match[1]) * (1 << _SIZE_SUFFIXES[match[2]]), float(_MAX_SIZE))
+        if size >= 0.5:  # Halves round up.
+            return min(math.floor(size + 0.5), _MAX_SIZE)
+    raise _invalid(key, value, "a size of at least 1 byte, like 65536, 64K or 1.5M")
+
+
+def _chunk_size(key: str, value: str) -> int | None:
+    return None if value == "auto" else _size(key, value)
+
+
+def _padding(key: str, value: str) -> int:
+    return _size(key, value) if value else BLOCK_SIZE
+
+
+def _block_padding(key: str, value: str) -> int:
+    return BLOCK_SIZE if _boolean(key, value) else 1
+
+
+def _one_of(*choices: str) -> Callable[[str, str], str]:
+    def parse(key: str, value: str) -> str:
+        if value not in choices:
+            raise _invalid(key, value, " or ".join(map(repr, choices)))
+        return value
+
+    return parse
+
+
+_PARSERS: Mapping[str, Callable[[str, str], Any]] = {
+    "default": _anything,
+    "transpose": _boolean,
+    "uncompressed": _nothing,
+    "brotli": _integer(0, 11, 6),
+    "zstd": _integer(-131072, 22, 3),
+    "snappy": _integer(1, 2, 1),
+    "window_log": _window_log,
+    "brotli_encoder": _one_of("rbrotli_or_cbrotli", "cbrotli", "rbrotli"),
+    "chunk_size": _chunk_size,
+    "bucket_fraction": _fraction,
+    "padding": _padding,
+    "initial_padding": _padding,
+    "final_padding": _padding,
+    "pad_to_block_boundary": _block_padding,
+    "parallelism": _integer(0, (1 << 31) - 1, None),
+}
+
+_ALGORITHMS = {
+    "uncompressed": CompressionType.NONE,
+    "brotli": CompressionType.BROTLI,
+    "zstd": CompressionType.ZSTD,
+    "snappy": CompressionType.SNAPPY,
+}
+_MAX_WINDOW_LOG = {CompressionType.BROTLI: 30, CompressionType.ZSTD: 31}
+
+
+def parse_options(text: str) -> WriterOptions:
+    """Reads comma-separated `key` or `key:value` items; the empty text means the defaults.
+
+    Raises:
+      InvalidArgumentError: an unknown, repeated or conflicting key, or a wrong value.
+      UnimplementedError: a valid option that is not supported yet.
+    """
+    values = _parse_items(text)
+    if values.get("transpose"):
+        raise UnimplementedError(
+            "Option transpose: transposed chunks are not supported yet; leave it out"
+        )
+    compressor = _compressor(values)
+    chunk_size = values.get("chunk_size")
+    if chunk_size is None:
+        chunk_size = (
+            _DEFAULT_UNCOMPRESSED_CHUNK_SIZE
+            if compressor.compression_type == CompressionType.NONE
+            else _DEFAULT_CHUNK_SIZE
+        )
+    initial, final = _paddings(values)
+    return WriterOptions(compressor, chunk_size, initial, final, values.get("parallelism", 0))
+
+
+def _parse_items(text: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for item in filter(None, text.split(",")):
+        key, _, value = item.partition(":")
+        if key not in _PARSERS:
+            raise InvalidArgumentError(
+                f"Unknown option {key!r}, expected one of: {', '.join(_PARSERS)}"
+            )
+        if key in values:
+            raise InvalidArgumentError(f"Option {key} is present more than once")
+        if key == "default" and values:
+            raise InvalidArgumentError("Option default must be the first")
+        values[key] = _PARSERS[key](key, value)
+    return values
+
+
+def _compressor(values: Mapping[str, Any]) -> Compressor:
+    chosen = [key for key in _ALGORITHMS if key in values]
+    if len(chosen) > 1:
+        raise InvalidArgumentError(f"Option {chosen[1]} conflicts with option {chosen[0]}")
+    algorithm = chosen[0] if chosen else "brotli"
+    compression_type = _ALGORITHMS[algorithm]
+    window_log = values.get("window_log")
+    if "window_log" in values:
+        if compression_type not in _MAX_WINDOW_LOG:
+            raise InvalidArgumentError(f"Option window_log conflicts with option {algorithm}")
+        if (window_log or 0) > _MAX_WINDOW_LOG[compression_type]:
+            raise _invalid(
+                "window_log", str(window_log), f"at most {_MAX_WINDOW_LOG[compression_type]}"
+            )
+    level = values[algorithm] if chosen and algorithm != "uncompressed" else Compressor().level
+    return Compressor(compression_type, level, window_log)
+
+
+def _paddings(values: Mapping[str, Any]) -> tuple[int, int]:
+    """The initial and the final padding: of several options the last one counts."""
+    initial = final = 1
+    for key, value in values.items():
+        if key in ("padding", "pad_to_block_boundary", "initial_padding"):
+            initial = value
+        if key in ("padding", "pad_to_block_boundary", "final_padding"):
+            final = value
+    return initial, final

@@ -1,0 +1,1 @@
+"""What all of `riegeli` shares; a module path of Google's package."""

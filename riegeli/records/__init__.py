@@ -1,0 +1,1 @@
+"""Reading and writing files of records; a module path of Google's package."""

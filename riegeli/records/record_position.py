@@ -1,0 +1,118 @@
+"""Where a record is in a file."""
+
+from dataclasses import dataclass
+from operator import index
+from typing import Self
+
+__all__ = ["RecordPosition"]
+
+_MAX = (1 << 64) - 1
+_OLD_BINARY_SIZE = 16
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class RecordPosition:
+    """The position of a record: where its chunk begins, and which record of the chunk it is.
+
+    Positions are ordered like the records in the file, hashable, and can be stored as text or
+    bytes.
+
+    >>> position = RecordPosition(64, 5)
+    >>> str(position), position.to_bytes().hex(), position.numeric
+    ('64/5', '4005', 69)
+    >>> RecordPosition.from_str("64/5") == position
+    True
+
+    Attributes:
+      chunk_begin: Byte offset where the chunk begins.
+      record_index: Index of the record in the chunk.
+
+    Raises:
+      TypeError: a part is not an integer.
+      OverflowError: a part, or their sum, is negative or does not fit 64 bits.
+    """
+
+    chunk_begin: int
+    record_index: int
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        begin, record = index(self.chunk_begin), index(self.record_index)
+        if begin < 0 or record < 0 or begin + record > _MAX:
+            raise OverflowError(f"record position {begin}/{record} is not within 64 unsigned bits")
+
+    @property
+    def numeric(self) -> int:
+        """`chunk_begin + record_index`: a different integer for each record of a file."""
+        return self.chunk_begin + self.record_index
+
+    def __str__(self) -> str:
+        return f"{self.chunk_begin}/{self.record_index}"
+
+    def __repr__(self) -> str:
+        return f"RecordPosition({self.chunk_begin}, {self.record_index})"
+
+    @classmethod
+    def from_str(cls, serialized: str | bytes) -> Self:
+        """Reads what `str` gives.
+
+        Raises:
+          ValueError: it is something else.
+        """
+        text = serialized.decode("ascii") if isinstance(serialized, bytes) else serialized
+        begin, slash, record = text.partition("/")
+        try:
+            if not slash:
+                raise ValueError("no slash")
+            return cls(int(begin), int(record))
+        except (ValueError, OverflowError) as e:
+            raise ValueError(f"{serialized!r} is no record position like '64/5': {e}") from e
+
+    def to_bytes(self) -> bytes:
+        """A form whose order as bytes is the order of the positions."""
+        return _encode_ordered_varint(self.chunk_begin) + _encode_ordered_varint(self.record_index)
+
+    @classmethod
+    def from_bytes(cls, serialized: bytes) -> Self:
+        """Reads what `to_bytes` gives, or the older form of two big-endian 64-bit numbers.
+
+        Raises:
+          ValueError: it is something else.
+        """
+        try:
+            if len(serialized) == _OLD_BINARY_SIZE:
+                return cls(
+                    int.from_bytes(serialized[:8], "big"), int.from_bytes(serialized[8:], "big")
+                )
+            begin, at = _decode_ordered_varint(serialized, 0)
+            record, at = _decode_ordered_varint(serialized, at)
+            if at != len(serialized):
+                raise ValueError(f"{len(serialized) - at} bytes too many")
+            return cls(begin, record)
+        except (ValueError, OverflowError) as e:
+            raise ValueError(f"{serialized!r} is no record position: {e}") from e
+
+
+def _encode_ordered_varint(value: int) -> bytes:
+    """The length in unary, as leading one bits of the first byte, then the value, big-endian."""
+    size = max(1, -(-value.bit_length() // 7))
+    if size > 8:
+        return b"\xff" + value.to_bytes(8, "big")
+    length_bits = (0xFF << (9 - size)) & 0xFF
+    return (value | length_bits << (8 * (size - 1))).to_bytes(size, "big")
+
+
+def _decode_ordered_varint(data: bytes, at: int) -> tuple[int, int]:
+    if at >= len(data):
+        raise ValueError("cut off")
+    first = data[at]
+    if first == 0xFF:
+        size, value = 9, int.from_bytes(data[at + 1 : at + 9], "big")
+    else:
+        size = 9 - (first ^ 0xFF).bit_length()
+        value = int.from_bytes(data[at : at + size], "big") & ((1 << (7 * size)) - 1)
+    if len(data) < at + size:
+        raise ValueError("cut off")
+    if _encode_ordered_varint(value) != data[at : at + size]:
+        raise ValueError("not the shortest form")
+    return value, at + size

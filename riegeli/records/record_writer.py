@@ -1,0 +1,312 @@
+"""Writes Riegeli/records files."""
+
+import enum
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+from google.protobuf.message import Message
+
+from riegeli import _files
+from riegeli._format import blocks
+from riegeli._format.chunk import SIGNATURE, Chunk, ChunkType, padding_chunk
+from riegeli._format.options import parse_options
+from riegeli._format.simple_chunk import encode_simple_chunk
+from riegeli._format.transposed_chunk import encode_whole_record
+from riegeli.base.riegeli_error import FailedPreconditionError
+from riegeli.records.record_position import RecordPosition
+from riegeli.records.records_metadata_pb2 import RecordsMetadata
+
+__all__ = ["FlushType", "RecordWriter", "set_record_type"]
+
+# What a record is taken to cost besides its bytes when a chunk is filled up to its size.
+_RECORD_OVERHEAD = 8
+
+
+class FlushType(enum.Enum):
+    """How far `RecordWriter.flush` pushes the data.
+
+    Attributes:
+      FROM_OBJECT: Into the file object, which is flushed only if the writer owns it.
+      FROM_PROCESS: Out of the process: what was flushed survives the death of the process.
+      FROM_MACHINE: Onto the medium (`fsync`): what was flushed survives a power failure.
+    """
+
+    FROM_OBJECT = 0
+    FROM_PROCESS = 1
+    FROM_MACHINE = 2
+
+
+def set_record_type(metadata: RecordsMetadata, message_type: type[Message]) -> None:
+    """Stores in `metadata` what type of message the records are, with all that describes it.
+
+    Args:
+      metadata: Gets the fields `record_type_name` and `file_descriptor`, replacing what was there.
+      message_type: The message class.
+    """
+    metadata.record_type_name = message_type.DESCRIPTOR.full_name
+    del metadata.file_descriptor[:]
+    seen: set[str] = set()
+
+    def add_with_dependencies(file: Any) -> None:  # A `FileDescriptor`, of whichever runtime.
+        if file.name in seen:
+            return
+        seen.add(file.name)
+        for dependency in file.dependencies:
+            add_with_dependencies(dependency)
+        file.CopyToProto(metadata.file_descriptor.add())
+
+    add_with_dependencies(message_type.DESCRIPTOR.file)
+
+
+class RecordWriter:
+    r"""Writes records, which are byte strings, to a Riegeli/records file.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> with RecordWriter(file, owns_dest=False, options="zstd:3") as writer:
+    ...     writer.write_record(b"first")
+    ...     writer.write_record(b"second")
+    ...     print(writer.last_pos)
+    64/1
+
+    Records gather in memory until they fill a chunk; the chunk is then compressed and written. What
+    was written before an error stays readable. After an error the writer stays failed: each later
+    call, `close` among them, raises the same error.
+
+    Args:
+      dest: A path, or a URL that `etils.epath` opens, whose file is made or replaced; or a writable
+        binary file object. Where a file object stands behind its begin, records are appended.
+      owns_dest: Whether `close` closes `dest`.
+      assumed_pos: Takes this for the current position of `dest` instead of asking it.
+      min_buffer_size: Accepted for compatibility; each chunk is written at once.
+      max_buffer_size: Likewise.
+      buffer_size: Likewise.
+      options: Comma-separated items such as `"brotli:6,chunk_size:1M"`, see `docs/riegeli.md`.
+      metadata: Describes the file; written right behind the file signature.
+      serialized_metadata: The same, as bytes.
+
+    Raises:
+      InvalidArgumentError: `options` are wrong.
+      UnimplementedError: `options` ask for something that is not supported yet.
+      TypeError: `metadata` and `serialized_metadata` are both given.
+      OSError: the file cannot be opened or written.
+    """
+
+    def __init__(
+        self,
+        dest: _files.PathType | BinaryIO,
+        *,
+        owns_dest: bool = True,
+        assumed_pos: int | None = None,
+        min_buffer_size: int = 4096,
+        max_buffer_size: int = 65536,
+        buffer_size: int | None = None,
+        options: str | bytes = "",
+        metadata: RecordsMetadata | None = None,
+        serialized_metadata: bytes = b"",
+    ) -> None:
+        for size in (assumed_pos, min_buffer_size, max_buffer_size, buffer_size):
+            if size is not None and size < 0:
+                raise OverflowError(f"sizes and positions cannot be negative, got {size}")
+        if metadata is not None and serialized_metadata:
+            raise TypeError("give either metadata or serialized_metadata, not both")
+        self._options = parse_options(_as_text(options))
+        if metadata is not None:
+            serialized_metadata = metadata.SerializeToString()
+
+        self._records: list[bytes] = []
+        self._open_size = 0
+        self._last_pos: RecordPosition | None = None
+        self._error: BaseException | None = None
+        self._closed = False
+        self._dest, opened = _files.as_file(dest, "wb")
+        self._owns_dest = owns_dest or opened
+        self._name = _files.name_of(self._dest)
+        try:
+            self._chunk_begin = self._initial_pos(assumed_pos)
+            self._begin_file(serialized_metadata, metadata is not None)
+        except BaseException:
+            if self._owns_dest:
+                self._dest.close()
+            raise
+
+    def _initial_pos(self, assumed_pos: int | None) -> int:
+        if assumed_pos is not None:
+            return assumed_pos
+        return self._dest.tell() if _files.is_seekable(self._dest) else 0
+
+    def _begin_file(self, serialized_metadata: bytes, has_metadata: bool) -> None:
+        if self._chunk_begin == 0:
+            self._emit(SIGNATURE)
+            if has_metadata or serialized_metadata:
+                data = encode_whole_record(serialized_metadata, self._options.compressor)
+                size = len(serialized_metadata)
+                self._emit(Chunk(ChunkType.METADATA, data, decoded_data_size=size))
+            return
+        if not blocks.is_possible_chunk_boundary(self._chunk_begin):
+            filler = blocks.remaining_in_block(self._chunk_begin)
+            _files.write_all(self._dest, bytes(filler))
+            self._chunk_begin += filler
+        self._pad(self._options.initial_padding)
+
+    def write_record(self, record: bytes | bytearray | memoryview) -> None:
+        """Writes one record: any C-contiguous bytes-like object.
+
+        Raises:
+          TypeError: `record` is not bytes-like.
+          OSError: the file cannot be written.
+        """
+        self._check_writable()
+        data = record if type(record) is bytes else _as_bytes(record)
+        cost = len(data) + _RECORD_OVERHEAD
+        if self._records and self._open_size + cost > self._options.chunk_size:
+            self._close_chunk()
+        self._last_pos = RecordPosition(self._chunk_begin, len(self._records))
+        self._records.append(data)
+        self._open_size += cost
+        if self._open_size + _RECORD_OVERHEAD > self._options.chunk_size:
+            self._close_chunk()
+
+    def write_message(self, record: Message) -> None:
+        """Writes a proto message, serialized."""
+        self.write_record(record.SerializeToString())
+
+    def write_records(self, records: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Writes records one after the other."""
+        for record in records:
+            self.write_record(record)
+
+    def write_messages(self, records: Iterable[Message]) -> None:
+        """Writes proto messages one after the other."""
+        for record in records:
+            self.write_message(record)
+
+    def flush(self, flush_type: FlushType = FlushType.FROM_PROCESS) -> None:
+        """Ends the open chunk and pushes all that was written as far as `flush_type` says."""
+        if not isinstance(flush_type, FlushType):
+            raise TypeError(f"expected a FlushType, got {flush_type!r}")
+        self._check_writable()
+        self._finish_chunks()
+        with self._remembering_failure():
+            if flush_type != FlushType.FROM_OBJECT or self._owns_dest:
+                self._dest.flush()
+            if flush_type == FlushType.FROM_MACHINE:
+                _files.sync(self._dest)
+
+    def close(self) -> None:
+        """Writes what is pending and closes the file if the writer owns it; then does nothing more.
+
+        Raises:
+          BaseException: the error that made the writer fail, if there was one.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._error is None:
+                self._finish_chunks()
+        finally:
+            if self._owns_dest:
+                # A failed file often fails again on closing; the first error says more.
+                with suppress(OSError) if self._error else nullcontext():
+                    self._dest.close()
+        if self._error is not None:
+            raise self._error
+
+    def estimated_size(self) -> int:
+        """The size in bytes of the file as written so far, open chunk left out."""
+        return self._chunk_begin
+
+    @property
+    def pos(self) -> RecordPosition:
+        """The position of the next record, or a smaller one that leads to it."""
+        return RecordPosition(self._chunk_begin, len(self._records))
+
+    @property
+    def last_pos(self) -> RecordPosition:
+        """The position of the last record written; stays valid after `flush` and `close`.
+
+        Raises:
+          FailedPreconditionError: no record was written.
+        """
+        if self._last_pos is None:
+            raise FailedPreconditionError(f"no record was written to {self._name}")
+        return self._last_pos
+
+    @property
+    def dest(self) -> BinaryIO:
+        """The file object that is written to."""
+        return self._dest
+
+    def _check_writable(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._closed:
+            raise FailedPreconditionError(f"the writer of {self._name} is closed")
+
+    @contextmanager
+    def _remembering_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as e:
+            self._error = e
+            self._last_pos = None
+            raise
+
+    def _finish_chunks(self) -> None:
+        if self._records:
+            self._close_chunk()
+        with self._remembering_failure():
+            self._pad(self._options.final_padding)
+
+    def _close_chunk(self) -> None:
+        with self._remembering_failure():
+            chunk = encode_simple_chunk(self._records, self._options.compressor)
+            self._records = []
+            self._open_size = 0
+            self._emit(chunk)
+
+    def _pad(self, alignment: int) -> None:
+        chunk = padding_chunk(self._chunk_begin, alignment)
+        if chunk is not None:
+            self._emit(chunk)
+
+    def _emit(self, chunk: Chunk) -> None:
+        data = chunk.encode(self._chunk_begin)
+        _files.write_all(self._dest, data)
+        self._chunk_begin += len(data)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except Exception:
+            if exc_value is None:
+                raise
+
+    def __repr__(self) -> str:
+        return f"<RecordWriter dest={self._dest!r}>"
+
+
+def _as_text(options: Any) -> str:
+    if isinstance(options, bytes):
+        return options.decode()
+    if isinstance(options, str):
+        return options
+    raise TypeError(f"options must be str or bytes, got {type(options).__name__}")
+
+
+def _as_bytes(record: Any) -> bytes:
+    view = memoryview(record)
+    if not view.c_contiguous:
+        raise BufferError("a record must be a C-contiguous buffer")
+    return view.tobytes()

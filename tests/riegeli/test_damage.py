@@ -1,0 +1,304 @@
+"""Files that are damaged, cut off, or something else; files that cannot be written."""
+
+import errno
+import io
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import riegeli
+from riegeli import RecordReader, RecordWriter
+from riegeli._format.blocks import BLOCK_SIZE
+from riegeli._format.chunk import SIGNATURE, Chunk, ChunkHeader, ChunkType
+
+RECORDS = [random.Random(i).randbytes(2000) for i in range(100)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file of five chunks with twenty records each, over four blocks."""
+    path = tmp_path / "records.riegeli"
+    with RecordWriter(path, options="zstd,chunk_size:40200") as writer:
+        writer.write_records(RECORDS)
+    return path
+
+
+def flip(path, offset, bit=0):
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def read(path):
+    with RecordReader(path) as reader:
+        return list(reader.read_records())
+
+
+def chunk_begins(path):
+    begins = []
+    with RecordReader(path) as reader:
+        while reader.read_record() is not None:
+            begins.append(reader.last_pos.chunk_begin)
+    return sorted(set(begins))
+
+
+def test_the_file_is_what_the_tests_take_it_for(path):
+    assert read(path) == RECORDS
+    assert len(chunk_begins(path)) == 5
+    assert 3 * BLOCK_SIZE < path.stat().st_size < 4 * BLOCK_SIZE
+
+
+def test_a_flipped_bit_in_a_chunk_header_is_found(path):
+    begin = chunk_begins(path)[2]
+    flip(path, begin + 10)
+    with RecordReader(path) as reader:
+        records = [reader.read_record() for _ in range(40)]
+        assert records == RECORDS[:40]
+        with pytest.raises(
+            riegeli.InvalidArgumentError,
+            match=rf"header of the chunk at byte {begin} is damaged.* of .*records\.riegeli",
+        ):
+            reader.read_record()
+        with pytest.raises(riegeli.InvalidArgumentError, match="is damaged"):
+            reader.read_record()
+        with pytest.raises(riegeli.InvalidArgumentError, match="is damaged"):
+            reader.close()
+
+
+def test_a_flipped_bit_in_the_data_is_found_and_seeking_leads_around_it(path):
+    begins = chunk_begins(path)
+    flip(path, begins[2] + 1000, bit=7)
+    with RecordReader(path) as reader:
+        assert [reader.read_record() for _ in range(40)] == RECORDS[:40]
+        message = f"data is damaged.*byte {begins[2]} of"
+        with pytest.raises(riegeli.InvalidArgumentError, match=message):
+            reader.read_record()
+        reader.seek(riegeli.RecordPosition(begins[3], 0))
+        assert list(reader.read_records()) == RECORDS[60:]
+
+
+def test_a_flipped_bit_in_a_block_header_is_found(path):
+    flip(path, BLOCK_SIZE + 20)
+    with pytest.raises(riegeli.InvalidArgumentError, match="block header at byte 65536 is damaged"):
+        read(path)
+
+
+@settings(max_examples=60)
+@given(offset=st.integers(0, 20_000), bit=st.integers(0, 7))
+def test_no_flipped_bit_gives_a_wrong_record(offset, bit):
+    file = io.BytesIO()
+    records = RECORDS[:9]
+    with RecordWriter(file, owns_dest=False, options="zstd,chunk_size:6100") as writer:
+        writer.write_records(records)
+    data = bytearray(file.getvalue())
+    data[offset % len(data)] ^= 1 << bit
+    got = []
+    reader = RecordReader(io.BytesIO(data))
+    try:
+        got.extend(reader.read_records())
+        reader.close()
+    except riegeli.RiegeliError:
+        assert got == records[: len(got)]
+        assert len(got) < len(records)
+    else:  # A bit of padding.
+        assert got == records
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_file_cut_off_anywhere_gives_what_is_before_and_says_so_on_closing(data):
+    file = io.BytesIO()
+    with RecordWriter(file, owns_dest=False, options="zstd,chunk_size:6100") as writer:
+        writer.write_records(RECORDS[:9])
+    whole = file.getvalue()
+    with RecordReader(io.BytesIO(whole)) as reader:
+        begins = [reader.last_pos.chunk_begin for _ in reader.read_records()]
+    ends = [min((b for b in begins if b > begin), default=len(whole)) for begin in begins]
+
+    size = data.draw(st.integers(0, len(whole)))
+    reader = RecordReader(io.BytesIO(whole[:size]))
+    assert list(reader.read_records()) == RECORDS[: sum(end <= size for end in ends)]
+    if size in {0, 64, *ends}:
+        reader.close()
+    else:
+        with pytest.raises(riegeli.InvalidArgumentError, match="ends in the middle of a chunk"):
+            reader.close()
+
+
+def test_seeking_into_the_cut_off_part_says_so(path):
+    begins = chunk_begins(path)
+    data = path.read_bytes()
+    path.write_bytes(data[: begins[4] + 500])
+    with RecordReader(path) as reader:
+        message = r"records\.riegeli ends in the middle"
+        with pytest.raises(riegeli.InvalidArgumentError, match=message):
+            reader.seek(riegeli.RecordPosition(begins[4], 3))
+        reader.seek(riegeli.RecordPosition(begins[3], 0))
+        assert reader.read_record() == RECORDS[60]
+
+
+@pytest.mark.parametrize(
+    "content", [b"PK\x03\x04" + bytes(100), b"some text, quite long " * 10, bytes(64), bytes(10**5)]
+)
+def test_something_else_is_no_riegeli_file(tmp_path, content):
+    path = tmp_path / "else.zip"
+    path.write_bytes(content)
+    message = r"chunk at byte 0 of .*else\.zip; is it a Riegeli/records file\?"
+    for method in ("check_file_format", "read_record", "read_metadata"):
+        with pytest.raises(riegeli.InvalidArgumentError, match=message):
+            with RecordReader(path) as reader:
+                getattr(reader, method)()
+
+
+def test_a_file_too_short_to_tell(tmp_path):
+    path = tmp_path / "short"
+    path.write_bytes(b"short")
+    reader = RecordReader(path)
+    assert reader.check_file_format() is False
+    assert reader.read_record() is None
+    with pytest.raises(riegeli.InvalidArgumentError, match="its header is cut off"):
+        reader.close()
+
+
+def test_missing_files_and_directories(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        RecordReader(tmp_path / "missing")
+    with pytest.raises(FileNotFoundError):
+        RecordWriter(tmp_path / "missing" / "file")
+
+
+def _file_with(*chunks):
+    data = b""
+    for chunk in chunks:
+        data += chunk.encode(len(data))
+    return io.BytesIO(data)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "message"),
+    [
+        (Chunk(ChunkType.SIGNATURE, b"x"), "a file signature must be empty"),
+        (Chunk(ChunkType.PADDING, b"", 1), "a padding chunk cannot hold records"),
+        (Chunk(ChunkType.PADDING, b"", 0, 5), "a padding chunk cannot hold records"),
+        (Chunk(ChunkType.METADATA, b"", 2), "a metadata chunk cannot hold records"),
+        (Chunk(ChunkType.SIMPLE, b""), "simple chunk without data"),
+        (Chunk(ChunkType.SIMPLE, b"\x00\x00", 1), "1 record sizes cannot fit in 0 bytes"),
+    ],
+)
+def test_chunks_that_break_the_rules(chunk, message):
+    with pytest.raises(
+        riegeli.InvalidArgumentError, match=f"{message}; reading the chunk at byte 64"
+    ):
+        RecordReader(_file_with(SIGNATURE, chunk)).read_record()
+
+
+def test_a_file_that_does_not_begin_with_its_signature():
+    with pytest.raises(riegeli.InvalidArgumentError, match="must be its signature"):
+        RecordReader(_file_with(Chunk(ChunkType.PADDING, b""))).read_record()
+
+
+@pytest.mark.parametrize(
+    ("chunk", "message"),
+    [
+        (Chunk(ChunkType.TRANSPOSED, b"\0", 1), "transposed chunks are not supported yet"),
+        (Chunk(ord("x"), b"\0", 1), "unknown type 0x78 hold 1 records"),
+    ],
+)
+def test_chunks_that_are_not_supported(chunk, message):
+    with pytest.raises(riegeli.UnimplementedError, match=message):
+        RecordReader(_file_with(SIGNATURE, chunk)).read_record()
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        SIGNATURE,
+        Chunk(ChunkType.PADDING, b"anything"),
+        Chunk(ChunkType.METADATA, b"garbage"),
+        Chunk(ord("x"), b"from the future"),
+    ],
+)
+def test_chunks_without_records_are_passed_by(chunk):
+    simple = Chunk(ChunkType.SIMPLE, bytes.fromhex("00010161"), 1, 1)
+    with RecordReader(_file_with(SIGNATURE, chunk, simple)) as reader:
+        assert list(reader.read_records()) == [b"a"]
+
+
+@pytest.mark.parametrize("data_size", [0, 1 << 40, 1 << 62])
+@pytest.mark.parametrize("num_records", [0, 1 << 50])
+def test_a_claimed_size_costs_nothing(data_size, num_records):
+    header = ChunkHeader(data_size, 0, ChunkType.SIMPLE, num_records, 1 << 60)
+    reader = RecordReader(io.BytesIO(SIGNATURE.encode(0) + header.encode() + b"data"))
+    if data_size == num_records == 0:
+        with pytest.raises(riegeli.InvalidArgumentError, match="data is damaged"):
+            reader.read_record()
+    else:
+        assert reader.read_record() is None
+        with pytest.raises(riegeli.InvalidArgumentError, match="ends in the middle"):
+            reader.close()
+
+
+def test_reading_cannot_begin_inside_a_block_header():
+    file = io.BytesIO(bytes(70_000))
+    file.seek(BLOCK_SIZE + 5)
+    with pytest.raises(riegeli.InvalidArgumentError, match="no chunk can begin here"):
+        RecordReader(file)
+
+
+class FullDisk(io.BytesIO):
+    """A file that takes so many bytes and no more."""
+
+    def __init__(self, room):
+        super().__init__()
+        self.room = room
+
+    def write(self, data):
+        if self.tell() + len(data) > self.room:
+            super().write(data[: self.room - self.tell()])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(data)
+
+
+def test_a_full_disk_fails_at_once_for_good_and_loses_nothing_written_before():
+    file = FullDisk(100_000)
+    writer = RecordWriter(file, options="uncompressed,chunk_size:30K", owns_dest=False)
+    with pytest.raises(OSError, match="No space left"):
+        writer.write_records(RECORDS)
+    for call in (lambda: writer.write_record(b""), writer.flush, writer.close):
+        with pytest.raises(OSError, match="No space left"):
+            call()
+    reader = RecordReader(io.BytesIO(file.getvalue()))
+    read = list(reader.read_records())
+    assert read == RECORDS[: len(read)]
+    assert len(read) == 45  # Three chunks of fifteen.
+    with pytest.raises(riegeli.InvalidArgumentError, match="interrupted"):
+        reader.close()
+
+
+def test_errors_of_the_file_object_pass_through():
+    class Broken(io.BytesIO):
+        def read(self, size=-1):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        RecordReader(Broken()).read_record()
+
+
+def test_a_file_object_that_returns_too_much_is_told():
+    class Generous(io.BytesIO):
+        def read(self, size=-1):
+            return bytes(size + 1)
+
+    with pytest.raises(riegeli.InternalError, match=r"returned \d+ bytes"):
+        RecordReader(Generous()).read_record()
+
+
+def test_an_exception_in_flight_is_not_hidden_by_closing(path):
+    flip(path, chunk_begins(path)[2] + 10)
+    with pytest.raises(ZeroDivisionError):
+        with RecordReader(path) as reader:
+            with pytest.raises(riegeli.InvalidArgumentError):
+                list(reader.read_records())
+            raise ZeroDivisionError
