@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The editable install compiles the extension in place; it is redone when what it is made of changes.
 SOURCES := pyproject.toml setup.py $(wildcard riegeli/*.pyx)
 
-.PHONY: quickstart test test-all lint format bench clean
+.PHONY: quickstart test test-all lint format bench protos clean
 
 quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
@@ -44,3 +44,10 @@ $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info riegeli/*.c riegeli/*.so
+
+# Generates the *_pb2 modules anew. This protoc's output runs with every protobuf release since 4.25.
+protos:
+	$(PYTHON) -m venv .venv-protos
+	.venv-protos/bin/pip install --quiet 'grpcio-tools==1.62.3' 'setuptools<80'
+	.venv-protos/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+		envlogger/proto/storage.proto riegeli/records/records_metadata.proto

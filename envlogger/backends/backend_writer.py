@@ -1,0 +1,135 @@
+"""What every storage backend offers to record with."""
+
+from __future__ import annotations
+
+import abc
+import atexit
+import copy
+import os
+import weakref
+from types import TracebackType
+from typing import Any, Self
+
+from envlogger.backends.schedulers import Scheduler
+from envlogger.errors import UsageError
+from envlogger.step_data import StepData
+
+__all__ = ["BackendWriter"]
+
+
+class BackendWriter(abc.ABC):
+    """Records steps, episode by episode.
+
+    Subclasses implement `_record_step`, `_set_episode_metadata` and `close`, and set `_closed` when
+    closed. A backend that was not closed is closed when it is garbage collected, or when the
+    process ends.
+
+    Args:
+      metadata: What is stored about the whole dataset.
+      scheduler: Says which steps are recorded; None records all. Where it drops the first steps of
+        an episode, the episode begins at its first recorded step; where it drops all of them, the
+        episode is not recorded, and neither is its metadata.
+    """
+
+    # For the destructor, until the constructor has run.
+    _closed = True
+
+    def __init__(
+        self, metadata: dict[str, Any] | None = None, scheduler: Scheduler | None = None
+    ) -> None:
+        self._metadata = metadata
+        self._scheduler = scheduler
+        self._in_episode = False
+        self._first_step_pending = False
+        self._pending_episode_metadata: Any = None
+        self._owner = os.getpid()
+        self._closed = False
+        _WRITERS.add(self)
+
+    def record_step(self, data: StepData, is_new_episode: bool) -> None:
+        """Records a step, if the scheduler agrees.
+
+        Args:
+          data: The step. It is not kept: the caller may change its arrays afterwards.
+          is_new_episode: Whether it is the first step of an episode.
+
+        Raises:
+          UsageError: The backend is closed, or there is no episode that the step could continue.
+        """
+        self._check_open()
+        if is_new_episode:
+            self._in_episode = True
+            self._first_step_pending = True
+            self._pending_episode_metadata = None
+        elif not self._in_episode:
+            raise UsageError("the first step must be recorded with is_new_episode=True")
+        if self._scheduler is not None and not self._scheduler(data):
+            return
+        self._record_step(data, self._first_step_pending)
+        if self._first_step_pending:
+            self._first_step_pending = False
+            if self._pending_episode_metadata is not None:
+                self._set_episode_metadata(self._pending_episode_metadata)
+
+    def set_episode_metadata(self, data: Any) -> None:
+        """Sets the metadata of the episode of the last step, in place of what was set before.
+
+        Raises:
+          UsageError: The backend is closed, or no episode has begun.
+        """
+        self._check_open()
+        if not self._in_episode:
+            raise UsageError("there is no episode yet whose metadata could be set")
+        if self._first_step_pending:
+            self._pending_episode_metadata = copy.deepcopy(data)
+        else:
+            self._set_episode_metadata(data)
+
+    @abc.abstractmethod
+    def _record_step(self, data: StepData, is_new_episode: bool) -> None:
+        """Records a step that the scheduler let through."""
+
+    def _set_episode_metadata(self, data: Any) -> None:
+        """Sets the metadata of the episode that the last recorded step belongs to."""
+        raise NotImplementedError(f"{type(self).__name__} does not store metadata of episodes")
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Stores what is pending and ends the recording; further calls do nothing."""
+
+    def metadata(self) -> dict[str, Any] | None:
+        """What is stored about the whole dataset."""
+        return self._metadata
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError(f"this {type(self).__name__} is closed; make a new one to record more")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _close_if_forgotten(self) -> None:
+        # A forked process inherits the recorder, but must not write to the files of its parent.
+        if not self._closed and self._owner == os.getpid():
+            self.close()
+
+    def __del__(self) -> None:
+        self._close_if_forgotten()
+
+
+# Destructors that run at the end of the process find modules that are torn down already.
+_WRITERS: weakref.WeakSet[BackendWriter] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_forgotten_writers() -> None:
+    for writer in list(_WRITERS):
+        writer._close_if_forgotten()

@@ -1,0 +1,27 @@
+"""Where an episode lies among the recorded steps."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from envlogger.proto.storage_pb2 import Data
+
+__all__ = ["EpisodeInfo"]
+
+
+@dataclasses.dataclass
+class EpisodeInfo:
+    """Where an episode lies among the recorded steps.
+
+    Attributes:
+      start: The index of its first step.
+      num_steps: How many steps it has.
+      metadata: Its metadata as stored; None if it has none or if it was not asked for.
+
+    >>> EpisodeInfo(start=10, num_steps=5)
+    EpisodeInfo(start=10, num_steps=5, metadata=None)
+    """
+
+    start: int = 0
+    num_steps: int = 0
+    metadata: Data | None = None

@@ -1,0 +1,56 @@
+"""The files of a dataset in Riegeli format.
+
+    data_directory/
+      metadata.riegeli             one record, `Data`: a dict about the whole dataset
+      20260131T235959123456/       a shard, named after the UTC time at which it was begun
+        steps.riegeli              `Data` for each step
+        step_offsets.riegeli       `Datum`s, int64 arrays [n]: where in steps.riegeli the steps are
+        episode_metadata.riegeli   `Data` for each episode that has metadata
+        episode_index.riegeli      `Datum`s, int64 arrays [n, 2]: for each episode the number of its
+                                   first step in this shard, and where in episode_metadata.riegeli
+                                   its metadata is, or -1
+
+Shards are read in the order of their names, and the arrays of a file one after the other. An
+episode ends where the next one of its shard begins; the last one has all steps that remain in
+`step_offsets.riegeli`. Positions are numeric record positions: the begin of the chunk plus the
+index in it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from etils import epath
+
+from envlogger.errors import StorageError
+
+METADATA_FILE = "metadata.riegeli"
+STEPS_FILE = "steps.riegeli"
+STEP_OFFSETS_FILE = "step_offsets.riegeli"
+EPISODE_METADATA_FILE = "episode_metadata.riegeli"
+EPISODE_INDEX_FILE = "episode_index.riegeli"
+
+SHARD_NAME_FORMAT = "%Y%m%dT%H%M%S%f"
+
+NO_METADATA = -1
+
+
+def existing_directory(data_directory: str | os.PathLike[str]) -> epath.Path:
+    """The directory as a path.
+
+    Raises:
+      StorageError: It is not there, or it is not a directory.
+    """
+    if not os.fspath(data_directory):
+        raise StorageError("data_directory is empty; give the path of an existing directory")
+    path = epath.Path(data_directory)
+    if not path.exists():
+        raise StorageError(f"data_directory {path} does not exist; make it first")
+    if not path.is_dir():
+        raise StorageError(f"data_directory {path} is not a directory")
+    return path
+
+
+def is_local(path: epath.Path) -> bool:
+    """Whether the path is one of the operating system, rather than a URL such as `gs://...`."""
+    return "://" not in os.fspath(path)

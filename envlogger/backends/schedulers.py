@@ -1,0 +1,240 @@
+"""Decide at which steps something happens: which steps are recorded, or when data is flushed.
+
+A scheduler is a callable that is given every step and says yes or no. As `scheduler` of a backend
+it decides which steps are recorded; as `flush_scheduler` it decides after which recorded steps data
+is flushed.
+
+Episode schedulers make their choice at the first step of an episode and keep it for the whole
+episode, so that episodes are recorded completely or not at all.
+
+>>> import dm_env
+>>> every_other_episode = NEpisodeScheduler(2)
+>>> first = StepData(dm_env.restart(observation=0.0), action=None)
+>>> [every_other_episode(first) for _ in range(4)]
+[True, False, True, False]
+"""
+
+from __future__ import annotations
+
+import abc
+import datetime
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from envlogger.step_data import StepData
+
+__all__ = [
+    "BernoulliEpisodeScheduler",
+    "BernoulliStepScheduler",
+    "EpisodeScheduler",
+    "ListEpisodeScheduler",
+    "ListStepScheduler",
+    "NEpisodeScheduler",
+    "NStepScheduler",
+    "Scheduler",
+    "TimeScheduler",
+]
+
+Scheduler = Callable[[StepData], bool]
+
+_Number = TypeVar("_Number", int, float)
+
+
+class NStepScheduler:
+    """Says yes to the first step and to every `step_interval`-th one after it.
+
+    Args:
+      step_interval: A positive number of steps.
+
+    Raises:
+      ValueError: `step_interval` is not positive.
+    """
+
+    def __init__(self, step_interval: int) -> None:
+        self._step_interval = _checked_interval(step_interval, "step_interval")
+        self._step_counter = 0
+
+    def __call__(self, data: StepData | None = None) -> bool:
+        """Whether this step is one of the chosen ones."""
+        chosen = self._step_counter % self._step_interval == 0
+        self._step_counter += 1
+        return chosen
+
+
+class BernoulliStepScheduler:
+    """Says yes to each step with the same probability, independently of all others.
+
+    Args:
+      keep_probability: The probability of a yes, from 0 to 1.
+      seed: Makes the choices reproducible.
+
+    Raises:
+      ValueError: `keep_probability` is not a probability.
+    """
+
+    def __init__(self, keep_probability: float, seed: int | None = None) -> None:
+        self._keep_probability = _checked_probability(keep_probability)
+        self._rng = np.random.default_rng(seed)
+
+    def __call__(self, data: StepData | None = None) -> bool:
+        """Whether this step is one of the chosen ones."""
+        return bool(self._rng.random() < self._keep_probability)
+
+
+class ListStepScheduler:
+    """Says yes to the steps with the given numbers, counted from 0 over all episodes.
+
+    Args:
+      desired_steps: A list, or an array of int32 or int64.
+
+    Raises:
+      TypeError: `desired_steps` is an array of another dtype.
+      ValueError: `desired_steps` is empty.
+    """
+
+    def __init__(self, desired_steps: Sequence[int] | np.ndarray) -> None:
+        self._desired_steps = _checked_numbers(desired_steps, "desired_steps")
+        self._step_counter = 0
+
+    def __call__(self, data: StepData | None = None) -> bool:
+        """Whether this step is one of the chosen ones."""
+        chosen = self._step_counter in self._desired_steps
+        self._step_counter += 1
+        return chosen
+
+
+class TimeScheduler:
+    """Says yes when `interval` has passed since the last yes, or at first since construction.
+
+    However late it is asked, the next interval begins then: missed intervals are not made up for.
+
+    Args:
+      interval: A positive time, as `datetime.timedelta` or in seconds.
+      clock: Returns the current time in seconds. If it is set back, the interval begins anew.
+
+    Raises:
+      ValueError: `interval` is not positive.
+    """
+
+    def __init__(
+        self,
+        interval: datetime.timedelta | float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        seconds = interval.total_seconds() if isinstance(interval, datetime.timedelta) else interval
+        self._interval = _checked_interval(seconds, "interval")
+        self._clock = clock
+        self._begin = clock()
+
+    def __call__(self, data: StepData | None = None) -> bool:
+        """Whether the interval has passed."""
+        now = self._clock()
+        elapsed = now - self._begin
+        if 0 <= elapsed < self._interval:
+            return False
+        self._begin = now
+        return elapsed >= self._interval
+
+
+class EpisodeScheduler(abc.ABC):
+    """Says yes or no to whole episodes: chooses at the first step of each.
+
+    Episodes are counted by their first steps, so those that are cut short by a reset count too.
+    Used as `flush_scheduler`, a yes flushes once, at the first step of the chosen episode; all
+    episodes before it are then complete and on disk.
+    """
+
+    def __init__(self) -> None:
+        self._num_episodes = 0
+        self._chosen = False
+
+    def __call__(self, data: StepData) -> bool:
+        """Whether the episode of this step is one of the chosen ones."""
+        if data.timestep.first() or self._num_episodes == 0:
+            self._chosen = self._choose(self._num_episodes)
+            self._num_episodes += 1
+        return self._chosen
+
+    @abc.abstractmethod
+    def _choose(self, episode: int) -> bool:
+        """Whether the episode of this number, from 0, is chosen; called once for each in order."""
+
+
+class NEpisodeScheduler(EpisodeScheduler):
+    """Says yes to the first episode and to every `episode_interval`-th one after it.
+
+    Args:
+      episode_interval: A positive number of episodes.
+
+    Raises:
+      ValueError: `episode_interval` is not positive.
+    """
+
+    def __init__(self, episode_interval: int) -> None:
+        super().__init__()
+        self._episode_interval = _checked_interval(episode_interval, "episode_interval")
+
+    def _choose(self, episode: int) -> bool:
+        return episode % self._episode_interval == 0
+
+
+class BernoulliEpisodeScheduler(EpisodeScheduler):
+    """Says yes to each episode with the same probability, independently of all others.
+
+    Args:
+      keep_probability: The probability of a yes, from 0 to 1.
+      seed: Makes the choices reproducible.
+
+    Raises:
+      ValueError: `keep_probability` is not a probability.
+    """
+
+    def __init__(self, keep_probability: float, seed: int | None = None) -> None:
+        super().__init__()
+        self._keep_probability = _checked_probability(keep_probability)
+        self._rng = np.random.default_rng(seed)
+
+    def _choose(self, episode: int) -> bool:
+        return bool(self._rng.random() < self._keep_probability)
+
+
+class ListEpisodeScheduler(EpisodeScheduler):
+    """Says yes to the episodes with the given numbers, counted from 0.
+
+    Args:
+      desired_episodes: A list, or an array of int32 or int64.
+
+    Raises:
+      TypeError: `desired_episodes` is an array of another dtype.
+      ValueError: `desired_episodes` is empty.
+    """
+
+    def __init__(self, desired_episodes: Sequence[int] | np.ndarray) -> None:
+        super().__init__()
+        self._desired_episodes = _checked_numbers(desired_episodes, "desired_episodes")
+
+    def _choose(self, episode: int) -> bool:
+        return episode in self._desired_episodes
+
+
+def _checked_interval(interval: _Number, name: str) -> _Number:
+    if not interval > 0:
+        raise ValueError(f"{name} must be positive, got {interval}")
+    return interval
+
+
+def _checked_probability(probability: float) -> float:
+    if not 0.0 <= probability <= 1.0:
+        raise ValueError(f"keep_probability must be in [0, 1], got {probability}")
+    return probability
+
+
+def _checked_numbers(numbers: Sequence[int] | np.ndarray, name: str) -> frozenset[int]:
+    if isinstance(numbers, np.ndarray) and numbers.dtype not in (np.int32, np.int64):
+        raise TypeError(f"{name} must be an array of int32 or int64, got one of {numbers.dtype}")
+    if len(numbers) == 0:
+        raise ValueError(f"{name} cannot be empty")
+    return frozenset(int(number) for number in numbers)

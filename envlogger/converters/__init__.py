@@ -1,0 +1,1 @@
+"""Conversions between Python values and the stored protocol buffers."""

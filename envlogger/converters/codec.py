@@ -1,0 +1,494 @@
+"""Converts Python and NumPy values to the stored form, the proto `Data`, and back.
+
+    Python value                               comes back as
+    -----------------------------------------  -------------------------------------------
+    None                                       None
+    bool, numpy.bool_                          bool
+    int of any size                            int
+    float, numpy.float64                       numpy.float64
+    numpy.float32, .int8 ... .uint64           the same
+    str, bytes and their NumPy forms           str, bytes
+    numpy.ndarray of the dtypes above          the same, C-contiguous and in native byte order
+    numpy.ndarray of str or bytes              numpy.ndarray of dtype object
+    list                                       list
+    tuple, NamedTuple                          tuple
+    dict                                       dict, string keys first and in no certain order
+
+Instances of subclasses are stored as the class above them that is in the table: an `IntEnum` comes
+back as an `int`, an `OrderedDict` as a `dict`. The items of a list must be instances of the type of
+its first item. Arrays are stored much more compactly than lists.
+
+>>> decode(encode({"position": np.array([1.5, 2.5]), "tags": ["a", "b"]}))["tags"]
+['a', 'b']
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from envlogger.errors import DamagedDataError, UnsupportedTypeError, UnsupportedValueError
+from envlogger.proto.storage_pb2 import Data, Datum
+
+__all__ = ["decode", "decode_datum", "encode"]
+
+_SUPPORTED = (
+    "None, bool, int, float, str, bytes, NumPy scalars and arrays of bool, (u)int8 to (u)int64, "
+    "float32, float64, str or bytes, and lists, tuples and dicts of these"
+)
+
+# The size of the only dimension of a scalar, see storage.proto.
+_SCALAR_DIM_SIZE = -438
+
+# Protobuf parsers refuse messages nested deeper than 100, and a leaf takes three (Datum, Shape,
+# Dim).
+_MAX_DEPTH = 100 - 3
+
+
+class _Refusal(Exception):
+    """Why a value cannot be stored; gathers the path to it on its way up through the containers."""
+
+    def __init__(self, error: type[UnsupportedTypeError | UnsupportedValueError], why: str) -> None:
+        super().__init__(why)
+        self.error = error
+        self.path = ""
+
+
+def encode(user_data: Any, *, name: str = "value") -> Data:
+    """Converts a value to the proto that is stored.
+
+    Args:
+      user_data: Any value of the table at the head of this module. It is not changed.
+      name: What to call `user_data` in error messages.
+
+    Returns:
+      A new proto, which `decode` converts back.
+
+    Raises:
+      UnsupportedTypeError: A `TypeError` that names the path to the value inside `user_data`, its
+        type, and what is supported. Lists with items of several types are not.
+      UnsupportedValueError: A `ValueError`: nested too deeply to be read back, or a string that is
+        not valid Unicode.
+    """
+    data = Data()
+    try:
+        _encode_into(data, user_data, 0)
+    except _Refusal as refusal:
+        raise refusal.error(f"cannot store {name}{refusal.path}: {refusal}") from None
+    return data
+
+
+def _encode_into(data: Data, value: Any, depth: int) -> None:
+    """Fills the empty `data`, a message nested `depth` levels deep, with `value`."""
+    encoder = _ENCODERS.get(type(value)) or _inherited_encoder(value)
+    encoder(data, value, depth)
+
+
+def _inherited_encoder(value: Any) -> Callable[[Data, Any, int], None]:
+    for base in type(value).__mro__:
+        if base in _ENCODERS:
+            return _ENCODERS[base]
+    kind = type(value)
+    raise _Refusal(
+        UnsupportedTypeError,
+        f"{kind.__module__}.{kind.__qualname__} is not supported; supported are {_SUPPORTED}",
+    )
+
+
+def _child_depth(depth: int, levels: int) -> int:
+    if depth + levels > _MAX_DEPTH:
+        raise _Refusal(
+            UnsupportedValueError,
+            "nested too deeply to be read back; make it flatter, about 45 levels are possible",
+        )
+    return depth + levels
+
+
+def _encode_items(
+    values: Any, items: Sequence[Any], depth: int, names: Sequence[str] | None = None
+) -> None:
+    """Adds items to a repeated field; their names, if they have any, are for messages only."""
+    for index, item in enumerate(items):
+        try:
+            _encode_into(values.add(), item, depth)
+        except _Refusal as refusal:
+            place = f"[{index}]" if names is None else f".{names[index]}"
+            refusal.path = place + refusal.path
+            raise
+
+
+def _encode_none(data: Data, value: None, depth: int) -> None:
+    """None is a message without content."""
+
+
+def _encode_list(data: Data, value: list[Any], depth: int) -> None:
+    array = data.array
+    array.SetInParent()  # Tells an empty list from None.
+    if not value:
+        return
+    expected = type(value[0])
+    for index, item in enumerate(value):
+        if not isinstance(item, expected):
+            raise _Refusal(
+                UnsupportedTypeError,
+                f"the items of a list must have the type of the first one, {expected.__name__}, "
+                f"but item {index} is {type(item).__name__}; a tuple takes items of several types",
+            )
+    _encode_items(array.values, value, _child_depth(depth, 2))
+
+
+def _encode_tuple(data: Data, value: tuple[Any, ...], depth: int) -> None:
+    items = data.tuple
+    items.SetInParent()  # Tells an empty tuple from None.
+    if value:
+        names = getattr(value, "_fields", None)  # Of a NamedTuple.
+        _encode_items(items.values, value, _child_depth(depth, 2), names)
+
+
+def _encode_dict(data: Data, value: dict[Any, Any], depth: int) -> None:
+    entries = data.dict
+    entries.SetInParent()  # Tells an empty dict from None.
+    for key, item in value.items():
+        try:
+            if isinstance(key, str):
+                _encode_into(_string_entry(entries, key), item, _child_depth(depth, 3))
+            else:
+                pair = entries.kvs.values.add().tuple.values
+                child_depth = _child_depth(depth, 5)
+                _encode_into(pair.add(), key, child_depth)
+                _encode_into(pair.add(), item, child_depth)
+        except _Refusal as refusal:
+            refusal.path = f"[{key!r}]{refusal.path}"
+            raise
+
+
+def _string_entry(entries: Data.Dict, key: str) -> Data:
+    try:
+        return entries.values[str.__str__(key)]  # A member of a string enum has another `str`.
+    except UnicodeEncodeError:
+        raise _invalid_unicode(key) from None
+
+
+def _invalid_unicode(text: str) -> _Refusal:
+    return _Refusal(UnsupportedValueError, f"{text!r} is not valid Unicode; store it as bytes")
+
+
+def _refuse_masked_array(data: Data, value: np.ma.MaskedArray, depth: int) -> None:
+    raise _Refusal(
+        UnsupportedTypeError,
+        "a masked array would lose its mask; store value.filled(...) and the mask as arrays",
+    )
+
+
+def _encode_array(data: Data, value: np.ndarray, depth: int) -> None:
+    datum = data.datum
+    datum.SetInParent()  # Tells a 0-dimensional array from None.
+    dims = datum.shape.dim
+    for size in value.shape:
+        dims.add().size = size
+    dtype = value.dtype
+    array_encoder = _ARRAY_ENCODERS.get(
+        dtype.kind if dtype.kind in "OUS" else f"{dtype.kind}{dtype.itemsize}"
+    )
+    if array_encoder is None:
+        raise _Refusal(
+            UnsupportedTypeError,
+            f"an array of dtype {dtype} is not supported; supported are {_SUPPORTED}",
+        )
+    if value.size:
+        array_encoder(datum.values, np.asarray(value))
+    else:
+        datum.empty_dtype = _name_of_empty(dtype)
+
+
+def _name_of_empty(dtype: np.dtype[Any]) -> str:
+    # Arrays of strings come back with dtype object, with and without elements.
+    return "object" if dtype.kind in "OUS" else dtype.newbyteorder("=").name
+
+
+def _fixed_width(number: int, wire_dtype: str) -> Callable[[Datum.Values, np.ndarray], None]:
+    """For elements that packed fields keep as they are in memory: merges all bytes in at once."""
+    tag = bytes([number << 3 | 2])
+
+    def encode_array(values: Datum.Values, array: np.ndarray) -> None:
+        raw = array.astype(wire_dtype, copy=False).tobytes()
+        values.MergeFromString(tag + _varint(len(raw)) + raw)
+
+    return encode_array
+
+
+def _varint(number: int) -> bytes:
+    groups = []
+    while number >= 0x80:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*groups, number])
+
+
+def _variable_width(field: str) -> Callable[[Datum.Values, np.ndarray], None]:
+    def encode_array(values: Datum.Values, array: np.ndarray) -> None:
+        getattr(values, field).extend(array.ravel().tolist())
+
+    return encode_array
+
+
+def _big_endian(field: str, wire_dtype: str) -> Callable[[Datum.Values, np.ndarray], None]:
+    def encode_array(values: Datum.Values, array: np.ndarray) -> None:
+        setattr(values, field, array.astype(wire_dtype, copy=False).tobytes())
+
+    return encode_array
+
+
+def _encode_texts(values: Datum.Values, array: np.ndarray) -> None:
+    items = array.ravel().tolist()
+    try:
+        if all(isinstance(item, str) for item in items):
+            values.string_values.extend(items)
+            return
+    except UnicodeEncodeError as e:
+        raise _invalid_unicode(e.object) from None
+    if not all(isinstance(item, bytes) for item in items):
+        found = sorted({type(item).__name__ for item in items})
+        raise _Refusal(
+            UnsupportedTypeError,
+            "an array of dtype object must have elements that are all str or all bytes, but they "
+            f"are {', '.join(found)}; use a tuple for other things",
+        )
+    values.bytes_values.extend(items)
+
+
+_ARRAY_ENCODERS: dict[str, Callable[[Datum.Values, np.ndarray], None]] = {
+    "f4": _fixed_width(Datum.Values.FLOAT_VALUES_FIELD_NUMBER, "<f4"),
+    "f8": _fixed_width(Datum.Values.DOUBLE_VALUES_FIELD_NUMBER, "<f8"),
+    # A bool is a varint of one byte.
+    "b1": _fixed_width(Datum.Values.BOOL_VALUES_FIELD_NUMBER, "?"),
+    "i4": _variable_width("int32_values"),
+    "i8": _variable_width("int64_values"),
+    "u4": _variable_width("uint32_values"),
+    "u8": _variable_width("uint64_values"),
+    "i1": _big_endian("int8_values", ">i1"),
+    "i2": _big_endian("int16_values", ">i2"),
+    "u1": _big_endian("uint8_values", ">u1"),
+    "u2": _big_endian("uint16_values", ">u2"),
+    "U": _encode_texts,
+    "S": _encode_texts,
+    "O": _encode_texts,
+}
+
+
+def _scalar(set_value: Callable[[Datum.Values, Any], object]) -> Callable[[Data, Any, int], None]:
+    def encode_scalar(data: Data, value: Any, depth: int) -> None:
+        datum = data.datum
+        datum.shape.dim.add().size = _SCALAR_DIM_SIZE
+        set_value(datum.values, value)
+
+    return encode_scalar
+
+
+def _set_text(values: Datum.Values, value: str) -> None:
+    try:
+        values.string_values.append(str.__str__(value))
+    except UnicodeEncodeError:
+        raise _invalid_unicode(value) from None
+
+
+def _set_small(field: str, size: int, signed: bool) -> Callable[[Datum.Values, Any], None]:
+    def set_value(values: Datum.Values, value: Any) -> None:
+        setattr(values, field, int(value).to_bytes(size, "big", signed=signed))
+
+    return set_value
+
+
+def _int_to_bytes(value: int) -> bytes:
+    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+
+
+_encode_bool = _scalar(lambda values, x: values.bool_values.append(bool(x)))
+_encode_float64 = _scalar(lambda values, x: values.double_values.append(float(x)))
+_encode_int64 = _scalar(lambda values, x: values.int64_values.append(int(x)))
+_encode_uint64 = _scalar(lambda values, x: values.uint64_values.append(int(x)))
+
+_ENCODERS: dict[type, Callable[[Data, Any, int], None]] = {
+    type(None): _encode_none,
+    list: _encode_list,
+    tuple: _encode_tuple,
+    dict: _encode_dict,
+    np.ndarray: _encode_array,
+    np.ma.MaskedArray: _refuse_masked_array,
+    str: _scalar(_set_text),
+    bytes: _scalar(lambda values, x: values.bytes_values.append(bytes(x))),
+    bool: _encode_bool,
+    np.bool_: _encode_bool,
+    int: _scalar(lambda values, x: values.bigint_values.append(_int_to_bytes(int(x)))),
+    float: _encode_float64,
+    np.float64: _encode_float64,
+    np.float32: _scalar(lambda values, x: values.float_values.append(float(x))),
+    np.int8: _scalar(_set_small("int8_values", 1, signed=True)),
+    np.int16: _scalar(_set_small("int16_values", 2, signed=True)),
+    np.int32: _scalar(lambda values, x: values.int32_values.append(int(x))),
+    np.longlong: _encode_int64,
+    np.int64: _encode_int64,
+    np.uint8: _scalar(_set_small("uint8_values", 1, signed=False)),
+    np.uint16: _scalar(_set_small("uint16_values", 2, signed=False)),
+    np.uint32: _scalar(lambda values, x: values.uint32_values.append(int(x))),
+    np.ulonglong: _encode_uint64,
+    np.uint64: _encode_uint64,
+}
+
+
+def decode(user_data: Data | None) -> Any:
+    """Converts a stored proto back to the value that it was made of.
+
+    Args:
+      user_data: What `encode` returned, or None.
+
+    Returns:
+      A new value; its arrays are writable and share no memory with the proto.
+
+    Raises:
+      DamagedDataError: `user_data` is not something that `encode` returns.
+    """
+    if user_data is None:
+        return None
+    kind = user_data.WhichOneof("value")
+    if kind == "datum":
+        return decode_datum(user_data.datum)
+    if kind == "array":
+        return [decode(item) for item in user_data.array.values]
+    if kind == "tuple":
+        return tuple([decode(item) for item in user_data.tuple.values])
+    if kind == "dict":
+        entries: dict[Any, Any] = {k: decode(v) for k, v in user_data.dict.values.items()}
+        entries.update(_decode_entry(entry) for entry in user_data.dict.kvs.values)
+        return entries
+    return None
+
+
+def _decode_entry(entry: Data) -> tuple[Any, Any]:
+    pair = entry.tuple.values
+    if len(pair) != 2:
+        raise DamagedDataError(
+            f"an entry of a dict must be a key and a value, got {len(pair)} items"
+        )
+    key = decode(pair[0])
+    try:
+        hash(key)
+    except TypeError:
+        raise DamagedDataError(f"the key of an entry of a dict is a {type(key).__name__}") from None
+    return key, decode(pair[1])
+
+
+def decode_datum(datum: Datum) -> Any:
+    """Converts a stored scalar or array back; see `decode`."""
+    fields = {descriptor.name: content for descriptor, content in datum.values.ListFields()}
+    shape = [dim.size for dim in datum.shape.dim]
+    is_scalar = shape == [_SCALAR_DIM_SIZE]
+    if not fields:
+        return _decode_empty(datum, shape)
+    try:
+        if is_scalar:
+            name = _first_of(fields, _SCALAR_PRECEDENCE)
+            return _SCALAR_DECODERS[name](fields[name])
+        name = _first_of(fields, _ARRAY_PRECEDENCE)
+        array = _ARRAY_DECODERS[name](fields[name])
+    except ValueError as e:
+        raise DamagedDataError(f"stored values cannot be decoded: {e}") from e
+    if any(size < 0 for size in shape) or math.prod(shape) != array.size:
+        raise DamagedDataError(f"{array.size} stored values do not make an array of shape {shape}")
+    return array.reshape(shape)
+
+
+def _first_of(fields: dict[str, Any], precedence: Iterable[str]) -> str:
+    if len(fields) == 1:
+        return next(iter(fields))
+    return next(name for name in precedence if name in fields)
+
+
+def _decode_empty(datum: Datum, shape: list[int]) -> np.ndarray | None:
+    if not datum.empty_dtype:
+        return None  # What EnvLogger up to 1.3 stores for arrays without elements.
+    if 0 not in shape or datum.empty_dtype not in _EMPTY_DTYPES:
+        raise DamagedDataError(
+            f"no values for an array of shape {shape}, dtype {datum.empty_dtype!r}"
+        )
+    return np.empty(shape, datum.empty_dtype)
+
+
+def _packed(dtype: type) -> Callable[[Any], np.ndarray]:
+    return lambda content: np.array(content, dtype=dtype)
+
+
+def _unpacked(wire_dtype: str) -> Callable[[bytes], np.ndarray]:
+    native = np.dtype(wire_dtype).newbyteorder("=")
+    return lambda content: np.frombuffer(content, dtype=wire_dtype).astype(native)
+
+
+def _objects(content: Iterable[str] | Iterable[bytes]) -> np.ndarray:
+    return np.array(list(content), dtype=object)
+
+
+def _refuse_bigints(content: Any) -> np.ndarray:
+    raise UnsupportedTypeError(
+        f"an array of {len(content)} integers of any size is not supported, only single ones are"
+    )
+
+
+_ARRAY_DECODERS: dict[str, Callable[[Any], np.ndarray]] = {
+    "float_values": _packed(np.float32),
+    "double_values": _packed(np.float64),
+    "int32_values": _packed(np.int32),
+    "int64_values": _packed(np.int64),
+    "uint32_values": _packed(np.uint32),
+    "uint64_values": _packed(np.uint64),
+    "bool_values": _packed(np.bool_),
+    "float_values_buffer": _unpacked(">f4"),
+    "int8_values": _unpacked(">i1"),
+    "int16_values": _unpacked(">i2"),
+    "uint8_values": _unpacked(">u1"),
+    "uint16_values": _unpacked(">u2"),
+    "string_values": _objects,
+    "bytes_values": _objects,
+    "bigint_values": _refuse_bigints,
+}
+
+
+def _first(dtype: type) -> Callable[[Any], Any]:
+    return lambda content: dtype(content[0])
+
+
+def _only_unpacked(wire_dtype: str) -> Callable[[bytes], Any]:
+    scalar_type = np.dtype(wire_dtype).type
+    return lambda content: scalar_type(np.frombuffer(content, dtype=wire_dtype)[0])
+
+
+_SCALAR_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "float_values": _first(np.float32),
+    "double_values": _first(np.float64),
+    "int32_values": _first(np.int32),
+    "int64_values": _first(np.int64),
+    "uint32_values": _first(np.uint32),
+    "uint64_values": _first(np.uint64),
+    "bool_values": _first(bool),
+    "float_values_buffer": _only_unpacked(">f4"),
+    "int8_values": _only_unpacked(">i1"),
+    "int16_values": _only_unpacked(">i2"),
+    "uint8_values": _only_unpacked(">u1"),
+    "uint16_values": _only_unpacked(">u2"),
+    "string_values": _first(str),
+    "bytes_values": _first(bytes),
+    "bigint_values": lambda content: int.from_bytes(content[0], "big", signed=True),
+}
+
+# Which values count where a foreign writer filled several fields, for instance to serve old readers
+# too: those that EnvLogger has always taken.
+_SCALAR_PRECEDENCE = tuple(_SCALAR_DECODERS)
+_ARRAY_PRECEDENCE = (
+    *("string_values", "bytes_values", "bigint_values"),
+    *("uint16_values", "uint8_values", "int16_values", "int8_values", "float_values_buffer"),
+    *tuple(_ARRAY_DECODERS)[:7],
+)
+
+_EMPTY_DTYPES = {np.dtype(key).name for key in _ARRAY_ENCODERS if len(key) > 1} | {"object"}

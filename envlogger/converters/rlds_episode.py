@@ -1,0 +1,334 @@
+"""The alignment shift: from an episode as it was recorded to an episode of an RLDS dataset.
+
+EnvLogger keeps the order of the environment (RSA): a reward and a discount are recorded with the
+observation they arrived with, next to the action that led there. RLDS keeps the order of the agent
+(SAR): a step holds an observation, the action taken on it, and what that action brought.
+
+| step     | 0                  | 1                  | ... | T                |
+|----------|--------------------|--------------------|-----|------------------|
+| recorded | o0                 | a0, r1, d1, o1     | ... | aT-1, rT, dT, oT |
+| RLDS     | o0, a0, r1, d1     | o1, a1, r2, d2     | ... | oT, zeros        |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from envlogger.step_data import StepData
+
+__all__ = ["stack_values", "to_rlds_episode"]
+
+_EMPTY = {str: "", bytes: b"", type(None): None}
+
+
+def to_rlds_episode(
+    steps: Iterable[StepData],
+    *,
+    action_spec: Any = None,
+    reward_spec: Any = None,
+    discount_spec: Any = None,
+) -> dict[str, Any]:
+    """Turns a recorded episode into an RLDS episode, as columns.
+
+    `T` transitions become `T + 1` steps. Step `i` holds the observation and the custom data of
+    recorded step `i`, and the action, reward and discount of recorded step `i + 1`. The last step
+    has no successor: its action, reward and discount are zeros (empty strings for strings), in the
+    dtype and shape of the others. An action, reward or discount recorded with the first step
+    belongs to a transition outside the episode and is left out.
+
+    Every leaf becomes an array whose first axis is the step; dicts, lists and tuples around the
+    leaves are kept. Dtypes are kept: a Python `float` gives float64, `int` int64, `bool` bool;
+    `str`, `bytes` and NumPy string arrays give arrays of dtype object. A field that is `None` in
+    every step gives an object array of `None`. Nothing of the result aliases `steps`.
+
+    Args:
+      steps: The recorded steps of one episode, at least one.
+      action_spec: dm_env spec (or nest of specs) of the action. Only an episode of a single step
+        needs it, as there is no action to take dtype and shape from.
+      reward_spec: Likewise for the reward.
+      discount_spec: Likewise for the discount.
+
+    Returns:
+      `observation`, `action`, `reward`, `discount` and `is_first`, `is_last`, `is_terminal` (bool,
+      `[T + 1]`), and the custom data: the entries of a dict stand beside these fields, anything
+      else stands under `custom_data`. `is_last` is set in the last step only, also when the episode
+      was cut by a reset; `is_terminal` only there, when the environment ended the episode (a LAST
+      step) with a discount of zero. `is_first` is set in the first step, whatever its type: a
+      recording whose scheduler left out steps may begin in the middle of an episode.
+
+    Raises:
+      ValueError: If there is no step; if a FIRST or LAST step stands inside the episode; if a field
+        changes its dtype, shape or structure between steps; if an integer does not fit int64; if
+        custom data has the name of another field; if a single step comes without specs.
+      TypeError: If a value is neither a number, a string nor an array of these.
+
+    >>> import dm_env
+    >>> episode = to_rlds_episode([
+    ...     StepData(dm_env.restart(observation=10), action=None),
+    ...     StepData(dm_env.transition(reward=1.0, observation=11), action=5),
+    ...     StepData(dm_env.termination(reward=2.0, observation=12), action=6),
+    ... ])
+    >>> episode["observation"], episode["action"], episode["reward"]
+    (array([10, 11, 12]), array([5, 6, 0]), array([1., 2., 0.]))
+    >>> episode["is_terminal"]
+    array([False, False,  True])
+    """
+    steps = list(steps)
+    if not steps:
+        raise ValueError("An episode has at least one step, got none.")
+    _check_step_types(steps)
+
+    timesteps = [step.timestep for step in steps]
+    last = timesteps[-1]
+    episode = {"observation": stack_values([t.observation for t in timesteps], "observation")}
+    arrived = {
+        "action": ([step.action for step in steps[1:]], action_spec),
+        "reward": ([t.reward for t in timesteps[1:]], reward_spec),
+        "discount": ([t.discount for t in timesteps[1:]], discount_spec),
+    }
+    for field, (values, spec) in arrived.items():
+        if values:
+            episode[field] = _stack(values, field, first_step=1, pad=True)
+        elif spec is None:
+            raise ValueError(
+                f"{field}: the episode has a single step, so its dtype and shape are unknown; "
+                f"pass {field}_spec."
+            )
+        else:
+            episode[field] = _zeros(spec)
+
+    index = np.arange(len(steps))
+    episode["is_first"] = index == 0
+    episode["is_last"] = index == len(steps) - 1
+    episode["is_terminal"] = episode["is_last"] & (last.last() and _is_zero(last.discount))
+    return _with_custom_data(episode, [step.custom_data for step in steps])
+
+
+def stack_values(values: Sequence[Any], path: str = "") -> Any:
+    """Stacks equally built values into columns.
+
+    Args:
+      values: At least one value: a leaf (number, string, array, None) or a nest of dicts, lists and
+        tuples of leaves. All have the same structure, dtypes and shapes.
+      path: Name of the values in error messages.
+
+    Returns:
+      The structure of `values[0]` with arrays of shape `[len(values), ...]` as leaves. See
+      `to_rlds_episode` for dtypes.
+
+    Raises:
+      ValueError: If two values differ in structure, dtype or shape, or an integer exceeds int64.
+      TypeError: If a leaf cannot be held by an array of numbers or strings.
+
+    >>> stack_values([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}])
+    {'x': array([1, 2]), 'y': array(['a', 'b'], dtype=object)}
+    """
+    return _stack(values, path, first_step=0, pad=False)
+
+
+def _check_step_types(steps: Sequence[StepData]) -> None:
+    for index, step in enumerate(steps):
+        if index > 0 and step.timestep.first():
+            raise ValueError(
+                f"step {index} of {len(steps)} is a FIRST step: an episode begins inside this one; "
+                "split the steps there."
+            )
+        if index < len(steps) - 1 and step.timestep.last():
+            raise ValueError(
+                f"step {index} of {len(steps)} is a LAST step, but {len(steps) - 1 - index} more "
+                "follow it in the same episode; split the steps there."
+            )
+
+
+def _with_custom_data(episode: dict[str, Any], custom_data: list[Any]) -> dict[str, Any]:
+    """Adds the columns of the custom data; `None` throughout means there is none."""
+    if all(data is None for data in custom_data):
+        return episode
+    columns = stack_values(custom_data, "custom_data")
+    if not isinstance(columns, dict):
+        columns = {"custom_data": columns}
+    for field in columns:
+        if field in episode:
+            raise ValueError(
+                f"custom_data/{field}: the name is taken by the RLDS field {field!r}; "
+                "record it under another name."
+            )
+    return {**episode, **columns}
+
+
+def _stack(values: Sequence[Any], path: str, *, first_step: int, pad: bool) -> Any:
+    """Stacks `values`, which belong to steps `first_step`, ...; `pad` appends a step of zeros."""
+    column = _stack_uniform(values, pad=pad)
+    if column is not None:
+        return column
+    _check_equal([_structure(value) for value in values], path, first_step)
+    head = values[0]
+    if not isinstance(head, (Mapping, list, tuple)):
+        return _stack_leaves(values, path, first_step=first_step, pad=pad)
+    keys = list(head) if isinstance(head, Mapping) else range(len(head))
+    columns = [
+        _stack([value[key] for value in values], _join(path, key), first_step=first_step, pad=pad)
+        for key in keys
+    ]
+    if isinstance(head, Mapping):
+        return dict(zip(keys, columns))
+    if hasattr(head, "_fields"):
+        return type(head)(*columns)
+    return tuple(columns) if isinstance(head, tuple) else columns
+
+
+def _stack_uniform(values: Sequence[Any], *, pad: bool) -> np.ndarray | None:
+    """Stacks arrays of one dtype and shape, or floats of one type, which is what most fields hold.
+
+    Returns:
+      The column, or `None` if the values need a closer look. (That is 10 times slower per step.)
+    """
+    types = set(map(type, values))
+    if len(types) > 1:
+        return None
+    head = values[0]
+    if types == {np.ndarray}:
+        dtype, shape = head.dtype, head.shape
+        if dtype.kind not in "biufc" or not dtype.isnative:
+            return None
+        if any(value.dtype != dtype or value.shape != shape for value in values):
+            return None
+    elif isinstance(head, (float, np.floating)):
+        dtype, shape = np.asarray(head).dtype, ()
+    else:
+        return None
+    column = np.empty((len(values) + pad, *shape), dtype)
+    column[: len(values)] = values
+    column[len(values) :] = 0
+    return column
+
+
+def _stack_leaves(values: Sequence[Any], path: str, *, first_step: int, pad: bool) -> np.ndarray:
+    arrays = [_as_array(value, path, step) for step, value in enumerate(values, first_step)]
+    _check_equal([_dtype_and_shape(array) for array in arrays], path, first_step)
+    if pad:
+        arrays.append(_zeros_like(arrays[0]))
+    return np.stack(arrays)
+
+
+def _join(path: str, key: Any) -> str:
+    return f"{path}/{key}" if path else str(key)
+
+
+def _check_equal(descriptions: Sequence[Any], path: str, first_step: int) -> None:
+    first = descriptions[0]
+    for step, description in enumerate(descriptions, first_step):
+        if description != first:
+            raise ValueError(
+                f"{path}: step {step} holds {_in_words(description)}, "
+                f"step {first_step} holds {_in_words(first)}; all steps must be alike."
+            )
+
+
+def _structure(value: Any) -> tuple[str, Any] | None:
+    if isinstance(value, Mapping):
+        return "dict", set(value)
+    if isinstance(value, (list, tuple)):
+        return "sequence", len(value)
+    return None
+
+
+def _dtype_and_shape(array: np.ndarray) -> tuple[Any, tuple[int, ...]]:
+    if array.dtype != object:
+        return array.dtype, array.shape
+    types = {type(item).__name__ for item in array.flat}
+    return " or ".join(sorted(types)) or "object", array.shape
+
+
+def _in_words(description: Any) -> str:
+    if description is None:
+        return "a single value"
+    kind, details = description
+    if kind == "dict":
+        return f"a dict with the keys {sorted(details, key=str)}"
+    if kind == "sequence":
+        return f"a sequence of length {details}"
+    return f"{kind} of shape {details}"
+
+
+def _as_array(value: Any, path: str, step: int) -> np.ndarray:
+    """Returns a leaf as an array of a fixed dtype, or of `str`, `bytes` or `None` objects."""
+    # Strings first: NumPy would cut trailing NULs off them.
+    if isinstance(value, str):
+        return _object_scalar(str.__str__(value))
+    if isinstance(value, bytes):
+        return _object_scalar(bytes(value))
+    if value is None:
+        return _object_scalar(None)
+    if isinstance(value, int) and not isinstance(value, (bool, np.generic)):
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(
+                f"{path}: step {step} holds the integer {value}, which does not fit int64; record "
+                "it as a float, as bytes, or (below 2**64) as np.uint64."
+            )
+        return np.array(value, np.int64)
+    is_number = isinstance(value, (bool, float, complex, np.generic))
+    if isinstance(value, np.ma.MaskedArray) or not (is_number or hasattr(value, "__array__")):
+        raise _unsupported(value, path, step)
+    array = np.asarray(value)
+    if array.dtype.kind in "US":
+        return array.astype(object)
+    if array.dtype == object and any(type(item) not in _EMPTY for item in array.flat):
+        raise _unsupported(value, path, step)
+    if array.dtype.byteorder not in "=|":
+        return array.astype(array.dtype.newbyteorder("="))
+    return array
+
+
+def _object_scalar(value: Any) -> np.ndarray:
+    array = np.empty((), object)
+    array[()] = value
+    return array
+
+
+def _unsupported(value: Any, path: str, step: int) -> TypeError:
+    return TypeError(
+        f"{path}: step {step} holds {type(value).__name__} {value!r:.100}; expected a number, a "
+        "string, or an array of numbers or of strings."
+    )
+
+
+def _zeros_like(array: np.ndarray) -> np.ndarray:
+    if array.dtype != object:
+        return np.zeros_like(array)
+    zeros = np.empty(array.size, object)
+    zeros[:] = [_EMPTY[type(item)] for item in array.flat]
+    return zeros.reshape(array.shape)
+
+
+def _zeros(spec: Any) -> Any:
+    """Returns one step of zeros for a nest of specs."""
+    if isinstance(spec, Mapping):
+        return {key: _zeros(child) for key, child in spec.items()}
+    if isinstance(spec, (list, tuple)):
+        children = [_zeros(child) for child in spec]
+        return tuple(children) if isinstance(spec, tuple) else children
+    shape = (1, *spec.shape)
+    if spec.dtype.kind in "OUS":
+        is_bytes = spec.dtype.kind == "S" or getattr(spec, "string_type", str) is bytes
+        return np.full(shape, b"" if is_bytes else "", object)
+    return np.zeros(shape, spec.dtype)
+
+
+def _is_zero(discount: Any) -> bool:
+    """Whether a discount, possibly nested (one per agent), is zero throughout."""
+    leaves = list(_leaves(discount))
+    return bool(leaves) and all(np.all(np.asarray(leaf) == 0.0) for leaf in leaves)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for child in value:
+            yield from _leaves(child)
+    elif value is not None:
+        yield value

@@ -1,0 +1,164 @@
+"""Records what happens in an environment while it is used."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import dm_env
+
+from envlogger.backends.backend_type import BackendType
+from envlogger.backends.backend_writer import BackendWriter
+from envlogger.backends.in_memory_backend import InMemoryBackendWriter
+from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger.converters import spec_codec
+from envlogger.environment_wrapper import EnvironmentWrapper
+from envlogger.errors import UsageError
+from envlogger.step_data import StepData
+
+__all__ = ["EnvLogger"]
+
+_DEFAULT_BACKEND = BackendType.RIEGELI
+
+_BACKENDS: dict[BackendType, Callable[..., BackendWriter]] = {
+    BackendType.RIEGELI: RiegeliBackendWriter,
+    BackendType.IN_MEMORY: InMemoryBackendWriter,
+}
+
+StepFn = Callable[[dm_env.TimeStep, Any, dm_env.Environment], Any]
+
+
+class EnvLogger(EnvironmentWrapper):
+    """An environment that records every step that is taken in it.
+
+        with envlogger.EnvLogger(env, data_directory=data_directory) as env:
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(policy(timestep))
+
+    Args:
+      env: The environment; closed together with the recorder.
+      step_fn: Called with the timestep, the action (None on reset) and `env` after each step. What
+        it returns is stored as `custom_data` of the step.
+      episode_fn: Called like `step_fn`, after the step was recorded. The last value other than None
+        that it returns in an episode is stored as the metadata of the episode.
+      metadata: What is stored about the whole dataset. The encoded specs of `env` are added under
+        the key `environment_specs`, in what is stored only.
+      backend: Where the steps go: a type of backend, or a function that makes one, called with
+        `metadata` and `backend_kwargs`; or a backend, which has its metadata already.
+      **backend_kwargs: Passed to the backend, such as `data_directory`; see `RiegeliBackendWriter`.
+
+    Raises:
+      TypeError: A spec of `env` is of an unknown kind, or the arguments do not fit the backend.
+      EnvLoggerError: The backend cannot record, see `RiegeliBackendWriter`.
+
+    When a step was taken but could not be recorded, because `step_fn` or the backend raised, `step`
+    raises `UsageError` until the next `reset`: the episode would go on with a hole.
+
+    >>> from envlogger.testing.catch_env import Catch
+    >>> backend = InMemoryBackendWriter()
+    >>> with EnvLogger(Catch(), backend=backend) as env:
+    ...     timestep = env.reset()
+    ...     timestep = env.step(1)
+    >>> [step.action for step in backend.steps]
+    [None, 1]
+    """
+
+    def __init__(
+        self,
+        env: dm_env.Environment,
+        step_fn: StepFn | None = None,
+        episode_fn: StepFn | None = None,
+        metadata: dict[str, Any] | None = None,
+        backend: BackendWriter | BackendType | Callable[..., BackendWriter] = _DEFAULT_BACKEND,
+        **backend_kwargs: Any,
+    ) -> None:
+        super().__init__(env)
+        self._step_fn = step_fn
+        self._episode_fn = episode_fn
+        self._reset_next_step = True
+        self._has_hole = False
+        specs = {"environment_specs": spec_codec.encode_environment_specs(env)}
+        if isinstance(backend, BackendWriter):
+            if metadata is not None or backend_kwargs:
+                names = [*(["metadata"] if metadata is not None else []), *backend_kwargs]
+                raise TypeError(
+                    f"a backend that is made already cannot take {', '.join(names)}; pass it when "
+                    f"making the {type(backend).__name__}, or pass a BackendType as backend"
+                )
+            self._backend = backend
+            self._provide_specs(specs)
+            return
+        make_backend = _BACKENDS[backend] if isinstance(backend, BackendType) else backend
+        self._backend = make_backend(metadata={**(metadata or {}), **specs}, **backend_kwargs)
+        if not isinstance(self._backend, BackendWriter):
+            raise TypeError(f"backend made no BackendWriter, but {self._backend!r}")
+
+    def _provide_specs(self, specs: dict[str, Any]) -> None:
+        if "environment_specs" in (self._backend.metadata() or {}):
+            return
+        if isinstance(self._backend, InMemoryBackendWriter):
+            self._backend.update_metadata(specs)
+            return
+        warnings.warn(
+            f"the specs of the environment are not recorded, because this "
+            f"{type(self._backend).__name__} was made without them; give it "
+            "metadata={'environment_specs': spec_codec.encode_environment_specs(env)}",
+            stacklevel=3,
+        )
+
+    def reset(self) -> dm_env.TimeStep:
+        """Begins a new episode, and records its first step.
+
+        Raises:
+          EnvLoggerError: The step cannot be recorded, see `BackendWriter.record_step`.
+        """
+        timestep = self._environment.reset()
+        self._reset_next_step = False
+        self._record(timestep, None, is_new_episode=True)
+        return timestep
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """Takes a step and records it; if no episode is running, begins one like `reset`.
+
+        Raises:
+          UsageError: The step before was not recorded: call `reset`.
+          EnvLoggerError: The step cannot be recorded, see `BackendWriter.record_step`.
+        """
+        if self._has_hole:
+            raise UsageError(
+                "the last step of this episode was taken but not recorded, see the error raised "
+                "then; going on would leave a hole in the episode: call reset()"
+            )
+        if self._reset_next_step:
+            return self.reset()
+        timestep = self._environment.step(action)
+        self._reset_next_step = timestep.last()
+        self._record(timestep, action, is_new_episode=False)
+        return timestep
+
+    def _record(self, timestep: dm_env.TimeStep, action: Any, is_new_episode: bool) -> None:
+        self._has_hole = True
+        custom_data = None
+        if self._step_fn is not None:
+            custom_data = self._step_fn(timestep, action, self._environment)
+        self._backend.record_step(StepData(timestep, action, custom_data), is_new_episode)
+        self._has_hole = False
+        if self._episode_fn is not None:
+            metadata = self._episode_fn(timestep, action, self._environment)
+            if metadata is not None:
+                self._backend.set_episode_metadata(metadata)
+
+    def close(self) -> None:
+        """Closes the environment, and stores what is pending; further calls do no harm."""
+        try:
+            self._environment.close()
+        finally:
+            self._backend.close()
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError(
+            "an EnvLogger cannot be copied or pickled, because two recorders would write the same "
+            "files; make a new one around a copy of the environment"
+        )

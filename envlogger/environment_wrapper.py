@@ -1,0 +1,56 @@
+"""The base of environments that add something to another environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dm_env
+
+__all__ = ["EnvironmentWrapper"]
+
+
+class EnvironmentWrapper(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
+    """Passes everything on to another environment; subclasses override what they change.
+
+    Attributes that the wrapper lacks are those of the wrapped environment, which subclasses find in
+    `_environment`.
+
+    Args:
+      environment: The environment to wrap.
+    """
+
+    def __init__(self, environment: dm_env.Environment) -> None:
+        self._environment = environment
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_environment":  # Not there yet: asked for while being copied or constructed.
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r} yet")
+        return getattr(self._environment, name)
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """See `dm_env.Environment`."""
+        return self._environment.step(action)
+
+    def reset(self) -> dm_env.TimeStep:
+        """See `dm_env.Environment`."""
+        return self._environment.reset()
+
+    def observation_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return self._environment.observation_spec()
+
+    def action_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return self._environment.action_spec()
+
+    def reward_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return self._environment.reward_spec()
+
+    def discount_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return self._environment.discount_spec()
+
+    def close(self) -> None:
+        """Closes the wrapped environment."""
+        self._environment.close()

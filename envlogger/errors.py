@@ -1,0 +1,47 @@
+"""The errors of this package.
+
+    EnvLoggerError (RuntimeError)
+    |-- UsageError                             called in a way or at a time that cannot work
+    |-- StorageError                           a directory or file cannot be opened, written or read
+    |-- DamagedDataError                       stored bytes that are not what a recorder writes
+    |-- UnsupportedTypeError  (TypeError)      a value of a type that cannot be stored
+    `-- UnsupportedValueError (ValueError)     a value of a supported type that cannot be stored
+
+Wrong arguments raise Python's own `TypeError` and `ValueError`. Files in a valid form that the
+`riegeli` package cannot read raise its `UnimplementedError`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "DamagedDataError",
+    "EnvLoggerError",
+    "StorageError",
+    "UnsupportedTypeError",
+    "UnsupportedValueError",
+    "UsageError",
+]
+
+
+class EnvLoggerError(RuntimeError):
+    """The base of all errors of this package; a `RuntimeError`, as callers of EnvLogger expect."""
+
+
+class UsageError(EnvLoggerError):
+    """Something was called in a way or at a time that cannot work, such as after close."""
+
+
+class StorageError(EnvLoggerError):
+    """A directory or file cannot be opened, written or read."""
+
+
+class DamagedDataError(EnvLoggerError):
+    """Stored data is damaged, cut short, or not something that a recorder wrote."""
+
+
+class UnsupportedTypeError(EnvLoggerError, TypeError):
+    """A value has a type that cannot be stored."""
+
+
+class UnsupportedValueError(EnvLoggerError, ValueError):
+    """A value has a supported type, but cannot be stored."""

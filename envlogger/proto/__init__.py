@@ -1,0 +1,1 @@
+"""The schema of the stored records, as Python classes."""

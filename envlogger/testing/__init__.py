@@ -1,0 +1,1 @@
+"""Small environments to try and test recording with."""

@@ -1,0 +1,78 @@
+import pickle
+
+import dm_env
+import pytest
+
+from envlogger import StepData
+from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
+
+
+def record(writer, *observations, is_new_episode=True):
+    for observation in observations:
+        writer.record_step(StepData(dm_env.restart(observation), None), is_new_episode)
+        is_new_episode = False
+
+
+def test_what_is_recorded_can_be_looked_at():
+    writer = InMemoryBackendWriter()
+    record(writer, 1, 2)
+    record(writer, 3)
+    writer.set_episode_metadata("second")
+    assert [step.timestep.observation for step in writer.steps] == [1, 2, 3]
+    assert writer.episode_start_indices == [0, 2]
+    assert writer.episode_metadata == {1: "second"}
+
+
+def test_metadata_of_episodes_is_counted_from_0():
+    writer = InMemoryBackendWriter()
+    record(writer, 1)
+    writer.set_episode_metadata({"ep": 0})
+    record(writer, 2)
+    writer.set_episode_metadata({"ep": 1})
+    assert list(InMemoryBackendReader(writer).episode_metadata()) == [{"ep": 0}, {"ep": 1}]
+
+
+def test_a_reader_sees_what_was_recorded_before_it_was_made():
+    writer = InMemoryBackendWriter()
+    record(writer, 1, 2)
+    reader = InMemoryBackendReader(writer)
+    record(writer, 3, is_new_episode=False)
+    record(writer, 4)
+    writer.set_episode_metadata("late")
+    assert len(reader.steps) == 2
+    assert [len(episode) for episode in reader.episodes] == [2]
+    assert list(reader.episode_metadata()) == [None]
+    later = InMemoryBackendReader(writer)
+    assert [len(episode) for episode in later.episodes] == [3, 1]
+
+
+def test_any_value_can_be_recorded():
+    writer = InMemoryBackendWriter()
+    record(writer, {1, 2})
+    assert InMemoryBackendReader(writer).steps[0].timestep.observation == {1, 2}
+
+
+def test_a_value_that_cannot_be_copied_leaves_no_trace():
+    writer = InMemoryBackendWriter()
+    record(writer, 1)
+    with pytest.raises(TypeError, match="generator"):
+        record(writer, (i for i in range(3)))
+    assert len(writer.steps) == 1
+    assert writer.episode_start_indices == [0]
+
+
+def test_metadata_can_be_added():
+    writer = InMemoryBackendWriter()
+    assert writer.metadata() is None
+    specs = {"specs": [1]}
+    writer.update_metadata(specs)
+    specs["specs"].append(2)
+    assert InMemoryBackendReader(writer).metadata() == {"specs": [1]}
+
+
+def test_writers_can_be_pickled():
+    writer = InMemoryBackendWriter()
+    record(writer, 1)
+    other = pickle.loads(pickle.dumps(writer))
+    record(other, 2, is_new_episode=False)
+    assert (len(writer.steps), len(other.steps)) == (1, 2)

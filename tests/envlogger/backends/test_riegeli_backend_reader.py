@@ -1,0 +1,345 @@
+import gc
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import dm_env
+import numpy as np
+import pytest
+
+import riegeli
+from envlogger import RiegeliBackendWriter, StepData
+from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
+from envlogger.converters import codec
+from envlogger.errors import DamagedDataError, StorageError, UsageError
+
+EPISODES = [[0, 1, 2], [10, 11], [20, 21, 22], [30]]
+
+
+def observations(steps):
+    return [int(step.timestep.observation[0]) for step in steps]
+
+
+def episodes(reader):
+    return [observations(episode) for episode in reader.episodes]
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """Two shards with two episodes each; a chunk for every step."""
+    with RiegeliBackendWriter(
+        tmp_path,
+        max_episodes_per_file=2,
+        writer_options="uncompressed,chunk_size:600",
+        metadata={"a": 1},
+    ) as writer:
+        for number, episode in enumerate(EPISODES):
+            for i, observation in enumerate(episode):
+                step = StepData(dm_env.restart(np.full(50, float(observation))), None)
+                writer.record_step(step, is_new_episode=i == 0)
+            writer.set_episode_metadata({"number": number})
+    return tmp_path
+
+
+def shard(dataset, number):
+    return sorted(path for path in dataset.iterdir() if path.is_dir())[number]
+
+
+def flip_a_bit(path, position):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def write_array(path, array):
+    with riegeli.RecordWriter(path, options="uncompressed") as writer:
+        writer.write_message(codec.encode(array).datum)
+
+
+# --- How it reads.
+
+
+def test_reading_in_order_does_not_seek(dataset, monkeypatch):
+    sought = []
+    seek = riegeli.RecordReader.seek_numeric
+
+    def counting(self, position):
+        sought.append(position)
+        seek(self, position)
+
+    monkeypatch.setattr(riegeli.RecordReader, "seek_numeric", counting)
+    with RiegeliBackendReader(dataset) as reader:
+        assert len(list(reader.steps)) == 9
+        assert len(sought) == 2  # To the first step of each shard.
+        assert episodes(reader) == EPISODES
+
+
+def test_reading_in_any_order(dataset):
+    with RiegeliBackendReader(dataset) as reader:
+        expected = [observation for episode in EPISODES for observation in episode]
+        for i in np.random.default_rng(0).permutation(np.repeat(np.arange(9), 3)):
+            assert observations([reader.steps[i]]) == [expected[i]]
+            number = i % 4
+            assert reader.episode_metadata()[number] == {"number": number}
+
+
+def test_threads_may_share_a_reader(dataset):
+    results = []
+    with RiegeliBackendReader(dataset) as reader:
+
+        def read():
+            results.extend(episodes(reader) for _ in range(10))
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == [EPISODES] * 40
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="counts the open files of Linux")
+def test_few_files_are_open_at_a_time(tmp_path):
+    with RiegeliBackendWriter(tmp_path, max_episodes_per_file=1) as writer:
+        for i in range(20):
+            writer.record_step(StepData(dm_env.restart(np.array([i])), None), True)
+            writer.set_episode_metadata(i)
+    before = len(os.listdir("/proc/self/fd"))
+    with RiegeliBackendReader(tmp_path) as reader:
+        for _ in zip(reader.episodes, reader.episode_metadata(), reader.steps):
+            assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+def test_a_closed_reader_says_so(dataset):
+    reader = RiegeliBackendReader(dataset)
+    steps = reader.steps
+    reader.close()
+    with pytest.raises(UsageError, match="this reader is closed; make a new one to read more"):
+        steps[0]
+    with pytest.raises(UsageError, match="this reader is closed"):
+        reader.episode_metadata()[0]
+    assert (len(steps), len(reader.episodes), reader.metadata()) == (9, 4, {"a": 1})
+
+
+def test_a_reader_that_is_forgotten_closes_its_files(dataset):
+    # Files that are left open would be a warning, hence an error in these tests.
+    assert len(RiegeliBackendReader(dataset).steps[:3]) == 3
+    gc.collect()
+
+
+# --- Recordings that were cut short.
+
+
+def test_a_shard_in_which_nothing_was_flushed_counts_as_empty(dataset):
+    for name in ("2999", "0000"):
+        (dataset / name).mkdir()
+        (dataset / name / "step_offsets.riegeli").touch()
+    with RiegeliBackendReader(dataset) as reader:
+        assert episodes(reader) == EPISODES
+        assert episodes(reader.copy()) == EPISODES
+
+
+def test_other_directories_are_no_shards(dataset):
+    (dataset / "20990101T000000000000").mkdir()
+    (dataset / "notes").mkdir()
+    (dataset / "notes" / "readme.txt").touch()
+    with RiegeliBackendReader(dataset) as reader:
+        assert episodes(reader) == EPISODES
+
+
+def test_steps_without_an_index_of_episodes_are_only_steps(dataset):
+    (shard(dataset, 0) / "episode_index.riegeli").write_bytes(b"")
+    with RiegeliBackendReader(dataset) as reader:
+        assert episodes(reader) == EPISODES[2:]
+        assert observations(reader.steps) == [0, 1, 2, 10, 11, 20, 21, 22, 30]
+
+
+def test_episodes_that_a_killed_recorder_left_without_steps_are_not_there(dataset):
+    write_array(shard(dataset, 1) / "episode_index.riegeli", np.array([[0, -1], [3, -1], [4, -1]]))
+    with RiegeliBackendReader(dataset) as reader:
+        assert episodes(reader) == EPISODES
+
+
+# --- Damaged files: which, where, what.
+
+
+def test_a_flipped_bit_in_a_step_is_told_with_its_place(dataset):
+    path = shard(dataset, 1) / "steps.riegeli"
+    with RiegeliBackendReader(dataset) as reader:
+        flip_a_bit(path, path.stat().st_size // 2)
+        with pytest.raises(DamagedDataError) as caught:
+            list(reader.episodes[2])
+        message = str(caught.value)
+        assert "step 6 (step 1 of episode 2) is damaged, at position " in message
+        assert f"of {path}: " in message
+        assert isinstance(caught.value.__cause__.__cause__, riegeli.InvalidArgumentError)
+        # The rest is as readable as before.
+        assert observations(reader.steps[:6]) == [0, 1, 2, 10, 11, 20]
+        assert observations(reader.episodes[3]) == [30]
+
+
+def test_a_truncated_file_of_steps(dataset):
+    path = shard(dataset, 1) / "steps.riegeli"
+    os.truncate(path, path.stat().st_size - 10)
+    with RiegeliBackendReader(dataset) as reader:
+        assert len(reader.steps) == 9
+        assert observations(reader.episodes[2]) == [20, 21, 22]
+        with pytest.raises(DamagedDataError, match=r"step 8 \(step 0 of episode 3\) is damaged"):
+            reader.episodes[3][0]
+
+
+def test_a_missing_file_of_steps(dataset):
+    (shard(dataset, 1) / "steps.riegeli").unlink()
+    with RiegeliBackendReader(dataset) as reader:
+        assert observations(reader.episodes[0]) == [0, 1, 2]
+        with pytest.raises(StorageError, match=r"cannot read .*steps\.riegeli: .*No such file"):
+            reader.episodes[2][0]
+
+
+def test_a_flipped_bit_in_the_metadata_of_an_episode(dataset):
+    path = shard(dataset, 0) / "episode_metadata.riegeli"
+    flip_a_bit(path, path.stat().st_size - 1)
+    with RiegeliBackendReader(dataset) as reader:
+        with pytest.raises(
+            DamagedDataError,
+            match=rf"the metadata of episode 0 is damaged, at position 64 of {path}",
+        ):
+            list(reader.episode_metadata())
+        assert reader.episode_metadata()[2] == {"number": 2}
+
+
+@pytest.mark.parametrize("name", ["step_offsets.riegeli", "episode_index.riegeli"])
+def test_a_damaged_index(dataset, name):
+    path = shard(dataset, 0) / name
+    whole = path.read_bytes()
+    flip_a_bit(path, len(whole) - 1)
+    with pytest.raises(DamagedDataError, match=rf"{path} is damaged: "):
+        RiegeliBackendReader(dataset)
+    path.write_bytes(whole[:-1])
+    with pytest.raises(DamagedDataError, match=rf"{path} is damaged: "):
+        RiegeliBackendReader(dataset)
+    path.write_bytes(b"not a Riegeli file" * 100)
+    with pytest.raises(DamagedDataError, match=r"is it a Riegeli/records file\?"):
+        RiegeliBackendReader(dataset)
+
+
+def test_a_missing_index(dataset):
+    (shard(dataset, 0) / "episode_index.riegeli").unlink()
+    with pytest.raises(StorageError, match=r"cannot read .*episode_index\.riegeli: .*No such file"):
+        RiegeliBackendReader(dataset)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "words"),
+    [
+        ("step_offsets.riegeli", np.array([64, 64, 65]), "the offsets do not increase"),
+        ("step_offsets.riegeli", np.array([[64, 65]]), "not an array of positions"),
+        ("step_offsets.riegeli", np.array([1.5]), "not an array of positions"),
+        ("episode_index.riegeli", np.array([[3, -1], [0, -1]]), "the starts of episodes do not"),
+        ("episode_index.riegeli", np.array([[-1, -1], [0, -1]]), "the starts of episodes do not"),
+        ("episode_index.riegeli", np.array([[0, -1, 0]]), "not an array of positions"),
+    ],
+)
+def test_an_index_that_cannot_be(dataset, name, array, words):
+    path = shard(dataset, 0) / name
+    write_array(path, array)
+    with pytest.raises(DamagedDataError, match=rf"{path} is damaged: .*{words}"):
+        RiegeliBackendReader(dataset)
+
+
+def test_offsets_that_lead_nowhere(dataset):
+    path = shard(dataset, 0) / "step_offsets.riegeli"
+    write_array(path, np.array([65, 66, 67, 68, 1 << 40]))
+    with RiegeliBackendReader(dataset) as reader:
+        for i in range(5):
+            with pytest.raises(DamagedDataError, match=rf"step {i} \(.*\) is damaged, at position"):
+                reader.steps[i]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xff",
+        codec.encode("no step").SerializeToString(),
+        codec.encode(((9, None, None, 0), None, None)).SerializeToString(),
+        codec.encode(((0, None, None), None, None)).SerializeToString(),
+    ],
+)
+def test_records_that_are_no_steps(dataset, content):
+    directory = shard(dataset, 0)
+    with riegeli.RecordWriter(directory / "steps.riegeli", options="uncompressed") as writer:
+        writer.write_record(content)
+        position = writer.last_pos.numeric
+    write_array(directory / "step_offsets.riegeli", np.array([position]))
+    with RiegeliBackendReader(dataset) as reader:
+        with pytest.raises(DamagedDataError, match=r"step 0 \(step 0 of episode 0\) is damaged"):
+            reader.steps[0]
+
+
+# --- Bad directories.
+
+
+def test_missing_directory(tmp_path):
+    with pytest.raises(StorageError, match="nowhere does not exist"):
+        RiegeliBackendReader(tmp_path / "nowhere")
+
+
+def test_not_a_directory(dataset):
+    with pytest.raises(StorageError, match=r"metadata\.riegeli is not a directory"):
+        RiegeliBackendReader(dataset / "metadata.riegeli")
+
+
+def test_a_directory_without_a_recording(tmp_path):
+    with pytest.raises(StorageError, match=r"holds no recording.*no metadata\.riegeli"):
+        RiegeliBackendReader(tmp_path)
+
+
+def test_metadata_that_is_empty_or_something_else(dataset):
+    path = dataset / "metadata.riegeli"
+    path.write_bytes(b"")
+    with pytest.raises(DamagedDataError, match=r"metadata\.riegeli is damaged: it has 0 records"):
+        RiegeliBackendReader(dataset)
+    path.write_bytes(b"{}")
+    with pytest.raises(DamagedDataError, match=r"metadata\.riegeli is damaged: "):
+        RiegeliBackendReader(dataset)
+    with riegeli.RecordWriter(path) as writer:
+        writer.write_record(b"\xff")
+    with pytest.raises(DamagedDataError, match=r"metadata\.riegeli is damaged: .*envlogger\.Data"):
+        RiegeliBackendReader(dataset)
+
+
+def test_metadata_that_is_not_a_dict_counts_as_none(dataset):
+    with riegeli.RecordWriter(dataset / "metadata.riegeli") as writer:
+        writer.write_message(codec.encode([1]))
+    assert RiegeliBackendReader(dataset).metadata() == {}
+
+
+def test_a_recording_may_be_moved(dataset, tmp_path_factory):
+    target = tmp_path_factory.mktemp("other") / "copy"
+    shutil.copytree(dataset, target)
+    assert episodes(RiegeliBackendReader(Path(target))) == EPISODES
+
+
+def test_a_constructor_that_fails_is_silent_afterwards(tmp_path):
+    with pytest.raises(StorageError):
+        RiegeliBackendReader(tmp_path)
+    with pytest.raises(TypeError):
+        RiegeliBackendReader()
+    gc.collect()
+
+
+def test_a_reader_that_is_left_open_ends_quietly_with_the_process(tmp_path):
+    code = """
+import sys, dm_env, envlogger
+from envlogger import RiegeliBackendWriter, StepData
+with RiegeliBackendWriter(sys.argv[1]) as writer:
+    writer.record_step(StepData(dm_env.restart(1), None), True)
+reader = envlogger.Reader(sys.argv[1])
+print(len(list(reader.steps)))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("1\n", "")

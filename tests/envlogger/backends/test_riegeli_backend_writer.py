@@ -1,0 +1,536 @@
+import datetime
+import gc
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import types
+
+import dm_env
+import numpy as np
+import pytest
+from etils import epath
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import envlogger
+import riegeli
+from envlogger import RiegeliBackendWriter, StepData
+from envlogger.backends import riegeli_backend_writer, schedulers
+from envlogger.backends.riegeli_shard_writer import ShardWriter
+from envlogger.errors import (
+    DamagedDataError,
+    StorageError,
+    UnsupportedTypeError,
+    UnsupportedValueError,
+)
+
+FILES = [
+    *("episode_index.riegeli", "episode_metadata.riegeli"),
+    *("step_offsets.riegeli", "steps.riegeli"),
+]
+
+
+def record(writer, *observations, is_new_episode=True):
+    for observation in observations:
+        writer.record_step(StepData(dm_env.restart(observation), None), is_new_episode)
+        is_new_episode = False
+
+
+def shards(directory):
+    return sorted(path for path in directory.iterdir() if path.is_dir())
+
+
+def episodes(directory):
+    with envlogger.Reader(directory) as reader:
+        found = [[step.timestep.observation for step in episode] for episode in reader.episodes]
+        assert len(reader.steps) == sum(map(len, found))
+        return found
+
+
+def run(code, *args):
+    """Runs a script in another process."""
+    prelude = """
+        import os, sys
+        import dm_env
+        import numpy as np
+        import envlogger
+        import envlogger.errors
+        from envlogger import RiegeliBackendWriter, StepData
+        from envlogger.backends import schedulers
+
+        def record(writer, *observations):
+            for i, observation in enumerate(observations):
+                writer.record_step(StepData(dm_env.restart(observation), None), i == 0)
+        """
+    script = textwrap.dedent(prelude) + textwrap.dedent(code).lstrip()
+    root = pathlib.Path(envlogger.__file__).parents[1]
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, args)], capture_output=True, text=True, cwd=root
+    )
+
+
+# --- What is on the disk.
+
+
+def test_layout(tmp_path):
+    writer = RiegeliBackendWriter(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["metadata.riegeli"]
+    record(writer, 1, 2)
+    writer.close()
+    [shard] = shards(tmp_path)
+    assert re.fullmatch(r"\d{8}T\d{12}", shard.name)
+    begun = datetime.datetime.strptime(shard.name + "+0000", "%Y%m%dT%H%M%S%f%z")
+    assert abs(begun - datetime.datetime.now(datetime.UTC)) < datetime.timedelta(hours=1)
+    assert sorted(path.name for path in shard.iterdir()) == FILES
+    assert sorted(path.name for path in tmp_path.iterdir()) == [shard.name, "metadata.riegeli"]
+
+
+@pytest.mark.parametrize(
+    ("max_episodes_per_file", "expected"), [(1, 5), (2, 3), (5, 1), (100, 1), (0, 1), (-1, 1)]
+)
+def test_shards_take_a_number_of_episodes(max_episodes_per_file, expected, tmp_path):
+    with RiegeliBackendWriter(tmp_path, max_episodes_per_file=max_episodes_per_file) as writer:
+        for i in range(5):
+            record(writer, i, 10 * i)
+    assert len(shards(tmp_path)) == expected
+    assert episodes(tmp_path) == [[i, 10 * i] for i in range(5)]
+
+
+@pytest.mark.parametrize("kind", [str, pathlib.Path, epath.Path])
+def test_paths(kind, tmp_path):
+    with RiegeliBackendWriter(data_directory=kind(tmp_path)) as writer:
+        record(writer, 1)
+    with envlogger.Reader(data_directory=kind(tmp_path)) as reader:
+        assert len(reader.steps) == 1
+
+
+def test_recording_to_the_same_directory_adds_a_shard(tmp_path):
+    for i in range(3):
+        with RiegeliBackendWriter(tmp_path) as writer:
+            record(writer, i)
+    assert len(shards(tmp_path)) == 3
+    assert episodes(tmp_path) == [[0], [1], [2]]
+
+
+def test_two_writers_at_once(tmp_path):
+    with RiegeliBackendWriter(tmp_path) as one, RiegeliBackendWriter(tmp_path) as other:
+        for i in range(3):
+            record(one, i)
+            record(other, 10 + i)
+    assert episodes(tmp_path) == [[0], [1], [2], [10], [11], [12]]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until it is set."""
+
+    class Clock(datetime.datetime):
+        time = datetime.datetime(2026, 1, 31, 23, 59, 59, 999999, tzinfo=datetime.UTC)
+
+        @classmethod
+        def now(cls, tz=None):
+            return cls.time
+
+    stopped = types.SimpleNamespace(datetime=Clock, timedelta=datetime.timedelta, UTC=datetime.UTC)
+    monkeypatch.setattr(riegeli_backend_writer, "datetime", stopped)
+    return Clock
+
+
+def test_writers_that_begin_in_the_same_microsecond(tmp_path, clock):
+    with RiegeliBackendWriter(tmp_path) as one, RiegeliBackendWriter(tmp_path) as other:
+        record(one, 1)
+        record(other, 2)
+    assert [path.name for path in shards(tmp_path)] == [
+        *("20260131T235959999999", "20260201T000000000000")
+    ]
+    assert episodes(tmp_path) == [[1], [2]]
+
+
+def test_shards_stay_in_order_when_the_clock_is_set_back(tmp_path, clock):
+    with RiegeliBackendWriter(tmp_path, max_episodes_per_file=1) as writer:
+        for i in range(3):
+            record(writer, i)
+            clock.time -= datetime.timedelta(hours=1)
+    assert episodes(tmp_path) == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(
+    "options", ["", "uncompressed", "brotli:1", "zstd:3,chunk_size:100", "chunk_size:1"]
+)
+def test_writer_options(options, tmp_path):
+    given = [[float(i) for i in range(50)], [0.5]]
+    with RiegeliBackendWriter(tmp_path, writer_options=options) as writer:
+        for episode in given:
+            record(writer, *episode)
+    assert episodes(tmp_path) == given
+
+
+def test_threads_may_share_a_writer(tmp_path):
+    with RiegeliBackendWriter(tmp_path, writer_options="zstd:1,chunk_size:200") as writer:
+        record(writer, -1)
+
+        def go_on(begin):
+            record(writer, *range(begin, begin + 200), is_new_episode=False)
+
+        threads = [threading.Thread(target=go_on, args=(begin,)) for begin in range(0, 800, 200)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    [episode] = episodes(tmp_path)
+    assert sorted(episode) == list(range(-1, 800))
+
+
+# --- Metadata of the dataset.
+
+
+def test_metadata_of_the_first_recording_is_kept(tmp_path):
+    RiegeliBackendWriter(tmp_path, metadata={"robot": "a", "nan": np.nan}).close()
+    RiegeliBackendWriter(tmp_path, metadata={"nan": np.nan, "robot": "a"}).close()
+    RiegeliBackendWriter(tmp_path).close()
+    with pytest.warns(UserWarning, match=r"metadata\.riegeli is kept as it is, although"):
+        RiegeliBackendWriter(tmp_path, metadata={"robot": "b"}).close()
+    with envlogger.Reader(tmp_path) as reader:
+        assert reader.metadata()["robot"] == "a"
+
+
+def test_metadata_that_cannot_be_stored_is_named(tmp_path):
+    with pytest.raises(UnsupportedTypeError, match=r"cannot store metadata\['a'\]\[0\]: .*set"):
+        RiegeliBackendWriter(tmp_path, metadata={"a": [{1}]})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metadata_appears_completely_or_not_at_all(tmp_path, monkeypatch):
+    def fail(descriptor):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageError, match=r"cannot write .*metadata\.riegeli: no space left"):
+        RiegeliBackendWriter(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    with RiegeliBackendWriter(tmp_path) as writer:
+        record(writer, 1)
+    assert episodes(tmp_path) == [[1]]
+
+
+def test_metadata_that_another_recorder_left_damaged(tmp_path):
+    (tmp_path / "metadata.riegeli").touch()
+    with pytest.raises(DamagedDataError, match=r"metadata\.riegeli is damaged: it has 0 records"):
+        RiegeliBackendWriter(tmp_path, metadata={"a": 1})
+
+
+# --- Flushing.
+
+
+def test_readers_never_see_episodes_run_together(tmp_path):
+    always = schedulers.NStepScheduler(1)
+    given = [[0, 1, 2], [10], [20, 21], [30, 31, 32]]
+    with RiegeliBackendWriter(tmp_path, flush_scheduler=always, max_episodes_per_file=3) as writer:
+        for number, episode in enumerate(given):
+            for i, observation in enumerate(episode):
+                record(writer, observation, is_new_episode=i == 0)
+                assert episodes(tmp_path) == given[:number]
+    assert episodes(tmp_path) == given
+
+
+@settings(max_examples=20)
+@given(
+    lengths=st.lists(st.integers(1, 6), max_size=8),
+    flushed=st.sets(st.integers(0, 48)),
+    max_episodes_per_file=st.integers(0, 4),
+    chunk_size=st.sampled_from([1, 300, 1 << 20]),
+)
+def test_whatever_is_flushed_when(lengths, flushed, max_episodes_per_file, chunk_size):
+    steps = iter(range(100))
+    given_episodes = [[next(steps) for _ in range(length)] for length in lengths]
+    with tempfile.TemporaryDirectory() as directory:
+        with RiegeliBackendWriter(
+            directory,
+            max_episodes_per_file=max_episodes_per_file,
+            writer_options=f"uncompressed,chunk_size:{chunk_size}",
+            flush_scheduler=lambda data: data.timestep.observation in flushed,
+        ) as writer:
+            for number, episode in enumerate(given_episodes):
+                record(writer, *episode)
+                seen = episodes(pathlib.Path(directory))
+                assert seen == given_episodes[: len(seen)]
+                assert len(seen) <= number
+        assert episodes(pathlib.Path(directory)) == given_episodes
+
+
+def test_metadata_may_be_set_after_the_last_step_was_flushed(tmp_path):
+    with RiegeliBackendWriter(tmp_path, flush_scheduler=lambda data: True) as writer:
+        for i in range(3):
+            record(writer, i, i)
+            writer.set_episode_metadata(i)
+    with envlogger.Reader(tmp_path) as reader:
+        assert list(reader.episode_metadata()) == [0, 1, 2]
+
+
+def test_the_flush_scheduler_is_asked_once_for_each_recorded_step(tmp_path):
+    asked = []
+    with RiegeliBackendWriter(
+        tmp_path, flush_scheduler=asked.append, scheduler=schedulers.NStepScheduler(2)
+    ) as writer:
+        record(writer, 0, 1, 2, 3, 4)
+    assert [data.timestep.observation for data in asked] == [0, 2, 4]
+
+
+@pytest.fixture
+def flushes(monkeypatch):
+    """Counts how often data is flushed."""
+    seen = []
+    flush = ShardWriter.flush
+
+    def counting(self):
+        seen.append(self)
+        flush(self)
+
+    monkeypatch.setattr(ShardWriter, "flush", counting)
+    return seen
+
+
+def test_an_episode_scheduler_flushes_once_for_each_chosen_episode(tmp_path, flushes):
+    with RiegeliBackendWriter(tmp_path, flush_scheduler=schedulers.NEpisodeScheduler(2)) as writer:
+        for number in range(4):
+            writer.record_step(StepData(dm_env.restart(number), None), is_new_episode=True)
+            for _ in range(5):
+                step = StepData(dm_env.transition(0.0, number), 1)
+                writer.record_step(step, is_new_episode=False)
+            assert len(flushes) == 1 + number // 2
+            assert len(episodes(tmp_path)) == 2 * (number // 2)
+
+
+def test_by_default_data_is_flushed_every_few_seconds(tmp_path, flushes, monkeypatch):
+    now = 0.0
+
+    class Scheduler(schedulers.TimeScheduler):
+        def __init__(self, interval):
+            super().__init__(interval, clock=lambda: now)
+
+    monkeypatch.setattr(riegeli_backend_writer, "TimeScheduler", Scheduler)
+    with RiegeliBackendWriter(tmp_path) as writer:
+        record(writer, 0, 1)
+        assert len(flushes) == 0
+        now = 6.0
+        record(writer, 2, 3)
+        assert len(flushes) == 1
+
+
+# --- The end of a process.
+
+
+def test_a_recording_that_is_not_closed_is_complete_after_a_normal_exit(tmp_path):
+    ended = run("writer = RiegeliBackendWriter(sys.argv[1]); record(writer, 1, 2)", tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert episodes(tmp_path) == [[1, 2]]
+
+
+def test_a_recording_that_is_forgotten_is_complete(tmp_path):
+    record(RiegeliBackendWriter(tmp_path), 1, 2)
+    gc.collect()
+    assert episodes(tmp_path) == [[1, 2]]
+
+
+def test_finished_episodes_that_were_flushed_survive_a_killed_process(tmp_path):
+    code = """
+        writer = RiegeliBackendWriter(sys.argv[1], flush_scheduler=lambda data: True)
+        record(writer, 0, 1, 2)
+        record(writer, 10, 11)
+        record(writer, 20, 21)
+        os._exit(3)
+    """
+    assert run(code, tmp_path).returncode == 3
+    assert episodes(tmp_path) == [[0, 1, 2], [10, 11]]
+
+
+def test_a_forked_process_does_not_write_to_the_files_of_its_parent(tmp_path):
+    code = """
+        writer = RiegeliBackendWriter(sys.argv[1])
+        record(writer, 0, 1)
+        child = os.fork()
+        if child == 0:
+            del writer
+            sys.exit()
+        os.waitpid(child, 0)
+        record(writer, 10, 11)
+        writer.close()
+    """
+    assert run(code, tmp_path).returncode == 0
+    assert episodes(tmp_path) == [[0, 1], [10, 11]]
+
+
+# --- Bad input.
+
+
+def test_missing_directory(tmp_path):
+    with pytest.raises(StorageError, match=r"data_directory .*missing does not exist; make it fir"):
+        RiegeliBackendWriter(tmp_path / "missing")
+    with pytest.raises(StorageError, match="data_directory is empty"):
+        RiegeliBackendWriter("")
+
+
+def test_not_a_directory(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"data_directory .*file is not a directory"):
+        RiegeliBackendWriter(tmp_path / "file")
+
+
+def test_unwritable_directory(tmp_path):
+    tmp_path.chmod(0o500)
+    directory = tmp_path
+    if os.access(tmp_path, os.W_OK):  # Root may write everywhere, but for places like this one.
+        directory = pathlib.Path("/proc/self")
+    if not directory.exists():
+        pytest.skip("needs a directory that cannot be written to")
+    with pytest.raises(StorageError, match=rf"cannot write to data_directory {directory}: .*check"):
+        RiegeliBackendWriter(directory)
+
+
+@pytest.mark.parametrize("options", ["zstd:99", "bogus", "chunk_size:-1"])
+def test_bad_writer_options(options, tmp_path):
+    with pytest.raises(
+        UnsupportedValueError, match=f"cannot write with writer_options '{options}': .*the default"
+    ) as caught:
+        RiegeliBackendWriter(tmp_path, writer_options=options)
+    assert isinstance(caught.value.__cause__, riegeli.RiegeliError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_constructor_that_fails_is_silent_afterwards(tmp_path):
+    # What destructors raise would be a warning, hence an error in these tests.
+    for directory in (tmp_path / "missing", ""):
+        with pytest.raises(StorageError):
+            RiegeliBackendWriter(directory)
+    with pytest.raises(TypeError):
+        RiegeliBackendWriter()
+    gc.collect()
+
+
+def test_a_refused_step_leaves_no_trace(tmp_path):
+    with RiegeliBackendWriter(tmp_path, max_episodes_per_file=1) as writer:
+        with pytest.raises(
+            UnsupportedTypeError,
+            match=r"cannot store step\.timestep\.observation\['camera'\]\[2\]: builtins\.set",
+        ):
+            record(writer, {"camera": (1, 2, {3})})
+        assert shards(tmp_path) == []
+        record(writer, 1)
+        with pytest.raises(UnsupportedTypeError):
+            record(writer, object(), is_new_episode=False)
+        record(writer, 2, is_new_episode=False)
+        with pytest.raises(UnsupportedTypeError, match=r"cannot store episode_metadata\['a'\]: "):
+            writer.set_episode_metadata({"a": {1}})
+        with pytest.raises(UnsupportedTypeError):
+            record(writer, object())
+        record(writer, 3, is_new_episode=False)
+    assert episodes(tmp_path) == [[1, 2], [3]]
+
+
+# --- Failures while recording.
+
+
+def test_what_was_written_before_the_disk_was_full_is_readable(tmp_path):
+    # A limit on the size of files stands for the disk.
+    code = """
+        import resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+        options = "uncompressed,chunk_size:10k"
+        writer = RiegeliBackendWriter(sys.argv[1], writer_options=options)
+        try:
+            for i in range(1000):
+                record(writer, *[np.full(125, i, np.float64)] * 10)
+        except envlogger.errors.StorageError as e:
+            print(e)
+            print(repr(e.__cause__))
+        try:
+            record(writer, 0)
+        except envlogger.errors.StorageError as e:
+            print(e)
+        writer.close()
+        print(i)
+    """
+    ended = run(code, tmp_path)
+    assert ended.stderr == ""
+    failed, cause, again, number = ended.stdout.splitlines()
+    assert f"cannot write to {tmp_path}, recording stops here: [Errno 27]" in failed
+    assert "OSError(27" in cause
+    assert f"recording to {tmp_path} has stopped after an earlier failure" in again
+    found = episodes(tmp_path)
+    assert 10 < len(found) <= int(number) + 1
+    # All that fits but for the chunk that was being written.
+    assert sum(map(len, found)) * 1000 > 170_000
+    for i, episode in enumerate(found):
+        assert len(episode) == 10 or i == len(found) - 1
+        np.testing.assert_array_equal(episode, np.full((len(episode), 125), i))
+
+
+def fail_writing(monkeypatch, method, file_name, error):
+    """Makes a method of the writers of files of this name raise."""
+    original = getattr(riegeli.RecordWriter, method)
+
+    def failing(self, *args):
+        if str(self.dest.name).endswith(file_name):
+            raise error
+        return original(self, *args)
+
+    monkeypatch.setattr(riegeli.RecordWriter, method, failing)
+
+
+@pytest.mark.parametrize("file_name", FILES)
+def test_what_was_flushed_before_a_failure_is_readable(tmp_path, monkeypatch, file_name):
+    flush = False
+    writer = RiegeliBackendWriter(tmp_path, flush_scheduler=lambda data: flush)
+    record(writer, 0, 1)
+    flush = True
+    record(writer, 10, 11)
+    fail_writing(monkeypatch, "flush", file_name, OSError("the disk is gone"))
+    with pytest.raises(StorageError, match=r"recording stops here: the disk is gone"):
+        record(writer, 20)
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match="has stopped after an earlier failure"):
+        record(writer, 30)
+    writer.close()
+    assert episodes(tmp_path)[:1] == [[0, 1]]
+    assert set(map(tuple, episodes(tmp_path))) <= {(0, 1), (10, 11), (20,)}
+
+
+def test_a_failure_to_close_is_told(tmp_path, monkeypatch):
+    writer = RiegeliBackendWriter(tmp_path)
+    record(writer, 0, 1)
+    fail_writing(monkeypatch, "flush", "steps.riegeli", OSError("the disk is gone"))
+    with pytest.raises(StorageError, match="the disk is gone"):
+        writer.close()
+    writer.close()
+
+
+def test_a_directory_that_vanishes_is_told_at_the_next_shard(tmp_path):
+    directory = tmp_path / "data"
+    directory.mkdir()
+    writer = RiegeliBackendWriter(directory, max_episodes_per_file=1)
+    record(writer, 0, 1)
+    directory.rename(tmp_path / "moved")
+    with pytest.raises(
+        StorageError, match=r"cannot write to .*data, recording stops here: .*No su"
+    ):
+        record(writer, 10)
+    writer.close()
+    assert episodes(tmp_path / "moved") == [[0, 1]]
+
+
+def test_an_interrupt_while_writing_keeps_what_was_recorded_before(tmp_path, monkeypatch):
+    writer = RiegeliBackendWriter(tmp_path)
+    record(writer, 0, 1)
+    record(writer, 10, 11)
+    fail_writing(monkeypatch, "write_record", "steps.riegeli", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        record(writer, 12, is_new_episode=False)
+    monkeypatch.undo()
+    writer.close()
+    assert episodes(tmp_path) == [[0, 1], [10, 11]]

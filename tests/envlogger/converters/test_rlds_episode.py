@@ -1,0 +1,438 @@
+import copy
+import enum
+import subprocess
+import sys
+from collections import namedtuple
+
+import dm_env
+import numpy as np
+import pytest
+from dm_env import specs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
+from envlogger.step_data import StepData
+
+FIRST, MID, LAST = dm_env.StepType
+CORE = {"observation", "action", "reward", "discount", "is_first", "is_last", "is_terminal"}
+
+
+def first(observation, custom_data=None):
+    return StepData(dm_env.restart(observation), None, custom_data)
+
+
+def mid(observation, action=0, reward=0.0, discount=1.0, custom_data=None):
+    timestep = dm_env.TimeStep(MID, reward, discount, observation)
+    return StepData(timestep, action, custom_data)
+
+
+def last(observation, action=0, reward=0.0, discount=0.0, custom_data=None):
+    timestep = dm_env.TimeStep(LAST, reward, discount, observation)
+    return StepData(timestep, action, custom_data)
+
+
+def flags(episode):
+    return [episode[name].tolist() for name in ("is_first", "is_last", "is_terminal")]
+
+
+def assert_identical(got, expected):
+    """Same structure, types, dtypes, shapes and bits."""
+    assert type(got) is type(expected)
+    if isinstance(expected, dict):
+        assert got.keys() == expected.keys()
+        for key in expected:
+            assert_identical(got[key], expected[key])
+    elif isinstance(expected, (list, tuple)):
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected):
+            assert_identical(one, other)
+    else:
+        assert got.dtype == expected.dtype
+        assert got.shape == expected.shape
+        if expected.dtype == object:
+            assert list(map(type, got.flat)) == list(map(type, expected.flat))
+            assert got.tolist() == expected.tolist()
+        else:
+            assert got.tobytes() == expected.tobytes()
+
+
+# --- The shift -----------------------------------------------------------------------------------
+
+
+def test_what_an_action_brought_moves_to_the_step_it_was_taken_in():
+    episode = to_rlds_episode(
+        [
+            first(10, custom_data={"t": 0.0}),
+            mid(11, action=5, reward=1.0, discount=0.9, custom_data={"t": 0.1}),
+            last(12, action=6, reward=2.0, discount=0.0, custom_data={"t": 0.2}),
+        ]
+    )
+    assert set(episode) == {*CORE, "t"}
+    assert episode["observation"].tolist() == [10, 11, 12]
+    assert episode["t"].tolist() == [0.0, 0.1, 0.2]
+    assert episode["action"].tolist() == [5, 6, 0]
+    assert episode["reward"].tolist() == [1.0, 2.0, 0.0]
+    assert episode["discount"].tolist() == [0.9, 0.0, 0.0]
+    assert flags(episode) == [[True, False, False], [False, False, True], [False, False, True]]
+
+
+@pytest.mark.parametrize(
+    ("final", "is_terminal"),
+    [
+        (last(1, discount=0.0), True),
+        (last(1, discount=np.float32(0.0)), True),
+        (last(1, discount=1.0), False),
+        (mid(1, discount=0.0), False),
+        (mid(1, discount=1.0), False),
+        (last(1, discount={"a": 0.0, "b": np.zeros(2)}), True),
+        (last(1, discount={"a": 0.0, "b": np.array([0.0, 1.0])}), False),
+        (last(1, discount=None), False),
+    ],
+    ids=[
+        "terminated",
+        "terminated in float32",
+        "truncated",
+        "cut by a reset on a discount of zero",
+        "cut by a reset",
+        "all agents terminated",
+        "one agent goes on",
+        "no discount",
+    ],
+)
+def test_ends_of_an_episode(final, is_terminal):
+    episode = to_rlds_episode([first(0), final])
+    assert flags(episode) == [[True, False], [False, True], [False, is_terminal]]
+
+
+def test_agrees_with_tfds_on_an_episode_that_ended():
+    from tensorflow_datasets.rlds import envlogger_reader
+
+    steps = [
+        first({"x": np.zeros(2)}, custom_data={"t": 0}),
+        mid({"x": np.ones(2)}, action=np.int32(1), reward=0.5, custom_data={"t": 1}),
+        last({"x": np.full(2, 2.0)}, action=np.int32(2), reward=1.5, custom_data={"t": 2}),
+    ]
+    episode = to_rlds_episode(steps)
+    theirs = envlogger_reader.get_episode_dict(copy.deepcopy(steps), {})["steps"]
+    assert episode.keys() == theirs.keys()
+    assert np.array_equal(episode.pop("observation")["x"], theirs["observation"]["x"])
+    for field, column in episode.items():
+        assert column.tolist() == list(theirs[field])
+
+
+def test_a_recording_that_lacks_its_first_step_begins_with_the_step_it_has():
+    assert flags(to_rlds_episode([mid(0), mid(1)]))[0] == [True, False]
+
+
+def test_two_episodes_in_one_are_refused():
+    with pytest.raises(ValueError, match=r"step 2 of 3 is a FIRST step.*split the steps"):
+        to_rlds_episode([first(0), mid(1), first(2)])
+    with pytest.raises(ValueError, match="step 1 of 4 is a LAST step, but 2 more follow"):
+        to_rlds_episode([first(0), last(1), mid(2), mid(3)])
+
+
+def test_no_steps_are_refused():
+    with pytest.raises(ValueError, match="at least one step"):
+        to_rlds_episode([])
+
+
+def test_any_iterable_is_read_once():
+    steps = iter([first(0), last(1)])
+    assert to_rlds_episode(steps)["observation"].tolist() == [0, 1]
+
+
+# --- An episode of a single step -----------------------------------------------------------------
+
+
+def test_a_single_step_takes_its_zeros_from_the_specs():
+    episode = to_rlds_episode(
+        [first(np.float32(7.0))],
+        action_spec={
+            "move": specs.BoundedArray((2,), np.float32, minimum=1, maximum=2),
+            "say": (specs.StringArray(()), specs.StringArray((2,), string_type=bytes)),
+            "raw": [specs.Array((), object)],
+        },
+        reward_spec=specs.Array((), np.float64),
+        discount_spec=specs.Array((2,), np.float32),
+    )
+    assert_identical(
+        episode,
+        {
+            "observation": np.array([7.0], np.float32),
+            "action": {
+                "move": np.zeros((1, 2), np.float32),
+                "say": (np.array([""], object), np.array([[b"", b""]], object)),
+                "raw": [np.array([""], object)],
+            },
+            "reward": np.zeros(1, np.float64),
+            "discount": np.zeros((1, 2), np.float32),
+            "is_first": np.array([True]),
+            "is_last": np.array([True]),
+            "is_terminal": np.array([False]),
+        },
+    )
+
+
+def test_a_single_step_without_specs_is_refused():
+    reward, discount = specs.Array((), float), specs.Array((), float)
+    with pytest.raises(ValueError, match=r"action: .* single step.*pass action_spec"):
+        to_rlds_episode([first(0)], reward_spec=reward, discount_spec=discount)
+
+
+# --- Custom data ---------------------------------------------------------------------------------
+
+
+def test_custom_data_that_is_no_dict_is_kept_under_its_own_name():
+    episode = to_rlds_episode([first(0, custom_data="a"), last(1, custom_data="b")])
+    assert episode["custom_data"].tolist() == ["a", "b"]
+
+
+def test_custom_data_cannot_replace_a_field():
+    steps = [first(0, custom_data={"reward": 1}), last(1, custom_data={"reward": 1})]
+    with pytest.raises(ValueError, match=r"custom_data/reward: .*taken.*another name"):
+        to_rlds_episode(steps)
+
+
+@pytest.mark.parametrize("nothing", [None, {}])
+def test_no_custom_data_adds_no_field(nothing):
+    episode = to_rlds_episode([first(0, custom_data=nothing), last(1, custom_data=nothing)])
+    assert set(episode) == CORE
+
+
+# --- Values --------------------------------------------------------------------------------------
+
+
+class Gear(enum.IntEnum):
+    NEUTRAL = 0
+    REVERSE = -1
+
+
+class Side(enum.StrEnum):
+    LEFT = "left"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (1.5, np.array([1.5, 1.5, 0.0], np.float64)),
+        (3, np.array([3, 3, 0], np.int64)),
+        (Gear.REVERSE, np.array([-1, -1, 0], np.int64)),
+        (True, np.array([True, True, False])),
+        (np.bool_(True), np.array([True, True, False])),
+        (np.float16(0.1), np.array([0.1, 0.1, 0], np.float16)),
+        (np.uint64(2**64 - 1), np.array([2**64 - 1, 2**64 - 1, 0], np.uint64)),
+        (1 + 2j, np.array([1 + 2j, 1 + 2j, 0], np.complex128)),
+        ("go\0", np.array(["go\0", "go\0", ""], object)),
+        (b"go\0", np.array([b"go\0", b"go\0", b""], object)),
+        (np.str_("é"), np.array(["é", "é", ""], object)),
+        (Side.LEFT, np.array(["left", "left", ""], object)),
+        (np.array(["a", "b"]), np.array([["a", "b"], ["a", "b"], ["", ""]], object)),
+        (np.array(["a", b"b"], object), np.array([["a", b"b"], ["a", b"b"], ["", b""]], object)),
+        (np.zeros((0, 3), np.int8), np.zeros((3, 0, 3), np.int8)),
+        (np.ones((2,), ">f4"), np.array([[1, 1], [1, 1], [0, 0]], np.float32)),
+        (None, np.array([None, None, None], object)),
+        ({}, {}),
+        ((), ()),
+        ([1, (2.0,)], [np.array([1, 1, 0]), (np.array([2.0, 2.0, 0.0]),)]),
+        ({"b": {1: 1}, "a": 2.0}, {"b": {1: np.array([1, 1, 0])}, "a": np.array([2.0, 2.0, 0.0])}),
+    ],
+    ids=repr,
+)
+def test_an_action_keeps_its_type(value, expected):
+    episode = to_rlds_episode([first(0), mid(1, action=value), last(2, action=value)])
+    assert_identical(episode["action"], expected)
+    if isinstance(value, dict):
+        assert list(episode["action"]) == list(value)
+
+
+def test_named_tuples_stay_named_tuples():
+    pose = namedtuple("pose", "x y")
+    episode = to_rlds_episode([first(pose(1, 2.0)), last(pose(3, 4.0))])
+    assert episode["observation"].x.tolist() == [1, 3]
+    assert episode["observation"].y.tolist() == [2.0, 4.0]
+
+
+def test_strings_of_different_lengths_are_kept_whole():
+    observations = [np.array(["a"]), np.array(["longer"])]
+    assert stack_values(observations).tolist() == [["a"], ["longer"]]
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
+def test_integers_beyond_int64_are_refused(value):
+    with pytest.raises(ValueError, match=f"observation/n: step 1 .*{value}.*does not fit int64"):
+        to_rlds_episode([first({"n": 0}), last({"n": value})])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{1}, object(), np.array([1, "a"], object), np.ma.array([1, 2], mask=[0, 1]), bytearray(b"a")],
+    ids=lambda value: type(value).__name__,
+)
+def test_other_types_are_refused(value):
+    with pytest.raises(TypeError, match=f"observation: step 0 holds {type(value).__name__} "):
+        to_rlds_episode([first(value), last(value)])
+
+
+# --- Steps that differ ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        (np.zeros(2), np.zeros(3), r"step 2 holds float64 of shape \(3,\), step 0 .*\(2,\)"),
+        (np.zeros(2, "f"), np.zeros(2), r"step 2 holds float64 .*, step 0 holds float32"),
+        (1.0, 1, r"step 2 holds int64 of shape \(\), step 0 holds float64"),
+        (True, 1, "step 2 holds int64 .*, step 0 holds bool"),
+        ("a", b"a", "step 2 holds bytes .*, step 0 holds str"),
+        (None, 1.0, "step 2 holds float64 .*, step 0 holds None"),
+        ({"a": 1}, {"a": 1, "b": 2}, r"step 2 holds a dict with the keys \['a', 'b'\], step 0"),
+        ([1], [1, 2], "step 2 holds a sequence of length 2, step 0 .* length 1"),
+        ([1], 1, "step 2 holds a single value, step 0 holds a sequence of length 1"),
+    ],
+)
+def test_steps_that_differ_are_refused(one, other, words):
+    steps = [first({"x": one}), mid({"x": one}), last({"x": other})]
+    with pytest.raises(ValueError, match=f"^observation/x: {words}"):
+        to_rlds_episode(steps)
+
+
+def test_errors_count_actions_by_the_step_they_are_recorded_in():
+    with pytest.raises(ValueError, match=r"^reward: step 3 holds int64 .*, step 1 holds float64"):
+        to_rlds_episode([first(0), mid(1), mid(2), mid(3, reward=0)])
+
+
+# --- Properties ----------------------------------------------------------------------------------
+
+DTYPES = st.sampled_from([np.dtype(code) for code in "?bhiqBHIQefdFD"])
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=2)
+
+# What a field holds: a strategy for the values that its steps may have.
+FIELDS = st.one_of(
+    st.builds(hnp.arrays, DTYPES, SHAPES),
+    st.builds(hnp.from_dtype, DTYPES),
+    st.just(st.floats()),
+    st.just(st.booleans()),
+    st.just(st.integers(-(2**63), 2**63 - 1)),
+    st.just(st.text(max_size=3)),
+    st.just(st.binary(max_size=3)),
+)
+NESTS = st.recursive(
+    FIELDS,
+    lambda child: st.one_of(
+        st.dictionaries(st.text(max_size=2), child, max_size=3),
+        st.lists(child, max_size=2),
+        st.lists(child, max_size=2).map(tuple),
+    ),
+    max_leaves=3,
+)
+
+
+def values_of(nest):
+    """Turns a nest of strategies into a strategy for nests."""
+    if isinstance(nest, dict):
+        return st.fixed_dictionaries({key: values_of(child) for key, child in nest.items()})
+    if isinstance(nest, list):
+        return st.tuples(*map(values_of, nest)).map(list)
+    if isinstance(nest, tuple):
+        return st.tuples(*map(values_of, nest))
+    return nest
+
+
+@st.composite
+def episodes(draw):
+    observation, action, reward, discount = (values_of(draw(NESTS)) for _ in range(4))
+    custom_data = values_of(draw(st.just(st.none()) | st.fixed_dictionaries({"x": NESTS})))
+    length = draw(st.integers(2, 4))
+    types = [FIRST, *[MID] * (length - 2), draw(st.sampled_from([MID, LAST]))]
+    steps = [StepData(dm_env.restart(draw(observation)), None, draw(custom_data))]
+    for step_type in types[1:]:
+        timestep = dm_env.TimeStep(step_type, draw(reward), draw(discount), draw(observation))
+        steps.append(StepData(timestep, draw(action), draw(custom_data)))
+    return steps
+
+
+def column(values):
+    """The oracle of one column: what the steps hold, one after the other."""
+    head = values[0]
+    if isinstance(head, dict):
+        return {key: column([value[key] for value in values]) for key in head}
+    if isinstance(head, (list, tuple)):
+        return type(head)(column([value[i] for value in values]) for i in range(len(head)))
+    if isinstance(head, (str, bytes)):
+        result = np.empty(len(values), object)
+    else:
+        result = np.empty((len(values), *np.shape(head)), np.asarray(head).dtype)
+    for index, value in enumerate(values):
+        result[index] = value
+    return result
+
+
+def zero(value):
+    if isinstance(value, dict):
+        return {key: zero(child) for key, child in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(zero(child) for child in value)
+    return type(value)() if isinstance(value, (str, bytes)) else np.zeros_like(value)
+
+
+def oracle(steps):
+    rows = []
+    for index, step in enumerate(steps):
+        is_last = index == len(steps) - 1
+        follower = steps[-1] if is_last else steps[index + 1]
+        arrived = (follower.action, follower.timestep.reward, follower.timestep.discount)
+        action, reward, discount = map(zero, arrived) if is_last else arrived
+        row = {
+            "observation": step.timestep.observation,
+            "action": action,
+            "reward": reward,
+            "discount": discount,
+            "is_first": index == 0,
+            "is_last": is_last,
+        }
+        rows.append({**row, **(step.custom_data or {})})
+    return column(rows)
+
+
+@given(episodes())
+@settings(max_examples=60, deadline=None)
+def test_agrees_with_the_oracle_and_keeps_its_hands_off_the_input(steps):
+    before = copy.deepcopy(steps)
+    episode = to_rlds_episode(steps)
+    expected = oracle(before)
+    is_terminal = episode.pop("is_terminal")
+    assert is_terminal.dtype == bool
+    assert not is_terminal[:-1].any()
+    assert_identical(episode, expected)
+    for array in arrays_in(episode):
+        if array.dtype != object:
+            array[...] = 1
+    assert_identical(column(observations(steps)), column(observations(before)))
+
+
+def observations(steps):
+    return [step.timestep.observation for step in steps]
+
+
+def arrays_in(nest):
+    if isinstance(nest, dict):
+        nest = list(nest.values())
+    if isinstance(nest, (list, tuple)):
+        return [array for child in nest for array in arrays_in(child)]
+    return [nest]
+
+
+def test_an_environment_may_reuse_its_buffers_afterwards():
+    steps = [first(np.zeros(2)), last(np.ones(2), action=np.ones(1))]
+    episode = to_rlds_episode(steps)
+    for array in (steps[0].timestep.observation, steps[1].action):
+        array[:] = 9
+    assert episode["observation"].tolist() == [[0, 0], [1, 1]]
+    assert episode["action"].tolist() == [[1], [0]]
+
+
+def test_needs_no_tensorflow():
+    code = "import sys, envlogger.converters.rlds_episode; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,429 @@
+import copy
+import gc
+import pickle
+import unittest
+
+import dm_env
+import numpy as np
+import pytest
+from dm_env import specs, test_utils
+
+import envlogger
+from envlogger import BackendType, EnvLogger, Reader
+from envlogger.backends import schedulers
+from envlogger.backends.backend_writer import BackendWriter
+from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
+from envlogger.converters import spec_codec
+from envlogger.errors import StorageError, UnsupportedTypeError, UsageError
+from envlogger.testing.catch_env import Catch
+
+
+class Count(dm_env.Environment):
+    """Observations are numbers that go up, in a buffer that is used again and again."""
+
+    def __init__(self, num_steps=3):
+        self._num_steps = num_steps
+        self._number = np.array([-1])
+        self._step = 0
+        self.actions = []
+        self.times_closed = 0
+
+    def reset(self):
+        self._number += 1
+        self._step = 0
+        return dm_env.restart(self._number)
+
+    def step(self, action):
+        self.actions.append(action)
+        self._number += 1
+        self._step += 1
+        if self._step == self._num_steps - 1:
+            return dm_env.termination(1.0, self._number)
+        return dm_env.transition(0.5, self._number)
+
+    def observation_spec(self):
+        return specs.Array((1,), np.int64, name="number")
+
+    def action_spec(self):
+        return specs.DiscreteArray(10)
+
+    def close(self):
+        self.times_closed += 1
+
+
+def play(env, num_episodes=1):
+    for _ in range(num_episodes):
+        timestep = env.reset()
+        while not timestep.last():
+            timestep = env.step(7)
+
+
+def numbers(steps):
+    return [int(step.timestep.observation[0]) for step in steps]
+
+
+def episodes(reader):
+    return [numbers(episode) for episode in reader.episodes]
+
+
+class TestEnvLogger(test_utils.EnvironmentTestMixin, unittest.TestCase):
+    """The contract of dm_env."""
+
+    def make_object_under_test(self):
+        return EnvLogger(Catch(), backend=InMemoryBackendWriter())
+
+    def make_action_sequence(self):
+        for action in [0, 1, 2] * 12:
+            yield np.int64(action)
+
+
+# --- What is recorded.
+
+
+@pytest.mark.parametrize("backend", [BackendType.RIEGELI, envlogger.RiegeliBackendWriter])
+def test_records_to_a_directory(backend, tmp_path):
+    with EnvLogger(Count(), data_directory=tmp_path, backend=backend) as env:
+        play(env, 2)
+    with Reader(tmp_path) as reader:
+        assert episodes(reader) == [[0, 1, 2], [3, 4, 5]]
+        assert [step.action for step in reader.steps] == [None, 7, 7] * 2
+        assert [step.timestep.reward for step in reader.steps] == [None, 0.5, 1.0] * 2
+        assert [step.timestep.step_type for step in reader.steps] == list(dm_env.StepType) * 2
+        assert reader.observation_spec() == Count().observation_spec()
+
+
+def test_records_to_memory():
+    backend = InMemoryBackendWriter()
+    with EnvLogger(Count(), backend=backend) as env:
+        play(env, 2)
+    reader = InMemoryBackendReader(backend)
+    assert episodes(reader) == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_type_of_backend_may_stand_for_memory():
+    with EnvLogger(Count(), backend=BackendType.IN_MEMORY) as env:
+        play(env)
+
+
+def test_the_environment_behaves_as_before():
+    inner = Count()
+    env = EnvLogger(inner, backend=InMemoryBackendWriter())
+    assert env.observation_spec() == inner.observation_spec()
+    assert env.reset().observation is inner._number
+    assert env.step(5).reward == 0.5
+    assert env.actions == [5]
+
+
+def test_step_begins_an_episode_where_none_is_running():
+    inner = Count(num_steps=2)
+    env = EnvLogger(inner, backend=InMemoryBackendWriter())
+    assert env.step(1).first()
+    assert env.step(2).last()
+    assert env.step(3).first()
+    assert inner.actions == [2]
+
+
+def test_what_step_fn_returns_is_recorded(tmp_path):
+    seen = []
+
+    def step_fn(timestep, action, env):
+        seen.append((timestep.step_type, action, env))
+        return {"count": len(seen)}
+
+    inner = Count()
+    with EnvLogger(inner, step_fn=step_fn, data_directory=tmp_path) as env:
+        play(env)
+    assert seen == [(kind, action, inner) for kind, action in zip(dm_env.StepType, [None, 7, 7])]
+    with Reader(tmp_path) as reader:
+        assert [step.custom_data["count"] for step in reader.steps] == [1, 2, 3]
+
+
+def test_the_last_thing_that_episode_fn_returns_is_recorded(tmp_path):
+    def episode_fn(timestep, action, env):
+        number = int(timestep.observation[0])
+        return {"number": number} if number in (0, 1, 6, 8) else None
+
+    with EnvLogger(Count(), episode_fn=episode_fn, data_directory=tmp_path) as env:
+        play(env, 3)
+    with Reader(tmp_path) as reader:
+        assert list(reader.episode_metadata()) == [{"number": 1}, None, {"number": 8}]
+
+
+def test_metadata_of_episodes_may_be_all_that_is_recorded(tmp_path):
+    with EnvLogger(
+        Count(),
+        episode_fn=lambda timestep, action, env: int(timestep.observation[0]),
+        scheduler=lambda data: data.timestep.first(),
+        data_directory=tmp_path,
+    ) as env:
+        play(env, 3)
+    with Reader(tmp_path) as reader:
+        assert episodes(reader) == [[0], [3], [6]]
+        assert list(reader.episode_metadata()) == [2, 5, 8]
+
+
+def test_episodes_that_are_not_recorded_leave_the_others_alone(tmp_path):
+    with EnvLogger(
+        Count(),
+        episode_fn=lambda timestep, action, env: int(timestep.observation[0]),
+        scheduler=schedulers.NEpisodeScheduler(2),
+        data_directory=tmp_path,
+    ) as env:
+        play(env, 4)
+    with Reader(tmp_path) as reader:
+        assert episodes(reader) == [[0, 1, 2], [6, 7, 8]]
+        assert list(reader.episode_metadata()) == [2, 8]
+
+
+def test_many_readers_at_once(tmp_path):
+    with EnvLogger(Count(), data_directory=tmp_path) as env:
+        play(env, 3)
+    with Reader(tmp_path) as reader:
+        copies = [reader.copy() for _ in range(20)]
+    assert all(numbers(other.steps) == list(range(9)) for other in copies)
+
+
+# --- Metadata and specs.
+
+
+def test_metadata_gets_the_specs_but_the_given_dict_does_not(tmp_path):
+    metadata = {"a": 1}
+    with EnvLogger(Count(), metadata=metadata, data_directory=tmp_path):
+        pass
+    assert metadata == {"a": 1}
+    with Reader(tmp_path) as reader:
+        assert list(reader.metadata()) == ["a", "environment_specs"] or len(reader.metadata()) == 2
+        assert reader.metadata()["a"] == 1
+        assert reader.metadata()["environment_specs"]["observation_spec"]["name"] == "number"
+
+
+def test_recording_the_same_environment_again_is_no_reason_to_warn(tmp_path):
+    for _ in range(2):
+        with EnvLogger(Count(), data_directory=tmp_path, metadata={"a": [1.5]}) as env:
+            play(env)
+    with Reader(tmp_path) as reader:
+        assert len(reader.episodes) == 2
+
+
+def test_recording_another_environment_is_one(tmp_path):
+    with EnvLogger(Catch(), data_directory=tmp_path):
+        pass
+    with pytest.warns(UserWarning, match=r"metadata\.riegeli is kept as it is"):
+        EnvLogger(Count(), data_directory=tmp_path).close()
+
+
+def test_a_backend_in_memory_gets_the_specs():
+    backend = InMemoryBackendWriter(metadata={"a": 1})
+    with EnvLogger(Count(), backend=backend):
+        pass
+    reader = Reader(backend=InMemoryBackendReader(backend))
+    assert reader.observation_spec() == Count().observation_spec()
+    assert reader.metadata()["a"] == 1
+
+
+def test_a_backend_without_specs_is_worth_a_warning(tmp_path):
+    with envlogger.RiegeliBackendWriter(tmp_path) as backend:
+        with pytest.warns(UserWarning, match="not recorded, because this RiegeliBackendWriter was"):
+            EnvLogger(Count(), backend=backend)
+
+
+def test_a_backend_with_specs_is_not(tmp_path):
+    given = {"environment_specs": spec_codec.encode_environment_specs(Count())}
+    with EnvLogger(Count(), backend=envlogger.RiegeliBackendWriter(tmp_path, metadata=given)):
+        pass
+    with Reader(tmp_path) as reader:
+        assert reader.observation_spec() == Count().observation_spec()
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "names"),
+    [
+        ({"metadata": {}}, "metadata"),
+        ({"data_directory": "d"}, "data_directory"),
+        ({"metadata": {"a": 1}, "bogus": 1}, "metadata, bogus"),
+    ],
+)
+def test_a_backend_that_is_made_already_takes_no_arguments(kwargs, names):
+    with pytest.raises(
+        TypeError, match=f"cannot take {names}; pass it when making the InMemoryBackendWriter"
+    ):
+        EnvLogger(Count(), backend=InMemoryBackendWriter(), **kwargs)
+
+
+def test_unknown_arguments_are_refused(tmp_path):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'bogus'"):
+        EnvLogger(Count(), data_directory=tmp_path, bogus=1)
+    with pytest.raises(TypeError, match="data_directory"):
+        EnvLogger(Count())
+
+
+def test_a_function_must_make_a_backend():
+    with pytest.raises(TypeError, match="backend made no BackendWriter, but None"):
+        EnvLogger(Count(), backend=lambda metadata: None)
+
+
+def test_a_spec_that_cannot_be_stored_is_named(tmp_path):
+    env = Count()
+    env.action_spec = lambda: None
+    with pytest.raises(TypeError, match="cannot store the action_spec of Count"):
+        EnvLogger(env, data_directory=tmp_path)
+
+
+def test_a_directory_that_cannot_be_recorded_to_is_told_at_once(tmp_path):
+    with pytest.raises(StorageError, match="does not exist; make it first"):
+        EnvLogger(Count(), data_directory=tmp_path / "missing")
+    gc.collect()
+
+
+# --- Steps that cannot be recorded.
+
+
+def test_an_episode_with_a_hole_does_not_go_on(tmp_path):
+    inner = Count(num_steps=5)
+    broken = False
+
+    def step_fn(timestep, action, env):
+        if broken:
+            raise ZeroDivisionError("oops")
+
+    with EnvLogger(inner, step_fn=step_fn, data_directory=tmp_path) as env:
+        env.reset()
+        env.step(1)
+        broken = True
+        with pytest.raises(ZeroDivisionError):
+            env.step(2)
+        broken = False
+        for _ in range(2):
+            with pytest.raises(UsageError, match=r"taken but not recorded.*a hole.*call reset\(\)"):
+                env.step(3)
+        assert inner.actions == [1, 2]
+        play(env)
+    with Reader(tmp_path) as reader:
+        assert episodes(reader) == [[0, 1], [3, 4, 5, 6, 7]]
+
+
+def test_a_value_that_cannot_be_stored_makes_a_hole_too(tmp_path):
+    with EnvLogger(Count(), data_directory=tmp_path) as env:
+        env.reset()
+        with pytest.raises(UnsupportedTypeError, match=r"cannot store step\.action\['a'\]: "):
+            env.step({"a": {1}})
+        with pytest.raises(UsageError, match="a hole in the episode"):
+            env.step(1)
+        play(env)
+    with Reader(tmp_path) as reader:
+        assert episodes(reader) == [[0], [2, 3, 4]]
+
+
+def test_a_first_step_that_is_not_recorded(tmp_path):
+    inner = Count()
+    with EnvLogger(inner, step_fn=lambda *args: {1}, data_directory=tmp_path) as env:
+        for _ in range(2):
+            with pytest.raises(UnsupportedTypeError, match=r"cannot store step\.custom_data: "):
+                env.reset()
+        with pytest.raises(UsageError, match="a hole in the episode"):
+            env.step(1)
+    with Reader(tmp_path) as reader:
+        assert len(reader.steps) == 0
+
+
+def test_an_error_of_episode_fn_makes_no_hole(tmp_path):
+    def episode_fn(timestep, action, env):
+        if action == 0:
+            raise ZeroDivisionError
+
+    with EnvLogger(Count(), episode_fn=episode_fn, data_directory=tmp_path) as env:
+        env.reset()
+        with pytest.raises(ZeroDivisionError):
+            env.step(0)
+        env.step(1)
+    with Reader(tmp_path) as reader:
+        assert episodes(reader) == [[0, 1, 2]]
+
+
+# --- The end.
+
+
+def test_closing_closes_both_and_may_be_repeated(tmp_path):
+    inner = Count()
+    env = EnvLogger(inner, data_directory=tmp_path)
+    play(env)
+    env.close()
+    env.close()
+    assert inner.times_closed == 2
+    with Reader(tmp_path) as reader:
+        assert len(reader.steps) == 3
+
+
+def test_the_recording_is_closed_even_if_the_environment_fails_to(tmp_path):
+    inner = Count()
+
+    def fail():
+        raise ValueError("the robot does not answer")
+
+    inner.close = fail
+    env = EnvLogger(inner, data_directory=tmp_path)
+    play(env)
+    with pytest.raises(ValueError, match="the robot does not answer"):
+        env.close()
+    with Reader(tmp_path) as reader:
+        assert len(reader.steps) == 3
+
+
+@pytest.mark.parametrize("episodes_per_file", [1, 100])
+def test_recording_after_closing_is_refused(episodes_per_file, tmp_path):
+    env = EnvLogger(Count(), data_directory=tmp_path, max_episodes_per_file=episodes_per_file)
+    play(env)
+    env.close()
+    with pytest.raises(UsageError, match="this RiegeliBackendWriter is closed; make a new one"):
+        play(env)
+    with Reader(tmp_path) as reader:
+        assert len(reader.episodes) == 1
+
+
+def test_copies_would_write_the_same_files(tmp_path):
+    with EnvLogger(Count(), data_directory=tmp_path) as env:
+        for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="cannot be copied or pickled, because two"):
+                duplicate(env)
+
+
+# --- Other people's backends.
+
+
+class Collecting(BackendWriter):
+    """Implements what upstream's abstract class asks for."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.seen = []
+
+    def _record_step(self, data, is_new_episode):
+        self.seen.append((int(data.timestep.observation[0]), is_new_episode))
+
+    def set_episode_metadata(self, data):
+        self.seen.append(data)
+
+    def close(self):
+        self.seen.append("closed")
+        self._closed = True
+
+
+def test_a_backend_of_ones_own():
+    with EnvLogger(Count(), backend=Collecting, episode_fn=lambda t, a, e: a) as env:
+        play(env)
+    assert env._backend.seen == [(0, True), (1, False), 7, (2, False), 7, "closed"]
+    assert "environment_specs" in env._backend.metadata()
+
+
+def test_a_backend_that_lacks_a_method():
+    class Incomplete(BackendWriter):
+        def _record_step(self, data, is_new_episode):
+            pass
+
+        def close(self):
+            self._closed = True
+
+    with EnvLogger(Count(), backend=Incomplete, episode_fn=lambda t, a, e: a) as env:
+        env.reset()
+        with pytest.raises(NotImplementedError, match="Incomplete does not store metadata of epis"):
+            env.step(1)

@@ -1,0 +1,52 @@
+import copy
+
+import pytest
+
+from envlogger.environment_wrapper import EnvironmentWrapper
+from envlogger.testing.catch_env import Catch
+
+
+class Named(Catch):
+    name = "catch"
+    is_closed = False
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_behaves_like_the_wrapped_environment():
+    wrapped, plain = EnvironmentWrapper(Catch()), Catch()
+    assert wrapped.observation_spec() == plain.observation_spec()
+    assert wrapped.action_spec() == plain.action_spec()
+    assert wrapped.reward_spec() == plain.reward_spec()
+    assert wrapped.discount_spec() == plain.discount_spec()
+    assert wrapped.reset().observation.tolist() == plain.reset().observation.tolist()
+    assert wrapped.step(2).observation.tolist() == plain.step(2).observation.tolist()
+
+
+def test_other_attributes_are_those_of_the_wrapped_environment():
+    env = EnvironmentWrapper(EnvironmentWrapper(Named()))
+    assert env.name == "catch"
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        _ = env.nothing_like_it
+
+
+def test_closing_closes_the_wrapped_environment():
+    inner = Named()
+    with EnvironmentWrapper(inner):
+        assert not inner.is_closed
+    assert inner.is_closed
+
+
+def test_asking_an_instance_that_was_not_constructed_ends():
+    env = EnvironmentWrapper.__new__(EnvironmentWrapper)
+    with pytest.raises(AttributeError, match="_environment"):
+        _ = env.anything
+
+
+def test_can_be_copied():
+    env = EnvironmentWrapper(Catch())
+    env.reset()
+    other = copy.deepcopy(env)
+    assert type(other) is EnvironmentWrapper
+    assert other.step(0).observation.tolist() == env.step(0).observation.tolist()

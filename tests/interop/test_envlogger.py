@@ -1,0 +1,67 @@
+"""Recordings go both ways between this project and the published envlogger 1.2.
+
+Runs where the environment variable ENVLOGGER_PYTHON names a Python that has `envlogger==1.2`.
+"""
+
+import importlib.util
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import envlogger
+from envlogger.converters import spec_codec
+
+HERE = Path(__file__).parent
+GOLDEN = HERE.parent / "golden"
+PEER = os.environ.get("ENVLOGGER_PYTHON", "")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PEER, reason="ENVLOGGER_PYTHON names no Python with envlogger 1.2"),
+]
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+episodes = load(GOLDEN / "episodes.py")
+OPTIONS = ["brotli:6", "zstd:3", "uncompressed", "brotli:1,chunk_size:1K,pad_to_block_boundary"]
+
+
+def run(*command):
+    return subprocess.run(
+        [PEER, *map(str, command)], capture_output=True, text=True, check=False, env={}
+    )
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("episodes_per_file", [0, 1, 3, 100])
+def test_the_original_reads_what_we_write(options, episodes_per_file, tmp_path):
+    specs = spec_codec.encode_environment_specs(episodes.Specs())
+    writer = envlogger.RiegeliBackendWriter(
+        data_directory=tmp_path,
+        max_episodes_per_file=episodes_per_file,
+        writer_options=options,
+        metadata={**episodes.METADATA, "environment_specs": specs},
+    )
+    episodes.record(writer, envlogger.StepData)
+    with envlogger.Reader(tmp_path) as reader:
+        episodes.same_recording(reader, envlogger.StepData)
+    ended = run(HERE / "read_with_envlogger.py", tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "20 steps of 5 episodes as recorded\n"
+
+
+def test_the_golden_files_can_be_made_again(tmp_path):
+    ended = run(GOLDEN / "make_envlogger.py", tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    golden = GOLDEN / "envlogger_1_2"
+    for path in sorted(golden.rglob("*.riegeli")):
+        made = tmp_path / path.relative_to(golden)
+        assert abs(made.stat().st_size - path.stat().st_size) < 200  # Maps have a random order.
