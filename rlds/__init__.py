@@ -1,0 +1,75 @@
+"""RLDS: datasets of episodes of sequential decision making.
+
+The names of a step and of an episode, the helpers that build them, and the transformations that
+feed them to an algorithm. Importing this package is cheap: TensorFlow is loaded when
+`rlds.transformations` is first touched.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rlds import metadata
+from rlds.rlds_types import (
+    ACTION,
+    ALIGNMENT,
+    CORE_STEP_FIELDS,
+    DISCOUNT,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    REWARD,
+    STEPS,
+    BatchedEpisode,
+    BatchedStep,
+    Episode,
+    EpisodeFilterFn,
+    Step,
+    StepFilterFn,
+    StepMapFn,
+    StepsToStepsFn,
+    build_episode,
+    build_step,
+)
+
+if TYPE_CHECKING:
+    from rlds import transformations
+
+__all__ = [
+    "ACTION",
+    "ALIGNMENT",
+    "CORE_STEP_FIELDS",
+    "DISCOUNT",
+    "IS_FIRST",
+    "IS_LAST",
+    "IS_TERMINAL",
+    "OBSERVATION",
+    "REWARD",
+    "STEPS",
+    "BatchedEpisode",
+    "BatchedStep",
+    "Episode",
+    "EpisodeFilterFn",
+    "Step",
+    "StepFilterFn",
+    "StepMapFn",
+    "StepsToStepsFn",
+    "build_episode",
+    "build_step",
+    "metadata",
+    "transformations",
+]
+
+# Subpackages that import TensorFlow: loaded on first use, so that a recorder or a command that
+# only needs the names of the fields starts in no time.
+_LAZY_SUBPACKAGES = frozenset({"transformations"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY_SUBPACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | _LAZY_SUBPACKAGES)

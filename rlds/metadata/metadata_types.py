@@ -1,0 +1,20 @@
+"""Names of the optional episode metadata, so that every dataset spells them alike."""
+
+from typing import Final
+
+__all__ = ["AGENT_ID", "ENVIRONMENT_CONFIG", "EPISODE_ID", "EXPERIMENT_ID", "INVALID"]
+
+EPISODE_ID: Final = "episode_id"
+"""Identifier of the episode (string), unique in its dataset and, very likely, everywhere."""
+
+AGENT_ID: Final = "agent_id"
+"""Who acted: a string, or for N agents an [N, 2] tensor of (name in the environment, agent)."""
+
+ENVIRONMENT_CONFIG: Final = "environment_config"
+"""How the environment was made (string), for instance a JSON of module, factory and config."""
+
+EXPERIMENT_ID: Final = "experiment_id"
+"""Identifier of the experiment that the episode belongs to (string)."""
+
+INVALID: Final = "invalid"
+"""Whether the episode should be skipped (bool), for instance because recording was cut short."""

@@ -1,0 +1,210 @@
+"""The vocabulary of RLDS: the fields of a step and of an episode, and how to build them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = [
+    "ACTION",
+    "ALIGNMENT",
+    "CORE_STEP_FIELDS",
+    "DISCOUNT",
+    "IS_FIRST",
+    "IS_LAST",
+    "IS_TERMINAL",
+    "OBSERVATION",
+    "REWARD",
+    "STEPS",
+    "BatchedEpisode",
+    "BatchedStep",
+    "Episode",
+    "EpisodeFilterFn",
+    "Step",
+    "StepFilterFn",
+    "StepMapFn",
+    "StepsToStepsFn",
+    "build_episode",
+    "build_step",
+    "is_valid_rlds_dataset",
+]
+
+# Fields of a step.
+OBSERVATION: Final = "observation"
+ACTION: Final = "action"
+REWARD: Final = "reward"
+DISCOUNT: Final = "discount"
+IS_FIRST: Final = "is_first"
+IS_LAST: Final = "is_last"
+IS_TERMINAL: Final = "is_terminal"
+
+CORE_STEP_FIELDS: Final = frozenset(
+    {OBSERVATION, ACTION, REWARD, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL}
+)
+"""The step fields whose meaning RLDS defines; any other field is step metadata."""
+
+# Optional field of a step: which of its fields belong together.
+ALIGNMENT: Final = "alignment"
+
+# Field of an episode; any other field is episode metadata.
+STEPS: Final = "steps"
+
+Step: TypeAlias = dict[str, Any]
+Episode: TypeAlias = dict[str, Any]
+BatchedStep: TypeAlias = Step
+BatchedEpisode: TypeAlias = Episode
+
+StepFilterFn: TypeAlias = Callable[[Step], bool]
+EpisodeFilterFn: TypeAlias = Callable[[Episode], bool]
+StepMapFn: TypeAlias = Callable[[Step], Step]
+StepsToStepsFn: TypeAlias = Callable[["tf.data.Dataset"], "tf.data.Dataset"]
+
+
+def build_step(
+    observation: Any | None,
+    action: Any | None,
+    reward: Any | None,
+    discount: Any | None,
+    is_terminal: Any | None,
+    is_first: Any,
+    is_last: Any,
+    metadata: Mapping[str, Any] | None = None,
+) -> Step:
+    """Builds a step, or a batch of steps, from its fields.
+
+    Values are stored as they are: nothing is copied or converted. They may be of one step, or
+    carry a leading time axis in every field.
+
+    Args:
+      observation: what was observed; None leaves the field out.
+      action: the action applied to `observation`; None leaves the field out.
+      reward: the reward that followed `action`; None leaves the field out.
+      discount: the discount that came with `reward`; None leaves the field out.
+      is_terminal: whether `observation` is a terminal state; None leaves the field out.
+      is_first: whether this is the first step of the episode.
+      is_last: whether this is the last step of the episode. Its action, reward and discount
+        have no meaning.
+      metadata: further fields of the step.
+
+    Returns:
+      A dict with the given fields and the metadata.
+
+    Raises:
+      ValueError: if a metadata field has the name of a core step field, given or not.
+
+    >>> step = build_step(0.5, 1, 0.0, 1.0, False, True, False, metadata={"timestamp": 12})
+    >>> sorted(step)  # doctest: +NORMALIZE_WHITESPACE
+    ['action', 'discount', 'is_first', 'is_last', 'is_terminal', 'observation', 'reward',
+     'timestamp']
+    """
+    metadata = metadata or {}
+    taken = sorted(CORE_STEP_FIELDS & metadata.keys())
+    if taken:
+        raise ValueError(
+            f"Invalid Step Metadata: it contains the step fields {taken}. "
+            "Pass them as arguments of build_step or rename them."
+        )
+    optional = {
+        OBSERVATION: observation,
+        ACTION: action,
+        REWARD: reward,
+        DISCOUNT: discount,
+        IS_TERMINAL: is_terminal,
+    }
+    given = {name: value for name, value in optional.items() if value is not None}
+    return {IS_FIRST: is_first, IS_LAST: is_last, **given, **metadata}
+
+
+def build_episode(steps: Any, metadata: Mapping[str, Any]) -> Episode:
+    """Builds an episode from its steps and its metadata.
+
+    Args:
+      steps: the steps: a `tf.data.Dataset` of steps, or one dict of fields with a leading time
+        axis.
+      metadata: the other fields of the episode.
+
+    Returns:
+      A dict with the steps under `rlds.STEPS` and the metadata beside them.
+
+    Raises:
+      ValueError: if the metadata contains `rlds.STEPS`.
+
+    >>> build_episode({"is_first": [True], "is_last": [True]}, {"episode_id": "a"})
+    {'steps': {'is_first': [True], 'is_last': [True]}, 'episode_id': 'a'}
+    """
+    if STEPS in metadata:
+        raise ValueError(
+            f"Invalid Episode Metadata: it contains the episode field {STEPS!r}. "
+            "Pass the steps as the first argument of build_episode."
+        )
+    return {STEPS: steps, **metadata}
+
+
+def is_valid_rlds_dataset(dataset: "tf.data.Dataset") -> bool:
+    """Tells whether a dataset of episodes keeps the rules of RLDS.
+
+    Each episode needs steps, in either layout, and each step needs the boolean scalars
+    `is_first` and `is_last`; the other core fields are optional. Every flag of every episode is
+    read: `is_first` must be true on the first step only, `is_last` on the last step only, and
+    `is_terminal`, if there is one, on the last step or not at all. An episode without steps is
+    not valid: it has no first step to mark. A dataset without episodes holds no wrong episode,
+    so it is valid when its structure is.
+
+    Args:
+      dataset: a finite dataset of episodes. It is read once, to the first wrong episode.
+
+    Returns:
+      True if the structure and all flags are right.
+
+    >>> import tensorflow as tf
+    >>> steps = {"is_first": [[True, False]], "is_last": [[False, True]]}
+    >>> is_valid_rlds_dataset(tf.data.Dataset.from_tensor_slices({"steps": steps}))
+    True
+    >>> steps = {"is_first": [[True, True]], "is_last": [[False, True]]}
+    >>> is_valid_rlds_dataset(tf.data.Dataset.from_tensor_slices({"steps": steps}))
+    False
+    """
+    episode_spec = dataset.element_spec
+    if not isinstance(episode_spec, Mapping) or STEPS not in episode_spec:
+        return False
+    steps_spec = episode_spec[STEPS]
+    is_nested = hasattr(steps_spec, "element_spec")
+    step_spec = steps_spec.element_spec if is_nested else steps_spec
+    if not isinstance(step_spec, Mapping) or not {IS_FIRST, IS_LAST} <= step_spec.keys():
+        return False
+    names = [name for name in (IS_FIRST, IS_LAST, IS_TERMINAL) if name in step_spec]
+    rank = 0 if is_nested else 1
+    if any(
+        step_spec[name].dtype != np.bool_ or step_spec[name].shape.rank != rank for name in names
+    ):
+        return False
+
+    def select(step: Step) -> Step:
+        return {name: step[name] for name in names}
+
+    if is_nested:
+        # Only the flags are batched: the other fields may be large, or of varying shape.
+        flags = dataset.map(lambda episode: episode[STEPS].map(select).batch(4096))
+        return all(_are_flags_valid(batches) for batches in flags)
+    flags = dataset.map(lambda episode: select(episode[STEPS]))
+    return all(_are_flags_valid([batch]) for batch in flags)
+
+
+def _are_flags_valid(batches: Iterable[Step]) -> bool:
+    """Checks the flags of one episode, given as consecutive batches of its steps."""
+    batches = list(batches)
+    if not batches:
+        return False
+    flags = {
+        name: np.concatenate([np.asarray(batch[name]) for batch in batches]) for name in batches[0]
+    }
+    index = np.arange(len(flags[IS_FIRST]))
+    if not index.size:
+        return False
+    is_first_right = np.array_equal(flags[IS_FIRST], index == 0)
+    is_last_right = np.array_equal(flags[IS_LAST], index == index[-1])
+    is_terminal_right = not np.any(flags.get(IS_TERMINAL, False) & ~flags[IS_LAST])
+    return is_first_right and is_last_right and is_terminal_right

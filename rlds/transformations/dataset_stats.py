@@ -1,0 +1,232 @@
+"""Mean and standard deviation of the fields of a dataset."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tree
+
+from rlds import rlds_types
+from rlds.transformations import _layouts, flexible_batch, shape_ops
+from rlds.transformations._step_function import StepFunction
+
+__all__ = ["mean_and_std", "sar_fields_mask"]
+
+
+def sar_fields_mask(step: rlds_types.Step) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Selects observation, action and reward of a step in SAR alignment, the order of RLDS.
+
+    Made to be passed to `mean_and_std`, for steps where these fields are numeric.
+
+    Args:
+      step: a step, or a batch of steps.
+
+    Returns:
+      The fields (those of the three that the step has), and for each whether it is valid: the
+      action and the reward of the last step are not.
+
+    Raises:
+      KeyError: if the step has none of the three, or an action or a reward but no `is_last`.
+
+    >>> data, mask = sar_fields_mask({"observation": 0.5, "action": 1, "is_last": True})
+    >>> sorted(data), bool(mask["observation"]), bool(mask["action"])
+    (['action', 'observation'], True, False)
+    """
+    names = (rlds_types.OBSERVATION, rlds_types.ACTION, rlds_types.REWARD)
+    data = {name: step[name] for name in names if name in step}
+    if not data:
+        raise KeyError(f"sar_fields_mask: the step has none of {names}, only {sorted(step)}.")
+    if rlds_types.OBSERVATION in data and len(data) == 1:
+        return data, {rlds_types.OBSERVATION: True}
+    if rlds_types.IS_LAST not in step:
+        raise KeyError(
+            f"sar_fields_mask: the step has no field {rlds_types.IS_LAST!r}, only {sorted(step)}; "
+            "without it the placeholders in the last step cannot be told from real values."
+        )
+    is_valid = tf.logical_not(step[rlds_types.IS_LAST])
+    return data, {name: True if name == rlds_types.OBSERVATION else is_valid for name in data}
+
+
+def mean_and_std(
+    episodes_dataset: tf.data.Dataset,
+    get_step_fields: Callable[..., tuple[Any, Any]],
+    optimization_batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
+) -> tuple[Any, Any]:
+    """Calculates mean and standard deviation of fields over all steps of all episodes.
+
+    The data is read once, and the result does not depend on the batch size beyond the rounding
+    of float64. Values where the mask is False count as absent. A NaN or an infinity that is not
+    masked makes the result of its own element NaN (or infinite), with a warning.
+
+    Args:
+      episodes_dataset: episodes with steps in either layout.
+      get_step_fields: takes a step and returns the data, any structure of numeric or boolean
+        tensors, and the mask. The mask has one boolean per top-level field of the data, or goes
+        deeper: down to the leaves, where it may be a tensor that broadcasts to the value.
+      optimization_batch_size: how many steps to process at once, see `map_steps`.
+
+    Returns:
+      The mean and the standard deviation with divisor n - 1, both NumPy float64 arrays in the
+      structure and shape of the data. Where there are no valid values the mean is NaN; where
+      there are fewer than two the standard deviation is NaN. Both come with a `RuntimeWarning`.
+
+    Raises:
+      KeyError: if the elements of the dataset have no steps.
+      TypeError: if a value is not numeric, or a mask not boolean.
+      ValueError: if the mask does not fit the data, or the batch size is negative.
+
+    >>> steps = {"observation": [[1.0, 3.0, 5.0]], "action": [[2, 4, 0]],
+    ...          "is_last": [[False, False, True]]}
+    >>> episodes = tf.data.Dataset.from_tensor_slices({"steps": steps})
+    >>> mean, std = mean_and_std(episodes, sar_fields_mask)
+    >>> float(mean["observation"]), float(std["observation"]), float(mean["action"])
+    (3.0, 2.0, 3.0)
+    """
+    caller = "mean_and_std"
+    step_spec = _layouts.spec_of_nested_steps(episodes_dataset, caller)
+    size = flexible_batch.get_batch_size(episodes_dataset, optimization_batch_size)
+    function = StepFunction(get_step_fields, step_spec, vectorize=size > 1)
+    _check_fields(function.output_spec)
+    data_spec, _ = function.output_spec
+    if not _layouts.is_static(data_spec):
+        size = 1
+
+    moments = _layouts.map_elements(
+        _layouts.batches_of_steps(episodes_dataset, max(1, size), caller),
+        lambda batch: _moments(*function.over(batch)),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    total = moments.reduce(shape_ops.zeros_from_spec(moments.element_spec), _merge)
+    total = tree.map_structure(np.asarray, total)
+    _warn_of_undefined(total)
+    mean = tree.map_structure(_mean, total.count, total.mean)
+    std = tree.map_structure(_std, total.count, total.squares)
+    return mean, std
+
+
+def _check_fields(spec: Any) -> None:
+    """Checks what `get_step_fields` returns for one step."""
+    if not isinstance(spec, tuple) or len(spec) != 2:
+        raise ValueError(f"mean_and_std: get_step_fields must return (data, mask), got {spec}.")
+    data_spec, mask_spec = spec
+    try:
+        masks = _spread(mask_spec, data_spec)
+        tree.assert_same_structure(masks, data_spec)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "mean_and_std: the mask needs one boolean per top-level field of the data. The data "
+            f"is {data_spec}, the mask is {mask_spec}."
+        ) from error
+    for (name, leaf), mask in zip(_layouts.named_leaves(data_spec), tree.flatten(masks)):
+        where = f"mean_and_std: field {name!r}" if name else "mean_and_std: the data"
+        if not isinstance(leaf, tf.TensorSpec) or not (
+            leaf.dtype.is_integer or leaf.dtype.is_floating or leaf.dtype.is_bool
+        ):
+            raise TypeError(
+                f"{where} must be a numeric tensor, got {leaf}. "
+                "Let get_step_fields return only the fields to describe."
+            )
+        if not isinstance(mask, tf.TensorSpec) or not mask.dtype.is_bool:
+            raise TypeError(f"{where} must have a boolean mask, got {mask}.")
+        if not _broadcasts(mask.shape, leaf.shape):
+            raise ValueError(
+                f"{where} has shape {leaf.shape}, to which a mask of shape {mask.shape} does not "
+                "broadcast."
+            )
+
+
+def _spread(mask: Any, data: Any) -> Any:
+    """Gives each leaf of the data its mask."""
+    return tree.map_structure_up_to(
+        mask, lambda valid, field: tree.map_structure(lambda _: valid, field), mask, data
+    )
+
+
+def _broadcasts(mask: tf.TensorShape, value: tf.TensorShape) -> bool:
+    if mask.rank is None or value.rank is None or mask.rank > value.rank:
+        return bool(mask.rank == 0)
+    pairs = zip(reversed(mask.as_list()), reversed(value.as_list()))
+    return all(dim in (1, None, of_value) or of_value is None for dim, of_value in pairs)
+
+
+class _Moments(NamedTuple):
+    """What is known of the values read so far, each nested like the data and in float64.
+
+    Unlike plain sums they lose no digits when the mean is far from zero, and those of two parts
+    of the data give those of the whole.
+    """
+
+    count: Any  # number of valid values
+    mean: Any
+    squares: Any  # sum of the squared distances from the mean
+
+
+def _moments(data: Any, mask: Any) -> _Moments:
+    """The moments over a batch."""
+    values = tree.map_structure(lambda field: tf.cast(field, tf.float64), data)
+    valid = tree.map_structure(_broadcast_mask, _spread(mask, data), values)
+    count = tree.map_structure(lambda v: tf.reduce_sum(tf.cast(v, tf.float64), 0), valid)
+    mean = tree.map_structure(
+        lambda x, v, n: tf.math.divide_no_nan(tf.reduce_sum(tf.where(v, x, 0.0), 0), n),
+        values,
+        valid,
+        count,
+    )
+    squares = tree.map_structure(
+        lambda x, v, m: tf.reduce_sum(tf.where(v, tf.square(x - m), 0.0), 0), values, valid, mean
+    )
+    return _Moments(count, mean, squares)
+
+
+def _broadcast_mask(mask: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Broadcasts the mask of each step to its values; both have a leading time axis."""
+    steps, dims = tf.split(tf.shape(mask), [1, mask.shape.rank - 1])
+    missing = [1] * (values.shape.rank - mask.shape.rank)
+    return tf.broadcast_to(tf.reshape(mask, tf.concat([steps, missing, dims], 0)), tf.shape(values))
+
+
+def _merge(one: _Moments, other: _Moments) -> _Moments:
+    """The moments of two parts of the data together."""
+    count = tree.map_structure(tf.add, one.count, other.count)
+    weight = tree.map_structure(tf.math.divide_no_nan, other.count, count)
+    delta = tree.map_structure(tf.subtract, other.mean, one.mean)
+    mean = tree.map_structure(lambda m, d, w: m + d * w, one.mean, delta, weight)
+    squares = tree.map_structure(
+        lambda s, t, d, n, w: s + t + tf.square(d) * n * w,
+        one.squares,
+        other.squares,
+        delta,
+        one.count,
+        weight,
+    )
+    return _Moments(count, mean, squares)
+
+
+def _mean(count: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    return np.where(count > 0, mean, np.nan)
+
+
+def _std(count: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    return np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)), np.nan)
+
+
+def _warn_of_undefined(total: _Moments) -> None:
+    """Says where the result is not a number, and why."""
+    reasons = []
+    for (name, count), mean in zip(_layouts.named_leaves(total.count), tree.flatten(total.mean)):
+        problems = {
+            "no valid values": count == 0,
+            "a single valid value": count == 1,
+            "NaN or infinite values that are not masked": (count > 0) & ~np.isfinite(mean),
+        }
+        found = [f"{what} in {np.sum(at)}" for what, at in problems.items() if np.any(at)]
+        if found:
+            reasons.append(f"{name or 'data'}: {', '.join(found)} of its {count.size} elements")
+    if reasons:
+        warnings.warn(
+            f"mean_and_std: not all results are finite. {'; '.join(reasons)}.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,247 @@
+"""Windows over steps, and how many steps to process at once."""
+
+import dataclasses
+import operator
+from collections.abc import Mapping
+from typing import Any, Final
+
+import tensorflow as tf
+
+from rlds import rlds_types
+from rlds.transformations import _layouts, shape_ops
+
+__all__ = ["BATCH_AUTO_TUNE", "DEFAULT_BATCH_SIZE_IN_BYTES", "batch", "get_batch_size"]
+
+BATCH_AUTO_TUNE: Final = -1
+"""Asks for a batch size that is chosen from the size of a step."""
+
+DEFAULT_BATCH_SIZE_IN_BYTES: Final = 200_000
+"""How many bytes of steps an automatic batch size aims at."""
+
+# How many bytes of windows `batch` prepares at once: enough for small steps to share the cost of
+# the graph calls (about 0.2 ms), little enough not to matter beside the data itself.
+_CHUNK_SIZE_IN_BYTES = 1_000_000
+
+
+def get_batch_size(dataset: Any, optimization_batch_size: int = BATCH_AUTO_TUNE) -> int:
+    """Returns how many steps to process at once.
+
+    Args:
+      dataset: a dataset of episodes or of any elements, or batched steps.
+      optimization_batch_size: returned as it is, unless it is `BATCH_AUTO_TUNE`.
+
+    Returns:
+      The given number, or as many steps as fit into `DEFAULT_BATCH_SIZE_IN_BYTES`: at least one,
+      and one if the size of a step is not known.
+
+    Raises:
+      ValueError: if `optimization_batch_size` is negative and not `BATCH_AUTO_TUNE`.
+
+    >>> steps = tf.data.Dataset.from_tensors({"observation": tf.zeros([100], tf.float32)})
+    >>> get_batch_size(steps), get_batch_size(steps, 7)
+    (500, 7)
+    """
+    if optimization_batch_size == BATCH_AUTO_TUNE:
+        step_size = max(1, shape_ops.size_from_spec(_spec_of_step(dataset)))
+        return max(1, DEFAULT_BATCH_SIZE_IN_BYTES // step_size)
+    if optimization_batch_size < 0:
+        raise ValueError(
+            f"The batch size must not be negative, got {optimization_batch_size}; "
+            f"BATCH_AUTO_TUNE ({BATCH_AUTO_TUNE}) selects one."
+        )
+    return optimization_batch_size
+
+
+def _spec_of_step(dataset: Any) -> Any:
+    if not _layouts.is_nested(dataset):
+        return _layouts.spec_of_steps(_layouts.as_batch(dataset, "get_batch_size"))
+    spec = dataset.element_spec
+    if isinstance(spec, Mapping) and rlds_types.STEPS in spec:
+        return _layouts.spec_of_nested_steps(dataset, "get_batch_size")
+    return spec
+
+
+def batch(
+    dataset: Any,
+    size: int = BATCH_AUTO_TUNE,
+    shift: int | None = None,
+    stride: int = 1,
+    drop_remainder: bool = False,
+) -> Any:
+    """Makes windows of `size` elements, whose starts are `shift` elements apart.
+
+    Windows start at elements 0, `shift`, 2 * `shift` and so on, as long as there is an element to
+    start at, and take every `stride`-th element from there. So the last windows may be shorter
+    than `size`; `drop_remainder` leaves those out.
+
+    Args:
+      dataset: a `tf.data.Dataset` of any elements, or batched steps.
+      size: number of elements in a window; the default selects it from the size of an element.
+      shift: distance between the starts of two windows; None and 0 mean `size`.
+      stride: distance between two elements of a window.
+      drop_remainder: whether to leave out the windows that are shorter than `size`.
+
+    Returns:
+      A dataset of windows: each is an element with a new leading axis, of static length `size` if
+      `drop_remainder`. Its cardinality is exact if that of the input is known. For batched steps,
+      tensors of shape `[number of windows, size, ...]`.
+
+    Raises:
+      ValueError: if size, shift or stride are out of range, or if the steps are batched and a
+        window would be shorter (inside a graph, an `InvalidArgumentError` when it runs).
+
+    >>> ds = tf.data.Dataset.from_tensor_slices([1, 2, 3, 4])
+    >>> def windows(**arguments):
+    ...     return [window.numpy().tolist() for window in batch(ds, **arguments)]
+    >>> windows(size=2, shift=1)
+    [[1, 2], [2, 3], [3, 4], [4]]
+    >>> windows(size=2, shift=1, drop_remainder=True)
+    [[1, 2], [2, 3], [3, 4]]
+    >>> windows(size=2, shift=1, stride=2)
+    [[1, 3], [2, 4], [3], [4]]
+    >>> windows(size=3)
+    [[1, 2, 3], [4]]
+    >>> transitions = batch({"observation": [1, 2, 3]}, size=2, shift=1, drop_remainder=True)
+    >>> transitions["observation"].numpy().tolist()
+    [[1, 2], [2, 3]]
+    """
+    size = get_batch_size(dataset, operator.index(size))
+    window = _Window(size=size, shift=operator.index(shift or size), stride=operator.index(stride))
+    if not _layouts.is_nested(dataset):
+        return _windows_of_batch(_layouts.as_batch(dataset, "batch"), window, drop_remainder)
+    if window.shift == size and window.stride == 1:
+        return dataset.batch(size, drop_remainder=drop_remainder)
+    if _layouts.is_static(dataset.element_spec):
+        windows = _windows_from_chunks(dataset, window, drop_remainder)
+    else:
+        windows = _windows_one_by_one(dataset, window, drop_remainder)
+    return _layouts.with_cardinality(
+        windows, window.cardinality(dataset.cardinality(), drop_remainder)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Window:
+    """Where windows start and which elements they take."""
+
+    size: int
+    shift: int
+    stride: int
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if value < 1:
+                raise ValueError(f"batch: {name} must be positive, got {value}.")
+
+    @property
+    def span(self) -> int:
+        """Distance from the first to after the last element of a full window."""
+        return (self.size - 1) * self.stride + 1
+
+    def count(self, num_elements: tf.Tensor, drop_remainder: bool) -> tf.Tensor:
+        """How many windows a sequence of that many elements has."""
+        needed = self.span if drop_remainder else 1
+        return tf.maximum(num_elements - needed + self.shift, 0) // self.shift
+
+    def cardinality(self, num_elements: tf.Tensor, drop_remainder: bool) -> tf.Tensor:
+        """Like `count`, but an infinite or unknown number of elements stays what it is."""
+        return tf.where(num_elements < 0, num_elements, self.count(num_elements, drop_remainder))
+
+    def gather(self, elements: Any, first: tf.Tensor | int, count: tf.Tensor) -> Any:
+        """Stacks `count` full windows, the first of which starts at element `first`."""
+        starts = first + self.shift * tf.range(count)
+        rows = starts[:, tf.newaxis] + self.stride * tf.range(self.size, dtype=tf.int64)
+        return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), elements)
+
+
+def _windows_of_batch(steps: Any, window: _Window, drop_remainder: bool) -> Any:
+    """The windows of batched steps: all of them at once, hence all full."""
+    num_steps = _layouts.num_steps(steps)
+    count = window.count(num_steps, drop_remainder=True)
+    if drop_remainder:
+        return window.gather(steps, 0, count)
+    message = (
+        "batch: the last windows would be shorter than the others, which a tensor cannot hold "
+        f"({window}). Pass drop_remainder=True, or use the nested layout: a tf.data.Dataset of "
+        "steps."
+    )
+    length = _layouts.static_num_steps(steps)
+    if length and range(0, length, window.shift)[-1] + window.span > length:
+        raise ValueError(f"{message} There are {length} steps.")
+    all_full = tf.debugging.assert_equal(
+        count, window.count(num_steps, drop_remainder=False), message=message
+    )
+    with tf.control_dependencies([all_full]):
+        return window.gather(steps, 0, tf.identity(count))
+
+
+def _windows_from_chunks(
+    dataset: tf.data.Dataset, window: _Window, drop_remainder: bool
+) -> tf.data.Dataset:
+    """Reads elements in chunks and gathers all windows of a chunk at once.
+
+    The elements that later windows need too are carried over from chunk to chunk.
+    """
+    overlap = -(-window.size // window.shift)
+    bytes_per_element = max(1, shape_ops.size_from_spec(dataset.element_spec) * overlap)
+    chunks = dataset.batch(max(1, _CHUNK_SIZE_IN_BYTES // bytes_per_element))
+    nothing = tf.nest.map_structure(
+        lambda leaf: tf.zeros([0, *leaf.shape], leaf.dtype), dataset.element_spec
+    )
+    # What was carried over, and how far behind it the next window starts.
+    begin = (nothing, tf.constant(0, tf.int64))
+
+    def advance(state: Any, chunk: Any) -> tuple[Any, Any]:
+        """Returns the state after the chunk and the full windows that end in it."""
+        carried, first = state
+        elements = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), carried, chunk)
+        num_elements = _layouts.num_steps(elements)
+        count = window.count(num_elements - first, drop_remainder=True)
+        windows = window.gather(elements, first, count)
+        next_first = first + count * window.shift
+        kept = tf.nest.map_structure(lambda leaf: leaf[next_first:], elements)
+        return (kept, tf.maximum(next_first - num_elements, 0)), windows
+
+    if drop_remainder:
+        return chunks.scan(begin, advance).unbatch()
+
+    # The end of the input is marked by an empty chunk: what is carried over by then starts with
+    # the first window that is short.
+    marked = tf.data.Dataset.zip((chunks, tf.data.Dataset.from_tensors(False).repeat()))
+    marked = marked.concatenate(tf.data.Dataset.from_tensors((nothing, True)))
+
+    def advance_to_end(state: Any, element: Any) -> tuple[Any, Any]:
+        chunk, is_end = element
+        state, windows = advance(state, chunk)
+        carried, _ = state
+        num_left = tf.where(is_end, _layouts.num_steps(carried), 0)
+        left = tf.nest.map_structure(lambda leaf: leaf[:num_left], carried)
+        return state, (windows, left)
+
+    def full_then_short(windows: Any, left: Any) -> tf.data.Dataset:
+        starts = tf.data.Dataset.range(0, _layouts.num_steps(left), window.shift)
+        short = starts.map(
+            lambda start: tf.nest.map_structure(lambda leaf: leaf[start :: window.stride], left)
+        )
+        return tf.data.Dataset.from_tensor_slices(windows).concatenate(short)
+
+    return marked.scan(begin, advance_to_end).flat_map(full_then_short)
+
+
+def _windows_one_by_one(
+    dataset: tf.data.Dataset, window: _Window, drop_remainder: bool
+) -> tf.data.Dataset:
+    """Builds each window on its own, which is slow but asks nothing of the elements.
+
+    They may differ in shape from window to window, or be datasets themselves.
+    """
+
+    def join(*components: Any) -> tf.data.Dataset:
+        is_tuple = type(dataset.element_spec) is tuple
+        elements = tf.data.Dataset.zip(components if is_tuple else components[0])
+        return elements.batch(window.size, drop_remainder=drop_remainder)
+
+    windows = dataset.window(
+        window.size, shift=window.shift, stride=window.stride, drop_remainder=drop_remainder
+    )
+    return windows.flat_map(join)

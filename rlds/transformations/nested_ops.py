@@ -1,0 +1,365 @@
+"""Maps, sums and lengths over the steps of episodes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from rlds import rlds_types
+from rlds.transformations import _layouts, flexible_batch, shape_ops
+from rlds.transformations._step_function import StepFunction
+
+__all__ = [
+    "apply_nested_steps",
+    "episode_length",
+    "final_step",
+    "map_nested_steps",
+    "map_steps",
+    "sum_dataset",
+    "sum_nested_steps",
+]
+
+
+def map_steps(
+    steps_dataset: _layouts.Steps,
+    transform_step: Callable[..., Any],
+    optimization_batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
+) -> _layouts.Steps:
+    """Applies a function to each step.
+
+    The function is written for a single step, may use Python control flow on its values and may
+    edit it in place. It runs vectorized over many steps at once where that is possible, and step
+    by step where shapes depend on the data (`tf.boolean_mask`). Vectorized floating point
+    operations, matrix products above all, may differ from single ones in the last digits.
+
+    Args:
+      steps_dataset: the steps, in either layout.
+      transform_step: takes a step and returns any structure of tensors. If the steps are tuples
+        it takes their members, as in `Dataset.map`.
+      optimization_batch_size: how many steps to process at once in the nested layout; 0 and 1
+        call the function for each step on its own, in both layouts.
+
+    Returns:
+      The results in the layout of the steps, as many as there are steps. In the batched layout
+      the results of all steps must have the same shape.
+
+    Raises:
+      ValueError: if the batch size is negative, or batched steps differ in length.
+
+    >>> steps = tf.data.Dataset.from_tensor_slices({"reward": [1.0, -2.0]})
+    >>> [float(reward) for reward in map_steps(steps, lambda step: abs(step["reward"]))]
+    [1.0, 2.0]
+    >>> map_steps({"reward": [1.0, -2.0]}, lambda step: abs(step["reward"])).numpy().tolist()
+    [1.0, 2.0]
+    """
+    size = flexible_batch.get_batch_size(steps_dataset, optimization_batch_size)
+    if not _layouts.is_nested(steps_dataset):
+        return _map_batch(steps_dataset, transform_step, size > 1, "map_steps")
+    if size > 1 and _layouts.is_static(steps_dataset.element_spec):
+        function = StepFunction(transform_step, steps_dataset.element_spec)
+        if function.is_vectorized:
+            batches = _layouts.map_elements(steps_dataset.batch(size), function.over)
+            return _layouts.with_cardinality(batches.unbatch(), steps_dataset.cardinality())
+    return steps_dataset.map(transform_step)
+
+
+def _map_batch(
+    steps: _layouts.Steps, function: Callable[..., Any], vectorize: bool, caller: str
+) -> Any:
+    batch = _layouts.as_batch(steps, caller)
+    spec = _layouts.spec_of_steps(batch)
+    return StepFunction(function, spec, vectorize=vectorize).over(batch)
+
+
+def map_nested_steps(
+    episodes_dataset: tf.data.Dataset,
+    transform_step: Callable[..., Any],
+    optimization_batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
+) -> tf.data.Dataset:
+    """Applies a function to each step of each episode.
+
+    Args:
+      episodes_dataset: episodes with steps in either layout.
+      transform_step: see `map_steps`.
+      optimization_batch_size: see `map_steps`.
+
+    Returns:
+      The episodes with the results for their steps; their other fields stay as they are.
+
+    Raises:
+      KeyError: if the elements of the dataset have no steps.
+      ValueError: if the batch size is negative.
+
+    >>> episodes = tf.data.Dataset.from_tensors({"id": 7, "steps": {"reward": [1.0, -2.0]}})
+    >>> doubled = map_nested_steps(episodes, lambda step: {"reward": 2.0 * step["reward"]})
+    >>> [episode["steps"]["reward"].numpy().tolist() for episode in doubled]
+    [[2.0, -4.0]]
+    """
+    _layouts.have_nested_steps(episodes_dataset, "map_nested_steps")
+    size = flexible_batch.get_batch_size(episodes_dataset, optimization_batch_size)
+    return _replace_steps(episodes_dataset, lambda steps: map_steps(steps, transform_step, size))
+
+
+def apply_nested_steps(
+    episodes_dataset: tf.data.Dataset,
+    transform_step_dataset: Callable[[Any], Any],
+) -> tf.data.Dataset:
+    """Applies a function to all steps of an episode, episode by episode.
+
+    Args:
+      episodes_dataset: episodes with steps in either layout.
+      transform_step_dataset: takes the steps in the layout they have: a `tf.data.Dataset` for
+        which it returns another one, or one structure of tensors with a leading time axis for
+        which it returns another such structure.
+
+    Returns:
+      The episodes with the results in place of their steps; their other fields stay as they are.
+
+    Raises:
+      KeyError: if the elements of the dataset have no steps.
+      TypeError: if the steps are a dataset and the function returns something else.
+
+    >>> steps = tf.data.Dataset.from_tensor_slices({"reward": [1.0, 2.0, 3.0]})
+    >>> episodes = tf.data.Dataset.range(2).map(lambda i: {"id": i, "steps": steps})
+    >>> shorter = apply_nested_steps(episodes, lambda steps: steps.take(2))
+    >>> [len(episode["steps"]) for episode in shorter]
+    [2, 2]
+    """
+    if _layouts.have_nested_steps(episodes_dataset, "apply_nested_steps"):
+        return _replace_steps(episodes_dataset, lambda steps: steps.apply(transform_step_dataset))
+    return _replace_steps(episodes_dataset, transform_step_dataset)
+
+
+def _replace_steps(
+    episodes: tf.data.Dataset, function: Callable[[_layouts.Steps], Any]
+) -> tf.data.Dataset:
+    return episodes.map(
+        lambda episode: {**episode, rlds_types.STEPS: function(episode[rlds_types.STEPS])}
+    )
+
+
+def sum_dataset(
+    steps_dataset: _layouts.Steps,
+    data_to_sum: Callable[..., Any],
+    optimization_batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
+) -> Any:
+    """Sums values over all steps.
+
+    Integers and booleans are added exactly, in int64 (uint64 in uint64); floats in float64, and
+    the sum is rounded once to the dtype of the result.
+
+    Args:
+      steps_dataset: the steps, in either layout.
+      data_to_sum: takes a step and returns any structure of numeric tensors.
+      optimization_batch_size: how many steps to process at once, see `map_steps`.
+
+    Returns:
+      The structure of sums. Integers and booleans (a count) become int64 and uint64 stays;
+      float16 and bfloat16 become float32; float32, float64 and complex numbers stay. For a
+      dataset without steps: zeros, with 1 in place of unknown dimensions.
+
+    Raises:
+      TypeError: if a value is not numeric.
+      ValueError: if the batch size is negative, or batched steps differ in length.
+
+    >>> steps = tf.data.Dataset.from_tensor_slices({"reward": [1.0, 2.0], "is_last": [False, True]})
+    >>> total = sum_dataset(steps, lambda step: step)
+    >>> float(total["reward"]), int(total["is_last"])
+    (3.0, 1)
+    """
+    size = flexible_batch.get_batch_size(steps_dataset, optimization_batch_size)
+    if not _layouts.is_nested(steps_dataset):
+        batch = _layouts.as_batch(steps_dataset, "sum_dataset")
+        function = StepFunction(data_to_sum, _layouts.spec_of_steps(batch), vectorize=size > 1)
+        _check_summable(function.output_spec, "sum_dataset")
+        return _rounded(_sum_of_batch(function.over(batch)), function.output_spec)
+    function = StepFunction(data_to_sum, steps_dataset.element_spec, vectorize=size > 1)
+    return _sum_of_batches(
+        steps_dataset.batch(_stackable_size(size, function)), function, "sum_dataset"
+    )
+
+
+def sum_nested_steps(
+    episodes_dataset: tf.data.Dataset,
+    data_to_sum: Callable[..., Any],
+    optimization_batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
+) -> Any:
+    """Sums values over all steps of all episodes.
+
+    Args:
+      episodes_dataset: episodes with steps in either layout.
+      data_to_sum: takes a step and returns any structure of numeric tensors.
+      optimization_batch_size: how many steps to process at once, see `map_steps`.
+
+    Returns:
+      The structure of sums, as in `sum_dataset`.
+
+    Raises:
+      KeyError: if the elements of the dataset have no steps.
+      TypeError: if a value is not numeric.
+      ValueError: if the batch size is negative.
+
+    >>> steps = {"reward": [[1.0, 2.0], [3.0, 4.0]]}
+    >>> episodes = tf.data.Dataset.from_tensor_slices({"steps": steps})
+    >>> float(sum_nested_steps(episodes, lambda step: step["reward"]))
+    10.0
+    """
+    caller = "sum_nested_steps"
+    step_spec = _layouts.spec_of_nested_steps(episodes_dataset, caller)
+    size = flexible_batch.get_batch_size(episodes_dataset, optimization_batch_size)
+    function = StepFunction(data_to_sum, step_spec, vectorize=size > 1)
+    batches = _layouts.batches_of_steps(episodes_dataset, _stackable_size(size, function), caller)
+    return _sum_of_batches(batches, function, caller)
+
+
+def _stackable_size(size: int, function: StepFunction) -> int:
+    """The batch size, or 1 if the results of several steps might not fit into one tensor."""
+    return max(1, size) if _layouts.is_static(function.output_spec) else 1
+
+
+def _sum_of_batches(batches: tf.data.Dataset, function: StepFunction, caller: str) -> Any:
+    _check_summable(function.output_spec, caller)
+    sums = _layouts.map_elements(
+        batches,
+        lambda batch: _sum_of_batch(function.over(batch)),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    total = sums.reduce(
+        shape_ops.zeros_from_spec(sums.element_spec),
+        lambda total, value: tf.nest.map_structure(tf.add, total, value),
+    )
+    return _rounded(total, function.output_spec)
+
+
+def _sum_of_batch(values: Any) -> Any:
+    return tf.nest.map_structure(
+        lambda value: tf.reduce_sum(tf.cast(value, _accumulator(value.dtype)), axis=0), values
+    )
+
+
+def _check_summable(spec: Any, caller: str) -> None:
+    for name, leaf in _layouts.named_leaves(spec):
+        dtype = getattr(leaf, "dtype", None)
+        if not isinstance(leaf, tf.TensorSpec) or _accumulator(dtype) is None:
+            where = f"field {name!r} of the values to sum" if name else "the value to sum"
+            raise TypeError(
+                f"{caller}: {where} must be a numeric tensor, got {dtype or leaf!r}. "
+                "Let data_to_sum return only the fields that can be added."
+            )
+
+
+def _accumulator(dtype: tf.DType) -> tf.DType | None:
+    """The dtype to add in: exact for integers, far more precise than the data for floats."""
+    if dtype == tf.uint64:
+        return tf.uint64
+    if dtype.is_integer or dtype.is_bool:
+        return tf.int64
+    if dtype.is_floating:
+        return tf.float64
+    return tf.complex128 if dtype.is_complex else None
+
+
+def _rounded(total: Any, spec: Any) -> Any:
+    """Casts the sums to the dtype of the result."""
+
+    def cast(value: tf.Tensor, leaf: tf.TensorSpec) -> tf.Tensor:
+        if leaf.dtype in (tf.float16, tf.bfloat16):
+            # A sum leaves their range soon: 65504 for float16.
+            return tf.cast(value, tf.float32)
+        is_inexact = leaf.dtype.is_floating or leaf.dtype.is_complex
+        return tf.cast(value, leaf.dtype) if is_inexact else value
+
+    return tf.nest.map_structure(cast, total, spec)
+
+
+def final_step(steps_dataset: _layouts.Steps) -> Any:
+    """Returns the last step.
+
+    Args:
+      steps_dataset: the steps, in either layout. If the length of a dataset is not known, it is
+        read to the end.
+
+    Returns:
+      The last step.
+
+    Raises:
+      tf.errors.InvalidArgumentError: if there are no steps, or no end of them. In a graph it is
+        raised when the graph runs.
+
+    >>> steps = tf.data.Dataset.from_tensor_slices({"reward": [1.0, 2.0]})
+    >>> float(final_step(steps)["reward"])
+    2.0
+    """
+    empty = "final_step: the episode has no steps."
+    if not _layouts.is_nested(steps_dataset):
+        batch = _layouts.as_batch(steps_dataset, "final_step")
+        length = _layouts.num_steps(batch)
+        with tf.control_dependencies([tf.debugging.assert_positive(length, message=empty)]):
+            return tf.nest.map_structure(lambda leaf: tf.gather(leaf, length - 1), batch)
+
+    cardinality = steps_dataset.cardinality()
+    with tf.control_dependencies([_assert_finite(cardinality, "final_step")]):
+        # Counted while read, because the cardinality may be unknown (a negative number).
+        steps = steps_dataset.skip(tf.maximum(cardinality - 1, 0))
+        count, step = steps.reduce(
+            (tf.constant(0, tf.int64), shape_ops.zeros_from_spec(steps.element_spec)),
+            lambda state, step: (state[0] + 1, step),
+        )
+    with tf.control_dependencies([tf.debugging.assert_positive(count, message=empty)]):
+        return tf.nest.map_structure(tf.identity, step)
+
+
+def episode_length(
+    steps_dataset: _layouts.Steps,
+    optimization_batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
+) -> tf.Tensor:
+    """Counts the steps.
+
+    Args:
+      steps_dataset: the steps, in either layout. A dataset is only read if it does not know how
+        many elements it has.
+      optimization_batch_size: how many steps to count at once.
+
+    Returns:
+      The number of steps, an int32 scalar tensor.
+
+    Raises:
+      tf.errors.InvalidArgumentError: if there is no end of steps. In a graph it is raised when
+        the graph runs.
+      ValueError: if the batch size is negative, or batched steps differ in length.
+
+    >>> steps = tf.data.Dataset.from_tensor_slices({"reward": [1.0, -2.0, 3.0]})
+    >>> int(episode_length(steps))
+    3
+    >>> int(episode_length(steps.filter(lambda step: step["reward"] > 0.0)))
+    2
+    """
+    size = flexible_batch.get_batch_size(steps_dataset, optimization_batch_size)
+    if not _layouts.is_nested(steps_dataset):
+        batch = _layouts.as_batch(steps_dataset, "episode_length")
+        return tf.cast(_layouts.num_steps(batch), tf.int32)
+
+    cardinality = steps_dataset.cardinality()
+    with tf.control_dependencies([_assert_finite(cardinality, "episode_length")]):
+        length = tf.cond(
+            tf.equal(cardinality, tf.data.experimental.UNKNOWN_CARDINALITY),
+            lambda: _count(steps_dataset, max(1, size)),
+            lambda: cardinality,
+        )
+    return tf.cast(length, tf.int32)
+
+
+def _count(dataset: tf.data.Dataset, size: int) -> tf.Tensor:
+    """Counts elements of any kind: a window knows its length, and nothing has to be stacked."""
+    windows = _layouts.map_elements(
+        dataset.window(size), lambda window: tf.nest.flatten(window)[0].cardinality()
+    )
+    return windows.reduce(tf.constant(0, tf.int64), tf.add)
+
+
+def _assert_finite(cardinality: tf.Tensor, caller: str) -> tf.Operation:
+    return tf.debugging.assert_none_equal(
+        cardinality,
+        tf.constant(tf.data.experimental.INFINITE_CARDINALITY, tf.int64),
+        message=f"{caller}: the dataset of steps is infinite.",
+    )

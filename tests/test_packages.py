@@ -1,0 +1,85 @@
+"""What holds for all packages: examples run, names are listed, each floor knows only those below."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+# The floors, lowest first: each package imports only packages that come before it.
+FLOORS = ["riegeli", "envlogger", "rlds", "tfds_builders"]
+# Beyond that: recordings and training pipelines need not know each other.
+MUST_NOT_IMPORT = {
+    "riegeli": {"numpy", "tensorflow", "tensorflow_datasets"},
+    "envlogger": {"tensorflow", "tensorflow_datasets"},
+    "rlds": {"envlogger", "riegeli"},
+    "tfds_builders": set(),
+}
+
+
+def modules_of(package):
+    path = importlib.import_module(package).__path__
+    found = [module.name for module in pkgutil.walk_packages(path, prefix=f"{package}.")]
+    return [package, *found]
+
+
+MODULES = [module for package in FLOORS for module in modules_of(package)]
+
+
+def imported_by(path):
+    """The top-level packages that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module.partition(".")[0]
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_each_package_imports_only_what_is_below_it(package):
+    above = set(FLOORS[FLOORS.index(package) + 1 :])
+    files = list(Path(importlib.import_module(package).__file__).parent.rglob("*.py"))
+    assert files
+    for file in files:
+        forbidden = set(imported_by(file)) & (above | MUST_NOT_IMPORT[package])
+        assert not forbidden, f"{file} imports {forbidden}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_listed_names_are_there(module):
+    loaded = importlib.import_module(module)
+    for name in getattr(loaded, "__all__", []):
+        assert getattr(loaded, name) is not None
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_public_names_of_a_package_are_listed(package):
+    loaded = importlib.import_module(package)
+    public = {
+        name
+        for name, value in vars(loaded).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert public <= set(loaded.__all__) | {"TYPE_CHECKING", "Any"}
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_examples_in_docstrings_run(package):
+    attempted = 0
+    for module in modules_of(package):
+        result = doctest.testmod(importlib.import_module(module))
+        assert result.failed == 0, module
+        attempted += result.attempted
+    assert attempted > 0
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_importing_a_package_does_not_load_tensorflow(package):
+    code = f"import sys, {package}; print('tensorflow' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"

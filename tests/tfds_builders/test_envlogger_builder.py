@@ -1,0 +1,619 @@
+import json
+import subprocess
+import sys
+
+import dm_env
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from dm_env import specs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from tensorflow_datasets.core import shuffle
+from tensorflow_datasets.rlds import rlds_base
+
+import envlogger
+from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
+from envlogger.converters import spec_codec
+from envlogger.converters.rlds_episode import to_rlds_episode
+from envlogger.testing.catch_env import Catch
+from tfds_builders import EnvLoggerBuilder, build_from_logs, find_logs
+
+tfds.disable_progress_bar()
+
+FLOAT = specs.Array((), np.float64)
+INT = specs.Array((), np.int64)
+
+
+# --- Small worlds --------------------------------------------------------------------------------
+
+
+def episode(*observations, actions=None, rewards=None, custom_data=None):
+    """Returns a recorded episode that ends in a terminal state."""
+    count = len(observations)
+    actions = actions or [1] * (count - 1)
+    rewards = rewards or [0.5] * (count - 1)
+    custom_data = custom_data or [None] * count
+    steps = [envlogger.StepData(dm_env.restart(observations[0]), None, custom_data[0])]
+    for i in range(1, count):
+        make = dm_env.termination if i == count - 1 else dm_env.transition
+        timestep = make(reward=rewards[i - 1], observation=observations[i])
+        steps.append(envlogger.StepData(timestep, actions[i - 1], custom_data[i]))
+    return steps
+
+
+def reader(*episodes, episode_metadata=(), metadata=None, **env_specs):
+    """Returns a reader of episodes in memory; `env_specs` are `observation=spec`, ...."""
+    metadata = dict(metadata or {})
+    if env_specs:
+        metadata["environment_specs"] = {
+            f"{field}_spec": spec_codec.encode(spec) for field, spec in env_specs.items()
+        }
+    writer = InMemoryBackendWriter(metadata=metadata)
+    for index, steps in enumerate(episodes):
+        for step in steps:
+            writer.record_step(step, is_new_episode=step is steps[0])
+        if index < len(episode_metadata) and episode_metadata[index] is not None:
+            writer.set_episode_metadata(episode_metadata[index])
+    return envlogger.Reader(backend=InMemoryBackendReader(writer))
+
+
+def numbered(*numbers, **kwargs):
+    """Returns a reader whose n-th episode shows only the n-th number."""
+    env_specs = {"observation": INT, "action": INT, "reward": FLOAT, "discount": FLOAT}
+    return reader(*(episode(number, number) for number in numbers), **env_specs, **kwargs)
+
+
+def record(directory, episodes=2, seed=1, **kwargs):
+    directory.mkdir(parents=True)
+    with envlogger.EnvLogger(Catch(seed=seed), data_directory=str(directory), **kwargs) as env:
+        for _ in range(episodes):
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(np.int64(2))
+    return str(directory)
+
+
+def read(builder, split="train", **kwargs):
+    """Returns the episodes of a split, with steps as columns of NumPy arrays."""
+    result = []
+    for example in builder.as_dataset(split=split, **kwargs):
+        steps = [tf.nest.map_structure(lambda x: x.numpy(), step) for step in example.pop("steps")]
+        example = tf.nest.map_structure(lambda x: x.numpy(), example)
+        example["steps"] = tf.nest.map_structure(lambda *rows: stack(rows), *steps)
+        result.append(example)
+    return result
+
+
+def stack(rows):
+    if isinstance(rows[0], bytes):
+        rows = [object_scalar(row) for row in rows]
+    return np.stack(rows)
+
+
+def object_scalar(value):
+    array = np.empty((), object)
+    array[()] = value
+    return array
+
+
+def assert_same_bits(got, expected):
+    if isinstance(expected, dict):
+        assert got.keys() == expected.keys()
+        for key in expected:
+            assert_same_bits(got[key], expected[key])
+    else:
+        assert got.dtype == expected.dtype
+        assert got.shape == expected.shape
+        if expected.dtype == object:
+            encoded = [x.encode() if isinstance(x, str) else x for x in expected.flat]
+            assert list(got.flat) == encoded
+        else:
+            assert got.tobytes() == expected.tobytes()
+
+
+# --- The main story ------------------------------------------------------------------------------
+
+
+def test_a_log_becomes_a_dataset(tmp_path):
+    log = record(
+        tmp_path / "log",
+        episodes=3,
+        metadata={"agent": "down"},
+        step_fn=lambda timestep, action, env: {"height": np.float32(0.5)},
+        episode_fn=lambda timestep, action, env: {"won": timestep.last() and timestep.reward > 0},
+    )
+    builder = build_from_logs(log, name="catch", data_dir=tmp_path / "data")
+    assert builder.info.full_name == "catch/1.0.0"
+    assert builder.info.metadata == {"agent": "down"}
+    examples = read(builder)
+    with envlogger.Reader(log) as recorded:
+        assert len(examples) == len(recorded.episodes)
+        for index, example in enumerate(examples):
+            assert example["episode_id"] == index
+            assert example["won"] == recorded.episode_metadata()[index]["won"]
+            assert_same_bits(example["steps"], to_rlds_episode(recorded.episodes[index]))
+
+
+def test_the_dataset_loads_without_this_package(tmp_path):
+    builder = build_from_logs(numbered(7, 8), name="numbers", data_dir=tmp_path)
+    code = """
+import json, sys
+import tensorflow_datasets as tfds
+directory, data_dir = sys.argv[1:]
+seen = []
+for dataset in (
+    tfds.builder_from_directory(directory).as_dataset(split="train"),
+    tfds.load("numbers", data_dir=data_dir, split="train"),
+):
+    steps = [next(iter(episode["steps"])) for episode in dataset]
+    seen.append([int(step["observation"]) for step in steps])
+ours = {"rlds", "envlogger", "riegeli", "tfds_builders"} & set(sys.modules)
+print(json.dumps([seen, sorted(ours)]))
+"""
+    arguments = [sys.executable, "-c", code, str(builder.data_path), str(tmp_path)]
+    result = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout) == [[[7, 8], [7, 8]], []]
+
+
+def test_steps_can_be_read_as_columns(tmp_path):
+    builder = build_from_logs(numbered(7), name="numbers", data_dir=tmp_path)
+    skip = {"steps": tfds.decode.SkipDecoding()}
+    (example,) = builder.as_dataset(split="train", decoders=skip)
+    assert example["steps"]["observation"].numpy().tolist() == [7, 7]
+    assert example["steps"]["is_last"].numpy().tolist() == [False, True]
+
+
+def test_names_stay_out_of_the_registry_of_tfds(tmp_path):
+    before = tfds.core.registered.list_imported_builders()
+    build_from_logs(numbered(1), name="numbers", data_dir=tmp_path)
+    assert tfds.core.registered.list_imported_builders() == before
+
+
+def test_importing_the_package_needs_no_tensorflow():
+    code = "import sys, tfds_builders; dir(tfds_builders); sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- Values --------------------------------------------------------------------------------------
+
+
+def extremes(dtype, shape):
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        values = [True, False]
+    elif dtype.kind in "iu":
+        values = [np.iinfo(dtype).min, np.iinfo(dtype).max, 0, 1]
+    else:
+        info = ml_dtypes.finfo(dtype)
+        values = [np.nan, -np.inf, info.max, info.min, info.smallest_subnormal, -0.0, 1 / 3]
+    return [np.resize(np.roll(np.array(values, dtype), i), shape) for i in range(4)]
+
+
+NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+NUMBERS += ["float16", "float32", "float64", "complex64", "complex128"]
+SHAPES = [(), (3,), (2, 3), (1, 2, 2, 1), (0,), (2, 0)]
+FIELDS = {
+    f"{dtype}{shape}".replace(" ", ""): extremes(dtype, shape)
+    for dtype in [*NUMBERS, ml_dtypes.bfloat16]
+    for shape in SHAPES
+    if (dtype, 0 in shape) != ("uint32", True)
+}
+FIELDS |= {
+    "float": [0.1, float("nan"), 1e308, -0.0],
+    "int": [-(2**63), 2**63 - 1, 0, 1],
+    "bool": [True, False, True, False],
+    "str": ["", "é\0", "日本", "a" * 100],
+    "bytes": [b"", b"a\0\0", b"\xff\xfe", b"\0"],
+    "strs": [np.array([["a", "é\0"]], object), *[np.array([["", "longer"]], object)] * 3],
+    "bytess": [np.array([b"a\0", b"\xff"], object)] * 4,
+    "image1": [np.full((2, 3, 1), i, np.uint8) for i in range(4)],
+    "image3": [np.arange(i, i + 90, dtype=np.uint8).reshape(5, 6, 3) for i in range(4)],
+    "image4": [np.arange(i, i + 8, dtype=np.uint8).reshape(1, 2, 4) for i in range(4)],
+}
+
+
+@pytest.fixture(scope="module")
+def all_types(tmp_path_factory):
+    """All kinds of values as observation, action, custom data and episode metadata."""
+    rows = [{name: values[i] for name, values in FIELDS.items()} for i in range(4)]
+    steps = episode(*rows, actions=rows[1:], custom_data=[{"custom": row} for row in rows])
+    log = reader(steps, episode_metadata=[{"metadata": rows[0]}])
+    builder = build_from_logs(log, name="types", data_dir=tmp_path_factory.mktemp("types"))
+    return read(builder)[0], to_rlds_episode(steps)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_values_come_back_bit_by_bit(all_types, name):
+    example, expected = all_types
+    for field in ("observation", "action", "custom"):
+        assert_same_bits(example["steps"][field][name], expected[field][name])
+    assert_same_bits(stack([example["metadata"][name]]), expected["observation"][name][:1])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(NUMBERS).filter(lambda name: name != "uint32"),
+            hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.data(),
+)
+@settings(max_examples=8)
+def test_any_numbers_come_back(tmp_path_factory, fields, data):
+    rows = [
+        {str(i): data.draw(hnp.arrays(*field)) for i, field in enumerate(fields)} for _ in range(3)
+    ]
+    steps = episode(*rows)
+    builder = build_from_logs(reader(steps), name="any", data_dir=tmp_path_factory.mktemp("any"))
+    assert_same_bits(read(builder)[0]["steps"], to_rlds_episode(steps))
+
+
+def test_sequences_become_dicts(tmp_path):
+    builder = build_from_logs(
+        reader(episode((1, [2.0]), (3, [4.0]))), name="nested", data_dir=tmp_path
+    )
+    observation = read(builder)[0]["steps"]["observation"]
+    assert observation["0"].tolist() == [1, 3]
+    assert observation["1"]["0"].tolist() == [2.0, 4.0]
+
+
+def test_images_are_png_unless_asked_otherwise(tmp_path):
+    images = [np.full((4, 4, 3), i, np.uint8) for i in range(2)]
+    png = build_from_logs(reader(episode(*images)), name="png", data_dir=tmp_path)
+    raw = build_from_logs(
+        reader(episode(*images)), name="raw", data_dir=tmp_path, images_as_png=False
+    )
+    assert isinstance(png.info.features["steps"]["observation"], tfds.features.Image)
+    assert type(raw.info.features["steps"]["observation"]) is tfds.features.Tensor
+    for builder in (png, raw):
+        assert_same_bits(read(builder)[0]["steps"]["observation"], np.stack(images))
+
+
+def test_what_a_log_cannot_tell_from_none_is_restored_from_the_spec(tmp_path):
+    observation = {"x": specs.Array((0, 2), np.float32), "y": INT, "z": specs.Array((0,), bool)}
+    steps = episode({"x": None, "y": 1, "z": None}, {"x": None, "y": 2, "z": None})
+    log = reader(steps, observation=observation, action=INT, reward=FLOAT, discount=FLOAT)
+    builder = build_from_logs(log, name="empty", data_dir=tmp_path)
+    recorded = read(builder)[0]["steps"]["observation"]
+    assert_same_bits(recorded["x"], np.zeros((2, 0, 2), np.float32))
+    assert_same_bits(recorded["z"], np.zeros((2, 0), bool))
+
+
+# --- Episodes ------------------------------------------------------------------------------------
+
+
+def test_order_is_kept_over_shards(tmp_path):
+    builder = build_from_logs(
+        numbered(*range(20)),
+        name="numbers",
+        data_dir=tmp_path,
+        download_config=tfds.download.DownloadConfig(num_shards=4),
+    )
+    assert builder.info.splits["train"].num_shards == 4
+    in_order = {"read_config": tfds.ReadConfig(interleave_cycle_length=1)}
+    dataset = builder.as_dataset(split="train", **in_order)
+    assert [int(episode["episode_id"]) for episode in dataset] == list(range(20))
+    for episode in dataset:
+        first = next(iter(episode["steps"]))
+        assert first["observation"].numpy() == episode["episode_id"].numpy()
+
+
+def test_files_can_be_shuffled(tmp_path):
+    builder = build_from_logs(
+        numbered(*range(20)),
+        name="numbers",
+        data_dir=tmp_path,
+        download_config=tfds.download.DownloadConfig(num_shards=10),
+    )
+    dataset = builder.as_dataset(split="train", shuffle_files=True)
+    assert sorted(int(episode["episode_id"]) for episode in dataset) == list(range(20))
+
+
+def test_datasets_that_outgrow_memory_are_spread_over_files_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(shuffle, "MAX_MEM_BUFFER_SIZE", 0)
+    buckets = []
+    bucket_of = shuffle.get_bucket_number
+
+    def spy(*args, **kwargs):
+        buckets.append(bucket_of(*args, **kwargs))
+        return buckets[-1]
+
+    monkeypatch.setattr(shuffle, "get_bucket_number", spy)
+    builder = build_from_logs(numbered(*range(20)), name="numbers", data_dir=tmp_path)
+    assert [example["steps"]["observation"][0] for example in read(builder)] == list(range(20))
+    assert len(set(buckets)) == 20
+
+
+def test_ids_count_over_all_logs_and_splits(tmp_path):
+    logs = {"train": [numbered(1, 2), numbered(3)], "test": numbered(4, 5)}
+    builder = build_from_logs(logs, name="numbers", data_dir=tmp_path)
+    seen = {
+        split: [(e["episode_id"], e["steps"]["observation"][0]) for e in read(builder, split)]
+        for split in logs
+    }
+    assert seen == {"train": [(0, 1), (1, 2), (2, 3)], "test": [(3, 4), (4, 5)]}
+
+
+def test_logs_below_a_directory_are_found_in_the_order_of_their_paths(tmp_path):
+    paths = [
+        record(tmp_path / "logs" / name, seed=i) for i, name in enumerate(["b", "a/x", "a"][:2])
+    ]
+    assert find_logs(tmp_path / "logs") == sorted(paths)
+    builder = build_from_logs(tmp_path / "logs", name="catch", data_dir=tmp_path)
+    firsts = [example["steps"]["observation"][0] for example in read(builder)]
+    expected = []
+    for path in sorted(paths):
+        with envlogger.Reader(path) as recorded:
+            expected += [steps[0].timestep.observation for steps in recorded.episodes]
+    assert np.array_equal(firsts, expected)
+
+
+def test_an_episode_of_one_step_takes_zeros_from_the_specs(tmp_path):
+    log = reader(
+        [envlogger.StepData(dm_env.restart(1), None)],
+        observation=INT,
+        action={"a": specs.Array((2,), np.float16), "s": specs.StringArray(())},
+        reward=FLOAT,
+        discount=FLOAT,
+    )
+    (example,) = read(build_from_logs(log, name="one", data_dir=tmp_path))
+    assert_same_bits(example["steps"]["action"]["a"], np.zeros((1, 2), np.float16))
+    assert example["steps"]["action"]["s"].tolist() == [b""]
+
+
+def test_without_specs_a_longer_episode_shows_what_an_action_is(tmp_path):
+    log = reader([envlogger.StepData(dm_env.restart(1), None)], episode(2, 3))
+    one, two = read(build_from_logs(log, name="one", data_dir=tmp_path))
+    assert one["steps"]["action"].tolist() == [0]
+    assert two["steps"]["action"].tolist() == [1, 0]
+    with pytest.raises(ValueError, match=r"reader 0 .* no specs .* no episode with an action"):
+        EnvLoggerBuilder(logs=reader([envlogger.StepData(dm_env.restart(1), None)]), name="x")
+
+
+def test_open_readers_stay_open(tmp_path):
+    path = record(tmp_path / "log")
+    with envlogger.Reader(path) as log:
+        build_from_logs(log, name="catch", data_dir=tmp_path)
+        assert log.episodes[0][0].timestep.first()
+
+
+# --- Metadata ------------------------------------------------------------------------------------
+
+
+def test_metadata_becomes_json(tmp_path):
+    metadata = {
+        "array": np.arange(4, dtype=np.uint8).reshape(2, 2),
+        "scalar": np.float32(0.5),
+        "big": 2**70,
+        "text": "é",
+        "bytes": "é".encode(),
+        "nested": {"tuple": (1, None), 3: [True]},
+    }
+    builder = build_from_logs(numbered(1, metadata=metadata), name="numbers", data_dir=tmp_path)
+    assert builder.info.metadata == {
+        "array": [[0, 1], [2, 3]],
+        "scalar": 0.5,
+        "big": 2**70,
+        "text": "é",
+        "bytes": "é",
+        "nested": {"tuple": [1, None], "3": [True]},
+    }
+
+
+def test_logs_with_different_metadata_keep_theirs(tmp_path):
+    logs = [numbered(1, metadata={"seed": 1}), numbered(2, metadata={"seed": 2})]
+    builder = build_from_logs(logs, name="numbers", data_dir=tmp_path)
+    assert builder.info.metadata == {"logs": [{"seed": 1}, {"seed": 2}]}
+
+    alike = [
+        numbered(1, metadata={"a": np.nan, "b": 1}),
+        numbered(2, metadata={"b": 1, "a": np.nan}),
+    ]
+    builder = build_from_logs(alike, name="alike", data_dir=tmp_path)
+    assert builder.info.metadata.keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize("value", [b"\xff", 1j, {1, 2}])
+def test_metadata_that_json_cannot_hold_is_refused_unless_replaced(tmp_path, value):
+    log = numbered(1, metadata={"deep": [value]})
+    with pytest.raises(ValueError, match=r"reader 0 .*, metadata/deep/0: .* no place in JSON"):
+        EnvLoggerBuilder(logs=log, name="numbers", data_dir=tmp_path)
+    builder = build_from_logs(log, name="numbers", data_dir=tmp_path, metadata={"seed": 3})
+    assert builder.info.metadata == {"seed": 3}
+
+
+def test_episodes_that_lack_metadata_are_named_or_take_defaults(tmp_path):
+    log = numbered(1, 2, episode_metadata=[{"score": 1.5, "who": "me"}, None])
+    with pytest.raises(ValueError, match=r"episode 1, score: got nothing, .*_metadata_defaults"):
+        EnvLoggerBuilder(logs=log, name="numbers", data_dir=tmp_path)
+    defaults = {"score": float("nan"), "who": ""}
+    builder = build_from_logs(
+        log, name="numbers", data_dir=tmp_path, episode_metadata_defaults=defaults
+    )
+    one, two = read(builder)
+    assert (one["score"], one["who"]) == (1.5, b"me")
+    assert np.isnan(two["score"])
+    assert two["who"] == b""
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ({"x": 1}, r"episode 1, x: got int64 of shape \(\), expected float32 of shape \(2,\)"),
+        ({"x": np.zeros(3, "f")}, r"episode 1, x: got float32 of shape \(3,\), expected .* \(2,\)"),
+        ({"x": np.zeros(2, "f"), "y": 1}, r"episode 1, y: got a field, expected only .*\['x'\]"),
+        ({"x": {1}}, r"episode 1, x: .* holds set"),
+    ],
+)
+def test_episode_metadata_that_changes_is_refused(second, words):
+    log = numbered(1, 2, episode_metadata=[{"x": np.zeros(2, "f")}, second])
+    with pytest.raises(ValueError, match=rf"^reader 0 of split 'train', {words}"):
+        EnvLoggerBuilder(logs=log, name="numbers")
+
+
+def test_names_of_episode_metadata_that_the_dataset_needs_itself(tmp_path):
+    log = numbered(1, 2, episode_metadata=[{"episode_id": "x"}, {"episode_id": "x"}])
+    one, two = read(build_from_logs(log, name="numbers", data_dir=tmp_path))
+    assert (one["episode_id"], two["episode_id"]) == (0, 1)
+    assert (one["recorded_episode_id"], two["recorded_episode_id"]) == (b"x", b"x")
+
+    for metadata, words in [
+        ({"steps": 1}, "episode 0: the metadata has a field 'steps'"),
+        (
+            {"episode_id": 1, "recorded_episode_id": 2},
+            "both 'episode_id' and 'recorded_episode_id'",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            EnvLoggerBuilder(logs=numbered(1, episode_metadata=[metadata]), name="numbers")
+
+
+def test_episode_metadata_that_is_no_dict_is_kept(tmp_path):
+    log = numbered(1, episode_metadata=["note"])
+    (example,) = read(build_from_logs(log, name="numbers", data_dir=tmp_path))
+    assert example["episode_metadata"] == b"note"
+
+
+# --- Configs -------------------------------------------------------------------------------------
+
+
+def test_a_config_wins_where_it_says_something(tmp_path):
+    config = rlds_base.DatasetConfig(
+        name="small",
+        description="What the config is about.",
+        overall_description="What the dataset is about.",
+        homepage="https://example.org",
+        citation="@misc{example}",
+        version="2.1.0",
+        observation_info=tfds.features.Tensor(shape=(None,), dtype=np.float64),
+        step_metadata_info={"label": tfds.features.ClassLabel(num_classes=3)},
+        episode_metadata_info={"who": tfds.features.Text()},
+    )
+    observations = [np.array([0.1, 0.2]), np.array([0.3, 0.4])]
+    steps = episode(*observations, custom_data=[{"label": 1}, {"label": 2}])
+    log = reader(steps, episode_metadata=[{"who": "me"}])
+    builder = build_from_logs(log, name="numbers", data_dir=tmp_path, config=config)
+    assert builder.info.full_name == "numbers/small/2.1.0"
+    assert builder.info.description == "What the dataset is about."
+    assert builder.info.homepage == "https://example.org"
+    assert builder.info.citation == "@misc{example}"
+    features = builder.info.features
+    assert features["steps"]["observation"].shape == (None,)
+    assert features["steps"]["label"].num_classes == 3
+    assert features["steps"]["reward"].np_dtype == np.float64
+    (example,) = tfds.load("numbers/small", data_dir=tmp_path, split="train")
+    steps = list(example["steps"])
+    assert [step["label"].numpy() for step in steps] == [1, 2]
+    assert_same_bits(np.stack([step["observation"] for step in steps]), np.stack(observations))
+
+
+def test_data_that_does_not_fit_the_config_is_refused(tmp_path):
+    config = rlds_base.DatasetConfig(name="small", reward_info=np.int64)
+    message = r"step 0, reward: got float64 .*, expected int64 .* `config` can name the feature"
+    with pytest.raises(ValueError, match=message):
+        build_from_logs(numbered(1), name="numbers", data_dir=tmp_path, config=config)
+    config = rlds_base.DatasetConfig(name="small", step_metadata_info={})
+    log = reader(episode(1, 2, custom_data=[{"x": 1}, {"x": 2}]))
+    with pytest.raises(ValueError, match="step 0, x: got a field, expected only the fields"):
+        build_from_logs(log, name="numbers", data_dir=tmp_path, config=config)
+
+
+def test_a_config_cannot_take_the_names_of_the_dataset():
+    config = rlds_base.DatasetConfig(name="x", episode_metadata_info={"episode_id": np.int64})
+    with pytest.raises(ValueError, match=r"'episode_id' is taken .* kept as 'recorded_episode_id'"):
+        EnvLoggerBuilder(logs=numbered(1), name="numbers", config=config)
+
+
+# --- Data that does not fit ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("observation", "words"),
+    [
+        ({"x": np.full(2, 0.1)}, r"got float64 of shape \(2,\), expected float32 of shape \(2,\)"),
+        ({"x": np.zeros(3, "f")}, r"got float32 of shape \(3,\), expected float32 of shape \(2,\)"),
+        ({}, r"got nothing, expected float32 of shape \(2,\)"),
+    ],
+)
+def test_data_that_does_not_fit_its_spec_is_refused(tmp_path, observation, words):
+    good = {"x": np.zeros(2, "f")}
+    log = reader(
+        episode(good, good),
+        episode(observation, observation),
+        observation={"x": specs.Array((2,), np.float32)},
+        action=INT,
+        reward=FLOAT,
+        discount=FLOAT,
+    )
+    where = "reader 0 of split 'train', episode 1, step 0, observation/x: "
+    with pytest.raises(ValueError, match=f"^{where}{words}"):
+        build_from_logs(log, name="bad", data_dir=tmp_path)
+    assert not (tmp_path / "bad" / "1.0.0").exists()
+    assert build_from_logs(numbered(1), name="bad", data_dir=tmp_path).info.name == "bad"
+
+
+def test_errors_name_the_path_of_the_log(tmp_path):
+    path = record(tmp_path / "log", step_fn=lambda timestep, action, env: {"x": timestep.reward})
+    with pytest.raises(ValueError, match=rf"^{path}, episode 0, custom_data/x: step 1 holds float"):
+        EnvLoggerBuilder(logs=path, name="catch")
+
+
+def test_custom_data_that_changes_between_episodes_is_refused(tmp_path):
+    one = episode(1, 2, custom_data=[{"x": 1}, {"x": 1}])
+    other = episode(1, 2, custom_data=[{"x": 1.0}, {"x": 1.0}])
+    with pytest.raises(ValueError, match=r"episode 1, step 0, x: got float64 .*, expected int64"):
+        build_from_logs(reader(one, other), name="bad", data_dir=tmp_path)
+
+
+def test_logs_with_different_specs_are_refused():
+    env_specs = {"action": INT, "reward": FLOAT, "discount": FLOAT}
+    other = reader(episode(1.0, 2.0), observation=FLOAT, **env_specs)
+    with pytest.raises(
+        ValueError, match=r"^reader 1 .*, observation: .*float64.*int64.* a dataset each"
+    ):
+        EnvLoggerBuilder(logs=[numbered(1), other], name="bad")
+
+
+# --- Wrong arguments -----------------------------------------------------------------------------
+
+
+def test_a_dataset_that_exists_is_left_alone(tmp_path):
+    build_from_logs(numbered(1), name="numbers", data_dir=tmp_path)
+    with pytest.raises(FileExistsError, match=r"numbers/1\.0\.0 exists .* another version"):
+        build_from_logs(numbered(2), name="numbers", data_dir=tmp_path)
+    builder = EnvLoggerBuilder(logs=numbered(2), name="numbers", data_dir=tmp_path)
+    builder.download_and_prepare()  # As of any TFDS builder: the dataset is there.
+    assert read(builder)[0]["steps"]["observation"].tolist() == [1, 1]
+    other = build_from_logs(numbered(2), name="numbers", data_dir=tmp_path, version="1.0.1")
+    assert read(other)[0]["steps"]["observation"].tolist() == [2, 2]
+
+
+def test_logs_that_are_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"'.*nowhere' is not a directory"):
+        EnvLoggerBuilder(logs=tmp_path / "nowhere", name="x")
+    with pytest.raises(FileNotFoundError, match=r"holds no EnvLogger log: .* metadata\.riegeli"):
+        EnvLoggerBuilder(logs=str(tmp_path), name="x")
+    with pytest.raises(ValueError, match=r"reader 1 .* holds no episodes"):
+        EnvLoggerBuilder(logs=[numbered(1), reader()], name="x")
+    for logs in ({}, [], {"train": []}):
+        with pytest.raises(ValueError, match="No logs were given"):
+            EnvLoggerBuilder(logs=logs, name="x")
+
+
+@pytest.mark.parametrize("name", ["", "Catch", "1st", "a b", "a/b", "a:1", "é", "_a", "a.b"])
+def test_names_that_tfds_cannot_load_are_refused(name):
+    with pytest.raises(ValueError, match="not a name for a dataset; use lower-case"):
+        EnvLoggerBuilder(logs=numbered(1), name=name)
+
+
+@pytest.mark.parametrize("split", ["all", "", "a b", "train/1", "train[:1]"])
+def test_names_of_splits_that_tfds_cannot_load_are_refused(split):
+    with pytest.raises(ValueError, match="not a name for a split"):
+        EnvLoggerBuilder(logs={split: numbered(1)}, name="numbers")
