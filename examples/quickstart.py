@@ -17,17 +17,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Before the libraries are loaded that look at these: fewer messages, and no window to draw in.
+# Before the libraries are loaded that look at these: fewer messages, and no windows to draw in.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MUJOCO_GL", "off")
+os.environ.setdefault("MPLBACKEND", "agg")
 
+import absl.logging
 import dm_env
 import keras
-import matplotlib
 import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from dm_control import suite
+from matplotlib import pyplot
 from rich.console import Console
 from rich.progress import Progress, track
 from rich.table import Table
@@ -37,8 +39,8 @@ import rlds
 import tfds_builders
 from envlogger.environment_wrapper import EnvironmentWrapper
 
-matplotlib.use("Agg")
-from matplotlib import pyplot
+# TFDS warns about its own use of an old name for each feature that it loads.
+absl.logging.set_verbosity(absl.logging.ERROR)
 
 console = Console()
 

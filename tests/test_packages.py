@@ -1,4 +1,4 @@
-"""What holds for all packages: examples run, names are listed, each floor knows only those below."""
+"""What holds for all packages: examples run, names are listed, floors know only those below."""
 
 import ast
 import doctest
