@@ -1,0 +1,42 @@
+"""The quickstart runs, and what it says is so."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import envlogger
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "quickstart.py"
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_whole_path(tmp_path):
+    output = tmp_path / "output"
+    ended = run("--episodes", 5, "--epochs", 2, "--output", output)
+    assert ended.returncode == 0, ended.stderr
+    with envlogger.Reader(output / "logs") as reader:
+        assert len(reader.episodes) == 5
+        num_steps = len(reader.steps)
+        assert len(reader.episodes[4]) < len(reader.episodes[0]) == 1001  # The fifth is given up.
+    assert f"{num_steps} of {num_steps}" in ended.stdout
+    assert re.search(rf"transitions +│ {num_steps - 5} ", ended.stdout)
+    picture = output / "distributions.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert ended.stdout.endswith(f"The picture: {picture}\n")
+
+
+def test_wrong_arguments(tmp_path):
+    (tmp_path / "logs").mkdir()
+    for arguments, message in [
+        (["--episodes", 0], "--episodes must be at least 1"),
+        (["--output", tmp_path], "exists already; name a new directory"),
+    ]:
+        ended = run(*arguments)
+        assert ended.returncode == 2
+        assert message in ended.stderr
