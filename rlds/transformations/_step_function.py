@@ -43,24 +43,37 @@ class StepFunction:
             tf.type_spec_from_value, concrete.structured_outputs
         )
         self.is_vectorized = (
-            vectorize and _layouts.is_static(self.output_spec) and _has_static_shapes(concrete)
+            vectorize and _layouts.is_static(self.output_spec) and _vectorizes(concrete)
         )
 
     def over(self, batch: Any) -> Any:
         """Calls the function on each step of the batch and stacks the results."""
+        if tf.executing_eagerly():
+            # By its concrete function, because TensorFlow warns of functions that are traced
+            # for each call, and this one is not made to be called again.
+            return tf.function(self._over).get_concrete_function(batch)(batch)
+        return self._over(batch)
+
+    def _over(self, batch: Any) -> Any:
         if self.is_vectorized:
             return tf.vectorized_map(self._traced, batch)
         return tf.map_fn(self._traced, batch, fn_output_signature=self.output_spec)
 
 
-def _has_static_shapes(concrete: Any) -> bool:
-    """Whether no value in the function has a shape that depends on the data.
+def _vectorizes(concrete: Any) -> bool:
+    """Whether `tf.vectorized_map` gets the function right, for any number of steps.
 
-    Vectorized operations would have to stack such values, which then differ in shape from step to
-    step (`tf.boolean_mask` is the usual case). They may hide inside the branches of a condition,
-    so the functions called by the function are searched too.
+    It stacks the intermediate values of all steps, so their shapes must not depend on the data
+    (as with `tf.boolean_mask`). And it takes a `tf.squeeze` of all axes to mean the axis of the
+    steps too, when there is one step. Either may hide inside the branches of a condition, so the
+    functions called by the function are searched too.
     """
     graph = concrete.graph.as_graph_def(add_shapes=True)
-    nodes = [*graph.node, *(node for called in graph.library.function for node in called.node_def)]
-    shapes = (shape for node in nodes for shape in node.attr["_output_shapes"].list.shape)
-    return not any(shape.unknown_rank or any(dim.size < 0 for dim in shape.dim) for shape in shapes)
+    called = (node for function in graph.library.function for node in function.node_def)
+    for node in (*graph.node, *called):
+        for shape in node.attr["_output_shapes"].list.shape:
+            if shape.unknown_rank or any(dim.size < 0 for dim in shape.dim):
+                return False
+        if node.op == "Squeeze" and not node.attr["squeeze_dims"].list.i:
+            return False
+    return True

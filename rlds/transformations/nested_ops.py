@@ -334,10 +334,10 @@ def episode_length(
     >>> int(episode_length(steps.filter(lambda step: step["reward"] > 0.0)))
     2
     """
-    size = flexible_batch.get_batch_size(steps_dataset, optimization_batch_size)
     if not _layouts.is_nested(steps_dataset):
         batch = _layouts.as_batch(steps_dataset, "episode_length")
         return tf.cast(_layouts.num_steps(batch), tf.int32)
+    size = flexible_batch.get_batch_size(steps_dataset, optimization_batch_size)
 
     cardinality = steps_dataset.cardinality()
     with tf.control_dependencies([_assert_finite(cardinality, "episode_length")]):

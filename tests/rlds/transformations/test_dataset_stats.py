@@ -1,0 +1,229 @@
+"""Mean and standard deviation of the fields of a dataset."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rlds.transformations import mean_and_std, sar_fields_mask
+
+
+def episodes(*all_steps: dict[str, Any], nested: bool = True) -> tf.data.Dataset:
+    """A dataset of episodes, from the columns of each."""
+    dataset = None
+    for columns in all_steps:
+        steps = tf.data.Dataset.from_tensor_slices(columns) if nested else columns
+        episode = tf.data.Dataset.from_tensors({"steps": steps})
+        dataset = episode if dataset is None else dataset.concatenate(episode)
+    return dataset
+
+
+def everything(step: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
+    return step, dict.fromkeys(step, True)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("batch_size", [-1, 1, 7])
+def test_as_numpy_would(nested: bool, batch_size: int) -> None:
+    rng = np.random.default_rng(0)
+    first, second = (
+        {"observation": {"state": rng.normal(size=(n, 3)), "pair": (np.arange(n), np.ones(n))}}
+        for n in (20, 11)
+    )
+    mean, std = mean_and_std(episodes(first, second, nested=nested), everything, batch_size)
+
+    def of_both(get) -> np.ndarray:
+        return np.concatenate([get(first["observation"]), get(second["observation"])])
+
+    for get in (lambda o: o["state"], lambda o: o["pair"][0], lambda o: o["pair"][1]):
+        for result, expected in (
+            (get(mean["observation"]), np.mean(of_both(get), axis=0)),
+            (get(std["observation"]), np.std(of_both(get), axis=0, ddof=1)),
+        ):
+            assert isinstance(result, np.ndarray)
+            assert result.dtype == np.float64
+            np.testing.assert_allclose(result, expected, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_far_from_zero(nested: bool) -> None:
+    """Sums in float32 are wrong by many standard deviations here."""
+    rng = np.random.default_rng(0)
+    for mean_of_data, std_of_data in ((1e6, 1.0), (1000.0, 0.01), (1.0, 1e-3)):
+        values = rng.normal(mean_of_data, std_of_data, size=200_000).astype(np.float32)
+        mean, std = mean_and_std(episodes({"x": values}, nested=nested), everything)
+        exact = values.astype(np.float64)
+        assert mean["x"] == pytest.approx(exact.mean(), rel=1e-13)
+        assert std["x"] == pytest.approx(exact.std(ddof=1), rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected_mean", "expected_std"),
+    [
+        (np.full(10, 200, np.uint8), 200.0, 0.0),
+        (np.full(4, 2**30, np.int32), 2.0**30, 0.0),
+        (np.full(200, 1000, np.float16), 1000.0, 0.0),
+        (1_700_000_000_000_000_000 + 10**9 * np.arange(3), 1.7e18 + 1e9, 1e9),
+        (np.array([True, False, False, True]), 0.5, math.sqrt(1 / 3)),
+    ],
+    ids=["uint8", "int32", "float16", "timestamps", "bool"],
+)
+def test_dtypes(values: np.ndarray, expected_mean: float, expected_std: float) -> None:
+    mean, std = mean_and_std(episodes({"x": values}), everything)
+    assert mean["x"] == pytest.approx(expected_mean, rel=1e-15)
+    assert std["x"] == pytest.approx(expected_std, rel=1e-6)
+
+
+def test_undefined_results_are_nan_and_said_to_be() -> None:
+    columns = {"one": np.ones(2), "none": np.ones([2, 3]), "is_last": [False, True]}
+
+    def fields(step):
+        data = {name: step[name] for name in ("one", "none")}
+        return data, {"one": step["is_last"], "none": False}
+
+    message = (
+        r"none: no valid values in 3 of its 3 elements; one: a single valid value in 1 of its 1"
+    )
+    with pytest.warns(RuntimeWarning, match=message) as warned:
+        mean, std = mean_and_std(episodes(columns), fields)
+    assert warned[0].filename == __file__
+    assert mean["one"] == 1.0
+    assert np.isnan([std["one"], *mean["none"], *std["none"]]).all()
+
+    with pytest.warns(RuntimeWarning, match="no valid values"):
+        mean, std = mean_and_std(episodes(columns).take(0), fields)
+    assert np.isnan([mean["one"], std["one"]]).all()
+
+
+def test_nan_spoils_its_own_element_only_and_is_reported() -> None:
+    values = np.array([[1.0, np.nan], [3.0, 4.0]])
+    with pytest.warns(RuntimeWarning, match="x: NaN or infinite values .* in 1 of its 2"):
+        mean, std = mean_and_std(episodes({"x": values}), everything)
+    assert mean["x"][0] == 2.0
+    assert std["x"][0] == pytest.approx(math.sqrt(2))
+    assert np.isnan([mean["x"][1], std["x"][1]]).all()
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_masks_may_go_down_to_the_elements(nested: bool) -> None:
+    columns = {"x": {"a": np.array([[1.0, np.nan], [3.0, 4.0], [5.0, 8.0]]), "b": np.arange(3)}}
+
+    def fields(step):
+        return step, {"x": {"a": tf.math.is_finite(step["x"]["a"]), "b": step["x"]["b"] > 0}}
+
+    mean, std = mean_and_std(episodes(columns, nested=nested), fields)
+    assert mean["x"]["a"].tolist() == [3.0, 6.0]
+    assert std["x"]["a"] == pytest.approx([2.0, math.sqrt(8)])
+    assert mean["x"]["b"] == 1.5
+
+
+def test_data_is_read_once() -> None:
+    reads = []
+
+    def steps() -> Iterator[float]:
+        reads.append("read")
+        yield from (1.0, 2.0, 3.0)
+
+    def all_episodes() -> Iterator[dict[str, Any]]:
+        dataset = tf.data.Dataset.from_generator(steps, output_signature=tf.TensorSpec([]))
+        yield {"steps": dataset}
+
+    spec = {"steps": tf.data.DatasetSpec(tf.TensorSpec([]))}
+    dataset = tf.data.Dataset.from_generator(all_episodes, output_signature=spec)
+    mean, std = mean_and_std(dataset, lambda x: (x, True))
+    assert (mean, std) == (2.0, 1.0)
+    assert reads == ["read"]
+
+
+def test_python_control_flow_on_the_step() -> None:
+    def fields(step):
+        if step["is_last"]:
+            mask = {"action": False}
+        else:
+            mask = {"action": True}
+        return {"action": step["action"]}, mask
+
+    columns = {"action": [1, 3, 99], "is_last": [False, False, True]}
+    mean, _ = mean_and_std(episodes(columns), fields)
+    assert mean["action"] == 2.0
+
+
+def test_fields_of_varying_shape_within_the_step() -> None:
+    columns = {"x": np.arange(6.0).reshape(3, 2)}
+    steps = tf.data.Dataset.from_tensor_slices(columns).map(
+        lambda step: {"x": tf.boolean_mask(step["x"], [True, True])}
+    )
+    mean, _ = mean_and_std(tf.data.Dataset.from_tensors({"steps": steps}), everything)
+    assert mean["x"].tolist() == [2.0, 3.0]
+
+
+def test_what_has_no_mean_is_named() -> None:
+    texts = episodes({"x": {"text": [b"a"]}})
+    with pytest.raises(TypeError, match=r"mean_and_std: field 'x/text' must be a numeric tensor"):
+        mean_and_std(texts, everything)
+
+
+@pytest.mark.parametrize(
+    ("mask", "error", "message"),
+    [
+        ({"a": True}, ValueError, "one boolean per top-level field"),
+        ({"a": True, "c": True}, ValueError, "one boolean per top-level field"),
+        ({"a": True, "b": {"deeper": True}}, ValueError, "one boolean per top-level field"),
+        ({"a": True, "b": 1}, TypeError, "field 'b' must have a boolean mask"),
+        ({"a": True, "b": [True, False]}, ValueError, r"mask of shape \(2,\) does not"),
+    ],
+)
+def test_masks_must_fit(mask: Any, error: type[Exception], message: str) -> None:
+    dataset = episodes({"a": np.ones(2), "b": np.ones([2, 3])})
+    with pytest.raises(error, match=message):
+        mean_and_std(dataset, lambda step: (step, mask))
+
+
+def test_fields_and_mask_come_together() -> None:
+    with pytest.raises(ValueError, match=r"must return \(data, mask\)"):
+        mean_and_std(episodes({"a": np.ones(2)}), lambda step: step)
+
+
+def test_results_normalise_the_steps_they_came_from() -> None:
+    dataset = episodes({"x": np.array([1.0, 3.0], np.float32)})
+    mean, std = mean_and_std(dataset, everything)
+    normalised = dataset.flat_map(lambda episode: episode["steps"]).map(
+        lambda step: (step["x"] - mean["x"]) / std["x"]
+    )
+    assert [float(x) for x in normalised] == pytest.approx([-math.sqrt(0.5), math.sqrt(0.5)])
+
+
+# SAR
+
+
+def test_sar_fields_mask_leaves_out_the_placeholders_of_the_last_step() -> None:
+    step = {"observation": 1.0, "action": 2.0, "reward": 3.0, "is_last": False, "extra": 1}
+    data, mask = sar_fields_mask(step)
+    assert data == {"observation": 1.0, "action": 2.0, "reward": 3.0}
+    assert all(mask.values())
+    data, mask = sar_fields_mask({**step, "is_last": True})
+    assert {name: bool(valid) for name, valid in mask.items()} == {
+        "observation": True,
+        "action": False,
+        "reward": False,
+    }
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_sar_fields_mask_uses_what_is_there(nested: bool) -> None:
+    columns = {"observation": [1.0, 3.0], "reward": [5.0, 77.0], "is_last": [False, True]}
+    with pytest.warns(RuntimeWarning, match="reward: a single valid value"):
+        mean, _ = mean_and_std(episodes(columns, nested=nested), sar_fields_mask)
+    assert mean == {"observation": 2.0, "reward": 5.0}
+    mean, _ = mean_and_std(episodes({"observation": [1.0, 3.0]}), sar_fields_mask)
+    assert mean == {"observation": 2.0}
+
+
+def test_sar_fields_mask_of_other_steps() -> None:
+    with pytest.raises(KeyError, match=r"none of .*'action'.* only \['obs'\]"):
+        sar_fields_mask({"obs": 1.0})
+    with pytest.raises(KeyError, match="no field 'is_last'"):
+        sar_fields_mask({"action": 1.0})

@@ -1,0 +1,398 @@
+"""Maps, sums and lengths over the steps of episodes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rlds import transformations
+from rlds.transformations import (
+    apply_nested_steps,
+    episode_length,
+    final_step,
+    map_nested_steps,
+    map_steps,
+    sum_dataset,
+    sum_nested_steps,
+)
+
+UNKNOWN = tf.data.experimental.UNKNOWN_CARDINALITY
+
+REWARDS = np.array([0.0, 1.0, 5.0, -1.0], np.float32)
+BATCHED = {"reward": REWARDS, "observation": np.arange(8.0, dtype=np.float32).reshape(4, 2)}
+
+
+def nested(steps: Any = BATCHED) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(steps)
+
+
+def of_unknown_length(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    return dataset.filter(lambda *_: True)
+
+
+def episodes(*all_steps: Any) -> tf.data.Dataset:
+    dataset = None
+    for number, steps in enumerate(all_steps):
+        episode = tf.data.Dataset.from_tensors({"steps": steps, "number": number})
+        dataset = episode if dataset is None else dataset.concatenate(episode)
+    return dataset
+
+
+def as_lists(values: Any) -> list:
+    """One list of values, from steps in either layout that are single tensors."""
+    return [value.numpy().tolist() for value in values]
+
+
+# Functions of one step, and what they give for the steps above.
+
+
+def with_if(step):
+    if step["reward"] > 0:
+        step["reward"] = step["reward"] * 2
+    return step["reward"]
+
+
+def with_while(step):
+    x = step["reward"]
+    while x < 10.0:
+        x += 3.0
+    return x
+
+
+def with_dynamic_shape_inside(step):
+    return tf.reduce_sum(tf.boolean_mask(step["observation"], step["observation"] > 2.0))
+
+
+def with_dynamic_shape_inside_if(step):
+    if step["reward"] > 0:
+        return tf.reduce_sum(step["observation"][: tf.cast(step["reward"], tf.int32)])
+    return step["reward"]
+
+
+def with_numpy(step):
+    doubled = tf.numpy_function(lambda x: x * 2, [step["reward"]], tf.float32)
+    return tf.ensure_shape(doubled, [])
+
+
+def with_squeeze(step):
+    return tf.squeeze(tf.stack([tf.norm(step["reward"])]))
+
+
+def constant(step):
+    return 7
+
+
+FUNCTIONS = [
+    (with_if, [0.0, 2.0, 10.0, -1.0]),
+    (with_while, [12.0, 10.0, 11.0, 11.0]),
+    (with_dynamic_shape_inside, [0.0, 3.0, 9.0, 13.0]),
+    (with_dynamic_shape_inside_if, [0.0, 2.0, 9.0, -1.0]),
+    (with_numpy, [0.0, 2.0, 10.0, -2.0]),
+    (with_squeeze, [0.0, 1.0, 5.0, 1.0]),
+    (constant, [7, 7, 7, 7]),
+]
+
+
+@pytest.mark.parametrize(("function", "expected"), FUNCTIONS)
+@pytest.mark.parametrize("batch_size", [-1, 1])
+def test_map_steps_calls_the_function_for_each_step(function, expected, batch_size):
+    mapped = map_steps(nested(), function, batch_size)
+    assert as_lists(mapped) == expected
+    assert int(mapped.cardinality()) == 4
+    assert as_lists(map_steps(BATCHED, function, batch_size)) == expected
+
+
+@pytest.mark.parametrize("batch_size", [-1, 1])
+def test_lists_are_what_they_are_in_dataset_map(batch_size):
+    def pair(step):
+        return [step["reward"], -step["reward"]]
+
+    for steps in (nested(), BATCHED):
+        first, second = final_step(map_steps(steps, pair, batch_size))
+        assert (float(first), float(second)) == (-1.0, 1.0)
+        inside = map_steps(steps, lambda step: {"pair": pair(step)}, batch_size)
+        assert final_step(inside)["pair"].numpy().tolist() == [-1.0, 1.0]
+
+
+def test_map_steps_may_give_values_of_varying_shape():
+    def positive(step):
+        return tf.boolean_mask(step["observation"], step["observation"] > 2.0)
+
+    expected = [[], [3.0], [4.0, 5.0], [6.0, 7.0]]
+    assert as_lists(map_steps(nested(), positive)) == expected
+
+
+def test_map_steps_takes_steps_of_varying_shape():
+    ragged = tf.data.Dataset.range(3).map(lambda n: {"x": tf.range(n)})
+    assert as_lists(map_steps(ragged, lambda step: tf.reduce_sum(step["x"]))) == [0, 0, 1]
+
+
+def test_map_steps_takes_any_structure():
+    numbers = tf.data.Dataset.range(3)
+    assert as_lists(map_steps(numbers, lambda x: x + 1)) == [1, 2, 3]
+    pairs = tf.data.Dataset.zip((numbers, numbers))
+    for batch_size in (-1, 1):
+        assert as_lists(map_steps(pairs, lambda x, y: x * y, batch_size)) == [0, 1, 4]
+    assert as_lists(map_steps((np.arange(3), np.arange(3)), lambda x, y: x * y)) == [0, 1, 4]
+
+
+def test_map_steps_leaves_its_input_alone():
+    def edit(step):
+        step["reward"] += 1.0
+        del step["observation"]
+        return step
+
+    steps = {"reward": REWARDS.copy(), "observation": np.zeros([4, 1])}
+    assert list(map_steps(steps, edit)) == ["reward"]
+    assert list(steps) == ["reward", "observation"]
+    assert steps["reward"].tolist() == REWARDS.tolist()
+
+
+def test_map_steps_does_not_make_tensorflow_warn(caplog):
+    for _ in range(8):
+        map_steps(BATCHED, with_if)
+    assert not caplog.records
+
+
+def test_map_steps_sees_tensors_around_it():
+    two = episodes(nested(), nested())
+    numbered = two.flat_map(
+        lambda e: (
+            map_steps(e["steps"], lambda step: step["reward"] * 0 + float(e["number"]))
+            if False
+            else map_steps(e["steps"], lambda step: e["number"])
+        )
+    )
+    assert as_lists(numbered) == [0] * 4 + [1] * 4
+
+
+def test_map_steps_traces_a_vectorized_function_once():
+    traces = []
+
+    def function(step):
+        traces.append("trace")
+        return step["reward"]
+
+    assert as_lists(map_steps(nested(), function)) == REWARDS.tolist()
+    assert traces == ["trace"]
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_map_steps_of_few_steps(length):
+    few = {name: values[:length] for name, values in BATCHED.items()}
+    for function, expected in FUNCTIONS:
+        assert as_lists(map_steps(few, function)) == expected[:length]
+        assert as_lists(map_steps(nested(few), function)) == expected[:length]
+
+
+@pytest.mark.parametrize("batch_size", [-1, 1])
+def test_map_nested_steps_keeps_the_rest(batch_size):
+    dataset = episodes(nested(), of_unknown_length(nested()).take(2))
+    mapped = list(map_nested_steps(dataset, lambda step: -step["reward"], batch_size))
+    assert [int(episode["number"]) for episode in mapped] == [0, 1]
+    assert as_lists(mapped[0]["steps"]) == [0.0, -1.0, -5.0, 1.0]
+    assert as_lists(mapped[1]["steps"]) == [0.0, -1.0]
+    # What was there before is still known, and what was unknown still unknown.
+    assert int(mapped[0]["steps"].cardinality()) == 4
+    assert int(mapped[1]["steps"].cardinality()) == UNKNOWN
+
+
+def test_absorbing_states_as_in_the_notebook():
+    """Python control flow on values, in-place edits and concatenation, with default arguments."""
+
+    def mark(step):
+        if step["is_terminal"]:
+            step["observation"] = tf.zeros_like(step["observation"])
+        step["observation"] = tf.concat(
+            [step["observation"], [tf.cast(step["is_terminal"], tf.float32)]], 0
+        )
+        return step
+
+    steps = {"observation": np.ones([2, 2], np.float32), "is_terminal": [False, True]}
+    expected = [[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    (episode,) = map_nested_steps(episodes(nested(steps)), mark)
+    assert [step["observation"].numpy().tolist() for step in episode["steps"]] == expected
+    (episode,) = map_nested_steps(episodes(steps), mark)
+    assert episode["steps"]["observation"].numpy().tolist() == expected
+
+
+def test_apply_nested_steps_passes_the_layout_on():
+    (episode,) = apply_nested_steps(episodes(nested()), lambda steps: steps.take(2))
+    assert len(episode["steps"]) == 2
+    assert int(episode["number"]) == 0
+    (episode,) = apply_nested_steps(episodes(BATCHED), lambda steps: {"r": steps["reward"][:2]})
+    assert episode["steps"]["r"].numpy().tolist() == [0.0, 1.0]
+
+
+def test_apply_nested_steps_wants_a_dataset_for_a_dataset():
+    with pytest.raises(TypeError):
+        apply_nested_steps(episodes(nested()), lambda steps: 3)
+
+
+@pytest.mark.parametrize(
+    "function", [map_nested_steps, apply_nested_steps, sum_nested_steps], ids=lambda f: f.__name__
+)
+def test_a_dataset_of_steps_is_not_one_of_episodes(function):
+    name = function.__name__
+    with pytest.raises(KeyError, match=rf"{name}: .*no field 'steps'.*'observation', 'reward'"):
+        function(nested(), lambda step: step)
+    with pytest.raises(TypeError, match=rf"{name}: expected a tf.data.Dataset.*got a dict"):
+        function({"steps": nested()}, lambda step: step)
+
+
+def test_a_misspelt_field_is_an_error_at_construction():
+    for steps in (nested(), BATCHED):
+        with pytest.raises(KeyError, match="rewrad"):
+            map_steps(steps, lambda step: step["rewrad"])
+
+
+def test_a_negative_batch_size_is_an_error():
+    for steps in (nested(), BATCHED):
+        for function in (map_steps, sum_dataset):
+            with pytest.raises(ValueError, match="must not be negative, got -3"):
+                function(steps, lambda step: step, -3)
+
+
+# Sums
+
+
+@pytest.mark.parametrize("batch_size", [-1, 0, 3])
+@pytest.mark.parametrize(
+    ("values", "total", "dtype"),
+    [
+        (np.full(10, 200, np.uint8), 2000, tf.int64),
+        (np.full(4, 2**30, np.int32), 2**32, tf.int64),
+        (np.full(3, 2**53 + 1, np.int64), 3 * (2**53 + 1), tf.int64),
+        (np.full(3, 2**61, np.uint64), 3 * 2**61, tf.uint64),
+        (np.array([True, False, True]), 2, tf.int64),
+        (np.full(200, 1000, np.float16), 200_000.0, tf.float32),
+        (np.full(3, 0.5, np.float32), 1.5, tf.float32),
+        (np.full(3, 0.5, np.float64), 1.5, tf.float64),
+        (np.full(3, 1 + 1j, np.complex64), 3 + 3j, tf.complex64),
+    ],
+    ids=lambda value: None,
+)
+def test_sums_are_exact_and_wide_enough(values, total, dtype, batch_size):
+    for steps in (nested({"x": values}), {"x": values}):
+        result = sum_dataset(steps, lambda step: step["x"], batch_size)
+        assert result.dtype == dtype
+        assert result.numpy() == total
+
+
+def test_sums_of_floats_do_not_depend_on_the_batch_size():
+    ones = tf.data.Dataset.from_tensors(tf.ones([], tf.float32)).repeat(1000)
+    steps = tf.data.Dataset.from_tensors(2.0**24).concatenate(ones)
+    for batch_size in (1, 10, -1):
+        assert float(sum_dataset(steps, lambda x: x, batch_size)) == 2.0**24 + 1000
+
+
+def test_sum_over_episodes():
+    def data(step):
+        return {"reward": step["reward"], "pair": (step["observation"], 1)}
+
+    for dataset in (
+        episodes(nested(), nested().take(2)),
+        episodes(BATCHED, {name: values[:2] for name, values in BATCHED.items()}),
+    ):
+        total = sum_nested_steps(dataset, data)
+        assert float(total["reward"]) == 6.0
+        assert total["pair"][0].numpy().tolist() == [14.0, 20.0]
+        assert int(total["pair"][1]) == 6
+
+
+def test_sum_of_nothing_is_zero():
+    none = {"reward": np.zeros([0, 2], np.float32)}
+    assert sum_dataset(none, lambda step: step["reward"]).numpy().tolist() == [0.0, 0.0]
+    assert sum_dataset(nested(none), lambda step: step["reward"]).numpy().tolist() == [0.0, 0.0]
+
+
+def test_sum_inside_map():
+    def add_return(episode):
+        total = sum_dataset(episode["steps"], lambda step: step["reward"])
+        return {**episode, "return": total}
+
+    for steps in (nested(), BATCHED):
+        (episode,) = episodes(steps).map(add_return)
+        assert float(episode["return"]) == 5.0
+
+
+def test_sum_of_values_of_varying_shape():
+    steps = tf.data.Dataset.range(1, 4).map(lambda n: {"n": n, "pair": tf.fill([2 + 0 * n], n)})
+    assert sum_dataset(steps, lambda step: step["pair"]).numpy().tolist() == [6, 6]
+
+
+def test_what_cannot_be_summed_is_named():
+    for steps in (nested({"text": [b"a"]}), {"text": [b"a"]}):
+        with pytest.raises(TypeError, match=r"sum_dataset: field 'text'.*got tf.string"):
+            sum_dataset(steps, lambda step: step)
+    with pytest.raises(TypeError, match=r"sum_nested_steps: the value to sum must be a numeric"):
+        sum_nested_steps(episodes({"text": [b"a"]}), lambda step: step["text"])
+
+
+# The end
+
+
+@pytest.mark.parametrize("steps", [nested(), of_unknown_length(nested()), BATCHED])
+def test_final_step(steps):
+    assert float(final_step(steps)["reward"]) == -1.0
+    (inside,) = tf.data.Dataset.from_tensors(steps).map(final_step)
+    assert inside["observation"].numpy().tolist() == [6.0, 7.0]
+
+
+def test_final_step_of_any_structure():
+    texts = of_unknown_length(tf.data.Dataset.from_tensor_slices([b"a", b"b"]))
+    assert final_step(texts).numpy() == b"b"
+    ragged = tf.data.Dataset.range(4).map(lambda n: (n, tf.range(n)))
+    assert final_step(ragged)[1].numpy().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        nested().take(0),
+        of_unknown_length(nested()).take(0),
+        {"reward": np.zeros(0)},
+    ],
+)
+def test_no_steps_no_final_step(steps):
+    message = "final_step: the episode has no steps"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        final_step(steps)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(tf.data.Dataset.from_tensors(steps).map(final_step))
+
+
+@pytest.mark.parametrize("function", [final_step, episode_length])
+def test_endless_steps_have_no_end(function):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{function.__name__}: .*infinite"):
+        function(nested().repeat())
+    with pytest.raises(tf.errors.InvalidArgumentError, match="infinite"):
+        list(tf.data.Dataset.from_tensors(nested().repeat()).map(function))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        nested(),
+        of_unknown_length(nested()),
+        of_unknown_length(nested({"observation": {"deep": np.zeros([4, 0])}})),
+        of_unknown_length(tf.data.Dataset.from_tensor_slices([b"a", b"b", b"c", b"d"])),
+        of_unknown_length(tf.data.Dataset.range(4).map(lambda n: (tf.range(n), n))),
+        BATCHED,
+    ],
+)
+@pytest.mark.parametrize("batch_size", [-1, 0, 3])
+def test_episode_length(steps, batch_size):
+    length = episode_length(steps, batch_size)
+    assert int(length) == 4
+    assert length.dtype == tf.int32
+    inside = tf.data.Dataset.from_tensors(steps).map(lambda steps: episode_length(steps))
+    if type(steps) is not tuple:
+        assert [int(length) for length in inside] == [4]
+
+
+def test_length_of_windows_is_that_of_what_comes_out():
+    windows = transformations.batch(nested(), size=2, shift=1, drop_remainder=True)
+    assert int(episode_length(windows)) == len(list(windows)) == 3
+    assert final_step(windows)["reward"].numpy().tolist() == [5.0, -1.0]
