@@ -10,9 +10,17 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 
 from riegeli import _pure
-from riegeli._pure import read_varint
+from riegeli._pure import read_varint, run_machine, take_apart
 
-__all__ = ["IMPLEMENTATION", "encode_varints", "highway_hash64", "read_varint", "split_records"]
+__all__ = [
+    "IMPLEMENTATION",
+    "encode_varints",
+    "highway_hash64",
+    "read_varint",
+    "run_machine",
+    "split_records",
+    "take_apart",
+]
 
 
 def _choose() -> ModuleType:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 import riegeli
@@ -23,6 +24,7 @@ from envlogger.backends.riegeli_shard_writer import ShardWriter
 from envlogger.backends.schedulers import EpisodeScheduler, Scheduler, TimeScheduler
 from envlogger.converters import codec
 from envlogger.errors import StorageError, UnsupportedValueError
+from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData
 
 __all__ = ["DEFAULT_WRITER_OPTIONS", "RiegeliBackendWriter"]
@@ -193,16 +195,29 @@ def _store_metadata(
     path = directory / layout.METADATA_FILE
     if not path.exists():
         _write_at_once(path, content.getvalue())
-    elif metadata is not None:
-        stored = read_metadata(directory)
-        if stored.SerializeToString(deterministic=True) != encoded.SerializeToString(
-            deterministic=True
-        ):
-            warnings.warn(
-                f"{path} is kept as it is, although the metadata given now is different; record to "
-                "another directory to store it",
-                stacklevel=3,
-            )
+    elif metadata is not None and _comparable(read_metadata(directory)) != _comparable(encoded):
+        warnings.warn(
+            f"{path} is kept as it is, although the metadata given now is different; record to "
+            "another directory to store it",
+            stacklevel=3,
+        )
+
+
+def _comparable(metadata: Data) -> bytes:
+    """The same bytes for the same metadata, whichever version of EnvLogger stored it."""
+    value = _without_empties(codec.decode(metadata))
+    return codec.encode(value).SerializeToString(deterministic=True)
+
+
+def _without_empties(value: Any) -> Any:
+    """EnvLogger up to 1.3 stores None in place of containers and arrays without elements."""
+    if isinstance(value, dict) and value:
+        return {key: _without_empties(item) for key, item in value.items()}
+    if isinstance(value, list | tuple) and value:
+        return tuple(_without_empties(item) for item in value)
+    is_container = isinstance(value, dict | list | tuple)  # And empty, or it would not get here.
+    is_empty_array = isinstance(value, np.ndarray) and value.size == 0
+    return None if is_container or is_empty_array else value
 
 
 def _write_at_once(path: epath.Path, content: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from riegeli._format.blocks import BLOCK_SIZE
 from riegeli._format.compression import CompressionType, Compressor
-from riegeli.base.riegeli_error import InvalidArgumentError, UnimplementedError
+from riegeli.base.riegeli_error import InvalidArgumentError
 
 _MAX_SIZE = (1 << 64) - 1
 _DEFAULT_CHUNK_SIZE = 1 << 20
@@ -27,6 +27,9 @@ class WriterOptions:
       chunk_size: Bytes of records, at 8 more each, that close a chunk.
       initial_padding: When writing begins in the middle of a file, first pad to a multiple of this.
       final_padding: Pad to a multiple of this when flushing and closing.
+      transpose: Whether chunks are transposed, which compresses proto messages better.
+      bucket_size: In transposed chunks, about how many bytes of columns are compressed together, so
+        that a reader need not decompress columns it does not want; None for no such limit.
       parallelism: Chunks that may be encoded in the background. The bytes written do not depend on
         it; for now all chunks are encoded by the thread that writes.
     """
@@ -35,6 +38,8 @@ class WriterOptions:
     chunk_size: int = _DEFAULT_CHUNK_SIZE
     initial_padding: int = 1
     final_padding: int = 1
+    transpose: bool = False
+    bucket_size: int | None = None
     parallelism: int = 0
 
 
@@ -146,13 +151,9 @@ def parse_options(text: str) -> WriterOptions:
 
     Raises:
       InvalidArgumentError: an unknown, repeated or conflicting key, or a wrong value.
-      UnimplementedError: a valid option that is not supported yet.
+      UnimplementedError: a compression that is not supported yet.
     """
     values = _parse_items(text)
-    if values.get("transpose"):
-        raise UnimplementedError(
-            "Option transpose: transposed chunks are not supported yet; leave it out"
-        )
     compressor = _compressor(values)
     chunk_size = values.get("chunk_size")
     if chunk_size is None:
@@ -161,8 +162,19 @@ def parse_options(text: str) -> WriterOptions:
             if compressor.compression_type == CompressionType.NONE
             else _DEFAULT_CHUNK_SIZE
         )
+    bucket_size = None
+    if compressor.compression_type != CompressionType.NONE:
+        bucket_size = max(1, math.floor(chunk_size * values.get("bucket_fraction", 1.0) + 0.5))
     initial, final = _paddings(values)
-    return WriterOptions(compressor, chunk_size, initial, final, values.get("parallelism", 0))
+    return WriterOptions(
+        compressor=compressor,
+        chunk_size=chunk_size,
+        initial_padding=initial,
+        final_padding=final,
+        transpose=values.get("transpose", False),
+        bucket_size=bucket_size,
+        parallelism=values.get("parallelism", 0),
+    )
 
 
 def _parse_items(text: str) -> dict[str, Any]:

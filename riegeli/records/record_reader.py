@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from riegeli import _files
 from riegeli._format.chunk import Chunk, ChunkType
 from riegeli._format.simple_chunk import decode_simple_chunk
-from riegeli._format.transposed_chunk import decode_whole_record
+from riegeli._format.transposed_chunk import decode_transposed_chunk
 from riegeli.base.riegeli_error import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -147,7 +147,7 @@ class RecordReader:
             if chunk is None:
                 return None
             with self._chunks.annotated(begin):
-                return decode_whole_record(chunk)
+                return decode_transposed_chunk(chunk, num_records=1)[0]
 
     def read_record(self) -> bytes | None:
         """The next record; None at the end of the file.
@@ -379,10 +379,7 @@ def _decode_records(chunk: Chunk) -> list[bytes]:
     if chunk.chunk_type == ChunkType.SIMPLE:
         return decode_simple_chunk(chunk)
     if chunk.chunk_type == ChunkType.TRANSPOSED:
-        raise UnimplementedError(
-            "transposed chunks are not supported yet; files written without the option "
-            "'transpose' can be read"
-        )
+        return decode_transposed_chunk(chunk, chunk.num_records)
     if chunk.num_records:
         raise UnimplementedError(
             f"chunks of the unknown type 0x{chunk.chunk_type:02x} hold {chunk.num_records} records"

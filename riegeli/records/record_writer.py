@@ -13,7 +13,7 @@ from riegeli._format import blocks
 from riegeli._format.chunk import SIGNATURE, Chunk, ChunkType, padding_chunk
 from riegeli._format.options import parse_options
 from riegeli._format.simple_chunk import encode_simple_chunk
-from riegeli._format.transposed_chunk import encode_whole_record
+from riegeli._format.transposed_encoder import encode_transposed_chunk
 from riegeli.base.riegeli_error import FailedPreconditionError
 from riegeli.records.record_position import RecordPosition
 from riegeli.records.records_metadata_pb2 import RecordsMetadata
@@ -141,9 +141,13 @@ class RecordWriter:
         if self._chunk_begin == 0:
             self._emit(SIGNATURE)
             if has_metadata or serialized_metadata:
-                data = encode_whole_record(serialized_metadata, self._options.compressor)
-                size = len(serialized_metadata)
-                self._emit(Chunk(ChunkType.METADATA, data, decoded_data_size=size))
+                self._emit(
+                    encode_transposed_chunk(
+                        [serialized_metadata],
+                        self._options.compressor,
+                        chunk_type=ChunkType.METADATA,
+                    )
+                )
             return
         if not blocks.is_possible_chunk_boundary(self._chunk_begin):
             filler = blocks.remaining_in_block(self._chunk_begin)
@@ -263,10 +267,16 @@ class RecordWriter:
 
     def _close_chunk(self) -> None:
         with self._remembering_failure():
-            chunk = encode_simple_chunk(self._records, self._options.compressor)
+            chunk = self._encode_chunk()
             self._records = []
             self._open_size = 0
             self._emit(chunk)
+
+    def _encode_chunk(self) -> Chunk:
+        options = self._options
+        if options.transpose:
+            return encode_transposed_chunk(self._records, options.compressor, options.bucket_size)
+        return encode_simple_chunk(self._records, options.compressor)
 
     def _pad(self, alignment: int) -> None:
         chunk = padding_chunk(self._chunk_begin, alignment)

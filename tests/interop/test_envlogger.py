@@ -31,7 +31,14 @@ def load(path):
 
 
 episodes = load(GOLDEN / "episodes.py")
-OPTIONS = ["brotli:6", "zstd:3", "uncompressed", "brotli:1,chunk_size:1K,pad_to_block_boundary"]
+OPTIONS = [
+    "brotli:6",
+    "zstd:3",
+    "uncompressed",
+    "transpose",
+    "transpose,zstd,bucket_fraction:0.1",
+    "brotli:1,chunk_size:1K,pad_to_block_boundary",
+]
 
 
 def run(*command):

@@ -11,7 +11,6 @@ from riegeli._format import blocks
 from riegeli._format.chunk import CHUNK_HEADER_SIZE, Chunk, ChunkHeader, ChunkType, padding_chunk
 from riegeli._format.compression import CompressionType, Compressor
 from riegeli._format.simple_chunk import decode_simple_chunk, encode_simple_chunk
-from riegeli._format.transposed_chunk import decode_whole_record, encode_whole_record
 
 SIGNATURE_HEX = (
     "83af70d10d884a3f 0000000000000000 4000000000000000"  # block header: 0 back, 64 ahead
@@ -115,20 +114,6 @@ algorithms = st.sampled_from(
 @given(st.lists(st.binary(max_size=300)), algorithms)
 def test_records_of_a_simple_chunk_come_back(records, compressor):
     assert decode_simple_chunk(encode_simple_chunk(records, compressor)) == records
-
-
-@given(st.binary(max_size=300), algorithms)
-def test_a_record_stored_whole_in_a_transposed_chunk_comes_back(record, compressor):
-    data = encode_whole_record(record, compressor)
-    chunk = Chunk(ChunkType.METADATA, data, decoded_data_size=len(record))
-    assert decode_whole_record(chunk) == record
-
-
-def test_any_other_transposed_chunk_is_said_to_be_unsupported():
-    # The metadata `file_comment: "hi"` as the reference encoder stores it.
-    data = bytes.fromhex("001001010101040368020e0006040500000369")
-    with pytest.raises(riegeli.UnimplementedError, match="transposed chunks are not supported yet"):
-        decode_whole_record(Chunk(ChunkType.METADATA, data, decoded_data_size=4))
 
 
 # Data of simple chunks with two records of 3 bytes together: what is wrong, and how it is said.

@@ -74,6 +74,22 @@ def test_padding(text, initial, final):
 
 
 @pytest.mark.parametrize(
+    ("text", "transpose", "bucket_size"),
+    [
+        ("", False, 1 << 20),
+        ("transpose", True, 1 << 20),
+        ("transpose:true,chunk_size:100,bucket_fraction:0.255", True, 26),
+        ("transpose,bucket_fraction:0", True, 1),
+        ("transpose:false", False, 1 << 20),
+        ("transpose,uncompressed", True, None),
+    ],
+)
+def test_transposition(text, transpose, bucket_size):
+    options = parse_options(text)
+    assert (options.transpose, options.bucket_size) == (transpose, bucket_size)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("speed:11", "Unknown option 'speed', expected one of: default, transpose, uncompressed"),
@@ -109,9 +125,7 @@ def test_wrong_options_say_what_is_wrong(text, message):
     assert message.replace("'at most", "at most") in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "text", ["transpose", "transpose:true", "snappy", "snappy:2", "brotli,window_log:25"]
-)
+@pytest.mark.parametrize("text", ["snappy", "snappy:2", "brotli,window_log:25"])
 def test_valid_options_that_come_later_are_told_from_wrong_ones(text):
     with pytest.raises(riegeli.UnimplementedError, match="not supported yet"):
         parse_options(text)

@@ -1,8 +1,4 @@
-"""The hot functions of the format in plain Python: complete, readable, and slow.
-
-`riegeli._compiled` replaces them one for one, under the same names. This module is what the
-compiled one is tested against, and what runs where no extension was built.
-"""
+"""HighwayHash-64, the hash of block headers, chunk headers and chunk data."""
 
 from collections.abc import Iterable
 from struct import Struct
@@ -17,8 +13,6 @@ _INIT0 = (0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A88
 _INIT1 = (0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377)
 
 _PACKET = Struct("<4Q")
-
-MAX_VARINT_BYTES = 10
 
 
 def _swap_halves(x: int) -> int:
@@ -97,60 +91,3 @@ def highway_hash64(
     if len(view) > whole:
         state.absorb_remainder(bytes(view[whole:]))
     return state.finish()
-
-
-def read_varint(data: bytes | memoryview, begin: int) -> tuple[int, int]:
-    """Reads one unsigned base-128 varint of at most 64 bits.
-
-    Returns:
-      The value and the offset after it. The spelling need not be minimal.
-
-    Raises:
-      ValueError: the varint is cut off, or does not fit 64 bits.
-    """
-    value = 0
-    for count, byte in enumerate(data[begin : begin + MAX_VARINT_BYTES]):
-        value |= (byte & 0x7F) << (7 * count)
-        if byte < 0x80:
-            if value > _U64:
-                break
-            return value, begin + count + 1
-    else:
-        if len(data) - begin < MAX_VARINT_BYTES:
-            raise ValueError(f"varint at byte {begin} is cut off")
-    raise ValueError(f"varint at byte {begin} does not fit 64 bits")
-
-
-def encode_varints(values: Iterable[int]) -> bytes:
-    """The minimal base-128 varints of `values` (0 <= value < 2**64), one after the other."""
-    out = bytearray()
-    for value in values:
-        while value > 0x7F:
-            out.append((value & 0x7F) | 0x80)
-            value >>= 7
-        out.append(value)
-    return bytes(out)
-
-
-def split_records(sizes: bytes, num_records: int, values: bytes) -> list[bytes]:
-    """Cuts `values` into records, their lengths being the varints in `sizes`.
-
-    Raises:
-      ValueError: `sizes` is not exactly `num_records` varints, or they do not sum to `len(values)`.
-    """
-    if num_records > len(sizes):
-        raise ValueError(f"{num_records} record sizes cannot fit in {len(sizes)} bytes")
-    records = []
-    at = begin = 0
-    for index in range(num_records):
-        size, at = read_varint(sizes, at)
-        end = begin + size
-        if end > len(values):
-            raise ValueError(f"record {index} ends at byte {end} of {len(values)} bytes of values")
-        records.append(values[begin:end])
-        begin = end
-    if at != len(sizes):
-        raise ValueError(f"{len(sizes) - at} bytes follow the {num_records} record sizes")
-    if begin != len(values):
-        raise ValueError(f"records take {begin} of {len(values)} bytes of values")
-    return records

@@ -1,0 +1,22 @@
+"""The hot functions of the format in plain Python: complete, readable, and slow.
+
+`riegeli._compiled` replaces them one for one, under the same names. This package is what the
+compiled one is tested against, and what runs where no extension was built.
+"""
+
+from riegeli._pure.elements import take_apart
+from riegeli._pure.highway_hash import RIEGELI_KEY, highway_hash64
+from riegeli._pure.machine import run_machine
+from riegeli._pure.records import split_records
+from riegeli._pure.varints import MAX_VARINT_BYTES, encode_varints, read_varint
+
+__all__ = [
+    "MAX_VARINT_BYTES",
+    "RIEGELI_KEY",
+    "encode_varints",
+    "highway_hash64",
+    "read_varint",
+    "run_machine",
+    "split_records",
+    "take_apart",
+]

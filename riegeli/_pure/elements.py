@@ -1,0 +1,216 @@
+"""Taking records apart into elements, and their values into a buffer for each field."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from riegeli._pure.machine import (
+    FIXED32,
+    FIXED64,
+    GROUP_BEGIN,
+    GROUP_END,
+    INLINE_VARINT,
+    LENGTH,
+    RECORD_BEGIN,
+    SUBMESSAGE_BEGIN,
+    SUBMESSAGE_END,
+    VARINT,
+    WHOLE_RECORD,
+)
+from riegeli._pure.varints import encode_varints
+
+MAX_DEPTH = 100
+_MAX_INLINED_VALUE = 3
+
+# Numbers of messages. Records are fields of ROOT; the messages of fields are counted from
+# FIRST_MESSAGE.
+_WHOLE_RECORDS = 1
+_RECORDS = 3
+_ROOT = 4
+_FIRST_MESSAGE = 5
+
+
+@dataclass(slots=True)
+class Node:
+    """A field of a message, or what stands for whole records.
+
+    Attributes:
+      parent: The number of the message that has the field.
+      tag: Its tag; 0 for records.
+      number: The number of the message that the field holds, if it holds any.
+      values: What goes to the buffer of the field, the first value of the chunk first.
+    """
+
+    parent: int
+    tag: int
+    number: int
+    values: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Elements:
+    """The records of a chunk, taken apart.
+
+    Attributes:
+      nodes: The fields.
+      kinds: The kinds of elements in the order in which they were first seen: the index of the
+        node, the tag of the state, and its subtype.
+      sequence: The kind of each element.
+      whole_sizes: The sizes of the records stored whole.
+    """
+
+    nodes: list[Node]
+    kinds: list[tuple[int, int, int]]
+    sequence: list[int]
+    whole_sizes: list[int]
+
+
+def take_apart(records: Sequence[bytes]) -> Elements:
+    """Takes records apart: those that are proto messages into fields, the others not at all."""
+    walk = _Walk()
+    for record in records:
+        walk.add_record(record)
+    return Elements(walk.nodes, walk.kinds, walk.sequence, walk.whole_sizes)
+
+
+# A field of a message: its tag, and where its value is: with a LENGTH, that of the length first.
+_Field = tuple[int, int, int, int]
+
+
+def parse_message(data: bytes, begin: int, end: int) -> list[_Field] | None:
+    """The fields of a proto message, if these bytes are one that is spelt in the shortest way."""
+    fields = []
+    groups = []
+    at = begin
+    while at < end:
+        tag, value_begin = _read_minimal_varint(data, at, end)
+        if value_begin < 0 or tag >> 32 or tag < 8:
+            return None
+        wire_type = tag & 7
+        content_begin = value_begin
+        if wire_type == VARINT:
+            _, at = _read_minimal_varint(data, value_begin, end)
+        elif wire_type == LENGTH:
+            length, content_begin = _read_minimal_varint(data, value_begin, end)
+            at = content_begin + length if content_begin >= 0 and not length >> 32 else -1
+        elif wire_type == FIXED32:
+            at = value_begin + 4
+        elif wire_type == FIXED64:
+            at = value_begin + 8
+        elif wire_type == GROUP_BEGIN:
+            groups.append(tag >> 3)
+            at = value_begin
+        elif wire_type == GROUP_END:
+            if not groups or groups.pop() != tag >> 3:
+                return None
+            at = value_begin
+        else:
+            return None
+        if at < 0 or at > end:
+            return None
+        fields.append((tag, value_begin, content_begin, at))
+    return None if groups else fields
+
+
+def _read_minimal_varint(data: bytes, begin: int, end: int) -> tuple[int, int]:
+    """The value and the offset behind it; -1 if it is cut off, too long, or not minimal."""
+    value = 0
+    for count, byte in enumerate(data[begin : min(end, begin + 10)]):
+        value |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:
+            if (count > 0 and byte == 0) or value >> 64:
+                break
+            return value, begin + count + 1
+    return 0, -1
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.kinds: list[tuple[int, int, int]] = []
+        self.sequence: list[int] = []
+        self.whole_sizes: list[int] = []
+        self._node_index: dict[tuple[int, int], int] = {}
+        self._kind_index: dict[tuple[int, int, int], int] = {}
+
+    def add_record(self, record: bytes) -> None:
+        fields = parse_message(record, 0, len(record))
+        if fields is None:
+            node = self._node(_WHOLE_RECORDS, 0)
+            self._add(node, WHOLE_RECORD)
+            self.nodes[node].values.append(record)
+            self.whole_sizes.append(len(record))
+        else:
+            self._add(self._node(_RECORDS, 0), RECORD_BEGIN)
+            self._add_fields(record, fields, _ROOT, 0)
+
+    def _add_fields(self, data: bytes, fields: list[_Field], parent: int, depth: int) -> None:
+        groups: list[int] = []
+        for tag, begin, content_begin, end in fields:
+            wire_type = tag & 7
+            if wire_type == GROUP_END:
+                self._add(self._node(parent, tag), tag)
+                parent = groups.pop()
+                continue
+            node = self._node(parent, tag)
+            if wire_type == VARINT:
+                self._add_varint(node, tag, data[begin:end])
+            elif wire_type == GROUP_BEGIN:
+                self._add(node, tag)
+                groups.append(parent)
+                parent = self.nodes[node].number
+            elif wire_type == LENGTH:
+                self._add_with_length(
+                    node, tag, data, begin, content_begin, end, depth + len(groups)
+                )
+            else:
+                self._add(node, tag)
+                self.nodes[node].values.append(data[begin:end])
+
+    def _add_varint(self, node: int, tag: int, value: bytes) -> None:
+        if len(value) == 1 and value[0] <= _MAX_INLINED_VALUE:
+            self._add(node, tag, INLINE_VARINT + value[0])
+        else:
+            self._add(node, tag, len(value) - 1)
+            self.nodes[node].values.append(bytes(byte & 0x7F for byte in value))
+
+    def _add_with_length(
+        self, node: int, tag: int, data: bytes, begin: int, content_begin: int, end: int, depth: int
+    ) -> None:
+        fields = None
+        if content_begin < end and depth < MAX_DEPTH:
+            fields = parse_message(data, content_begin, end)
+        if fields is None:
+            self._add(node, tag)
+            self.nodes[node].values.append(data[begin:end])
+            return
+        # The end is numbered right behind the begin, though it comes later.
+        self._add(node, SUBMESSAGE_BEGIN)
+        end_tag = tag - LENGTH + SUBMESSAGE_END
+        self._kind(node, end_tag, 0)
+        self._add_fields(data, fields, self.nodes[node].number, depth + 1)
+        self._add(node, end_tag)
+
+    def _node(self, parent: int, tag: int) -> int:
+        index = self._node_index.setdefault((parent, tag), len(self.nodes))
+        if index == len(self.nodes):
+            self.nodes.append(Node(parent, tag, _FIRST_MESSAGE + index))
+        return index
+
+    def _kind(self, node: int, tag: int, subtype: int) -> int:
+        index = self._kind_index.setdefault((node, tag, subtype), len(self.kinds))
+        if index == len(self.kinds):
+            self.kinds.append((node, tag, subtype))
+        return index
+
+    def _add(self, node: int, tag: int, subtype: int = 0) -> None:
+        self.sequence.append(self._kind(node, tag, subtype))
+
+
+def buffer_of(node: Node) -> bytes:
+    """What the buffer of a field has: its values, the last one first."""
+    return b"".join(reversed(node.values))
+
+
+def buffer_of_sizes(sizes: Sequence[int]) -> bytes:
+    """What the buffer with the sizes of records stored whole has."""
+    return b"".join(encode_varints((size,)) for size in reversed(sizes))

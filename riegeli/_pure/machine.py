@@ -1,0 +1,255 @@
+"""The machine that puts the records of a transposed chunk together."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from riegeli._pure.varints import encode_varints, read_varint
+
+# Tags of states that stand for something else than a field.
+NO_OP = 0
+WHOLE_RECORD = 1
+SUBMESSAGE_BEGIN = 2
+RECORD_BEGIN = 3
+
+# Wire types: the lower three bits of the tag of a field.
+VARINT = 0
+FIXED64 = 1
+LENGTH = 2
+GROUP_BEGIN = 3
+GROUP_END = 4
+FIXED32 = 5
+# Not one of protobuf: with it, a tag marks the end of the submessage of the field it has with
+# LENGTH.
+SUBMESSAGE_END = 6
+
+# Subtypes of varint fields: below this one less than the number of bytes in the buffer; from here
+# on the value itself, which is then less than 128.
+INLINE_VARINT = 10
+
+MAX_INLINE_VARINT = INLINE_VARINT + 127
+
+_MAX_LENGTH = (1 << 32) - 1
+
+# What is left to read of a message: all of it, or the fields that are named, with what is left of
+# them; None for a field whose value does not matter.
+Scope = bool | dict[int, "Scope | None"]
+
+
+def has_subtype(tag: int) -> bool:
+    """Whether a state with this tag has a subtype."""
+    return tag > RECORD_BEGIN and tag & 7 == VARINT
+
+
+def has_buffer(tag: int, subtype: int) -> bool:
+    """Whether a state with this tag and subtype has a buffer."""
+    if tag <= RECORD_BEGIN:
+        return tag == WHOLE_RECORD
+    return subtype < INLINE_VARINT and tag & 7 in (VARINT, FIXED64, LENGTH, FIXED32)
+
+
+def run_machine(
+    states: Sequence[Sequence[int]],
+    first: int,
+    buffers: Sequence[bytes],
+    transitions: bytes,
+    num_records: int,
+    size: int,
+    scope: Scope = True,
+) -> list[bytes]:
+    """Puts the records of a transposed chunk together, from the end of the last to the begin.
+
+    Args:
+      states: Five sequences with an item for each state: the tags; the bases; whether the state is
+        implicit; the subtypes; the indices of the buffers, which must be valid where they are used.
+      first: The state to begin with.
+      buffers: The values. The last one also has the sizes of the records that are stored whole.
+      transitions: Which states follow.
+      num_records: How many records there are.
+      size: How many bytes they have together, at most if `scope` leaves out any.
+      scope: What to read of the records.
+
+    Returns:
+      The records.
+
+    Raises:
+      ValueError: the machine asks for what is not there, or ends with other records than these.
+    """
+    run = _Run(buffers, num_records, size, scope)
+    tags, bases, implicit, subtypes, buffer_of = states
+    actions = [
+        run.action(tag, subtype, buffer)
+        for tag, subtype, buffer in zip(tags, subtypes, buffer_of, strict=True)
+    ]
+    # Sound chunks have no states in a row that write nothing, apart from a few that lead somewhere.
+    budget = 16 * (4 * len(transitions) + size + num_records + len(actions))
+    state, repeats, at = first, 0, 0
+    while budget >= 0:
+        actions[state]()
+        budget -= 1
+        if implicit[state]:
+            state = bases[state]
+        elif repeats:
+            repeats -= 1
+            state = bases[state]
+        elif at == len(transitions):
+            return run.records()
+        else:
+            state = bases[state] + (transitions[at] >> 2)
+            repeats = transitions[at] & 3
+            at += 1
+            if state >= len(actions):
+                raise ValueError(f"transition {at - 1} leads to state {state} of {len(actions)}")
+    raise ValueError("the machine runs on without writing anything")
+
+
+class _Run:
+    """What was written so far, and what the states do."""
+
+    def __init__(self, buffers: Sequence[bytes], num_records: int, size: int, scope: Scope) -> None:
+        self._buffers = buffers
+        self._used = [0] * len(buffers)
+        self._num_records = num_records
+        self._size = size
+        self._pieces: list[bytes] = []  # The last one of the chunk first.
+        self._written = 0
+        self._record_begins: list[int] = []  # Counted in bytes from the end of the chunk.
+        # The messages that are open, outermost first: their scope, and for submessages their end.
+        self._record_scope = self._scope = scope
+        self._submessages: list[tuple[Scope, int, bytes | None]] = []
+        self._groups: list[tuple[Scope, bool]] = []
+
+    def action(self, tag: int, subtype: int, buffer: int) -> Callable[[], None]:
+        """What a state does."""
+        if tag == NO_OP:
+            return lambda: None
+        if tag == WHOLE_RECORD:
+            return lambda: self._write_whole_record(buffer)
+        if tag == SUBMESSAGE_BEGIN:
+            return self._begin_submessage
+        if tag == RECORD_BEGIN:
+            return self._begin_record
+        wire_type, number = tag & 7, tag >> 3
+        if wire_type == SUBMESSAGE_END:
+            field = encode_varints((number << 3 | LENGTH,))
+            return lambda: self._end_submessage(number, field)
+        field = encode_varints((tag,))
+        if wire_type == GROUP_END:
+            return lambda: self._end_group(number, field)
+        if wire_type == GROUP_BEGIN:
+            return lambda: self._begin_group(number, field)
+        if wire_type == VARINT and subtype >= INLINE_VARINT:
+            value = bytes((subtype - INLINE_VARINT,))
+            return lambda: self._write_field(number, field, lambda: value, b"\0")
+        if wire_type == VARINT:
+            take = lambda: self._take_varint(buffer, subtype + 1)  # noqa: E731
+            return lambda: self._write_field(number, field, take, b"\0")
+        if wire_type == LENGTH:
+            take = lambda: self._take_with_length(buffer)  # noqa: E731
+            return lambda: self._write_field(number, field, take, b"\0")
+        width = 8 if wire_type == FIXED64 else 4
+        return lambda: self._write_field(
+            number, field, lambda: self._take(buffer, width), bytes(width)
+        )
+
+    def records(self) -> list[bytes]:
+        """All records, now that the machine has ended."""
+        if self._submessages:
+            raise ValueError("a submessage has an end, but no begin")
+        if len(self._record_begins) != self._num_records:
+            raise ValueError(
+                f"the machine ends after {len(self._record_begins)} of {self._num_records} records"
+            )
+        if self._written != (self._record_begins[-1] if self._record_begins else 0):
+            raise ValueError("something is written before the first record")
+        if self._written != self._size and self._record_scope is True:
+            raise ValueError(f"the records have {self._written} bytes, not {self._size}")
+        whole = b"".join(reversed(self._pieces))
+        begins = [self._written - begin for begin in reversed(self._record_begins)]
+        return [whole[begin:end] for begin, end in pairwise([*begins, self._written])]
+
+    def _write(self, piece: bytes) -> None:
+        self._written += len(piece)
+        if self._written > self._size:
+            raise ValueError(f"the records have more than {self._size} bytes")
+        self._pieces.append(piece)
+
+    def _take(self, buffer: int, count: int) -> bytes:
+        begin = self._used[buffer]
+        end = begin + count
+        if end > len(self._buffers[buffer]):
+            raise ValueError(f"buffer {buffer} ends before its last value")
+        self._used[buffer] = end
+        return self._buffers[buffer][begin:end]
+
+    def _take_varint(self, buffer: int, count: int) -> bytes:
+        *high, last = self._take(buffer, count)
+        return bytes([*(byte | 0x80 for byte in high), last])
+
+    def _take_length(self, buffer: int) -> tuple[int, bytes]:
+        begin = self._used[buffer]
+        length, end = read_varint(self._buffers[buffer], begin)
+        if length > _MAX_LENGTH:
+            raise ValueError(f"buffer {buffer} has a value of {length} bytes")
+        return length, self._take(buffer, end - begin)
+
+    def _take_with_length(self, buffer: int) -> bytes:
+        length, as_stored = self._take_length(buffer)
+        return as_stored + self._take(buffer, length)
+
+    def _scope_of(self, number: int) -> tuple[bool, Scope | None]:
+        """Whether a field is to be read, and with what scope; None if its value does not matter."""
+        if isinstance(self._scope, dict):
+            return number in self._scope, self._scope.get(number, {})
+        return True, True
+
+    def _write_field(
+        self, number: int, field: bytes, take: Callable[[], bytes], default: bytes
+    ) -> None:
+        wanted, scope = self._scope_of(number)
+        if wanted:
+            self._write(default if scope is None else take())
+            self._write(field)
+
+    def _end_submessage(self, number: int, field: bytes) -> None:
+        wanted, scope = self._scope_of(number)
+        self._submessages.append((self._scope, self._written, field if wanted else None))
+        self._scope = {} if scope is None else scope
+
+    def _begin_submessage(self) -> None:
+        if not self._submessages:
+            raise ValueError("a submessage has a begin, but no end")
+        self._scope, end, field = self._submessages.pop()
+        length = self._written - end
+        if length > _MAX_LENGTH:
+            raise ValueError(f"a submessage has {length} bytes")
+        if field is not None:
+            self._write(encode_varints((length,)))
+            self._write(field)
+
+    def _end_group(self, number: int, field: bytes) -> None:
+        wanted, scope = self._scope_of(number)
+        self._groups.append((self._scope, wanted))
+        self._scope = {} if scope is None else scope
+        if wanted:
+            self._write(field)
+
+    def _begin_group(self, number: int, field: bytes) -> None:
+        wanted = self._scope_of(number)[0]
+        if self._groups:
+            self._scope, wanted = self._groups.pop()
+        if wanted:
+            self._write(field)
+
+    def _begin_record(self) -> None:
+        if self._submessages:
+            raise ValueError("a record begins inside a submessage")
+        if len(self._record_begins) == self._num_records:
+            raise ValueError(f"there are more than {self._num_records} records")
+        self._record_begins.append(self._written)
+        self._scope = self._record_scope
+        self._groups.clear()
+
+    def _write_whole_record(self, buffer: int) -> None:
+        length, _ = self._take_length(len(self._buffers) - 1)
+        self._write(self._take(buffer, length))
+        self._begin_record()

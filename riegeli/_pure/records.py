@@ -1,0 +1,27 @@
+"""Cutting the values of a simple chunk into records."""
+
+from riegeli._pure.varints import read_varint
+
+
+def split_records(sizes: bytes, num_records: int, values: bytes) -> list[bytes]:
+    """Cuts `values` into records, their lengths being the varints in `sizes`.
+
+    Raises:
+      ValueError: `sizes` is not exactly `num_records` varints, or they do not sum to `len(values)`.
+    """
+    if num_records > len(sizes):
+        raise ValueError(f"{num_records} record sizes cannot fit in {len(sizes)} bytes")
+    records = []
+    at = begin = 0
+    for index in range(num_records):
+        size, at = read_varint(sizes, at)
+        end = begin + size
+        if end > len(values):
+            raise ValueError(f"record {index} ends at byte {end} of {len(values)} bytes of values")
+        records.append(values[begin:end])
+        begin = end
+    if at != len(sizes):
+        raise ValueError(f"{len(sizes) - at} bytes follow the {num_records} record sizes")
+    if begin != len(values):
+        raise ValueError(f"records take {begin} of {len(values)} bytes of values")
+    return records

@@ -1,0 +1,40 @@
+"""Varints: unsigned numbers, seven bits a byte, the lowest first; the last byte is below 0x80."""
+
+from collections.abc import Iterable
+
+MAX_VARINT_BYTES = 10
+
+_U64 = (1 << 64) - 1
+
+
+def read_varint(data: bytes | memoryview, begin: int) -> tuple[int, int]:
+    """Reads one unsigned base-128 varint of at most 64 bits.
+
+    Returns:
+      The value and the offset after it. The spelling need not be minimal.
+
+    Raises:
+      ValueError: the varint is cut off, or does not fit 64 bits.
+    """
+    value = 0
+    for count, byte in enumerate(data[begin : begin + MAX_VARINT_BYTES]):
+        value |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:
+            if value > _U64:
+                break
+            return value, begin + count + 1
+    else:
+        if len(data) - begin < MAX_VARINT_BYTES:
+            raise ValueError(f"varint at byte {begin} is cut off")
+    raise ValueError(f"varint at byte {begin} does not fit 64 bits")
+
+
+def encode_varints(values: Iterable[int]) -> bytes:
+    """The minimal base-128 varints of `values` (0 <= value < 2**64), one after the other."""
+    out = bytearray()
+    for value in values:
+        while value > 0x7F:
+            out.append((value & 0x7F) | 0x80)
+            value >>= 7
+        out.append(value)
+    return bytes(out)
