@@ -3,11 +3,11 @@
     python benchmarks/bench_riegeli.py [--envlogger-python PATH]
 
 The records are steps like those that EnvLogger stores. Beside `riegeli` runs ArrayRecord, whose
-files are Riegeli/records files, if it is installed: with the same options, as many records in a
-chunk, and without threads of its own, because `riegeli` has none. PATH is a Python in which the
-published `envlogger` (1.2) is installed: its writer takes protos and its reader gives back bytes,
-so here protos are written too. Each round measures all contenders one after the other, EnvLogger in
-a process of its own; the tables show the medians of the rounds.
+files are Riegeli/records files, if it is installed: with the same options, and about as many records
+in a chunk. PATH is a Python in which the published `envlogger` (1.2) is installed: its writer takes
+protos and its reader gives back bytes, so here protos are written too. Each round measures all
+contenders one after the other, EnvLogger in a process of its own; the tables show the medians of
+the rounds. All of it runs on one processor, because ArrayRecord would take more.
 """
 
 import argparse
@@ -150,7 +150,7 @@ def measure_envlogger_in_subprocess(
     command = [python, __file__, "--measure", str(directory / "records"), str(data_directory)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [*command, options], stdout=subprocess.PIPE, text=True, check=True, env=environment
+        [*command, options], capture_output=True, text=True, check=True, env=environment
     )
     measured: Measured = json.loads(done.stdout.splitlines()[-1])
     return measured
@@ -286,6 +286,8 @@ def main() -> None:
             print(json.dumps(measure_envlogger(pickle.load(file), options, Path(directory))))
         return
 
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     steps = make_steps(int(arguments.megabytes * 1e6))
     results: Results = {}
     for _ in range(arguments.rounds):

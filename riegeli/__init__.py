@@ -24,11 +24,13 @@ from riegeli.base.riegeli_error import (
     UnknownError,
 )
 from riegeli.records.record_position import RecordPosition
-from riegeli.records.record_reader import RecordReader, get_record_type
+from riegeli.records.record_reader import EXISTENCE_ONLY, RecordReader, get_record_type
 from riegeli.records.record_writer import FlushType, RecordWriter, set_record_type
 from riegeli.records.records_metadata_pb2 import RecordsMetadata
+from riegeli.records.skipped_region import SkippedRegion
 
 __all__ = [
+    "EXISTENCE_ONLY",
     "IMPLEMENTATION",
     "AbortedError",
     "AlreadyExistsError",
@@ -48,6 +50,7 @@ __all__ = [
     "RecordsMetadata",
     "ResourceExhaustedError",
     "RiegeliError",
+    "SkippedRegion",
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",

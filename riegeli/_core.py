@@ -6,31 +6,30 @@ compiled ones; without it the compiled ones are used where they were built.
 
 import os
 import warnings
-from collections.abc import Callable, Iterable
-from types import ModuleType
-
-from riegeli import _pure
-from riegeli._pure import read_varint, run_machine, take_apart
+from typing import TYPE_CHECKING
 
 __all__ = [
     "IMPLEMENTATION",
+    "count_followers",
+    "encode_transitions",
     "encode_varints",
     "highway_hash64",
     "read_varint",
+    "read_varints",
     "run_machine",
     "split_records",
     "take_apart",
 ]
 
 
-def _choose() -> ModuleType:
+def _choose() -> str:
     requested = os.environ.get("RIEGELI_IMPLEMENTATION", "")
     if requested not in ("", "cython", "python"):
         raise ImportError(f"RIEGELI_IMPLEMENTATION is {requested!r}, not 'cython' or 'python'")
     if requested == "python":
-        return _pure
+        return requested
     try:
-        from riegeli import _compiled
+        from riegeli import _compiled  # noqa: F401
     except ImportError as e:
         if requested == "cython":
             raise
@@ -40,15 +39,35 @@ def _choose() -> ModuleType:
             RuntimeWarning,
             stacklevel=2,
         )
-        return _pure
-    return _compiled
+        return "python"
+    return "cython"
 
 
-_functions = _choose()
-
-IMPLEMENTATION: str = "python" if _functions is _pure else "cython"
+IMPLEMENTATION: str = _choose()
 """Which twin runs: "cython" or "python"."""
 
-encode_varints: Callable[[Iterable[int]], bytes] = _functions.encode_varints
-highway_hash64: Callable[[bytes | bytearray | memoryview], int] = _functions.highway_hash64
-split_records: Callable[[bytes, int, bytes], list[bytes]] = _functions.split_records
+# The types of the twins are those of the plain ones, which also have the documentation.
+if TYPE_CHECKING or IMPLEMENTATION == "python":
+    from riegeli._pure import (
+        count_followers,
+        encode_transitions,
+        encode_varints,
+        highway_hash64,
+        read_varint,
+        read_varints,
+        run_machine,
+        split_records,
+        take_apart,
+    )
+else:
+    from riegeli._compiled import (
+        count_followers,
+        encode_transitions,
+        encode_varints,
+        highway_hash64,
+        read_varint,
+        read_varints,
+        run_machine,
+        split_records,
+        take_apart,
+    )

@@ -2,11 +2,14 @@
 
 import io
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any, BinaryIO, Protocol, cast
 
 from riegeli.base.riegeli_error import InternalError, UnimplementedError
 
 PathType = str | os.PathLike[str]
+Buffer = bytes | bytearray | memoryview
 
 # Reading goes in steps of this many bytes, so that a size that a file merely claims is never
 # allocated.
@@ -44,12 +47,23 @@ def is_seekable(file: Any) -> bool:
 
 
 def write_all(file: BinaryIO, data: bytes) -> None:
-    """Writes all of `data`, however much the file takes at a time."""
+    """Writes all of `data`, however much the file takes at a time.
+
+    Raises:
+      InternalError: the file object says that it wrote nothing, or more than it was given.
+    """
     view = memoryview(data)
     while view:
-        written = file.write(view)
+        try:
+            written = file.write(view)
+        except TypeError:  # Some file-like objects take bytes only.
+            written = file.write(view.tobytes())
         if written is None:  # What some file-like objects return for "all of it".
             return
+        if not 0 < written <= len(view):
+            raise InternalError(
+                f"write() of {len(view)} bytes to {name_of(file)} returned {written}"
+            )
         view = view[written:]
 
 
@@ -68,12 +82,20 @@ class Source(Protocol):
     name: str
     supports_random_access: bool
 
-    def read_at(self, pos: int, size: int) -> bytes:
+    def read_at(self, pos: int, size: int) -> Buffer:
         """The bytes from `pos`: `size` of them, or fewer where the source ends."""
         ...
 
+    def reach(self, pos: int) -> int:
+        """`pos`, or where the source ends if that is before it."""
+        ...
+
+    def skip(self, pos: int) -> int:
+        """Like `reach`, when nothing before `pos` will be asked for again."""
+        ...
+
     def release(self, pos: int) -> None:
-        """Says that nothing before `pos` will be asked for again."""
+        """Says that nothing before `pos`, which was reached, will be asked for again."""
         ...
 
     def size(self) -> int:
@@ -81,14 +103,39 @@ class Source(Protocol):
         ...
 
 
-def _read_up_to(file: BinaryIO, size: int) -> bytes:
+def _reading_function(file: Any) -> Callable[[int], Buffer]:
+    """How to read at most so many bytes from a file object: it needs one of four methods."""
+    for name in ("readinto1", "readinto"):
+        readinto = getattr(file, name, None)
+        if readinto is not None:
+            return partial(_read_into, file, readinto)
+    for name in ("read1", "read"):
+        read = getattr(file, name, None)
+        if read is not None:
+            return partial(_read, file, read)
+    raise TypeError(f"{name_of(file)} is neither a path nor a file object that can be read")
+
+
+def _read_into(file: Any, readinto: Callable[[Any], Any], size: int) -> Buffer:
+    piece = bytearray(size)
+    length = readinto(piece)
+    if not isinstance(length, int) or not 0 <= length <= size:
+        raise InternalError(f"reading {size} bytes from {name_of(file)} returned {length}")
+    return memoryview(piece)[:length]
+
+
+def _read(file: Any, read: Callable[[int], Any], size: int) -> Buffer:
+    piece = read(size)
+    if piece is None or len(piece) > size:
+        got = "None" if piece is None else f"{len(piece)} bytes"
+        raise InternalError(f"reading {size} bytes from {name_of(file)} returned {got}")
+    return memoryview(piece)
+
+
+def _read_up_to(read: Callable[[int], Buffer], size: int) -> Buffer:
     pieces = []
     while size > 0:
-        step = min(size, _READ_STEP)
-        piece = file.read(step)
-        if piece is None or len(piece) > step:
-            got = "None" if piece is None else f"{len(piece)} bytes"
-            raise InternalError(f"read({step}) of {name_of(file)} returned {got}")
+        piece = read(min(size, _READ_STEP))
         if not piece:
             break
         pieces.append(piece)
@@ -103,12 +150,21 @@ class RandomAccessSource:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self._read = _reading_function(file)
         self.name = name_of(file)
 
-    def read_at(self, pos: int, size: int) -> bytes:
+    def read_at(self, pos: int, size: int) -> Buffer:
         """See `Source`."""
         self._file.seek(pos)
-        return _read_up_to(self._file, size)
+        return _read_up_to(self._read, size)
+
+    def reach(self, pos: int) -> int:
+        """See `Source`."""
+        return min(pos, self.size())
+
+    def skip(self, pos: int) -> int:
+        """See `Source`."""
+        return self.reach(pos)
 
     def release(self, pos: int) -> None:
         """See `Source`."""
@@ -124,24 +180,42 @@ class SequentialSource:
     supports_random_access = False
 
     def __init__(self, file: BinaryIO, begin: int) -> None:
-        self._file = file
         self._begin = begin
-        self._kept = b""
+        self._kept = bytearray()
+        self._read = _reading_function(file)
         self.name = name_of(file)
 
-    def read_at(self, pos: int, size: int) -> bytes:
+    def read_at(self, pos: int, size: int) -> Buffer:
         """See `Source`."""
+        if pos > self._end() and self.skip(pos) < pos:
+            return b""
+        self.reach(pos + size)
         begin = pos - self._begin
-        missing = begin + size - len(self._kept)
-        if missing > 0:
-            self._kept += _read_up_to(self._file, missing)
         return self._kept[begin : begin + size]
+
+    def reach(self, pos: int) -> int:
+        """See `Source`."""
+        self._kept += _read_up_to(self._read, pos - self._end())
+        return min(pos, self._end())
+
+    def skip(self, pos: int) -> int:
+        """See `Source`."""
+        while pos > self._end():
+            self.release(self._end())
+            self._kept += self._read(min(pos - self._begin, _READ_STEP))
+            if not self._kept:
+                return self._begin
+        self.release(pos)
+        return pos
 
     def release(self, pos: int) -> None:
         """See `Source`."""
-        self._kept = self._kept[pos - self._begin :]
+        del self._kept[: pos - self._begin]
         self._begin = pos
 
     def size(self) -> int:
         """Not known for such a source."""
         raise UnimplementedError(f"{self.name} does not support random access, so its size is open")
+
+    def _end(self) -> int:
+        return self._begin + len(self._kept)

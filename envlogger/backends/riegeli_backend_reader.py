@@ -102,8 +102,8 @@ class RiegeliBackendReader(BackendReader):
         except DamagedDataError as e:
             path = shard.directory / layout.STEPS_FILE
             raise DamagedDataError(
-                f"{self._describe_step(i)} is damaged, at position {position} of {path}: {e}. Steps "
-                "in other chunks can be read; for this one, restore the file from a copy"
+                f"{self._describe_step(i)} is damaged, at position {position} of {path}: {e}. "
+                "Steps in other chunks can be read; for this one, restore the file from a copy"
             ) from e
 
     def _describe_step(self, i: int) -> str:

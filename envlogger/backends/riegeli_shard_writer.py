@@ -58,7 +58,7 @@ class ShardWriter:
         self.num_episodes = 0
         self._num_indexed_steps = 0
         # What the index does not cover yet. The last episode is the running one.
-        self._pending_offsets: list[int] = []
+        self._pending_positions: list[riegeli.RecordPosition] = []
         self._pending_episodes: list[_Episode] = []
         self._is_indexing = False
 
@@ -66,10 +66,11 @@ class ShardWriter:
         """Appends a step; the first one must begin an episode."""
         self._steps.write_record(step)
         if is_new_episode:
-            start = self._num_indexed_steps + len(self._pending_offsets)
+            start = self._num_indexed_steps + len(self._pending_positions)
             self._pending_episodes.append(_Episode(start))
             self.num_episodes += 1
-        self._pending_offsets.append(self._steps.last_pos.numeric)
+        # Where it will be is known when chunks before it are encoded, perhaps in other threads.
+        self._pending_positions.append(self._steps.last_pos)
 
     def set_episode_metadata(self, metadata: bytes) -> None:
         """Sets the metadata of the running episode."""
@@ -84,7 +85,7 @@ class ShardWriter:
     def close(self) -> None:
         """Ends the running episode, makes it visible, and closes the files."""
         self._steps.flush(riegeli.FlushType.FROM_MACHINE)
-        self._index(list(self._pending_episodes), len(self._pending_offsets))
+        self._index(list(self._pending_episodes), len(self._pending_positions))
         self._files.close()
 
     def abandon(self) -> None:
@@ -103,7 +104,7 @@ class ShardWriter:
         end = self._steps.estimated_size()  # Where the torn chunk begins, if there is one.
         if self._local:
             self._steps.dest.truncate(end)  # Makes room for the index on a full disk.
-        num_steps = sum(offset < end for offset in self._pending_offsets)
+        num_steps = sum(_is_before(end, position) for position in self._pending_positions)
         end_step = self._num_indexed_steps + num_steps
         self._index([e for e in self._pending_episodes if e.start < end_step], num_steps)
 
@@ -123,11 +124,19 @@ class ShardWriter:
         # The offsets come last: readers ignore episodes without steps, but not steps without
         # episodes.
         _write_array(self._episode_index, rows)
-        _write_array(self._step_offsets, self._pending_offsets[:num_steps])
+        positions = self._pending_positions[:num_steps]
+        _write_array(self._step_offsets, [position.numeric for position in positions])
         del self._pending_episodes[: len(episodes)]
-        del self._pending_offsets[:num_steps]
+        del self._pending_positions[:num_steps]
         self._num_indexed_steps += num_steps
         self._is_indexing = False
+
+
+def _is_before(end: int, position: riegeli.RecordPosition) -> bool:
+    try:
+        return position.numeric < end
+    except riegeli.FailedPreconditionError:  # Its chunk was given up before it was encoded.
+        return False
 
 
 def _write_array(writer: riegeli.RecordWriter, values: list[int] | list[tuple[int, int]]) -> None:

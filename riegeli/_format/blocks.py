@@ -58,14 +58,14 @@ def encode_block_header(to_chunk_begin: int, to_chunk_end: int) -> bytes:
     return highway_hash64(body).to_bytes(8, "little") + body
 
 
-def decode_block_header(data: bytes | memoryview, pos: int) -> tuple[int, int]:
+def decode_block_header(data: bytes | bytearray | memoryview, pos: int) -> tuple[int, int]:
     """Reads the block header found at file offset `pos`.
 
     Returns:
       The distances to the begin and to the end of the interrupted chunk.
 
     Raises:
-      InvalidArgumentError: the hash does not match.
+      InvalidArgumentError: the hash does not match, or no chunk can have such an end.
     """
     stored, to_chunk_begin, to_chunk_end = _BLOCK_HEADER.unpack(data)
     computed = highway_hash64(data[8:])
@@ -74,6 +74,8 @@ def decode_block_header(data: bytes | memoryview, pos: int) -> tuple[int, int]:
             f"block header at byte {pos} is damaged: its hash is {computed:016x}, "
             f"but {stored:016x} is stored"
         )
+    if to_chunk_end == 0:
+        raise InvalidArgumentError(f"block header at byte {pos} says that no chunk is there")
     return to_chunk_begin, to_chunk_end
 
 

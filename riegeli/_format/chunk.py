@@ -74,6 +74,12 @@ class ChunkHeader:
             decoded_data_size=decoded_data_size,
         )
 
+    def is_signature(self) -> bool:
+        """Whether this is the header of a file signature, as each file begins with."""
+        return self.chunk_type == ChunkType.SIGNATURE and not (
+            self.data_size or self.num_records or self.decoded_data_size
+        )
+
     def end(self, begin: int) -> int:
         """The file offset where the chunk ends if it begins at `begin`."""
         return max(
@@ -91,15 +97,24 @@ class Chunk:
     num_records: int = 0
     decoded_data_size: int = 0
 
-    def encode(self, begin: int) -> bytes:
-        """The bytes of the chunk as they stand in a file from offset `begin` to its end."""
-        header = ChunkHeader(
+    def header(self) -> ChunkHeader:
+        """The header, with the hash of the data."""
+        return ChunkHeader(
             data_size=len(self.data),
             data_hash=highway_hash64(self.data),
             chunk_type=self.chunk_type,
             num_records=self.num_records,
             decoded_data_size=self.decoded_data_size,
         )
+
+    def encode(self, begin: int, header: ChunkHeader | None = None) -> bytes:
+        """The bytes of the chunk as they stand in a file from offset `begin` to its end.
+
+        Args:
+          begin: The offset.
+          header: What `header` gave, where it was called before.
+        """
+        header = header or self.header()
         return blocks.interleave_block_headers(
             header.encode() + self.data, begin, header.end(begin)
         )

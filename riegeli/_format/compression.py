@@ -1,5 +1,10 @@
-"""Compressed buffers: one algorithm byte a chunk, and a size before each compressed stream."""
+"""Compressed buffers: one algorithm byte a chunk, and a size before each compressed stream.
 
+Buffers come from files, which may lie: what is allocated is bounded by what the bytes of a stream
+can become, and by `MAX_DECOMPRESSED_SIZE`. `cramjam`, which few files need, is imported when it is.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -7,16 +12,31 @@ import brotli
 import zstandard
 
 from riegeli._core import encode_varints, read_varint
-from riegeli.base.riegeli_error import InvalidArgumentError, UnimplementedError
+from riegeli.base.riegeli_error import (
+    InvalidArgumentError,
+    ResourceExhaustedError,
+    UnimplementedError,
+)
 
-# The window log from which Brotli streams are "large window" streams, which `brotli` cannot handle.
+MAX_DECOMPRESSED_SIZE = 1 << 32
+"""The most bytes, 4 GiB, that are compressed together, or decompressed into memory."""
+
+# Streams with a larger window are "large window" streams, which `brotli` neither reads nor writes.
+# Their first byte is one that other streams cannot have.
 _BROTLI_MAX_WINDOW_LOG = 24
 _BROTLI_DEFAULT_WINDOW_LOG = 22
+_BROTLI_LARGE_WINDOW_MARK = b"\x11"
+_BROTLI_FIRST_GUESS = 1 << 20
+_OUT_OF_ROOM = "failed to write whole buffer"
 _ZSTD_MAX_WINDOW_SIZE = 1 << 31
 
 # The most that one block of a Zstd frame can decompress to, and the fewest bytes that it can take.
 _ZSTD_MAX_BLOCK_SIZE = 1 << 17
 _ZSTD_MIN_COMPRESSED_BLOCK_SIZE = 4
+
+# The most that an element of a Snappy stream can decompress to, and the bytes that it takes then.
+_SNAPPY_MAX_COPY_SIZE = 64
+_SNAPPY_COPY_SIZE = 3
 
 
 class CompressionType(IntEnum):
@@ -34,7 +54,7 @@ class Compressor:
 
     Attributes:
       compression_type: The algorithm.
-      level: Brotli 0 to 11, Zstd -131072 to 22; ignored for no compression.
+      level: Brotli 0 to 11, Zstd -131072 to 22; ignored for others.
       window_log: Base-2 logarithm of the window in bytes; None leaves it to the algorithm.
     """
 
@@ -44,26 +64,36 @@ class Compressor:
 
     def __post_init__(self) -> None:
         """Refuses what cannot be written here."""
-        if self.compression_type == CompressionType.SNAPPY:
-            raise UnimplementedError("snappy compression is not supported yet; use zstd or brotli")
         if (
             self.compression_type == CompressionType.BROTLI
             and (self.window_log or 0) > _BROTLI_MAX_WINDOW_LOG
         ):
             raise UnimplementedError(
-                f"brotli with window_log:{self.window_log} is not supported yet; "
-                f"the largest is {_BROTLI_MAX_WINDOW_LOG}"
+                f"brotli with window_log:{self.window_log} cannot be written, as no Python package "
+                f"does; the largest is {_BROTLI_MAX_WINDOW_LOG}. zstd goes up to 31"
             )
 
     def compress(self, data: bytes) -> bytes:
-        """`data` as a compressed buffer, its size in front unless nothing is compressed."""
+        """`data` as a compressed buffer, its size in front unless nothing is compressed.
+
+        Raises:
+          ResourceExhaustedError: it is too much to be compressed together.
+        """
         if self.compression_type == CompressionType.NONE:
             return data
+        if len(data) > MAX_DECOMPRESSED_SIZE:
+            raise ResourceExhaustedError(
+                f"{len(data)} bytes cannot be compressed together, only up to "
+                f"{MAX_DECOMPRESSED_SIZE}; make chunk_size smaller, or leave larger records "
+                "uncompressed"
+            )
         if self.compression_type == CompressionType.BROTLI:
             window_log = self.window_log or _BROTLI_DEFAULT_WINDOW_LOG
             stream: bytes = brotli.compress(data, quality=self.level, lgwin=window_log)
-        else:
+        elif self.compression_type == CompressionType.ZSTD:
             stream = self._zstd_compressor(len(data)).compress(data)
+        else:
+            stream = _compress_snappy(data)
         return encode_varints([len(data)]) + stream
 
     def _zstd_compressor(self, size: int) -> zstandard.ZstdCompressor:
@@ -78,16 +108,15 @@ class Compressor:
 def decompress(compression_type: int, buffer: bytes, max_size: int) -> bytes:
     """Undoes `Compressor.compress`.
 
-    Memory is bounded by what comes out, never by what the buffer says of itself.
-
     Args:
       compression_type: The algorithm byte of the chunk.
       buffer: A whole compressed buffer.
-      max_size: The largest size that makes sense.
+      max_size: The largest size that makes sense, however large.
 
     Raises:
       InvalidArgumentError: the stream is damaged, too long, cut off, or followed by other bytes.
-      UnimplementedError: an algorithm that is unknown or not supported yet.
+      ResourceExhaustedError: it is larger than `MAX_DECOMPRESSED_SIZE`.
+      UnimplementedError: an unknown algorithm.
     """
     if compression_type == CompressionType.NONE:
         if len(buffer) > max_size:
@@ -97,23 +126,24 @@ def decompress(compression_type: int, buffer: bytes, max_size: int) -> bytes:
         size, begin = read_varint(buffer, 0)
     except ValueError as e:
         raise InvalidArgumentError(f"size of a compressed buffer is damaged: {e}") from e
+    decompress_stream = _DECOMPRESS.get(compression_type)
+    if decompress_stream is None:
+        raise UnimplementedError(f"unknown compression type 0x{compression_type:02x}")
     if size > max_size:
         raise InvalidArgumentError(f"compressed buffer claims {size} bytes of at most {max_size}")
-    stream = buffer[begin:]
-    if compression_type == CompressionType.BROTLI:
-        data = _decompress_brotli(stream, size)
-    elif compression_type == CompressionType.ZSTD:
-        data = _decompress_zstd(stream, size)
-    elif compression_type == CompressionType.SNAPPY:
-        raise UnimplementedError("snappy compression is not supported yet")
-    else:
-        raise UnimplementedError(f"unknown compression type 0x{compression_type:02x}")
+    if size > MAX_DECOMPRESSED_SIZE:
+        raise ResourceExhaustedError(
+            f"compressed buffer claims {size} bytes, more than the limit {MAX_DECOMPRESSED_SIZE}"
+        )
+    data = decompress_stream(buffer[begin:], size)
     if len(data) != size:
         raise InvalidArgumentError(f"compressed buffer has {len(data)} bytes, but claims {size}")
     return data
 
 
 def _decompress_brotli(stream: bytes, size: int) -> bytes:
+    if stream[:1] == _BROTLI_LARGE_WINDOW_MARK:
+        return _decompress_large_window_brotli(stream, size)
     decompressor = brotli.Decompressor()
     try:
         data: bytes = decompressor.process(stream, output_buffer_limit=size + 1)
@@ -122,6 +152,23 @@ def _decompress_brotli(stream: bytes, size: int) -> bytes:
     if len(data) <= size and not decompressor.is_finished():
         raise InvalidArgumentError("brotli stream is cut off")
     return data
+
+
+def _decompress_large_window_brotli(stream: bytes, size: int) -> bytes:
+    import cramjam
+
+    # It needs to know how much comes out. A part of the size is tried first, lest a few bytes claim
+    # much memory.
+    room = min(size, max(_BROTLI_FIRST_GUESS, len(stream)))
+    while True:
+        data = bytearray(room)
+        try:
+            length = cramjam.brotli.decompress_into(stream, data)
+            return bytes(data[:length])
+        except cramjam.DecompressionError as e:
+            if room == size or _OUT_OF_ROOM not in str(e):
+                raise InvalidArgumentError(f"brotli stream is damaged: {e}") from e
+        room = min(size, 4 * room)
 
 
 def _decompress_zstd(stream: bytes, size: int) -> bytes:
@@ -136,3 +183,30 @@ def _decompress_zstd(stream: bytes, size: int) -> bytes:
         return decompressor.decompress(stream, max_output_size=max(size, 1), allow_extra_data=False)
     except zstandard.ZstdError as e:
         raise InvalidArgumentError(f"zstd stream is damaged: {e}") from e
+
+
+def _compress_snappy(data: bytes) -> bytes:
+    import cramjam
+
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
+def _decompress_snappy(stream: bytes, size: int) -> bytes:
+    import cramjam
+
+    if size > (len(stream) // _SNAPPY_COPY_SIZE + 1) * _SNAPPY_MAX_COPY_SIZE:
+        raise InvalidArgumentError(f"{len(stream)} bytes of snappy cannot become {size} bytes")
+    try:
+        stated = cramjam.snappy.decompress_raw_len(stream)
+        if stated != size:
+            raise InvalidArgumentError(f"snappy stream has {stated} bytes, but {size} are claimed")
+        return bytes(cramjam.snappy.decompress_raw(stream))
+    except cramjam.DecompressionError as e:
+        raise InvalidArgumentError(f"snappy stream is damaged: {e}") from e
+
+
+_DECOMPRESS: Mapping[int, Callable[[bytes, int], bytes]] = {
+    CompressionType.BROTLI: _decompress_brotli,
+    CompressionType.ZSTD: _decompress_zstd,
+    CompressionType.SNAPPY: _decompress_snappy,
+}

@@ -29,16 +29,15 @@ state finds no more transitions.
 
 from dataclasses import dataclass
 
-from riegeli._core import read_varint, run_machine
+from riegeli._core import read_varint, read_varints, run_machine
 from riegeli._format.chunk import Chunk
 from riegeli._format.compression import decompress
 from riegeli._pure.machine import (
     MAX_INLINE_VARINT,
-    RECORD_BEGIN,
-    SUBMESSAGE_END,
     Scope,
     has_buffer,
     has_subtype,
+    is_tag_of_state,
 )
 from riegeli.base.riegeli_error import InvalidArgumentError
 
@@ -109,7 +108,7 @@ def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True)
     transitions_begin = buckets_begin + sum(header.bucket_sizes)
     if transitions_begin > len(data):
         raise InvalidArgumentError("the buckets take more bytes than are there")
-    buckets = _split(data[buckets_begin:transitions_begin], header.bucket_sizes)
+    buckets = _split(data, buckets_begin, header.bucket_sizes)
     buffers = _buffers(compression_type, buckets, header.buffer_sizes)
     transitions = decompress(compression_type, data[transitions_begin:], MAX_TRANSITIONS_SIZE)
     machine = header.machine
@@ -122,25 +121,25 @@ def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True)
         raise InvalidArgumentError(f"transposed chunk is damaged: {e}") from e
 
 
-def _split(data: bytes, sizes: list[int]) -> list[bytes]:
-    pieces, begin = [], 0
+def _split(data: bytes, begin: int, sizes: list[int]) -> list[bytes]:
+    pieces = []
     for size in sizes:
         pieces.append(data[begin : begin + size])
         begin += size
     return pieces
 
 
-def _buffers(compression_type: int, buckets: list[bytes], sizes: list[int]) -> list[bytes]:
+def _buffers(compression_type: int, buckets: list[bytes], sizes: list[int]) -> list[memoryview]:
     """The buffers, cut from the buckets: none lies in two of them."""
     remaining = list(reversed(buckets))
-    bucket, used = b"", 0
+    bucket, used = memoryview(b""), 0
     is_open = False
     buffers = []
     for index, size in enumerate(sizes):
         if not is_open:
             if not remaining:
                 raise InvalidArgumentError(f"the buckets end before buffer {index}")
-            bucket, used = decompress(compression_type, remaining.pop(), _U64), 0
+            bucket, used = memoryview(decompress(compression_type, remaining.pop(), _U64)), 0
         if size > len(bucket) - used:
             raise InvalidArgumentError(
                 f"buffer {index} has {size} bytes, but its bucket {len(bucket) - used} more"
@@ -171,7 +170,10 @@ class _Numbers:
 
     def many(self, count: int, maximum: int, what: str) -> list[int]:
         self._check_room(count, what)
-        return [self.one(maximum, what) for _ in range(count)]
+        values, self._at = read_varints(self._data, self._at, count)
+        if values and max(values) > maximum:
+            raise InvalidArgumentError(f"{what} is {max(values)}, which is too large")
+        return values
 
     def bytes(self, count: int, what: str) -> bytes:
         self._check_room(count, what)
@@ -184,7 +186,7 @@ class _Numbers:
 
 
 def decode_header(data: bytes) -> Header:
-    """Reads the decompressed header of a transposed chunk, and checks what it says of itself.
+    """Reads the decompressed header of a transposed chunk.
 
     Raises:
       InvalidArgumentError: it is damaged.
@@ -209,13 +211,14 @@ def _decode_machine(numbers: _Numbers, num_buffers: int) -> Machine:
         raise InvalidArgumentError("the machine has no states")
     tags = numbers.many(num_states, _U32, "the tag of a state")
     for tag in tags:
-        _check_tag(tag)
+        if not is_tag_of_state(tag):
+            raise InvalidArgumentError(f"tag {tag} of a state means nothing")
     bases = numbers.many(num_states, 2 * num_states - 1, "the base of a state")
     given = iter(numbers.bytes(sum(map(has_subtype, tags)), "the subtype of a state"))
     subtypes = [next(given) if has_subtype(tag) else 0 for tag in tags]
     if max(subtypes) > MAX_INLINE_VARINT:
         raise InvalidArgumentError(f"subtype {max(subtypes)} of a state means nothing")
-    machine = Machine(
+    return Machine(
         tags=tags,
         bases=[base % num_states for base in bases],
         implicit=[base >= num_states for base in bases],
@@ -228,24 +231,3 @@ def _decode_machine(numbers: _Numbers, num_buffers: int) -> Machine:
         ],
         first=numbers.one(num_states - 1, "the first state"),
     )
-    _check_no_implicit_cycle(machine)
-    return machine
-
-
-def _check_tag(tag: int) -> None:
-    wire_type, number = tag & 7, tag >> 3
-    is_field = number > 0 and wire_type <= SUBMESSAGE_END
-    if tag > RECORD_BEGIN and not is_field:
-        raise InvalidArgumentError(f"tag {tag} of a state means nothing")
-
-
-def _check_no_implicit_cycle(machine: Machine) -> None:
-    """Makes sure that following implicit states comes to an end."""
-    seen_from = [-1] * len(machine.tags)
-    for start in range(len(machine.tags)):
-        state = start
-        while machine.implicit[state] and seen_from[state] < 0:
-            seen_from[state] = start
-            state = machine.bases[state]
-        if machine.implicit[state] and seen_from[state] == start:
-            raise InvalidArgumentError(f"state {state} leads back to itself for ever")

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from riegeli._core import encode_varints, take_apart
+from riegeli._core import count_followers, encode_transitions, encode_varints, take_apart
 from riegeli._format.chunk import Chunk, ChunkType
 from riegeli._format.compression import Compressor
-from riegeli._pure.elements import Elements, buffer_of, buffer_of_sizes
+from riegeli._pure.elements import Elements
 from riegeli._pure.machine import (
     FIXED32,
     FIXED64,
@@ -30,7 +30,6 @@ from riegeli._pure.machine import (
 
 _MIN_COUNT_FOR_PRIVATE_STATE = 10
 _BLOCK = 64
-_MAX_REPEATS = 3
 
 
 @dataclass(slots=True)
@@ -59,42 +58,65 @@ class _Layout:
       way_in: For states in a block of their own, the state that leads to the block.
     """
 
-    def __init__(self, sequence: Sequence[int], num_kinds: int) -> None:
+    def __init__(self, followers: Sequence[dict[int, int]], last_kind: int) -> None:
         self.states: list[int | None] = []
         self.base_of_state: dict[int, int] = {}
-        self.base_of_kind: list[int | None] = [None] * num_kinds
+        self.base_of_kind: list[int | None] = [None] * len(followers)
         self.way_in: dict[int, int] = {}
         self._block_ends: dict[int, int] = {}
-        self.followers: list[Counter[int]] = [Counter() for _ in range(num_kinds)]
+        self._followers = followers
+        self._num_kinds = len(followers)
         incoming: Counter[int] = Counter()
-        for i in range(len(sequence) - 1, 0, -1):
-            self.followers[sequence[i]][sequence[i - 1]] += 1
-            incoming[sequence[i - 1]] += 1
-        if not incoming[sequence[-1]]:
-            incoming[sequence[-1]] = 1  # It begins, so it needs a state.
-        self._num_kinds = num_kinds
+        for counts in followers:
+            incoming.update(counts)
+        if not incoming[last_kind]:
+            incoming[last_kind] = 1  # The machine begins there, so it needs a state.
         private = self._choose_private(incoming)
         self.private = [self._lay_out(weights) if weights else None for weights in private]
         left = {kind: count for kind, count in incoming.items() if count > 0}
         self.public = self._lay_out(left) if left else _List(len(self.states))
         for kind, own in enumerate(self.private):
-            followers = [f for f in self.followers[kind] if own is None or f not in own.position]
+            rest = [f for f in followers[kind] if own is None or f not in own.position]
             if own is not None:
                 self.base_of_kind[kind] = own.begin
-                if followers:
-                    self.base_of_state[own.position[_PUBLIC]] = self._public_base(followers)
-            elif followers:
-                self.base_of_kind[kind] = self._public_base(followers)
+                if rest:
+                    self.base_of_state[own.position[_PUBLIC]] = self._public_base(rest)
+            elif rest:
+                self.base_of_kind[kind] = self._public_base(rest)
+
+    def way(self, kind: int, follower: int) -> bytes:
+        """The way from a kind to one that follows it, as `encode_transitions` takes it."""
+        base, own = self.base_of_kind[kind], self.private[kind]
+        assert base is not None  # Something follows.
+        if own is not None and follower in own.position:
+            return self._way(base, own.position[follower])
+        if own is None:
+            return self._way(base, self.public.position[follower])
+        hop = own.position[_PUBLIC]
+        return self._way(base, hop) + self._way(
+            self.base_of_state[hop], self.public.position[follower]
+        )
+
+    def _way(self, base: int, position: int) -> bytes:
+        """From a base to a state, by way of the states that lead to its block."""
+        states = [position]
+        while not base <= states[-1] < base + _BLOCK:
+            states.append(self.way_in[states[-1]])
+        offsets = bytearray()
+        for state in reversed(states):
+            offsets.append(state - base)
+            base = self.base_of_state.get(state, -1)
+        return bytes(offsets)
 
     def _choose_private(self, incoming: Counter[int]) -> list[dict[int, int]]:
         """For each kind the followers that get states of its own, with their weights."""
         private: list[dict[int, int]] = []
-        for followers in self.followers:
+        for followers in self._followers:
             often = {f: n for f, n in followers.items() if n >= _MIN_COUNT_FOR_PRIVATE_STATE}
             for follower, count in often.items():
                 incoming[follower] -= count
             private.append(often)
-        for followers, own in zip(self.followers, private, strict=True):
+        for followers, own in zip(self._followers, private, strict=True):
             for follower, count in followers.items():
                 if follower not in own and incoming[follower] == count:
                     own[follower] = count
@@ -214,17 +236,16 @@ def _buffers(elements: Elements) -> tuple[list[list[bytes]], dict[int, int]]:
         wire_type: [] for wire_type in (VARINT, FIXED32, FIXED64, LENGTH, _WHOLE)
     }
     for index, node in enumerate(elements.nodes):
-        if node.values:
-            buffer = buffer_of(node)
+        if node.buffer:
             wire_type = node.tag & 7 if node.tag else _WHOLE
-            groups[wire_type].append((len(buffer), node.parent, node.tag, index, buffer))
+            groups[wire_type].append((len(node.buffer), node.parent, node.tag, index, node.buffer))
     ordered = [sorted(group) for group in groups.values() if group]
     index_of = {
         entry[3]: index for index, entry in enumerate(entry for group in ordered for entry in group)
     }
     buffers = [[entry[4] for entry in group] for group in ordered]
     if elements.whole_sizes:
-        buffers.append([buffer_of_sizes(elements.whole_sizes)])
+        buffers.append([encode_varints(reversed(elements.whole_sizes))])
     return buffers, index_of
 
 
@@ -256,12 +277,10 @@ def _machine(elements: Elements, buffer_index: dict[int, int]) -> tuple[bytes, b
     """The part of the header that describes the states, and the transitions."""
     if not elements.sequence:
         return encode_varints((1, NO_OP, 0, 0)), b""
-    layout = _Layout(elements.sequence, len(elements.kinds))
-    first_kind = elements.sequence[0]
-    implicit = [
-        len(followers) == 1 and kind != first_kind
-        for kind, followers in enumerate(layout.followers)
-    ]
+    first_kind, last_kind = elements.sequence[0], elements.sequence[-1]
+    followers = count_followers(elements.sequence, len(elements.kinds))
+    layout = _Layout(followers, last_kind)
+    implicit = [len(counts) == 1 and kind != first_kind for kind, counts in enumerate(followers)]
     num_states = len(layout.states)
     tags, bases, buffers = [], [], []
     subtypes = bytearray()
@@ -278,7 +297,7 @@ def _machine(elements: Elements, buffer_index: dict[int, int]) -> tuple[bytes, b
             subtypes.append(subtype)
         if has_buffer(tag, subtype):
             buffers.append(buffer_index[node])
-    first_state = layout.states.index(elements.sequence[-1])
+    first_state = layout.states.index(last_kind)
     described = b"".join(
         (
             encode_varints([num_states, *tags, *bases]),
@@ -286,37 +305,8 @@ def _machine(elements: Elements, buffer_index: dict[int, int]) -> tuple[bytes, b
             encode_varints([*buffers, first_state]),
         )
     )
-    return described, _transitions(elements.sequence, layout, implicit)
-
-
-def _transitions(sequence: Sequence[int], layout: _Layout, implicit: Sequence[bool]) -> bytes:
-    out = bytearray()
-
-    def move(base: int, position: int) -> None:
-        """Goes to a state from a base, by way of the states that lead to its block."""
-        way = [position]
-        while not base <= way[-1] < base + _BLOCK:
-            way.append(layout.way_in[way[-1]])
-        for state in reversed(way):
-            offset = state - base
-            if offset == 0 and out and out[-1] & 3 < _MAX_REPEATS:
-                out[-1] += 1
-            else:
-                out.append(offset << 2)
-            base = layout.base_of_state.get(state, -1)
-
-    for i in range(len(sequence) - 1, 0, -1):
-        kind, follower = sequence[i], sequence[i - 1]
-        if implicit[kind]:
-            continue
-        base, own = layout.base_of_kind[kind], layout.private[kind]
-        assert base is not None  # Something follows.
-        if own is not None and follower in own.position:
-            move(base, own.position[follower])
-            continue
-        if own is not None:
-            hop = own.position[_PUBLIC]
-            move(base, hop)
-            base = layout.base_of_state[hop]
-        move(base, layout.public.position[follower])
-    return bytes(out)
+    ways = [
+        {follower: b"" if implicit[kind] else layout.way(kind, follower) for follower in counts}
+        for kind, counts in enumerate(followers)
+    ]
+    return described, encode_transitions(elements.sequence, ways)

@@ -8,14 +8,18 @@ from riegeli._pure.elements import take_apart
 from riegeli._pure.highway_hash import RIEGELI_KEY, highway_hash64
 from riegeli._pure.machine import run_machine
 from riegeli._pure.records import split_records
-from riegeli._pure.varints import MAX_VARINT_BYTES, encode_varints, read_varint
+from riegeli._pure.transitions import count_followers, encode_transitions
+from riegeli._pure.varints import MAX_VARINT_BYTES, encode_varints, read_varint, read_varints
 
 __all__ = [
     "MAX_VARINT_BYTES",
     "RIEGELI_KEY",
+    "count_followers",
+    "encode_transitions",
     "encode_varints",
     "highway_hash64",
     "read_varint",
+    "read_varints",
     "run_machine",
     "split_records",
     "take_apart",

@@ -1,7 +1,8 @@
 """Taking records apart into elements, and their values into a buffer for each field."""
 
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from riegeli._pure.machine import (
     FIXED32,
@@ -16,7 +17,6 @@ from riegeli._pure.machine import (
     VARINT,
     WHOLE_RECORD,
 )
-from riegeli._pure.varints import encode_varints
 
 MAX_DEPTH = 100
 _MAX_INLINED_VALUE = 3
@@ -37,13 +37,13 @@ class Node:
       parent: The number of the message that has the field.
       tag: Its tag; 0 for records.
       number: The number of the message that the field holds, if it holds any.
-      values: What goes to the buffer of the field, the first value of the chunk first.
+      buffer: What the buffer of the field has: its values, the last one of the chunk first.
     """
 
     parent: int
     tag: int
     number: int
-    values: list[bytes] = field(default_factory=list)
+    buffer: bytes
 
 
 @dataclass(slots=True)
@@ -54,13 +54,13 @@ class Elements:
       nodes: The fields.
       kinds: The kinds of elements in the order in which they were first seen: the index of the
         node, the tag of the state, and its subtype.
-      sequence: The kind of each element.
+      sequence: The kind of each element, as an array of unsigned integers.
       whole_sizes: The sizes of the records stored whole.
     """
 
     nodes: list[Node]
     kinds: list[tuple[int, int, int]]
-    sequence: list[int]
+    sequence: "array[int]"
     whole_sizes: list[int]
 
 
@@ -69,7 +69,11 @@ def take_apart(records: Sequence[bytes]) -> Elements:
     walk = _Walk()
     for record in records:
         walk.add_record(record)
-    return Elements(walk.nodes, walk.kinds, walk.sequence, walk.whole_sizes)
+    nodes = [
+        Node(parent, tag, _FIRST_MESSAGE + index, b"".join(reversed(values)))
+        for index, ((parent, tag), values) in enumerate(zip(walk.nodes, walk.values, strict=True))
+    ]
+    return Elements(nodes, list(walk.kinds), walk.sequence, walk.whole_sizes)
 
 
 # A field of a message: its tag, and where its value is: with a LENGTH, that of the length first.
@@ -124,20 +128,29 @@ def _read_minimal_varint(data: bytes, begin: int, end: int) -> tuple[int, int]:
 
 
 class _Walk:
+    """What was met so far.
+
+    Attributes:
+      nodes: The parent and the tag of each field, with its index.
+      values: The values of each field, the first one first.
+      kinds: The kinds of elements, with their indices.
+      sequence: The kind of each element.
+      whole_sizes: The sizes of the records stored whole.
+    """
+
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self.kinds: list[tuple[int, int, int]] = []
-        self.sequence: list[int] = []
+        self.nodes: dict[tuple[int, int], int] = {}
+        self.values: list[list[bytes]] = []
+        self.kinds: dict[tuple[int, int, int], int] = {}
+        self.sequence = array("I")
         self.whole_sizes: list[int] = []
-        self._node_index: dict[tuple[int, int], int] = {}
-        self._kind_index: dict[tuple[int, int, int], int] = {}
 
     def add_record(self, record: bytes) -> None:
         fields = parse_message(record, 0, len(record))
         if fields is None:
             node = self._node(_WHOLE_RECORDS, 0)
             self._add(node, WHOLE_RECORD)
-            self.nodes[node].values.append(record)
+            self.values[node].append(record)
             self.whole_sizes.append(len(record))
         else:
             self._add(self._node(_RECORDS, 0), RECORD_BEGIN)
@@ -157,21 +170,21 @@ class _Walk:
             elif wire_type == GROUP_BEGIN:
                 self._add(node, tag)
                 groups.append(parent)
-                parent = self.nodes[node].number
+                parent = _FIRST_MESSAGE + node
             elif wire_type == LENGTH:
                 self._add_with_length(
                     node, tag, data, begin, content_begin, end, depth + len(groups)
                 )
             else:
                 self._add(node, tag)
-                self.nodes[node].values.append(data[begin:end])
+                self.values[node].append(data[begin:end])
 
     def _add_varint(self, node: int, tag: int, value: bytes) -> None:
         if len(value) == 1 and value[0] <= _MAX_INLINED_VALUE:
             self._add(node, tag, INLINE_VARINT + value[0])
         else:
             self._add(node, tag, len(value) - 1)
-            self.nodes[node].values.append(bytes(byte & 0x7F for byte in value))
+            self.values[node].append(bytes(byte & 0x7F for byte in value))
 
     def _add_with_length(
         self, node: int, tag: int, data: bytes, begin: int, content_begin: int, end: int, depth: int
@@ -181,36 +194,23 @@ class _Walk:
             fields = parse_message(data, content_begin, end)
         if fields is None:
             self._add(node, tag)
-            self.nodes[node].values.append(data[begin:end])
+            self.values[node].append(data[begin:end])
             return
         # The end is numbered right behind the begin, though it comes later.
         self._add(node, SUBMESSAGE_BEGIN)
         end_tag = tag - LENGTH + SUBMESSAGE_END
         self._kind(node, end_tag, 0)
-        self._add_fields(data, fields, self.nodes[node].number, depth + 1)
+        self._add_fields(data, fields, _FIRST_MESSAGE + node, depth + 1)
         self._add(node, end_tag)
 
     def _node(self, parent: int, tag: int) -> int:
-        index = self._node_index.setdefault((parent, tag), len(self.nodes))
-        if index == len(self.nodes):
-            self.nodes.append(Node(parent, tag, _FIRST_MESSAGE + index))
+        index = self.nodes.setdefault((parent, tag), len(self.nodes))
+        if index == len(self.values):
+            self.values.append([])
         return index
 
     def _kind(self, node: int, tag: int, subtype: int) -> int:
-        index = self._kind_index.setdefault((node, tag, subtype), len(self.kinds))
-        if index == len(self.kinds):
-            self.kinds.append((node, tag, subtype))
-        return index
+        return self.kinds.setdefault((node, tag, subtype), len(self.kinds))
 
     def _add(self, node: int, tag: int, subtype: int = 0) -> None:
         self.sequence.append(self._kind(node, tag, subtype))
-
-
-def buffer_of(node: Node) -> bytes:
-    """What the buffer of a field has: its values, the last one first."""
-    return b"".join(reversed(node.values))
-
-
-def buffer_of_sizes(sizes: Sequence[int]) -> bytes:
-    """What the buffer with the sizes of records stored whole has."""
-    return b"".join(encode_varints((size,)) for size in reversed(sizes))

@@ -28,11 +28,18 @@ INLINE_VARINT = 10
 
 MAX_INLINE_VARINT = INLINE_VARINT + 127
 
+_MAX_TAG = (1 << 32) - 1
 _MAX_LENGTH = (1 << 32) - 1
 
 # What is left to read of a message: all of it, or the fields that are named, with what is left of
 # them; None for a field whose value does not matter.
 Scope = bool | dict[int, "Scope | None"]
+
+
+def is_tag_of_state(tag: int) -> bool:
+    """Whether a tag means anything."""
+    is_field = 8 <= tag <= _MAX_TAG and tag & 7 <= SUBMESSAGE_END
+    return NO_OP <= tag <= RECORD_BEGIN or is_field
 
 
 def has_subtype(tag: int) -> bool:
@@ -44,13 +51,15 @@ def has_buffer(tag: int, subtype: int) -> bool:
     """Whether a state with this tag and subtype has a buffer."""
     if tag <= RECORD_BEGIN:
         return tag == WHOLE_RECORD
-    return subtype < INLINE_VARINT and tag & 7 in (VARINT, FIXED64, LENGTH, FIXED32)
+    if tag & 7 == VARINT:
+        return subtype < INLINE_VARINT
+    return tag & 7 in (FIXED64, LENGTH, FIXED32)
 
 
 def run_machine(
     states: Sequence[Sequence[int]],
     first: int,
-    buffers: Sequence[bytes],
+    buffers: Sequence[bytes | memoryview],
     transitions: bytes,
     num_records: int,
     size: int,
@@ -60,7 +69,7 @@ def run_machine(
 
     Args:
       states: Five sequences with an item for each state: the tags; the bases; whether the state is
-        implicit; the subtypes; the indices of the buffers, which must be valid where they are used.
+        implicit; the subtypes; the indices of the buffers, ignored for states without.
       first: The state to begin with.
       buffers: The values. The last one also has the sizes of the records that are stored whole.
       transitions: Which states follow.
@@ -72,20 +81,24 @@ def run_machine(
       The records.
 
     Raises:
-      ValueError: the machine asks for what is not there, or ends with other records than these.
+      ValueError: a state means nothing; the machine asks for what is not there, or ends with other
+        records than these.
     """
+    if num_records < 0 or size < 0:
+        raise ValueError(f"there cannot be {num_records} records of {size} bytes")
+    check_states(states, first, len(buffers))
     run = _Run(buffers, num_records, size, scope)
     tags, bases, implicit, subtypes, buffer_of = states
     actions = [
         run.action(tag, subtype, buffer)
         for tag, subtype, buffer in zip(tags, subtypes, buffer_of, strict=True)
     ]
-    # Sound chunks have no states in a row that write nothing, apart from a few that lead somewhere.
-    budget = 16 * (4 * len(transitions) + size + num_records + len(actions))
-    state, repeats, at = first, 0, 0
-    while budget >= 0:
+    # In sound chunks a transition leads to four states at most, and other states write something.
+    free_steps = 4 * len(transitions) + len(actions)
+    state, repeats, at, steps = first, 0, 0, 0
+    while steps <= 16 * (free_steps + run.progress()):
         actions[state]()
-        budget -= 1
+        steps += 1
         if implicit[state]:
             state = bases[state]
         elif repeats:
@@ -102,11 +115,53 @@ def run_machine(
     raise ValueError("the machine runs on without writing anything")
 
 
+def check_states(states: Sequence[Sequence[int]], first: int, num_buffers: int) -> None:
+    """Makes sure that states mean something, and that what they refer to is there.
+
+    Raises:
+      ValueError: it is not so.
+    """
+    tags, bases, implicit, subtypes, buffer_of = states
+    num_states = len(tags)
+    if not len(bases) == len(implicit) == len(subtypes) == len(buffer_of) == num_states:
+        raise ValueError("some states are not complete")
+    if not 0 <= first < num_states:
+        raise ValueError(f"the first state is {first} of {num_states}")
+    for index, (tag, base, subtype, buffer) in enumerate(
+        zip(tags, bases, subtypes, buffer_of, strict=True)
+    ):
+        if not (
+            is_tag_of_state(tag)
+            and (not has_subtype(tag) or 0 <= subtype <= MAX_INLINE_VARINT)
+            and (not has_buffer(tag, subtype) or 0 <= buffer < num_buffers)
+            and 0 <= base < num_states
+        ):
+            raise ValueError(
+                f"state {index} cannot be: tag {tag}, subtype {subtype}, buffer {buffer} of "
+                f"{num_buffers}, base {base} of {num_states}"
+            )
+    _check_no_implicit_cycle(bases, implicit)
+
+
+def _check_no_implicit_cycle(bases: Sequence[int], implicit: Sequence[int]) -> None:
+    """Makes sure that following implicit states comes to an end."""
+    seen_from = [-1] * len(bases)
+    for start in range(len(bases)):
+        state = start
+        while implicit[state] and seen_from[state] < 0:
+            seen_from[state] = start
+            state = bases[state]
+        if implicit[state] and seen_from[state] == start:
+            raise ValueError(f"state {state} leads back to itself for ever")
+
+
 class _Run:
     """What was written so far, and what the states do."""
 
-    def __init__(self, buffers: Sequence[bytes], num_records: int, size: int, scope: Scope) -> None:
-        self._buffers = buffers
+    def __init__(
+        self, buffers: Sequence[bytes | memoryview], num_records: int, size: int, scope: Scope
+    ) -> None:
+        self._buffers = [bytes(buffer) for buffer in buffers]
         self._used = [0] * len(buffers)
         self._num_records = num_records
         self._size = size
@@ -150,6 +205,10 @@ class _Run:
         return lambda: self._write_field(
             number, field, lambda: self._take(buffer, width), bytes(width)
         )
+
+    def progress(self) -> int:
+        """A number that grows with what was written."""
+        return self._written + len(self._record_begins)
 
     def records(self) -> list[bytes]:
         """All records, now that the machine has ended."""

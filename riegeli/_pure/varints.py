@@ -29,6 +29,22 @@ def read_varint(data: bytes | memoryview, begin: int) -> tuple[int, int]:
     raise ValueError(f"varint at byte {begin} does not fit 64 bits")
 
 
+def read_varints(data: bytes | memoryview, begin: int, count: int) -> tuple[list[int], int]:
+    """Reads `count` varints, one after the other.
+
+    Returns:
+      The values and the offset after them.
+
+    Raises:
+      ValueError: a varint is cut off, or does not fit 64 bits.
+    """
+    values = []
+    for _ in range(count):
+        value, begin = read_varint(data, begin)
+        values.append(value)
+    return values, begin
+
+
 def encode_varints(values: Iterable[int]) -> bytes:
     """The minimal base-128 varints of `values` (0 <= value < 2**64), one after the other."""
     out = bytearray()

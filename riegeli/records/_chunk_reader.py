@@ -1,17 +1,24 @@
-"""Reads whole chunks from a file, checks their hashes, and finds chunks by position."""
+"""Reads whole chunks from a file, checks their hashes, finds chunks by position, skips damage."""
 
 import enum
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from riegeli._core import highway_hash64
-from riegeli._files import Source
+from riegeli._files import Buffer, Source
 from riegeli._format import blocks
 from riegeli._format.blocks import BLOCK_HEADER_SIZE, BLOCK_SIZE
-from riegeli._format.chunk import CHUNK_HEADER_SIZE, Chunk, ChunkHeader, ChunkType
+from riegeli._format.chunk import CHUNK_HEADER_SIZE, Chunk, ChunkHeader
 from riegeli.base.riegeli_error import InvalidArgumentError, RiegeliError
+from riegeli.records.skipped_region import SkippedRegion
 
 _FIRST_CHUNK_HINT = "; is it a Riegeli/records file?"
+_MAX_POS = (1 << 64) - 1
+
+# Chunks are read in steps of this many bytes, whole blocks, so that a block header that
+# contradicts the size that a chunk claims is seen before all of that is read.
+_READ_STEP = 64 * BLOCK_SIZE
 
 
 class Find(enum.Enum):
@@ -21,18 +28,36 @@ class Find(enum.Enum):
     BEFORE = enum.auto()  # The last one that begins at or before it.
 
 
+@dataclass(frozen=True, slots=True)
+class _Damage:
+    """A place that cannot be read, and where to go on behind it.
+
+    Attributes:
+      begin: Where it begins.
+      resume: Where a chunk begins, as far as can be told; or where to look for one from.
+      is_chunk: Which of these `resume` is.
+    """
+
+    begin: int
+    resume: int
+    is_chunk: bool
+
+
 class ChunkReader:
     """Reads chunks in the order of the file.
 
     Attributes:
       pos: Where the next chunk begins.
-      truncated: How the file ended in the middle of a chunk, when it was last read; else None.
+      truncated: How the file ended in the middle of a chunk, when it was last read; else None. The
+        region is the part of the chunk that is there.
     """
 
     def __init__(self, source: Source, pos: int) -> None:
         self.pos = pos
-        self.truncated: str | None = None
+        self.truncated: SkippedRegion | None = None
         self._source = source
+        self._damage: _Damage | None = None
+        self._is_behind_end = False  # A skipped region ended there, and nobody can seek there.
         with self.annotated(pos):
             if not blocks.is_possible_chunk_boundary(pos):
                 raise InvalidArgumentError("no chunk can begin here")
@@ -48,10 +73,14 @@ class ChunkReader:
             raise type(e)(message) from e
 
     def read_header(self) -> ChunkHeader | None:
-        """The header of the next chunk, which stays the next one; None at the end of the file."""
+        """The header of the next chunk, which stays the next one; None at the end of the file.
+
+        Raises:
+          InvalidArgumentError: it is damaged.
+        """
+        self.truncated = self._damage = None
         with self.annotated(self.pos):
-            found = self._read_header(self.pos)
-        return found[0] if found else None
+            return self._read_header(self.pos)
 
     def read_chunk(self) -> Chunk | None:
         """Reads the next chunk; None at the end of the file, and where a chunk is cut off by it.
@@ -59,17 +88,19 @@ class ChunkReader:
         Raises:
           InvalidArgumentError: the chunk is damaged.
         """
+        self.truncated = self._damage = None
         begin = self.pos
         with self.annotated(begin):
-            found = self._read_header(begin)
-            if found is None:
-                return None
-            header, claimed_ends = found
-            chunk = self._read_data(begin, header, claimed_ends)
-        if chunk is not None:
+            header = self._read_header(begin)
+            chunk = None if header is None else self._read_data(begin, header)
+        if header is not None and chunk is not None:
             self.pos = header.end(begin)
             self._source.release(self.pos)
         return chunk
+
+    def reject(self, begin: int) -> None:
+        """Counts what was read last as damaged from a numeric record position on."""
+        self._damage = _Damage(begin, self.pos, is_chunk=True)
 
     def seek(self, pos: int) -> None:
         """Makes the chunk that begins at `pos` the next one; whether there is one shows on reading.
@@ -77,32 +108,85 @@ class ChunkReader:
         Raises:
           InvalidArgumentError: `pos` is behind the end of the file, or no chunk can begin there.
         """
+        self.truncated = self._damage = None
         self._check_within_file(pos)
+        self._is_behind_end = False
+        self.pos = pos
         with self.annotated(pos):
             if not blocks.is_possible_chunk_boundary(pos):
-                raise InvalidArgumentError("no chunk can begin here")
-        self.pos = pos
-        self.truncated = None
+                raise self._damaged("no chunk can begin here", pos)
 
     def seek_to_chunk(self, pos: int, find: Find) -> None:
         """Makes the chunk that `find` names for `pos` the next one.
 
+        Where the file ends in the middle of a chunk, no chunk comes after that one.
+
         Raises:
           InvalidArgumentError: `pos` is behind the end of the file, or it is damaged there.
         """
+        self.truncated = self._damage = None
         self._check_within_file(pos)
-        begin = self._chunk_from_block_header(pos)
-        while begin < pos:
-            self.seek(begin)
+        self.seek(self._chunk_from_block_header(pos))
+        while self.pos < pos:
             header = self.read_header()
             if header is None:
-                break
-            end = header.end(begin)
-            last = begin + header.num_records if find is Find.CONTAINING else end
-            if pos < last:
-                break
-            begin = end
-        self.seek(begin)
+                return
+            end = header.end(self.pos)
+            last = self.pos + header.num_records if find is Find.CONTAINING else end
+            if pos < last or end > self._source.size():
+                return
+            self.seek(end)
+
+    def skip_damage(self, message: str) -> SkippedRegion | None:
+        """Goes on behind what made the last call fail.
+
+        Args:
+          message: What went wrong.
+
+        Returns:
+          What is left out; None if nothing in the file made it fail.
+        """
+        if self._damage is None:
+            return None
+        begin = self._damage.begin
+        while True:
+            damage, self._damage = self._damage, None
+            try:
+                end = self._resume(damage)
+            except InvalidArgumentError as e:
+                if self._damage is None:
+                    raise
+                message = str(e)
+            else:
+                return SkippedRegion(begin, end, message)
+
+    def _resume(self, damage: _Damage) -> int:
+        """Makes the first chunk behind damage the next one; returns where the damage ends."""
+        pos, is_chunk = damage.resume, damage.is_chunk
+        while True:
+            if is_chunk and blocks.is_possible_chunk_boundary(pos):
+                return self._skip_to(pos)
+            block = pos + blocks.remaining_in_block(pos)
+            end = self._skip_to(block)
+            if end < block:
+                return end
+            data = self._source.read_at(block, BLOCK_HEADER_SIZE)
+            if len(data) < BLOCK_HEADER_SIZE:
+                return block
+            to_begin, to_end = self._decode_block_header(data, block)
+            if to_begin == 0:
+                return block
+            pos, is_chunk = block + to_end, True
+
+    def _skip_to(self, pos: int) -> int:
+        self.pos = min(pos, _MAX_POS)
+        reached = self._source.skip(pos)
+        self._is_behind_end = reached < pos
+        return reached
+
+    def _damaged(self, message: str, resume: int, is_chunk: bool = False) -> InvalidArgumentError:
+        self._damage = _Damage(self.pos, resume, is_chunk)
+        return InvalidArgumentError(message)
 
     def _check_within_file(self, pos: int) -> None:
         size = self._source.size()
@@ -114,105 +198,129 @@ class ChunkReader:
     def _chunk_from_block_header(self, pos: int) -> int:
         """Where a chunk begins that is, or comes before, the one to find for `pos`."""
         block = pos - pos % BLOCK_SIZE
+        self.seek(block)
         with self.annotated(block):
             data = self._source.read_at(block, BLOCK_HEADER_SIZE)
             if len(data) < BLOCK_HEADER_SIZE:
                 return block  # The file ends here, at or right before `pos`.
-            to_begin, to_end = blocks.decode_block_header(data, block)
-        if to_begin == 0:
-            return block
-        # The chunk that the header interrupts, unless it ends before `pos`.
-        return block + to_end if block + to_end <= pos else block - to_begin
+            to_begin, to_end = self._decode_block_header(data, block)
+            if to_begin == 0:
+                return block
+            # The chunk that the header interrupts, unless it ends before `pos`.
+            chunk = block + to_end if block + to_end <= pos else block - to_begin
+            if chunk < 0 or not blocks.is_possible_chunk_boundary(chunk):
+                raise self._damaged(
+                    f"block header at byte {block} says that a chunk begins at byte {chunk}, where "
+                    "none can begin",
+                    block + BLOCK_HEADER_SIZE,
+                )
+        return chunk
 
-    def _read_header(self, begin: int) -> tuple[ChunkHeader, list[tuple[int, int]]] | None:
-        self.truncated = None
-        end = blocks.advance(begin, CHUNK_HEADER_SIZE)
-        data = self._source.read_at(begin, end - begin)
-        if len(data) < end - begin:
-            if data:
-                self._note_truncated(begin, len(data), "its header is cut off")
+    def _decode_block_header(self, data: Buffer, pos: int) -> tuple[int, int]:
+        try:
+            return blocks.decode_block_header(data, pos)
+        except InvalidArgumentError as e:
+            raise self._damaged(str(e), pos + BLOCK_HEADER_SIZE) from e
+
+    def _read_header(self, begin: int) -> ChunkHeader | None:
+        if self._is_behind_end and self._source.reach(begin) < begin:
             return None
-        content, claimed_ends = _strip_block_headers(data, begin, begin)
-        header = ChunkHeader.decode(content, begin)
-        _check_ends(claimed_ends, header.end(begin))
-        _check_rules(header, begin)
-        return header, claimed_ends
+        self._is_behind_end = False
+        header_end = blocks.advance(begin, CHUNK_HEADER_SIZE)
+        stored = self._source.read_at(begin, header_end - begin)
+        content = b"".join(self._without_block_headers(stored, begin))
+        if len(stored) < header_end - begin:
+            if stored:
+                self._note_truncated(begin + len(stored), "its header is cut off")
+            return None
+        try:
+            header = ChunkHeader.decode(content, begin)
+        except InvalidArgumentError as e:
+            raise self._damaged(str(e), header_end) from e
+        self._without_block_headers(stored, begin, header.end(begin))  # Now that the end is known.
+        if begin == 0 and not header.is_signature():
+            raise self._damaged("the first chunk of a file must be its signature", header_end)
+        return header
 
-    def _read_data(
-        self, begin: int, header: ChunkHeader, claimed_ends: list[tuple[int, int]]
-    ) -> Chunk | None:
-        data_begin = blocks.advance(begin, CHUNK_HEADER_SIZE)
+    def _read_data(self, begin: int, header: ChunkHeader) -> Chunk | None:
         end = header.end(begin)
-        stored = self._source.read_at(data_begin, end - data_begin)
-        if len(stored) < end - data_begin:
-            available = data_begin - begin + len(stored)
-            self._note_truncated(begin, available, f"it should have {end - begin}")
+        pieces: list[memoryview] = []
+        pos = blocks.advance(begin, CHUNK_HEADER_SIZE)
+        data_end = blocks.advance(begin, CHUNK_HEADER_SIZE + header.data_size)
+        while pos < data_end:
+            step_end = min(data_end, (pos + _READ_STEP) // BLOCK_SIZE * BLOCK_SIZE)
+            stored = self._source.read_at(pos, step_end - pos)
+            pieces += self._without_block_headers(stored, pos, end)
+            pos += len(stored)
+            if pos < step_end:
+                break
+        else:
+            pos = self._source.reach(end) if data_end < end else end  # Past zeros behind the data.
+        if pos < end:
+            self._note_truncated(pos, f"it should have {end - begin}")
             return None
-        content, claimed_ends = _strip_block_headers(stored, data_begin, begin)
-        _check_ends(claimed_ends, end)
-        data = content[: header.data_size]
+        data = b"".join(pieces)
         computed = highway_hash64(data)
         if computed != header.data_hash:
-            raise InvalidArgumentError(
+            message = (
                 f"data is damaged: its hash is {computed:016x}, "
                 f"but {header.data_hash:016x} is stored"
             )
+            raise self._damaged(message, end, is_chunk=True)
         return Chunk(header.chunk_type, data, header.num_records, header.decoded_data_size)
 
-    def _note_truncated(self, begin: int, available: int, what: str) -> None:
-        self.truncated = (
-            f"{self._source.name} ends in the middle of a chunk, which has {available} bytes from "
-            f"byte {begin} on; {what}. The records before it were read; the file is still being "
-            "written, or its writer was interrupted"
+    def _note_truncated(self, end: int, what: str) -> None:
+        self.truncated = SkippedRegion(
+            self.pos,
+            end,
+            f"{self._source.name} ends in the middle of a chunk, which has {end - self.pos} bytes "
+            f"from byte {self.pos} on; {what}. The records before it were read; the file is still "
+            "being written, or its writer was interrupted",
         )
 
+    def _without_block_headers(
+        self, stored: Buffer, begin: int, chunk_end: int | None = None
+    ) -> list[memoryview]:
+        """Takes the block headers out of file bytes that lie in the next chunk.
 
-def _strip_block_headers(
-    data: bytes, begin: int, chunk_begin: int
-) -> tuple[bytes, list[tuple[int, int]]]:
-    """Takes the block headers out of file bytes that lie in one chunk.
+        Args:
+          stored: The bytes; a block header that they end in is left out too.
+          begin: Where they begin.
+          chunk_end: Where the block headers must say that the chunk ends; None if not known yet.
 
-    Returns:
-      The bytes of the chunk; where each block header is and where it says the chunk ends.
-    """
-    pieces = []
-    claimed_ends = []
-    view = memoryview(data)
-    pos, stop = begin, begin + len(data)
-    while pos < stop:
-        if pos % BLOCK_SIZE == 0:
-            at = pos - begin
-            to_begin, to_end = blocks.decode_block_header(view[at : at + BLOCK_HEADER_SIZE], pos)
-            if pos - to_begin != chunk_begin:
-                raise InvalidArgumentError(
-                    f"block header at byte {pos} says that the chunk begins at byte "
-                    f"{pos - to_begin}, not at byte {chunk_begin}"
-                )
-            claimed_ends.append((pos, pos + to_end))
-            pos += BLOCK_HEADER_SIZE
-        piece_end = min(stop, pos + blocks.remaining_in_block(pos))
-        pieces.append(view[pos - begin : piece_end - begin])
-        pos = piece_end
-    return b"".join(pieces), claimed_ends
+        Raises:
+          InvalidArgumentError: a block header is damaged or says otherwise.
+        """
+        pieces = []
+        view = memoryview(stored)
+        pos, stop = begin, begin + len(view)
+        while pos < stop:
+            if pos % BLOCK_SIZE == 0:
+                if stop - pos < BLOCK_HEADER_SIZE:
+                    break
+                at = pos - begin
+                self._check_block_header(view[at : at + BLOCK_HEADER_SIZE], pos, chunk_end)
+                pos += BLOCK_HEADER_SIZE
+            piece_end = min(stop, pos + blocks.remaining_in_block(pos))
+            pieces.append(view[pos - begin : piece_end - begin])
+            pos = piece_end
+        return pieces
 
-
-def _check_ends(claimed_ends: list[tuple[int, int]], chunk_end: int) -> None:
-    for pos, claimed in claimed_ends:
-        if claimed != chunk_end:
-            raise InvalidArgumentError(
-                f"block header at byte {pos} says that the chunk ends at byte {claimed}, "
-                f"not at byte {chunk_end}"
+    def _check_block_header(self, data: memoryview, pos: int, chunk_end: int | None) -> None:
+        to_begin, to_end = self._decode_block_header(data, pos)
+        behind = pos + BLOCK_HEADER_SIZE
+        if pos - to_begin != self.pos:
+            # The next chunk is where the header says, unless that is suspiciously far.
+            is_near = to_end <= BLOCK_SIZE
+            raise self._damaged(
+                f"block header at byte {pos} says that the chunk begins at byte "
+                f"{pos - to_begin}, not at byte {self.pos}",
+                pos + to_end if is_near else behind,
+                is_chunk=is_near,
             )
-
-
-def _check_rules(header: ChunkHeader, begin: int) -> None:
-    """What the format says about chunks of a type, beyond their bytes being undamaged."""
-    is_signature = header.chunk_type == ChunkType.SIGNATURE
-    if begin == 0 and not is_signature:
-        raise InvalidArgumentError("the first chunk of a file must be its signature")
-    if is_signature and (header.data_size or header.num_records or header.decoded_data_size):
-        raise InvalidArgumentError("a file signature must be empty")
-    if header.chunk_type == ChunkType.PADDING and (header.num_records or header.decoded_data_size):
-        raise InvalidArgumentError("a padding chunk cannot hold records")
-    if header.chunk_type == ChunkType.METADATA and header.num_records:
-        raise InvalidArgumentError("a metadata chunk cannot hold records")
+        if chunk_end is not None and pos + to_end != chunk_end:
+            raise self._damaged(
+                f"block header at byte {pos} says that the chunk ends at byte {pos + to_end}, "
+                f"not at byte {chunk_end}",
+                behind,
+            )

@@ -1,6 +1,6 @@
 """Where a record is in a file."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from operator import index
 from typing import Self
 
@@ -10,18 +10,20 @@ _MAX = (1 << 64) - 1
 _OLD_BINARY_SIZE = 16
 
 
-@dataclass(frozen=True, order=True, slots=True)
 class RecordPosition:
     """The position of a record: where its chunk begins, and which record of the chunk it is.
 
-    Positions are ordered like the records in the file, hashable, and can be stored as text or
-    bytes.
+    Positions are immutable, ordered like the records in the file, hashable, and can be stored as
+    text or bytes.
 
     >>> position = RecordPosition(64, 5)
     >>> str(position), position.to_bytes().hex(), position.numeric
     ('64/5', '4005', 69)
     >>> RecordPosition.from_str("64/5") == position
     True
+
+    A position that a writer with `parallelism` gives may not know yet where its chunk begins: then
+    looking at it waits until the chunks before are encoded.
 
     Attributes:
       chunk_begin: Byte offset where the chunk begins.
@@ -32,19 +34,64 @@ class RecordPosition:
       OverflowError: a part, or their sum, is negative or does not fit 64 bits.
     """
 
-    chunk_begin: int
-    record_index: int
+    __slots__ = ("_chunk_begin", "_record_index")
 
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        begin, record = index(self.chunk_begin), index(self.record_index)
+    def __init__(self, chunk_begin: int, record_index: int) -> None:
+        begin, record = index(chunk_begin), index(record_index)
         if begin < 0 or record < 0 or begin + record > _MAX:
             raise OverflowError(f"record position {begin}/{record} is not within 64 unsigned bits")
+        self._chunk_begin: int | Callable[[], int] = begin
+        self._record_index = record
+
+    @classmethod
+    def _of(cls, chunk_begin: int | Callable[[], int], record_index: int) -> Self:
+        """A position that is known to be right; or asks for the chunk when somebody looks."""
+        position = cls.__new__(cls)
+        position._chunk_begin = chunk_begin
+        position._record_index = record_index
+        return position
+
+    @property
+    def chunk_begin(self) -> int:
+        """Byte offset where the chunk begins."""
+        begin = self._chunk_begin
+        if not isinstance(begin, int):
+            begin = self._chunk_begin = begin()
+        return begin
+
+    @property
+    def record_index(self) -> int:
+        """Index of the record in the chunk."""
+        return self._record_index
 
     @property
     def numeric(self) -> int:
         """`chunk_begin + record_index`: a different integer for each record of a file."""
-        return self.chunk_begin + self.record_index
+        return self.chunk_begin + self._record_index
+
+    def _key(self) -> tuple[int, int]:
+        return self.chunk_begin, self._record_index
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, RecordPosition) else NotImplemented
+
+    def __lt__(self, other: object) -> bool:
+        return self._key() < other._key() if isinstance(other, RecordPosition) else NotImplemented
+
+    def __le__(self, other: object) -> bool:
+        return self._key() <= other._key() if isinstance(other, RecordPosition) else NotImplemented
+
+    def __gt__(self, other: object) -> bool:
+        return self._key() > other._key() if isinstance(other, RecordPosition) else NotImplemented
+
+    def __ge__(self, other: object) -> bool:
+        return self._key() >= other._key() if isinstance(other, RecordPosition) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int, int]]:
+        return type(self), self._key()
 
     def __str__(self) -> str:
         return f"{self.chunk_begin}/{self.record_index}"
@@ -57,11 +104,14 @@ class RecordPosition:
         """Reads what `str` gives.
 
         Raises:
+          TypeError: it is neither text nor bytes.
           ValueError: it is something else.
         """
-        text = serialized.decode("ascii") if isinstance(serialized, bytes) else serialized
-        begin, slash, record = text.partition("/")
+        if not isinstance(serialized, str | bytes):
+            raise TypeError(f"expected str or bytes, got {serialized!r}")
         try:
+            text = serialized.decode("ascii") if isinstance(serialized, bytes) else serialized
+            begin, slash, record = text.partition("/")
             if not slash:
                 raise ValueError("no slash")
             return cls(int(begin), int(record))

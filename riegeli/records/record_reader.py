@@ -1,29 +1,37 @@
 """Reads Riegeli/records files."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import BinaryIO, Self, TypeVar
 
 from google.protobuf import descriptor_pool, message_factory
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from riegeli import _files
 from riegeli._format.chunk import Chunk, ChunkType
+from riegeli._format.compression import MAX_DECOMPRESSED_SIZE
 from riegeli._format.simple_chunk import decode_simple_chunk
 from riegeli._format.transposed_chunk import decode_transposed_chunk
 from riegeli.base.riegeli_error import (
     FailedPreconditionError,
     InvalidArgumentError,
+    ResourceExhaustedError,
+    RiegeliError,
     UnimplementedError,
 )
 from riegeli.records._chunk_reader import ChunkReader, Find
+from riegeli.records._field_projection import EXISTENCE_ONLY, FieldProjection, scope_of
+from riegeli.records._search import ChunkOfRecords, search
 from riegeli.records.record_position import RecordPosition
 from riegeli.records.records_metadata_pb2 import RecordsMetadata
+from riegeli.records.skipped_region import SkippedRegion
 
-__all__ = ["RecordReader", "get_record_type"]
+__all__ = ["EXISTENCE_ONLY", "RecordReader", "get_record_type"]
 
 M = TypeVar("M", bound=Message)
+
+_KNOWN_TYPES = frozenset(ChunkType)
 
 
 def get_record_type(metadata: RecordsMetadata) -> type[Message] | None:
@@ -52,8 +60,13 @@ class RecordReader:
 
     A file that ends in the middle of a chunk reads like one that ends before it; `close` then
     raises, so that a cut-off file is told from a whole one. After another error the reader stays
-    failed until it is moved by one of the `seek` methods; until then each call raises the same
-    error.
+    failed until it is moved by one of the `seek` or `search` methods; until then each call raises
+    the same error.
+
+    With a recovery function, what is damaged is left out instead: the function is told which region
+    and why, and reading goes on behind it. It may raise `StopIteration` to make the call end as at
+    the end of the file; other exceptions come out of the call. Either way the next call goes on
+    behind the region.
 
     Args:
       src: A path, or a URL that `etils.epath` opens; or a readable binary file object.
@@ -62,9 +75,16 @@ class RecordReader:
       min_buffer_size: Accepted for compatibility; each chunk is read at once.
       max_buffer_size: Likewise.
       buffer_size: Likewise.
+      field_projection: Which fields of proto messages to read, as paths of field numbers; None for
+        all. Fields in transposed chunks that are not asked for are not decompressed, where
+        `bucket_fraction` kept them apart, nor returned; all else is returned whole. With
+        `EXISTENCE_ONLY` at the end of a path, the field is there, without its value.
+      recovery: Is told of damage that is left out.
 
     Raises:
-      InvalidArgumentError: the file object stands where no chunk can begin.
+      TypeError, OverflowError: `field_projection` is wrong.
+      InvalidArgumentError: `field_projection` is wrong, or the file object stands where no chunk
+        can begin.
       OSError: the file cannot be opened or read.
     """
 
@@ -77,14 +97,22 @@ class RecordReader:
         min_buffer_size: int = 4096,
         max_buffer_size: int = 65536,
         buffer_size: int | None = None,
+        field_projection: FieldProjection | None = None,
+        recovery: Callable[[SkippedRegion], object] | None = None,
     ) -> None:
         for size in (assumed_pos, min_buffer_size, max_buffer_size, buffer_size):
             if size is not None and size < 0:
                 raise OverflowError(f"sizes and positions cannot be negative, got {size}")
+        self._scope = scope_of(field_projection)
+        self._recovery = recovery
+        # The chunk that was read last. Its records are forgotten when the reader fails or is
+        # closed, so that their being there is all that `read_record` needs to look at.
         self._records: list[bytes] = []
+        self._num_records = 0
+        self._records_begin = 0
+        self._transposed: Chunk | None = None  # What another field projection needs.
         self._index = 0
-        self._records_begin = 0  # Where the chunk of `_records` begins.
-        self._has_last = False
+        self._sought_index = 0  # Where reading in this chunk began.
         self._error: Exception | None = None
         self._closed = False
         self._src, opened = _files.as_file(src, "rb")
@@ -106,6 +134,8 @@ class RecordReader:
     def check_file_format(self) -> bool:
         """Whether this is a Riegeli/records file, as far as the next chunk header tells.
 
+        The recovery function is not asked.
+
         Returns:
           True, or False if the file ends before it can be told.
 
@@ -113,20 +143,27 @@ class RecordReader:
           InvalidArgumentError: it is none.
         """
         self._check_open()
-        return self._chunks.read_header() is not None
+        return self._num_records > 0 or self._chunks.read_header() is not None
 
     def read_metadata(self) -> RecordsMetadata | None:
         """Reads what describes the file; to be called before any record is read.
 
         Returns:
-          The metadata, empty if the file has none; None if the file ends before it.
+          The metadata, empty if the file has none; None if the file ends before it can be told.
 
         Raises:
-          FailedPreconditionError: it is too late. UnimplementedError: the metadata is stored as a
-          transposed chunk, which is not supported yet.
+          FailedPreconditionError: it is too late.
+          InvalidArgumentError: the file is damaged.
+          google.protobuf.message.DecodeError: the metadata are no `RecordsMetadata`.
         """
         data = self.read_serialized_metadata()
-        return None if data is None else RecordsMetadata.FromString(data)
+        if data is None:
+            return None
+        try:
+            return RecordsMetadata.FromString(data)
+        except DecodeError as e:
+            region = SkippedRegion(self._records_begin, self._chunks.pos, str(e))
+            return RecordsMetadata() if self._report(region, e) else None
 
     def read_serialized_metadata(self) -> bytes | None:
         """Like `read_metadata`, without parsing."""
@@ -135,44 +172,57 @@ class RecordReader:
             raise FailedPreconditionError(
                 f"metadata of {self._source.name} must be read before anything else"
             )
-        with self._failing_for_good():
-            signature = self._chunks.read_chunk()
-            if signature is None:
-                return None
-            header = self._chunks.read_header()
-            if header is None or header.chunk_type != ChunkType.METADATA:
-                return None if self._chunks.truncated else b""
-            begin = self._chunks.pos
-            chunk = self._chunks.read_chunk()
-            if chunk is None:
-                return None
-            with self._chunks.annotated(begin):
-                return decode_transposed_chunk(chunk, num_records=1)[0]
+        try:
+            return self._read_serialized_metadata()
+        except Exception as e:
+            return b"" if self._skip(e) else None
+
+    def _read_serialized_metadata(self) -> bytes | None:
+        if self._chunks.read_chunk() is None:
+            return None
+        header = self._chunks.read_header()
+        if header is None:
+            return None
+        if header.chunk_type != ChunkType.METADATA:
+            return b""
+        begin = self._chunks.pos
+        chunk = self._chunks.read_chunk()
+        if chunk is None:
+            return None
+        self._records_begin = begin
+        with self._decoding():
+            _check_chunk(chunk)
+            return decode_transposed_chunk(chunk, num_records=1)[0]
 
     def read_record(self) -> bytes | None:
         """The next record; None at the end of the file.
 
         Raises:
           InvalidArgumentError: the file is damaged.
-          UnimplementedError: the record is stored in a way that is not supported yet.
+          ResourceExhaustedError: a chunk would decompress to too much.
+          UnimplementedError: a chunk is of an unknown kind.
         """
-        self._check_open()
-        while self._index == len(self._records):
-            if not self._read_chunk():
-                return None
+        if self._index >= len(self._records) and not self._read_on():
+            return None
         record = self._records[self._index]
         self._index += 1
-        self._has_last = True
         return record
 
     def read_message(self, message_type: type[M]) -> M | None:
         """The next record parsed as a proto message; None at the end of the file.
 
+        With a recovery function, records that are none are passed by.
+
         Raises:
           google.protobuf.message.DecodeError: it is none; reading can go on behind it.
         """
-        record = self.read_record()
-        return None if record is None else message_type.FromString(record)
+        while (record := self.read_record()) is not None:
+            try:
+                return message_type.FromString(record)
+            except DecodeError as e:
+                if not self._report(self._last_record_region(e), e):
+                    return None
+        return None
 
     def read_records(self) -> Iterator[bytes]:
         """The remaining records."""
@@ -181,8 +231,25 @@ class RecordReader:
 
     def read_messages(self, message_type: type[M]) -> Iterator[M]:
         """The remaining records, parsed as proto messages."""
-        while (record := self.read_message(message_type)) is not None:
-            yield record
+        while (message := self.read_message(message_type)) is not None:
+            yield message
+
+    def set_field_projection(self, field_projection: FieldProjection | None) -> None:
+        """Changes which fields to read, from the next record on; None for all.
+
+        Raises:
+          TypeError: a field number is no integer.
+          OverflowError: a field number is out of range.
+          InvalidArgumentError: `EXISTENCE_ONLY` stands before the end of a path.
+        """
+        self._check_open()
+        self._scope = scope_of(field_projection)
+        if self._transposed is not None:
+            try:
+                with self._decoding():
+                    self._records = self._decode(self._transposed)
+            except Exception as e:
+                self._skip(e)
 
     def seek(self, pos: RecordPosition) -> None:
         """Makes the record at `pos` the next one.
@@ -195,11 +262,7 @@ class RecordReader:
         if not isinstance(pos, RecordPosition):
             raise TypeError(f"expected a RecordPosition, got {pos!r}; see also seek_numeric")
         self._check_movable()
-        if not (self._records and pos.chunk_begin == self._records_begin):
-            self._move_to_chunk(pos.chunk_begin)
-            if pos.record_index:
-                self._read_chunk_sought(pos)
-        self._index = min(pos.record_index, len(self._records))
+        self._seek_or_skip(pos.chunk_begin, pos.record_index)
 
     def seek_numeric(self, pos: int) -> None:
         """Makes the record with the numeric position `pos` the next one, or else the next chunk.
@@ -208,16 +271,20 @@ class RecordReader:
           InvalidArgumentError: `pos` is behind the end of the file, or the file is damaged there.
           UnimplementedError: the file object does not support random access.
         """
+        if pos < 0:
+            raise OverflowError(f"positions cannot be negative, got {pos}")
         self._check_movable()
-        if not self._records_begin <= pos < self._records_begin + len(self._records):
+        if self._records_begin <= pos < self._records_begin + len(self._records):
+            self._go_to_index(pos - self._records_begin)
+            return
+        try:
             self._forget_records()
-            with self._failing_for_good():
-                self._chunks.seek_to_chunk(pos, Find.CONTAINING)
+            self._chunks.seek_to_chunk(pos, Find.CONTAINING)
             begin = self._chunks.pos
-            if pos <= begin:
-                return
-            self._read_chunk_sought(RecordPosition(begin, pos - begin))
-        self._index = pos - self._records_begin
+            if begin < pos:
+                self._seek(begin, pos - begin)
+        except Exception as e:
+            self._skip(e)
 
     def seek_back(self) -> bool:
         """Makes the record before the next one the next one.
@@ -231,19 +298,25 @@ class RecordReader:
         """
         self._check_movable()
         if self._index > 0:
-            self._index -= 1
+            self._go_to_index(self._index - 1)
             return True
-        begin = self._records_begin if self._records else self._chunks.pos
+        begin = self._records_begin if self._num_records else self._chunks.pos
         while begin > 0:
-            self._forget_records()
-            with self._failing_for_good():
+            try:
+                self._forget_records()
                 self._chunks.seek_to_chunk(begin - 1, Find.BEFORE)
-            begin = self._chunks.pos
-            self._read_chunk()
+                begin = self._chunks.pos
+                self._read_chunk()
+            except Exception as e:
+                # Behind the damage are the records from which the search came.
+                begin = min(begin, self._chunks.pos)
+                if not self._skip(e):
+                    return False
+                continue
             if self._records:
-                self._index = len(self._records) - 1
+                self._go_to_index(self._num_records - 1)
                 return True
-        self._move_to_chunk(0)
+        self._seek(0, 0)
         return False
 
     def size(self) -> int:
@@ -255,44 +328,119 @@ class RecordReader:
         self._check_not_closed()
         return self._source.size()
 
+    def search(self, test: Callable[["RecordReader"], int | None]) -> int | None:
+        """Searches records that are sorted, and makes the one that is sought the next one.
+
+        >>> import io
+        >>> from riegeli import RecordWriter
+        >>> file = io.BytesIO()
+        >>> with RecordWriter(file, owns_dest=False) as writer:
+        ...     writer.write_records([b"ant", b"bee", b"cat"])
+        >>> reader = RecordReader(file)
+        >>> reader.search_for_record(lambda record: (record > b"bat") - (record < b"bat"))
+        1
+        >>> reader.read_record()
+        b'bee'
+
+        Args:
+          test: Is given the reader, standing before a record that it may read, and says how that
+            record compares to what is sought: less than 0 for before, 0 for equal, more than 0 for
+            after; or None for a record that does not count. May raise `StopIteration` to give up.
+
+        Returns:
+          0 if a record is equal, which then is the next one. 1 if none is, and the first one after
+          what is sought is the next one. -1 if all are before; the reader then stands at the end.
+          None if no record counts, and if `test` gave up.
+
+        Raises:
+          InvalidArgumentError: the file is damaged where the search leads to.
+          UnimplementedError: the file object does not support random access.
+        """
+        self._check_movable()
+        try:
+            found = search(_Search(self, test), self._source.size())
+        except StopIteration:
+            self._sought_index = self._index
+            return None
+        self._seek_or_skip(found.chunk_begin, found.record_index)
+        return found.answer
+
+    def search_for_record(self, test: Callable[[bytes], int | None]) -> int | None:
+        """Like `search`, with a `test` that is given the record."""
+        return self.search(lambda reader: test(reader._read_sought()))
+
+    def search_for_message(
+        self, message_type: type[M], test: Callable[[M], int | None]
+    ) -> int | None:
+        """Like `search`, with a `test` that is given the record parsed as a proto message.
+
+        With a recovery function, records that are none do not count.
+
+        Raises:
+          google.protobuf.message.DecodeError: a record is none.
+        """
+        recovery = self._recovery
+
+        def test_record(reader: RecordReader) -> int | None:
+            record = reader._read_sought()
+            try:
+                message = message_type.FromString(record)
+            except DecodeError as e:
+                if recovery is None:
+                    raise
+                recovery(reader._last_record_region(e))
+                return None
+            return test(message)
+
+        return self.search(test_record)
+
     def close(self) -> None:
         """Ends reading and, if the reader owns the file, closes it; further calls do nothing.
 
+        A file object that is not owned is left standing behind the last chunk that was read.
+
         Raises:
-          InvalidArgumentError: the file ended in the middle of a chunk.
+          InvalidArgumentError: the file ended in the middle of a chunk, and there is no recovery
+            function to be told.
           RiegeliError: the error that made the reader fail, if there was one.
         """
         if self._closed:
             return
         self._closed = True
+        self._records = []
+        self._transposed = None
         if self._owns_src:
             self._src.close()
+        elif self._error is None and self.supports_random_access:
+            self._src.seek(self._chunks.pos)
         if self._error is not None:
             raise self._error
-        if self._chunks.truncated:
-            raise InvalidArgumentError(self._chunks.truncated)
+        cut_off = self._chunks.truncated
+        if cut_off is not None:
+            self._report(cut_off, InvalidArgumentError(cut_off.message))
 
     @property
     def pos(self) -> RecordPosition:
         """The position of the next record, or a smaller one that leads to it."""
-        if self._index < len(self._records):
-            return RecordPosition(self._records_begin, self._index)
-        return RecordPosition(self._chunks.pos, 0)
+        if self._index < self._num_records:
+            return RecordPosition._of(self._records_begin, self._index)
+        return RecordPosition._of(self._chunks.pos, 0)
 
     @property
     def last_pos(self) -> RecordPosition:
         """The position of the record that was read last.
 
         Raises:
-          FailedPreconditionError: none was read since the file was opened or another place sought.
+          FailedPreconditionError: there is none: nothing was read, or only the end of the file,
+            since the file was opened or another place sought.
         """
-        if not self._has_last or self._closed:
+        if self._index == self._sought_index or self._closed:
             raise FailedPreconditionError(f"no record of {self._source.name} was just read")
-        return RecordPosition(self._records_begin, self._index - 1)
+        return RecordPosition._of(self._records_begin, self._index - 1)
 
     @property
     def supports_random_access(self) -> bool:
-        """Whether the `seek` methods and `size` work."""
+        """Whether the `seek` and `search` methods and `size` work."""
         return self._source.supports_random_access
 
     @property
@@ -311,50 +459,119 @@ class RecordReader:
 
     def _check_movable(self) -> None:
         self._check_not_closed()
-        if not self._source.supports_random_access:
+        if not self.supports_random_access:
             raise UnimplementedError(f"{self._source.name} does not support random access")
         self._error = None
-        self._has_last = False
-
-    @contextmanager
-    def _failing_for_good(self) -> Iterator[None]:
-        self._check_open()
-        try:
-            yield
-        except Exception as e:
-            self._error = e
-            raise
+        self._sought_index = self._index
 
     def _forget_records(self) -> None:
         self._records = []
-        self._index = 0
+        self._transposed = None
+        self._num_records = self._index = self._sought_index = 0
 
-    def _move_to_chunk(self, begin: int) -> None:
-        self._forget_records()
-        with self._failing_for_good():
-            self._chunks.seek(begin)
+    def _go_to_index(self, index: int) -> None:
+        self._index = self._sought_index = index
+
+    def _seek(self, chunk_begin: int, record_index: int) -> None:
+        if not (self._num_records and chunk_begin == self._records_begin):
+            self._forget_records()
+            self._chunks.seek(chunk_begin)
+            if record_index and not self._read_chunk():
+                cut_off = self._chunks.truncated
+                raise InvalidArgumentError(
+                    cut_off.message
+                    if cut_off
+                    else f"{self._source.name} ends before {chunk_begin}/{record_index}"
+                )
+        self._go_to_index(min(record_index, self._num_records))
+
+    def _seek_or_skip(self, chunk_begin: int, record_index: int) -> None:
+        try:
+            self._seek(chunk_begin, record_index)
+        except Exception as e:
+            self._skip(e)
+
+    def _read_on(self) -> bool:
+        """Reads chunks up to the next one that has records; False at the end of the file."""
+        self._check_open()
+        self._sought_index = self._index
+        while True:
+            try:
+                if not self._read_chunk():
+                    return False
+            except Exception as e:
+                if not self._skip(e):
+                    return False
+            if self._records:
+                return True
 
     def _read_chunk(self) -> bool:
         """Reads the records of the next chunk, if it has any; False at the end of the file."""
-        with self._failing_for_good():
-            begin = self._chunks.pos
-            chunk = self._chunks.read_chunk()
-            if chunk is None:
-                return False
-            self._forget_records()
-            with self._chunks.annotated(begin):
-                self._records = _decode_records(chunk)
-            self._records_begin = begin
-            self._has_last = False
+        begin = self._chunks.pos
+        chunk = self._chunks.read_chunk()
+        if chunk is None:
+            return False
+        self._forget_records()
+        self._records_begin = begin
+        with self._decoding():
+            self._records = self._decode(chunk)
+        self._num_records = len(self._records)
+        if chunk.chunk_type == ChunkType.TRANSPOSED:
+            self._transposed = chunk
         return True
 
-    def _read_chunk_sought(self, pos: RecordPosition) -> None:
-        if not self._read_chunk():
-            with self._failing_for_good():
-                raise InvalidArgumentError(
-                    self._chunks.truncated
-                    or f"{self._source.name} ends before the record position {pos}"
-                )
+    def _decode(self, chunk: Chunk) -> list[bytes]:
+        _check_chunk(chunk)
+        if chunk.chunk_type == ChunkType.SIMPLE:
+            return decode_simple_chunk(chunk)
+        if chunk.chunk_type == ChunkType.TRANSPOSED:
+            return decode_transposed_chunk(chunk, chunk.num_records, self._scope)
+        return []
+
+    @contextmanager
+    def _decoding(self) -> Iterator[None]:
+        """Says that what is left of the chunk is damaged if it cannot be decoded."""
+        try:
+            with self._chunks.annotated(self._records_begin):
+                yield
+        except RiegeliError:
+            self._chunks.reject(self._records_begin + self._index)
+            raise
+
+    def _skip(self, error: Exception) -> bool:
+        """Leaves out what could not be read, if there is a recovery function to be told.
+
+        Returns:
+          Whether to go on.
+
+        Raises:
+          Exception: `error`, if that cannot be; the reader then has failed.
+        """
+        self._forget_records()
+        if self._recovery is not None and isinstance(error, RiegeliError):
+            region = self._chunks.skip_damage(str(error))
+            if region is not None:
+                return self._report(region, error)
+        self._error = error
+        raise error
+
+    def _report(self, region: SkippedRegion, error: Exception) -> bool:
+        """Tells the recovery function, or raises `error` if there is none; whether to go on."""
+        if self._recovery is None:
+            raise error
+        try:
+            self._recovery(region)
+        except StopIteration:
+            return False
+        return True
+
+    def _last_record_region(self, error: Exception) -> SkippedRegion:
+        return SkippedRegion(self.last_pos.numeric, self.pos.numeric, str(error))
+
+    def _read_sought(self) -> bytes:
+        record = self.read_record()
+        assert record is not None  # A search asks about records that are there.
+        return record
 
     def __enter__(self) -> Self:
         return self
@@ -375,13 +592,70 @@ class RecordReader:
         return f"<RecordReader src={self._src!r}>"
 
 
-def _decode_records(chunk: Chunk) -> list[bytes]:
-    if chunk.chunk_type == ChunkType.SIMPLE:
-        return decode_simple_chunk(chunk)
-    if chunk.chunk_type == ChunkType.TRANSPOSED:
-        return decode_transposed_chunk(chunk, chunk.num_records)
-    if chunk.num_records:
+class _Search:
+    """A reader as something to search."""
+
+    def __init__(self, reader: RecordReader, test: Callable[[RecordReader], int | None]) -> None:
+        self._reader = reader
+        self._test = test
+
+    def chunk_between(self, low: int, high: int) -> int:
+        """See `Searchable`."""
+        reader = self._reader
+        try:
+            reader._forget_records()
+            reader._chunks.seek_to_chunk((low + high) // 2, Find.BEFORE)
+        except Exception as e:
+            self._skip(e)
+        pos = reader._chunks.pos
+        # What is damaged may reach from the middle to the end.
+        return pos if pos < high else low
+
+    def read_chunk(self, begin: int) -> ChunkOfRecords | None:
+        """See `Searchable`."""
+        reader = self._reader
+        try:
+            reader._forget_records()
+            reader._chunks.seek(begin)
+            if not reader._read_chunk():
+                return None
+        except Exception as e:
+            self._skip(e)
+        return ChunkOfRecords(begin, reader._chunks.pos, reader._num_records)
+
+    def compare(self, chunk_begin: int, record_index: int) -> int | None:
+        """See `Searchable`."""
+        reader = self._reader
+        reader._seek(chunk_begin, record_index)
+        # Damage that the test meets is for the test to deal with.
+        recovery, reader._recovery = reader._recovery, None
+        try:
+            answer = self._test(reader)
+        finally:
+            reader._recovery = recovery
+        if answer is not None and not isinstance(answer, int):
+            raise TypeError(f"a test must return an int or None, got {answer!r}")
+        return answer
+
+    def _skip(self, error: Exception) -> None:
+        if not self._reader._skip(error):
+            raise StopIteration
+
+
+def _check_chunk(chunk: Chunk) -> None:
+    """Makes sure that a chunk is one of those that there can be."""
+    if chunk.chunk_type == ChunkType.SIGNATURE and not chunk.header().is_signature():
+        raise InvalidArgumentError("a file signature must be empty")
+    if chunk.chunk_type == ChunkType.PADDING and (chunk.num_records or chunk.decoded_data_size):
+        raise InvalidArgumentError("a padding chunk cannot hold records")
+    if chunk.chunk_type == ChunkType.METADATA and chunk.num_records:
+        raise InvalidArgumentError("a metadata chunk cannot hold records")
+    if chunk.chunk_type not in _KNOWN_TYPES and chunk.num_records:
         raise UnimplementedError(
             f"chunks of the unknown type 0x{chunk.chunk_type:02x} hold {chunk.num_records} records"
         )
-    return []
+    if chunk.decoded_data_size > max(MAX_DECOMPRESSED_SIZE, len(chunk.data)):
+        raise ResourceExhaustedError(
+            f"the records of a chunk take {chunk.decoded_data_size} bytes, more than the limit "
+            f"{MAX_DECOMPRESSED_SIZE}"
+        )

@@ -1,7 +1,7 @@
 """Writes Riegeli/records files."""
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -15,6 +15,7 @@ from riegeli._format.options import parse_options
 from riegeli._format.simple_chunk import encode_simple_chunk
 from riegeli._format.transposed_encoder import encode_transposed_chunk
 from riegeli.base.riegeli_error import FailedPreconditionError
+from riegeli.records._chunk_writer import ChunkWriter, LaterBegin
 from riegeli.records.record_position import RecordPosition
 from riegeli.records.records_metadata_pb2 import RecordsMetadata
 
@@ -75,6 +76,11 @@ class RecordWriter:
     was written before an error stays readable. After an error the writer stays failed: each later
     call, `close` among them, raises the same error.
 
+    With the option `parallelism:n` threads compress chunks while records are being written; the
+    file is the same, byte for byte. The thread that calls the writer is the only one that writes to
+    the file. A writer must be used by one thread at a time, and only by the process that made it:
+    threads do not survive a fork.
+
     Args:
       dest: A path, or a URL that `etils.epath` opens, whose file is made or replaced; or a writable
         binary file object. Where a file object stands behind its begin, records are appended.
@@ -118,19 +124,23 @@ class RecordWriter:
 
         self._records: list[bytes] = []
         self._open_size = 0
-        self._last_pos: RecordPosition | None = None
+        self._last_chunk: tuple[int | LaterBegin, int] | None = None  # Its number of records.
         self._error: BaseException | None = None
         self._closed = False
         self._dest, opened = _files.as_file(dest, "wb")
         self._owns_dest = owns_dest or opened
         self._name = _files.name_of(self._dest)
         try:
-            self._chunk_begin = self._initial_pos(assumed_pos)
+            self._chunks = ChunkWriter(
+                self._dest, self._initial_pos(assumed_pos), self._encode, self._options.parallelism
+            )
             self._begin_file(serialized_metadata, metadata is not None)
         except BaseException:
             if self._owns_dest:
                 self._dest.close()
             raise
+        # To what size the open chunk can grow and stay open.
+        self._room = self._options.chunk_size - _RECORD_OVERHEAD
 
     def _initial_pos(self, assumed_pos: int | None) -> int:
         if assumed_pos is not None:
@@ -138,10 +148,11 @@ class RecordWriter:
         return self._dest.tell() if _files.is_seekable(self._dest) else 0
 
     def _begin_file(self, serialized_metadata: bytes, has_metadata: bool) -> None:
-        if self._chunk_begin == 0:
-            self._emit(SIGNATURE)
+        pos = self._chunks.pos
+        if pos == 0:
+            self._chunks.write(SIGNATURE)
             if has_metadata or serialized_metadata:
-                self._emit(
+                self._chunks.write(
                     encode_transposed_chunk(
                         [serialized_metadata],
                         self._options.compressor,
@@ -149,28 +160,36 @@ class RecordWriter:
                     )
                 )
             return
-        if not blocks.is_possible_chunk_boundary(self._chunk_begin):
-            filler = blocks.remaining_in_block(self._chunk_begin)
-            _files.write_all(self._dest, bytes(filler))
-            self._chunk_begin += filler
+        if not blocks.is_possible_chunk_boundary(pos):
+            self._chunks.write_bytes(bytes(blocks.remaining_in_block(pos)))
         self._pad(self._options.initial_padding)
 
     def write_record(self, record: bytes | bytearray | memoryview) -> None:
         """Writes one record: any C-contiguous bytes-like object.
 
+        With the option `parallelism` this waits only while that many chunks are pending; errors of
+        encoding and writing them are raised by a later call.
+
         Raises:
           TypeError: `record` is not bytes-like.
           OSError: the file cannot be written.
         """
-        self._check_writable()
         data = record if type(record) is bytes else _as_bytes(record)
-        cost = len(data) + _RECORD_OVERHEAD
-        if self._records and self._open_size + cost > self._options.chunk_size:
+        size = self._open_size + len(data) + _RECORD_OVERHEAD
+        if size > self._room:
+            self._write_beyond_room(data)
+        else:
+            self._records.append(data)
+            self._open_size = size
+
+    def _write_beyond_room(self, data: bytes) -> None:
+        self._check_writable()
+        size = len(data) + _RECORD_OVERHEAD
+        if self._records and self._open_size + size > self._options.chunk_size:
             self._close_chunk()
-        self._last_pos = RecordPosition(self._chunk_begin, len(self._records))
         self._records.append(data)
-        self._open_size += cost
-        if self._open_size + _RECORD_OVERHEAD > self._options.chunk_size:
+        self._open_size += size
+        if self._open_size > self._room:
             self._close_chunk()
 
     def write_message(self, record: Message) -> None:
@@ -212,6 +231,8 @@ class RecordWriter:
             if self._error is None:
                 self._finish_chunks()
         finally:
+            self._room = 0
+            self._chunks.stop(wait=True)
             if self._owns_dest:
                 # A failed file often fails again on closing; the first error says more.
                 with suppress(OSError) if self._error else nullcontext():
@@ -220,13 +241,13 @@ class RecordWriter:
             raise self._error
 
     def estimated_size(self) -> int:
-        """The size in bytes of the file as written so far, open chunk left out."""
-        return self._chunk_begin
+        """The size in bytes of the file as written so far, open and pending chunks left out."""
+        return self._chunks.pos
 
     @property
     def pos(self) -> RecordPosition:
         """The position of the next record, or a smaller one that leads to it."""
-        return RecordPosition(self._chunk_begin, len(self._records))
+        return RecordPosition._of(self._chunks.next_begin, len(self._records))
 
     @property
     def last_pos(self) -> RecordPosition:
@@ -235,9 +256,12 @@ class RecordWriter:
         Raises:
           FailedPreconditionError: no record was written.
         """
-        if self._last_pos is None:
+        if self._records:
+            return RecordPosition._of(self._chunks.next_begin, len(self._records) - 1)
+        if self._last_chunk is None:
             raise FailedPreconditionError(f"no record was written to {self._name}")
-        return self._last_pos
+        begin, num_records = self._last_chunk
+        return RecordPosition._of(begin, num_records - 1)
 
     @property
     def dest(self) -> BinaryIO:
@@ -256,37 +280,40 @@ class RecordWriter:
             yield
         except BaseException as e:
             self._error = e
-            self._last_pos = None
+            self._last_chunk = None
+            self._records = []
+            self._room = 0
+            self._chunks.stop(wait=False)
             raise
 
+    def _close_chunk(self) -> None:
+        self._hand_over(self._chunks.add)
+
     def _finish_chunks(self) -> None:
-        if self._records:
-            self._close_chunk()
+        self._hand_over(self._chunks.finish)
         with self._remembering_failure():
             self._pad(self._options.final_padding)
 
-    def _close_chunk(self) -> None:
+    def _hand_over(self, take: Callable[[list[bytes]], None]) -> None:
+        """Ends the open chunk."""
+        records, self._records = self._records, []
+        self._open_size = 0
+        begin = self._chunks.next_begin
         with self._remembering_failure():
-            chunk = self._encode_chunk()
-            self._records = []
-            self._open_size = 0
-            self._emit(chunk)
+            take(records)
+        if records:
+            self._last_chunk = begin, len(records)
 
-    def _encode_chunk(self) -> Chunk:
+    def _encode(self, records: list[bytes]) -> Chunk:
         options = self._options
         if options.transpose:
-            return encode_transposed_chunk(self._records, options.compressor, options.bucket_size)
-        return encode_simple_chunk(self._records, options.compressor)
+            return encode_transposed_chunk(records, options.compressor, options.bucket_size)
+        return encode_simple_chunk(records, options.compressor)
 
     def _pad(self, alignment: int) -> None:
-        chunk = padding_chunk(self._chunk_begin, alignment)
+        chunk = padding_chunk(self._chunks.pos, alignment)
         if chunk is not None:
-            self._emit(chunk)
-
-    def _emit(self, chunk: Chunk) -> None:
-        data = chunk.encode(self._chunk_begin)
-        _files.write_all(self._dest, data)
-        self._chunk_begin += len(data)
+            self._chunks.write(chunk)
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 BLOCKS = {
     "README.md": 1,
     "docs/envlogger.md": 2,
-    "docs/riegeli.md": 2,
+    "docs/riegeli.md": 5,
     "docs/semantics.md": 4,
     "docs/tfds_builders.md": 1,
 }

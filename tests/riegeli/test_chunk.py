@@ -60,6 +60,7 @@ def test_simple_chunks_as_written_by_the_reference(records, chunk):
     [
         "7a 0d 03 28b52ffd2003190000323232 9601 28b52ffd20964d00001061610100110a6001",  # zstd
         "62 08 03 0b018032323203 9601 1b95000024c242b1401e",  # brotli:6
+        "73 06 03 0308323232 9601 96010061fe0100fe0100520100",  # snappy
     ],
 )
 def test_compressed_simple_chunks_of_the_reference_are_read(data):
@@ -107,6 +108,7 @@ algorithms = st.sampled_from(
         Compressor(CompressionType.BROTLI, 1),
         Compressor(CompressionType.ZSTD, 1),
         Compressor(CompressionType.ZSTD, 3, window_log=20),
+        Compressor(CompressionType.SNAPPY),
     ]
 )
 
@@ -116,6 +118,11 @@ def test_records_of_a_simple_chunk_come_back(records, compressor):
     assert decode_simple_chunk(encode_simple_chunk(records, compressor)) == records
 
 
+def test_snappy_is_written_as_by_the_reference():
+    chunk = encode_simple_chunk([b"a" * 50] * 3, Compressor(CompressionType.SNAPPY))
+    assert chunk.data == bytes.fromhex("73 06 03 0308323232 9601 96010061fe0100fe0100520100")
+
+
 # Data of simple chunks with two records of 3 bytes together: what is wrong, and how it is said.
 @pytest.mark.parametrize(
     ("data", "message"),
@@ -123,6 +130,7 @@ def test_records_of_a_simple_chunk_come_back(records, compressor):
         ("", "without data"),
         ("00", "cut off"),
         ("00 ffffffffffffffffff02", "does not fit 64 bits"),
+        ("00 8080808080808080808001", "does not fit 64 bits"),
         ("00 06 0102 616263", "record sizes take 6 bytes"),
         ("00 01 03 616263", "2 record sizes cannot fit in 1 bytes"),
         ("00 03 010200 616263", "1 bytes follow the 2 record sizes"),
@@ -131,10 +139,13 @@ def test_records_of_a_simple_chunk_come_back(records, compressor):
         ("00 02 0102 6162", "records take 2 bytes, but 3 are announced"),
         ("00 02 0102 61626364", "4 bytes where at most 3 can be"),
         ("00 02 0180 616263", "cut off"),
+        ("00 0b 01ffffffffffffffffff02 616263", "does not fit 64 bits"),
         ("7a 02 02 28 03 28", "zstd stream is damaged"),
         ("62 02 02 ff 03 ff", "brotli stream is"),
+        ("73 02 02 ff 03 ff", "snappy stream is"),
         ("62 02 ff01 03 ff", "claims 255 bytes of at most 20"),
         ("62 01 80 03", "size of a compressed buffer is damaged"),
+        ("61 01 80 03", "size of a compressed buffer is damaged"),
     ],
 )
 def test_damaged_simple_chunks_are_refused(data, message):
@@ -144,10 +155,20 @@ def test_damaged_simple_chunks_are_refused(data, message):
 
 
 @pytest.mark.parametrize(
-    ("compression", "message"), [("73", "snappy compression is not supported"), ("61", "0x61")]
+    ("data", "num_records", "size", "expected"),
+    [
+        ("00 00", 0, 0, []),
+        ("00 03 810002 616263", 2, 3, [b"a", b"bc"]),  # The size 1 in two bytes.
+        ("00 8200 0102 616263", 2, 3, [b"a", b"bc"]),  # Likewise the size of the sizes.
+    ],
 )
-def test_compression_that_is_not_supported_is_told_from_damage(compression, message):
-    data = bytes.fromhex(compression + "0302010203616263")
+def test_odd_simple_chunks_are_read(data, num_records, size, expected):
+    chunk = Chunk(ChunkType.SIMPLE, bytes.fromhex(data), num_records, size)
+    assert decode_simple_chunk(chunk) == expected
+
+
+def test_unknown_compression_is_told_from_damage():
+    data = bytes.fromhex("610302010203616263")
     chunk = Chunk(ChunkType.SIMPLE, data, num_records=2, decoded_data_size=3)
-    with pytest.raises(riegeli.UnimplementedError, match=message):
+    with pytest.raises(riegeli.UnimplementedError, match="unknown compression type 0x61"):
         decode_simple_chunk(chunk)

@@ -1,5 +1,7 @@
 """Compressed buffers: round trips, and streams that lie."""
 
+import tracemalloc
+
 import brotli
 import pytest
 import zstandard
@@ -8,7 +10,20 @@ from hypothesis import strategies as st
 
 import riegeli
 from riegeli._core import encode_varints
-from riegeli._format.compression import CompressionType, Compressor, decompress
+from riegeli._format import compression
+from riegeli._format.compression import (
+    MAX_DECOMPRESSED_SIZE,
+    CompressionType,
+    Compressor,
+    decompress,
+)
+
+# The bytes 123, and 5 MiB of zeros behind 24 other bytes, as Google's implementation compresses
+# them with brotli:6,window_log:25.
+LARGE_WINDOW_BROTLI = bytes.fromhex("1119040002313233 03")
+LARGE_WINDOW_ZEROS = bytes.fromhex(
+    "11595e00400110f8e65fbbadd5c24030a1271fe8a35c5c1808cfbd7f9a8f35b5d960edc33ab002"
+)
 
 COMPRESSORS = [
     Compressor(CompressionType.NONE),
@@ -16,6 +31,8 @@ COMPRESSORS = [
     *(Compressor(CompressionType.ZSTD, level) for level in (-7, 0, 3, 22)),
     Compressor(CompressionType.BROTLI, 5, window_log=10),
     Compressor(CompressionType.ZSTD, 3, window_log=27),
+    Compressor(CompressionType.ZSTD, 3, window_log=31),
+    Compressor(CompressionType.SNAPPY),
 ]
 
 
@@ -24,6 +41,7 @@ COMPRESSORS = [
 def test_round_trip(compressor, data):
     buffer = compressor.compress(data)
     assert decompress(compressor.compression_type, buffer, len(data)) == data
+    assert decompress(compressor.compression_type, buffer, (1 << 64) - 1) == data
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS[1:], ids=repr)
@@ -48,14 +66,46 @@ def test_more_than_makes_sense_is_refused():
         decompress(CompressionType.ZSTD, compressor.compress(bytes(10)), 9)
 
 
-def test_a_claimed_size_is_not_allocated():
-    petabyte = 1 << 50
-    tiny_zstd = encode_varints([petabyte]) + zstandard.ZstdCompressor().compress(b"tiny")
-    with pytest.raises(riegeli.InvalidArgumentError, match="cannot become"):
-        decompress(CompressionType.ZSTD, tiny_zstd, petabyte)
-    tiny_brotli = encode_varints([petabyte]) + brotli.compress(b"tiny")
-    with pytest.raises(riegeli.InvalidArgumentError, match="has 4 bytes, but claims"):
-        decompress(CompressionType.BROTLI, tiny_brotli, petabyte)
+@pytest.mark.parametrize(
+    ("compression_type", "stream", "message"),
+    [
+        (CompressionType.ZSTD, zstandard.compress(b"tiny"), "cannot become"),
+        (CompressionType.SNAPPY, b"\xff\xff\xff\xff\x0f\x0ctiny", "cannot become"),
+        (CompressionType.BROTLI, brotli.compress(b"tiny"), "has 4 bytes, but claims"),
+        (CompressionType.BROTLI, LARGE_WINDOW_BROTLI, "has 3 bytes, but claims"),
+        (CompressionType.BROTLI, LARGE_WINDOW_BROTLI[:1], "stream is damaged"),
+    ],
+)
+def test_a_claimed_size_is_not_allocated(compression_type, stream, message):
+    tracemalloc.start()
+    with pytest.raises(riegeli.InvalidArgumentError, match=message):
+        decompress(compression_type, encode_varints([1 << 30]) + stream, 1 << 40)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [MAX_DECOMPRESSED_SIZE + 1, (1 << 64) - 1])
+@pytest.mark.parametrize("compression_type", [CompressionType.BROTLI, CompressionType.ZSTD])
+def test_there_is_a_limit_to_the_size(compression_type, size):
+    with pytest.raises(riegeli.ResourceExhaustedError, match="more than the limit 4294967296"):
+        decompress(compression_type, encode_varints([size]) + b"stream", (1 << 64) - 1)
+
+
+def test_what_is_written_can_be_read_again(monkeypatch):
+    monkeypatch.setattr(compression, "MAX_DECOMPRESSED_SIZE", 1000)
+    with pytest.raises(riegeli.ResourceExhaustedError, match="make chunk_size smaller"):
+        Compressor().compress(bytes(1001))
+    buffer = Compressor().compress(bytes(1000))
+    assert decompress(CompressionType.BROTLI, buffer, 1 << 40) == bytes(1000)
+    assert Compressor(CompressionType.NONE).compress(bytes(1001)) == bytes(1001)
+
+
+@pytest.mark.parametrize("claimed", [1 << 20, (1 << 20) - 1])
+def test_a_bomb_goes_off_at_the_size_it_claims(claimed):
+    for compressor in (Compressor(), Compressor(CompressionType.ZSTD, 3)):
+        stream = compressor.compress(bytes(10 << 20))[4:]
+        with pytest.raises(riegeli.InvalidArgumentError):
+            decompress(compressor.compression_type, encode_varints([claimed]) + stream, 1 << 40)
 
 
 def test_zstd_frames_without_content_size_are_read():
@@ -63,6 +113,32 @@ def test_zstd_frames_without_content_size_are_read():
     assert decompress(CompressionType.ZSTD, encode_varints([3000]) + stream, 3000) == b"abc" * 1000
 
 
-def test_large_window_brotli_is_said_to_be_unsupported():
-    with pytest.raises(riegeli.UnimplementedError, match="window_log:25"):
+def test_a_second_zstd_frame_is_refused():
+    stream = zstandard.compress(b"abc") + zstandard.compress(b"def")
+    for size in (3, 6):
+        with pytest.raises(riegeli.InvalidArgumentError, match="zstd"):
+            decompress(CompressionType.ZSTD, encode_varints([size]) + stream, 100)
+
+
+def test_a_zstd_checksum_is_looked_at():
+    stream = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(b"abc"))
+    assert decompress(CompressionType.ZSTD, b"\3" + stream, 3) == b"abc"
+    stream[-1] ^= 1
+    with pytest.raises(riegeli.InvalidArgumentError, match="zstd stream is damaged"):
+        decompress(CompressionType.ZSTD, b"\3" + stream, 3)
+
+
+def test_large_window_brotli_is_read_but_not_written():
+    assert decompress(CompressionType.BROTLI, b"\3" + LARGE_WINDOW_BROTLI, 3) == b"123"
+    with pytest.raises(riegeli.InvalidArgumentError, match="brotli stream is damaged"):
+        decompress(CompressionType.BROTLI, b"\2" + LARGE_WINDOW_BROTLI, 3)
+    with pytest.raises(riegeli.UnimplementedError, match="window_log:25 cannot be written"):
         Compressor(CompressionType.BROTLI, 6, window_log=25)
+
+
+def test_large_window_brotli_that_comes_to_much():
+    size = 24 + (5 << 20)
+    buffer = encode_varints([size]) + LARGE_WINDOW_ZEROS
+    data = decompress(CompressionType.BROTLI, buffer, size)
+    assert len(data) == size
+    assert not any(data[24:])

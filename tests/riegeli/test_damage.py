@@ -180,6 +180,8 @@ def _file_with(*chunks):
     ("chunk", "message"),
     [
         (Chunk(ChunkType.SIGNATURE, b"x"), "a file signature must be empty"),
+        (Chunk(ChunkType.SIGNATURE, b"", 1), "a file signature must be empty"),
+        (Chunk(ChunkType.SIGNATURE, b"", 0, 1), "a file signature must be empty"),
         (Chunk(ChunkType.PADDING, b"", 1), "a padding chunk cannot hold records"),
         (Chunk(ChunkType.PADDING, b"", 0, 5), "a padding chunk cannot hold records"),
         (Chunk(ChunkType.METADATA, b"", 2), "a metadata chunk cannot hold records"),
@@ -194,9 +196,29 @@ def test_chunks_that_break_the_rules(chunk, message):
         RecordReader(_file_with(SIGNATURE, chunk)).read_record()
 
 
-def test_a_file_that_does_not_begin_with_its_signature():
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        Chunk(ChunkType.PADDING, b""),
+        Chunk(ChunkType.SIGNATURE, b"x"),
+        Chunk(ChunkType.SIGNATURE, b"", 1),
+        Chunk(ChunkType.SIGNATURE, b"", 0, 1),
+    ],
+)
+def test_a_file_that_does_not_begin_with_its_signature(chunk):
     with pytest.raises(riegeli.InvalidArgumentError, match="must be its signature"):
-        RecordReader(_file_with(Chunk(ChunkType.PADDING, b""))).read_record()
+        RecordReader(_file_with(chunk)).read_record()
+
+
+@pytest.mark.parametrize("options", ["transpose,uncompressed", "transpose,zstd"])
+def test_records_cannot_decode_to_more_than_the_limit(options):
+    file = io.BytesIO()
+    with RecordWriter(file, owns_dest=False, options=options) as writer:
+        writer.write_record(b"\x08\x01")
+    chunk_data = file.getvalue()[64 + 40 :]
+    chunk = Chunk(ChunkType.TRANSPOSED, chunk_data, 1, (1 << 32) + 1)
+    with pytest.raises(riegeli.ResourceExhaustedError, match="take 4294967297 bytes, more than"):
+        RecordReader(_file_with(SIGNATURE, chunk)).read_record()
 
 
 def test_chunks_of_a_type_that_is_not_known_are_refused_if_they_hold_records():
@@ -234,11 +256,19 @@ def test_a_claimed_size_costs_nothing(data_size, num_records):
             reader.close()
 
 
-def test_reading_cannot_begin_inside_a_block_header():
+@pytest.mark.parametrize("pos", [1, 24, BLOCK_SIZE + 5])
+def test_reading_cannot_begin_inside_a_block_header(pos):
     file = io.BytesIO(bytes(70_000))
-    file.seek(BLOCK_SIZE + 5)
+    file.seek(pos)
     with pytest.raises(riegeli.InvalidArgumentError, match="no chunk can begin here"):
         RecordReader(file)
+
+
+def test_reading_can_begin_at_any_chunk(path):
+    with open(path, "rb") as file:
+        file.seek(chunk_begins(path)[3])
+        with RecordReader(file) as reader:
+            assert list(reader.read_records()) == RECORDS[60:]
 
 
 class FullDisk(io.BytesIO):
@@ -273,20 +303,76 @@ def test_a_full_disk_fails_at_once_for_good_and_loses_nothing_written_before():
 
 def test_errors_of_the_file_object_pass_through():
     class Broken(io.BytesIO):
-        def read(self, size=-1):
+        def readinto1(self, buffer):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         RecordReader(Broken()).read_record()
 
 
-def test_a_file_object_that_returns_too_much_is_told():
-    class Generous(io.BytesIO):
-        def read(self, size=-1):
-            return bytes(size + 1)
+@pytest.mark.parametrize("length", [-1, 10**6, None])
+def test_file_objects_that_break_their_contract_are_told(length):
+    class IntoBuffer:
+        def readinto(self, buffer):
+            return length
 
-    with pytest.raises(riegeli.InternalError, match=r"returned \d+ bytes"):
-        RecordReader(Generous()).read_record()
+    class Bytes:
+        def read(self, size):
+            return None if length is None else bytes(abs(length) * size)
+
+    with pytest.raises(riegeli.InternalError, match=f"reading 64 bytes.* returned {length}"):
+        RecordReader(IntoBuffer(), owns_src=False).read_record()
+    if length != -1:
+        with pytest.raises(riegeli.InternalError, match="reading 64 bytes from <Bytes> returned"):
+            RecordReader(Bytes(), owns_src=False).read_record()
+    with pytest.raises(TypeError, match="<object> is neither a path nor a file object"):
+        RecordReader(object(), owns_src=False)
+
+
+@pytest.mark.parametrize("methods", ["readinto1", "readinto", "read1", "read"])
+def test_any_one_of_the_reading_methods_is_enough(methods):
+    class Source:
+        pass
+
+    file = _file_with(SIGNATURE, Chunk(ChunkType.SIMPLE, bytes.fromhex("00010161"), 1, 1))
+    source = Source()
+    setattr(source, methods, getattr(file, methods))
+    assert RecordReader(source, owns_src=False).read_record() == b"a"
+
+
+def test_file_objects_that_take_bytes_only_and_little_at_a_time():
+    class Dest:
+        def __init__(self):
+            self.data = b""
+
+        def write(self, data):
+            self.data += data[:1000]
+            return len(data[:1000])
+
+    dest = Dest()
+    writer = RecordWriter(dest, owns_dest=False)
+    writer.write_records(RECORDS[:9])
+    writer._finish_chunks()
+    assert list(RecordReader(io.BytesIO(dest.data)).read_records()) == RECORDS[:9]
+
+
+@pytest.mark.parametrize("length", [0, -1, 10**6])
+def test_file_objects_that_do_not_write_are_told(length):
+    class Dest(io.BytesIO):
+        def write(self, data):
+            return length
+
+    with pytest.raises(riegeli.InternalError, match=f"write.. of 64 bytes .* returned {length}"):
+        RecordWriter(Dest())
+
+
+def test_closing_leaves_a_file_object_behind_what_was_read(path):
+    with open(path, "rb") as file:
+        reader = RecordReader(file, owns_src=False)
+        reader.read_record()
+        end = chunk_begins(path)[1]
+        reader.close()
+        assert file.tell() == end
 
 
 def test_an_exception_in_flight_is_not_hidden_by_closing(path):

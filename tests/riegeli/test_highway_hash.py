@@ -45,3 +45,10 @@ def test_any_buffer_of_bytes_is_hashed():
     message = bytes(range(100))
     assert highway_hash64(bytearray(message)) == highway_hash64(message)
     assert highway_hash64(memoryview(b"x" + message)[1:]) == highway_hash64(message)
+
+
+@pytest.mark.parametrize("size", [1 << 14, 100_000])
+def test_large_messages_are_hashed_like_small_ones(size):
+    # Recorded with the plain implementation.
+    expected = {1 << 14: 0xFCBA29DB779D6786, 100_000: 0xF70AB678F319470F}
+    assert highway_hash64(bytes(i % 256 for i in range(size))) == expected[size]

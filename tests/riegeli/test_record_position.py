@@ -73,6 +73,16 @@ def test_out_of_range(begin, index):
 def test_only_integers():
     with pytest.raises(TypeError):
         RecordPosition("64", 5)
+    with pytest.raises(TypeError, match="expected str or bytes, got 64"):
+        RecordPosition.from_str(64)
+
+
+def test_positions_stay_as_they_are():
+    with pytest.raises(AttributeError):
+        RecordPosition(64, 5).chunk_begin = 65
+    assert len({RecordPosition(64, 5), RecordPosition(64, 5), RecordPosition(64, 6)}) == 2
+    with pytest.raises(TypeError):
+        _ = RecordPosition(64, 5) < (64, 6)
 
 
 def test_repr_and_equality():

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 import riegeli
 from riegeli import FlushType, RecordPosition, RecordReader, RecordsMetadata, RecordWriter
 
-OPTIONS = ["", "brotli:1", "zstd", "uncompressed", "zstd,chunk_size:100", "uncompressed,padding"]
+OPTIONS = [
+    "",
+    "brotli:1",
+    "zstd",
+    "snappy",
+    "uncompressed",
+    "zstd,chunk_size:100",
+    "uncompressed,padding",
+]
 
 
 def write(records, options="", **kwargs):
@@ -36,16 +44,16 @@ def some_records(count, seed=0):
     return [generator.randbytes(generator.randrange(3000)) for _ in range(count)]
 
 
-class ForwardOnly(io.RawIOBase):
+class ForwardOnly:
     """A source like a pipe: it cannot seek, and gives a few bytes at a time."""
 
     def __init__(self, data):
         self._file = io.BytesIO(data)
 
-    def readable(self):
-        return True
+    def close(self):
+        self._file.close()
 
-    def read(self, size=-1):
+    def read(self, size):
         return self._file.read(min(size, 1000))
 
 
@@ -268,6 +276,46 @@ def test_sources_that_only_go_forward(how):
                 call()
 
 
+def test_the_last_position_is_that_of_a_record_just_read():
+    data, positions = write([b"a", b"b"])
+    reader = RecordReader(io.BytesIO(data))
+    for lose in (
+        lambda: None,
+        lambda: reader.seek(positions[1]),
+        lambda: reader.seek_numeric(positions[1].numeric),
+        reader.seek_back,
+        lambda: reader.search(lambda reader: 0),
+        lambda: list(reader.read_records()),
+        reader.close,
+    ):
+        lose()
+        with pytest.raises(riegeli.FailedPreconditionError, match="was just read"):
+            _ = reader.last_pos
+        if lose != reader.close:
+            reader.seek(positions[0])
+            reader.read_record()
+            assert reader.last_pos == positions[0]
+
+
+def test_closing_keeps_the_position():
+    data, positions = write([b"a", b"b"])
+    reader = RecordReader(io.BytesIO(data))
+    reader.read_record()
+    reader.close()
+    assert reader.pos == positions[1]
+
+
+def test_reading_and_seeking_can_be_mixed_while_iterating():
+    data, positions = write([b"a", b"b", b"c"])
+    with RecordReader(io.BytesIO(data)) as reader:
+        records = reader.read_records()
+        assert next(records) == b"a"
+        reader.seek(positions[2])
+        assert next(records) == b"c"
+        reader.seek_back()
+        assert list(records) == [b"c"]
+
+
 def test_metadata_comes_back():
     metadata = RecordsMetadata(file_comment="für alle", num_records=1)
     data, _ = write([b"a"], metadata=metadata)
@@ -286,7 +334,7 @@ def test_metadata_comes_back():
     ("data", "expected"),
     [
         (write([b"a"])[0], b""),
-        (write([])[0], b""),
+        (write([])[0], None),  # As if it ended before the metadata.
         (write([], metadata=RecordsMetadata())[0], b""),
         (b"", None),
     ],

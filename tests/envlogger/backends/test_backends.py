@@ -32,13 +32,16 @@ class Riegeli:
         return envlogger.Reader(self._directory)
 
 
-@pytest.fixture(params=["in_memory", "riegeli", "riegeli, two episodes per file", "flushing"])
+@pytest.fixture(
+    params=["in_memory", "riegeli", "riegeli, two episodes per file", "flushing", "parallel"]
+)
 def backend(request, tmp_path):
     always = schedulers.NStepScheduler(1)
     return {
         "in_memory": InMemory(),
         "riegeli": Riegeli(tmp_path),
         "riegeli, two episodes per file": Riegeli(tmp_path, max_episodes_per_file=2),
+        "parallel": Riegeli(tmp_path, writer_options="transpose,chunk_size:300,parallelism:3"),
         "flushing": Riegeli(tmp_path, flush_scheduler=always, max_episodes_per_file=0),
     }[request.param]
 

@@ -1,0 +1,137 @@
+"""Encodes chunks, in the background if asked, and writes them in the order in which they came."""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from typing import BinaryIO
+
+from riegeli import _files
+from riegeli._format.chunk import Chunk, ChunkHeader
+from riegeli.base.riegeli_error import FailedPreconditionError
+
+Encode = Callable[[list[bytes]], Chunk]
+
+
+class _Job:
+    """The encoding of a chunk. Its result is in `chunk`, so that the future keeps the header only.
+
+    Positions of records, which users may keep, refer to the future.
+    """
+
+    def __init__(self, encode: Encode, records: list[bytes]) -> None:
+        self._encode = encode
+        self._records = records
+        self.chunk: Chunk
+
+    def run(self) -> ChunkHeader:
+        self.chunk = self._encode(self._records)
+        self._records = []  # They need not wait for their turn with the chunk.
+        return self.chunk.header()
+
+
+class LaterBegin:
+    """Where a chunk begins, when called: waits until all chunks before it are encoded."""
+
+    __slots__ = ("_previous_begin", "_previous_header")
+
+    def __init__(
+        self, previous_begin: "int | LaterBegin", previous_header: Future[ChunkHeader]
+    ) -> None:
+        self._previous_begin = previous_begin
+        self._previous_header = previous_header
+
+    def __call__(self) -> int:
+        waiting = []
+        begin: int | LaterBegin = self
+        while not isinstance(begin, int):
+            waiting.append(begin)
+            begin = begin._previous_begin
+        for later in reversed(waiting):
+            later._previous_begin = begin
+            try:
+                begin = later._previous_header.result().end(begin)
+            except CancelledError:
+                message = "the record was not written, so that it has no position"
+                raise FailedPreconditionError(message) from None
+        return begin
+
+
+class ChunkWriter:
+    """Writes chunks to a file object.
+
+    Only the thread that calls writes; other threads encode. After an error only `stop` may be
+    called.
+
+    Args:
+      dest: The file object.
+      pos: Where in the file it stands.
+      encode: Makes a chunk of records.
+      parallelism: How many chunks may be on their way to be encoded or written; 0 to do both at
+        once.
+
+    Attributes:
+      pos: Where what is written ends.
+      next_begin: Where the next chunk will begin: a position, or a function that waits for it.
+    """
+
+    def __init__(self, dest: BinaryIO, pos: int, encode: Encode, parallelism: int) -> None:
+        self.pos = pos
+        self.next_begin: int | LaterBegin = pos
+        self._dest = dest
+        self._encode = encode
+        self._parallelism = parallelism
+        self._pending: deque[tuple[_Job, Future[ChunkHeader]]] = deque()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def write_bytes(self, data: bytes) -> None:
+        """Writes bytes as they are; nothing may be pending."""
+        _files.write_all(self._dest, data)
+        self.next_begin = self.pos = self.pos + len(data)
+
+    def write(self, chunk: Chunk) -> None:
+        """Writes a chunk when all before it are written."""
+        self._write_pending(0)
+        self.write_bytes(chunk.encode(self.pos))
+
+    def add(self, records: list[bytes]) -> None:
+        """Encodes and writes records, or sees to it that this happens.
+
+        Waits only if too much is pending.
+        """
+        if self._parallelism == 0:
+            self.write(self._encode(records))
+            return
+        self._write_pending(self._parallelism - 1)
+        if self._threads is None:
+            workers = min(self._parallelism, os.cpu_count() or 1)
+            self._threads = ThreadPoolExecutor(workers, thread_name_prefix="riegeli")
+        job = _Job(self._encode, records)
+        future = self._threads.submit(job.run)
+        self._pending.append((job, future))
+        self.next_begin = LaterBegin(self.next_begin, future)
+
+    def finish(self, records: list[bytes]) -> None:
+        """Encodes and writes records, which may be none, and all that is pending."""
+        # There is nothing else to do for this thread: it can as well encode.
+        if records:
+            self.write(self._encode(records))
+        else:
+            self._write_pending(0)
+
+    def stop(self, *, wait: bool) -> None:
+        """Drops what is pending and ends the threads."""
+        self._pending.clear()
+        if self._threads is not None:
+            self._threads.shutdown(wait=wait, cancel_futures=True)
+
+    def _write_pending(self, keep: int) -> None:
+        """Writes what is encoded, and waits for more as long as more than `keep` are pending."""
+        while self._pending and (len(self._pending) > keep or self._pending[0][1].done()):
+            job, future = self._pending.popleft()
+            header = future.result()
+            data = job.chunk.encode(self.pos, header)
+            _files.write_all(self._dest, data)
+            self.pos += len(data)
+        if not self._pending:
+            self.next_begin = self.pos

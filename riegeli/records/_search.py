@@ -1,0 +1,109 @@
+"""Binary search for a record: first over chunks, then over the records of one of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+# How a record, or the first one of a chunk that counts, compares to what is sought: less than 0,
+# 0 or more than 0; None if none counts.
+Answer = int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkOfRecords:
+    """A chunk: where it begins and ends, and how many records it has."""
+
+    begin: int
+    end: int
+    num_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a search ended: at a record with this answer, or behind all with it."""
+
+    answer: Answer
+    chunk_begin: int
+    record_index: int
+
+
+class Searchable(Protocol):
+    """A file of chunks."""
+
+    def chunk_between(self, low: int, high: int) -> int:
+        """Where a chunk begins, about in the middle between two positions."""
+        ...
+
+    def read_chunk(self, begin: int) -> ChunkOfRecords | None:
+        """The chunk at a position; None if the file ends before its end."""
+        ...
+
+    def compare(self, chunk_begin: int, record_index: int) -> Answer:
+        """How a record compares to what is sought."""
+        ...
+
+
+def search(file: Searchable, size: int) -> Found:
+    """Searches a file of `size` bytes, asking about no record twice."""
+    before: tuple[int, range] | None = None  # In a chunk: the records behind one that is before.
+    after = Found(None, size, 0)
+
+    def judge_chunk(begin: int) -> tuple[Answer, int]:
+        nonlocal before, after
+        chunk = file.read_chunk(begin)
+        if chunk is None:
+            after = Found(1, begin, 0)
+            return 1, size
+        for index in range(chunk.num_records):
+            answer = file.compare(chunk.begin, index)
+            if answer is None:
+                continue
+            if answer < 0:
+                before = chunk.begin, range(index + 1, chunk.num_records)
+            else:
+                after = Found(answer, chunk.begin, index)
+            return answer, chunk.end
+        return None, chunk.end
+
+    _bisect(0, size, file.chunk_between, judge_chunk)
+    if before is not None and after.answer != 0:
+        begin, indices = before
+
+        def judge_record(index: int) -> tuple[Answer, int]:
+            nonlocal after
+            answer = file.compare(begin, index)
+            if answer is not None and answer >= 0:
+                after = Found(answer, begin, index)
+            return answer, index + 1
+
+        _bisect(indices.start, indices.stop, lambda low, high: (low + high) // 2, judge_record)
+    if before is not None and after.answer is None:
+        return Found(-1, size, 0)
+    return after
+
+
+def _bisect(
+    low: int,
+    high: int,
+    middle: Callable[[int, int], int],
+    judge: Callable[[int], tuple[Answer, int]],
+) -> None:
+    """Judges positions between `low` and `high` until one is equal or all is known.
+
+    Args:
+      low: The first position.
+      high: Behind the last one.
+      middle: A position to judge next.
+      judge: The answer for a position, and the next position.
+    """
+    while low < high:
+        first = middle(low, high)
+        answer, behind = judge(first)
+        while answer is None and behind < high:
+            answer, behind = judge(behind)
+        if answer == 0:
+            return
+        if answer is not None and answer < 0:
+            low = max(low + 1, behind)
+        else:
+            high = first

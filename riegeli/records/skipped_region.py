@@ -1,0 +1,44 @@
+"""What a reader left out because it was damaged."""
+
+from dataclasses import dataclass
+
+__all__ = ["SkippedRegion"]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRegion:
+    """A part of a file that could not be read.
+
+    >>> region = SkippedRegion(64, 110, "data is damaged")
+    >>> str(region), region.length
+    ('[64..110): data is damaged', 46)
+
+    Attributes:
+      begin: The first byte of it; or the numeric position of the first record, where the chunk
+        itself is sound.
+      end: The same behind it.
+      message: What is wrong with it.
+
+    Raises:
+      ValueError: `begin` is behind `end`.
+    """
+
+    begin: int
+    end: int
+    message: str
+
+    def __post_init__(self) -> None:
+        """Checks the order."""
+        if self.begin > self.end:
+            raise ValueError(f"a region cannot begin at {self.begin} and end at {self.end}")
+
+    @property
+    def length(self) -> int:
+        """The length in bytes."""
+        return self.end - self.begin
+
+    def __str__(self) -> str:
+        return f"[{self.begin}..{self.end}): {self.message}"
+
+    def __repr__(self) -> str:
+        return f"SkippedRegion({self.begin}, {self.end}, {self.message!r})"

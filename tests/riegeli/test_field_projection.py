@@ -1,0 +1,159 @@
+"""Reading some fields of messages."""
+
+import io
+
+import pytest
+from google.protobuf import descriptor_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+from proto_records import field, flat_fields, with_length
+
+import riegeli
+from riegeli import EXISTENCE_ONLY, RecordReader, RecordWriter
+from riegeli.records._field_projection import scope_of
+
+
+@pytest.mark.parametrize(
+    ("paths", "scope"),
+    [
+        (None, True),
+        ([], {}),
+        ([[]], True),
+        ([[1], []], True),
+        ([[0]], {}),
+        ([[1]], {1: True}),
+        ([[1, 0]], {1: None}),
+        ([[1, 2, 3], [1, 4]], {1: {2: {3: True}, 4: True}}),
+        # All of a field is more than some of it, which is more than its existence.
+        ([[1], [1, 2]], {1: True}),
+        ([[1, 2], [1]], {1: True}),
+        ([[1, 2], [1, 0]], {1: {2: True}}),
+        ([[1, 0], [1, 2]], {1: {2: True}}),
+        ([[1, 0], [1]], {1: True}),
+        ([[1], [1, 0]], {1: True}),
+        (iter([(2**29 - 1,)]), {2**29 - 1: True}),
+    ],
+)
+def test_paths_become_a_scope(paths, scope):
+    assert scope_of(paths) == scope
+
+
+@pytest.mark.parametrize(
+    ("paths", "error", "message"),
+    [
+        ([["id"]], TypeError, "a field number is an int, got 'id'"),
+        ([[1.0]], TypeError, "got 1.0 in the path"),
+        ([1], TypeError, "not iterable"),
+        ([[-1]], OverflowError, "field number -1 in the path"),
+        ([[1, 2**29]], OverflowError, "is not from 0 to 536870911"),
+        ([[1, 0, 2]], riegeli.InvalidArgumentError, "EXISTENCE_ONLY can only be the last"),
+    ],
+)
+def test_wrong_paths(paths, error, message):
+    for use in (
+        lambda: RecordReader(io.BytesIO(), field_projection=paths),
+        lambda: RecordReader(io.BytesIO()).set_field_projection(paths),
+    ):
+        with pytest.raises(error, match=message):
+            use()
+
+
+def write(records, options="transpose,zstd,chunk_size:500"):
+    file = io.BytesIO()
+    with RecordWriter(file, owns_dest=False, options=options) as writer:
+        writer.write_records(records)
+    return file.getvalue()
+
+
+def read(data, projection):
+    with RecordReader(io.BytesIO(data), field_projection=projection) as reader:
+        return list(reader.read_records())
+
+
+Message = descriptor_pb2.DescriptorProto
+MESSAGES = [
+    Message(
+        name=f"message {i}",
+        field=[Message().field.add(name=f"field {j}", number=j) for j in range(i)],
+    )
+    for i in range(10)
+]
+NAME, FIELD, FIELD_NUMBER = 1, 2, 3
+
+
+@pytest.mark.parametrize("bucket_fraction", [0, 1])
+def test_fields_of_messages(bucket_fraction):
+    serialized = [message.SerializeToString() for message in MESSAGES]
+    data = write(serialized, f"transpose,brotli,bucket_fraction:{bucket_fraction}")
+    names = [Message.FromString(record) for record in read(data, [[NAME]])]
+    assert names == [Message(name=message.name) for message in MESSAGES]
+
+    paths = [[NAME, EXISTENCE_ONLY], [FIELD, FIELD_NUMBER]]
+    for message, record in zip(MESSAGES, read(data, paths)):
+        found = Message.FromString(record)
+        assert found.HasField("name")
+        assert found.name == ""
+        assert [f.number for f in found.field] == [f.number for f in message.field]
+        assert not any(f.HasField("name") for f in found.field)
+
+    counts = [Message.FromString(record) for record in read(data, [[FIELD, EXISTENCE_ONLY]])]
+    assert counts == [Message(field=[{}] * i) for i in range(10)]
+    assert read(data, []) == [b""] * 10
+    assert read(data, [[]]) == serialized
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(1, 4), flat_fields), max_size=6), max_size=10),
+    st.sets(st.integers(1, 4)),
+)
+def test_fields_in_any_order(messages, numbers):
+    def record(fields):
+        return b"".join(field(number, 2, with_length(b"\x0c" + value)) for number, value in fields)
+
+    expected = [record([f for f in fields if f[0] in numbers]) for fields in messages]
+    assert read(write(map(record, messages)), [[number] for number in numbers]) == expected
+
+
+@pytest.mark.parametrize("options", ["uncompressed", "zstd"])
+def test_other_chunks_come_back_whole(options):
+    serialized = [message.SerializeToString() for message in MESSAGES]
+    assert read(write(serialized, options), [[NAME]]) == serialized
+
+
+def test_records_that_are_no_messages_come_back_whole():
+    assert read(write([b"\xff", b"\x08\x01", b"\x10\x01"]), [[1]]) == [b"\xff", b"\x08\x01", b""]
+
+
+@pytest.mark.parametrize("assumed_pos", [None, 0])
+def test_another_projection_holds_from_the_next_record_on(assumed_pos):
+    serialized = [message.SerializeToString() for message in MESSAGES]
+    data = write(serialized, "transpose,zstd,chunk_size:300")
+    names = [Message(name=message.name).SerializeToString() for message in MESSAGES]
+    with RecordReader(io.BytesIO(data), assumed_pos=assumed_pos) as reader:
+        for i in range(10):
+            reader.set_field_projection([[NAME]] if i % 3 else None)
+            pos = reader.pos
+            assert reader.read_record() == (names[i] if i % 3 else serialized[i])
+            assert pos <= reader.last_pos
+            last_pos = reader.last_pos
+            reader.set_field_projection([])
+            assert reader.last_pos == last_pos
+        assert reader.read_record() is None
+
+
+def test_seeking_keeps_the_projection():
+    data = write([b"\x08\x01\x10\x02"] * 50, "transpose,chunk_size:100")
+    with RecordReader(io.BytesIO(data), field_projection=[[2]]) as reader:
+        assert list(reader.read_records()) == [b"\x10\x02"] * 50
+        assert reader.seek_back()
+        assert reader.read_record() == b"\x10\x02"
+        reader.set_field_projection(None)
+        assert reader.seek_back()
+        assert reader.read_record() == b"\x08\x01\x10\x02"
+
+
+def test_after_closing():
+    reader = RecordReader(io.BytesIO())
+    reader.close()
+    with pytest.raises(riegeli.FailedPreconditionError, match="closed"):
+        reader.set_field_projection(None)

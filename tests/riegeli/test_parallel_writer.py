@@ -1,0 +1,272 @@
+"""Writing with chunks encoded in the background: the same files, and nothing left behind."""
+
+import errno
+import io
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from proto_records import records
+
+import riegeli
+from riegeli import RecordReader, RecordWriter
+from riegeli.records import record_writer
+
+OPTIONS = ["uncompressed", "zstd,chunk_size:200", "transpose,brotli:1,chunk_size:500,padding:100"]
+CHUNKS = [bytes([i]) * 1000 for i in range(20)]  # Each record makes a chunk of its own.
+CHUNK_SIZE = 40 + 4 + 1000
+ONE_RECORD_CHUNKS = "uncompressed,chunk_size:1000,parallelism:3"
+
+
+def write(steps, options, **kwargs):
+    """Writes records, flushing at each None; the file, and the positions as they were given."""
+    file = io.BytesIO()
+    positions = []
+    with RecordWriter(file, owns_dest=False, options=options, **kwargs) as writer:
+        for step in steps:
+            if step is None:
+                writer.flush()
+            else:
+                positions.append(writer.pos)
+                writer.write_record(step)
+                positions.append(writer.last_pos)
+        positions.append(writer.pos)
+    return file.getvalue(), positions
+
+
+def own_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("riegeli")]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@settings(max_examples=20)
+@given(
+    steps=st.lists(st.one_of(records, records, st.none(), st.just(bytes(600))), max_size=40),
+    parallelism=st.sampled_from([1, 2, 10]),
+)
+def test_files_and_positions_are_those_of_writing_without(options, steps, parallelism):
+    data, positions = write(steps, options)
+    parallel_data, parallel_positions = write(steps, f"{options},parallelism:{parallelism}")
+    assert parallel_data == data
+    assert parallel_positions == positions
+    assert not own_threads()
+
+
+def test_metadata_and_appending():
+    metadata = riegeli.RecordsMetadata(file_comment="x" * 1000)
+    assert (
+        write(CHUNKS, ONE_RECORD_CHUNKS, metadata=metadata)[0]
+        == write(CHUNKS, "uncompressed,chunk_size:1000", metadata=metadata)[0]
+    )
+    files = []
+    for options in (ONE_RECORD_CHUNKS, "uncompressed,chunk_size:1000"):
+        file = io.BytesIO(b"begun before" + bytes(100))
+        file.seek(0, io.SEEK_END)
+        with RecordWriter(file, owns_dest=False, options=options) as writer:
+            writer.write_records(CHUNKS)
+        files.append(file.getvalue())
+    assert files[0] == files[1]
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """Keeps chunks from being encoded until it is opened; closes again after the test."""
+    gate = threading.Event()
+    encode = record_writer.encode_simple_chunk
+
+    def wait_and_encode(*args):
+        assert gate.wait(60)
+        return encode(*args)
+
+    monkeypatch.setattr(record_writer, "encode_simple_chunk", wait_and_encode)
+    yield gate
+    gate.set()
+
+
+def test_writing_and_asking_for_positions_does_not_wait(gate):
+    file = io.BytesIO()
+    writer = RecordWriter(file, owns_dest=False, options=ONE_RECORD_CHUNKS)
+    positions = []
+    for record in CHUNKS[:3]:
+        writer.write_record(record)
+        positions.append(writer.last_pos)
+    end = writer.pos
+    assert writer.estimated_size() == 64  # Only the signature is written.
+    gate.set()
+    assert positions[0] < positions[1] < positions[2] < end
+    assert {position.record_index for position in positions} == {0}
+    writer.close()
+    assert writer.last_pos == positions[2]
+    with RecordReader(io.BytesIO(file.getvalue())) as reader:
+        for record, position in zip(CHUNKS, positions):
+            reader.seek(position)
+            assert reader.read_record() == record
+
+
+def test_positions_can_be_looked_at_by_other_threads():
+    file = io.BytesIO()
+    with RecordWriter(file, owns_dest=False, options=ONE_RECORD_CHUNKS) as writer:
+        with ThreadPoolExecutor(4) as threads:
+            found = []
+            for record in CHUNKS:
+                writer.write_record(record)
+                found.append(threads.submit(str, writer.last_pos))
+    with RecordReader(io.BytesIO(file.getvalue())) as reader:
+        for future in found:
+            reader.read_record()
+            assert future.result() == str(reader.last_pos)
+
+
+def test_no_more_is_pending_than_asked_for(monkeypatch):
+    counts = []
+    encode = record_writer.encode_simple_chunk
+
+    def count_and_encode(*args):
+        counts.append(len(writer._chunks._pending))
+        return encode(*args)
+
+    monkeypatch.setattr(record_writer, "encode_simple_chunk", count_and_encode)
+    writer = RecordWriter(io.BytesIO(), options=ONE_RECORD_CHUNKS)
+    for record in CHUNKS:
+        writer.write_record(record)
+        counts.append(len(writer._chunks._pending))
+    writer.close()
+    assert 1 <= max(counts) <= 3
+
+
+class FullDisk(io.BytesIO):
+    """A file that takes so many bytes and no more."""
+
+    def __init__(self, room):
+        super().__init__()
+        self.room = room
+
+    def write(self, data):
+        if self.tell() + len(data) > self.room:
+            super().write(data[: self.room - self.tell()])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(data)
+
+
+@pytest.mark.parametrize("room", [500, 5000, 12_345, 20_900])
+def test_a_full_disk_shows_by_the_time_of_closing_and_loses_nothing_written_before(room):
+    file = FullDisk(room)
+    writer = RecordWriter(file, options=ONE_RECORD_CHUNKS, owns_dest=False)
+    with pytest.raises(OSError, match="No space left"):
+        writer.write_records(CHUNKS)
+        writer.flush()
+    for call in (lambda: writer.write_record(b""), writer.flush, writer.close):
+        with pytest.raises(OSError, match="No space left"):
+            call()
+    assert not own_threads()
+    with pytest.raises(riegeli.FailedPreconditionError):
+        _ = writer.last_pos
+    reader = RecordReader(io.BytesIO(file.getvalue()))
+    found = list(reader.read_records())
+    assert found == CHUNKS[: len(found)]
+    assert len(found) == (writer.estimated_size() - 64) // CHUNK_SIZE
+
+
+def test_a_chunk_that_cannot_be_encoded_fails_the_writer_and_those_before_are_written(monkeypatch):
+    encode = record_writer.encode_simple_chunk
+
+    def fail_at_five(records, compressor):
+        if records == CHUNKS[5:6]:
+            raise MemoryError("five")
+        return encode(records, compressor)
+
+    monkeypatch.setattr(record_writer, "encode_simple_chunk", fail_at_five)
+    file = io.BytesIO()
+    writer = RecordWriter(file, options=ONE_RECORD_CHUNKS, owns_dest=False)
+    positions, ends = [], []
+    with pytest.raises(MemoryError, match="five"):
+        for record in CHUNKS:
+            writer.write_record(record)
+            positions.append(writer.last_pos)
+            ends.append(writer.pos)
+        writer.flush()
+    with pytest.raises(MemoryError, match="five"):
+        writer.close()
+    assert positions[4] < ends[4] == positions[5]
+    with pytest.raises(MemoryError, match="five"):
+        str(ends[5])
+    assert list(RecordReader(io.BytesIO(file.getvalue())).read_records()) == CHUNKS[:5]
+    assert not own_threads()
+
+
+def test_a_record_that_was_given_up_has_no_position(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    gates = [threading.Event(), threading.Event()]
+    encode = record_writer.encode_simple_chunk
+
+    def wait_and_encode(records, compressor):
+        index = CHUNKS.index(records[0])
+        assert index >= len(gates) or gates[index].wait(60)
+        return encode(records, compressor)
+
+    monkeypatch.setattr(record_writer, "encode_simple_chunk", wait_and_encode)
+
+    class Broken(io.BytesIO):
+        def write(self, data):
+            if self.tell():
+                raise OSError("broken")
+            return super().write(data)
+
+    writer = RecordWriter(Broken(), options="uncompressed,chunk_size:1000,parallelism:3")
+    for record in CHUNKS[:3]:
+        writer.write_record(record)
+    end = writer.pos
+    gates[0].set()
+    # The first chunk is encoded and cannot be written; the third one is still waiting.
+    with pytest.raises(OSError, match="broken"):
+        writer.write_record(CHUNKS[3])
+    gates[1].set()
+    with pytest.raises(OSError, match="broken"):
+        writer.close()
+    assert not own_threads()
+    with pytest.raises(riegeli.FailedPreconditionError, match="it has no position"):
+        str(end)
+
+
+def test_an_interrupt_ends_the_threads():
+    class Interrupted(io.BytesIO):
+        def write(self, data):
+            if self.tell():
+                raise KeyboardInterrupt
+            return super().write(data)
+
+    with pytest.raises(KeyboardInterrupt):
+        with RecordWriter(Interrupted(), options=ONE_RECORD_CHUNKS) as writer:
+            writer.write_records(CHUNKS)
+    assert not own_threads()
+
+
+@pytest.mark.parametrize(
+    ("ending", "whole"),
+    [
+        ("", False),
+        ("import atexit; atexit.register(writer.close)", True),
+        ("writer.close()", True),
+        ("raise SystemExit", False),
+    ],
+)
+def test_a_process_ends_with_and_without_closing(tmp_path, ending, whole):
+    path = tmp_path / "records"
+    code = f"""if True:
+        from riegeli import RecordWriter
+        writer = RecordWriter({str(path)!r}, options="brotli:6,chunk_size:100000,parallelism:8")
+        for i in range(10_005):
+            writer.write_record(str(i).encode() * 30)
+        {ending}
+    """
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+    with RecordReader(path, recovery=lambda region: None) as reader:
+        found = [int(record[: len(record) // 30]) for record in reader.read_records()]
+    assert found == list(range(len(found)))
+    if whole:
+        assert len(found) == 10_005
