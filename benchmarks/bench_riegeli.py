@@ -3,11 +3,12 @@
     python benchmarks/bench_riegeli.py [--envlogger-python PATH]
 
 The records are steps like those that EnvLogger stores. Beside `riegeli` runs ArrayRecord, whose
-files are Riegeli/records files, if it is installed: with the same options, and about as many records
-in a chunk. PATH is a Python in which the published `envlogger` (1.2) is installed: its writer takes
-protos and its reader gives back bytes, so here protos are written too. Each round measures all
-contenders one after the other, EnvLogger in a process of its own; the tables show the medians of
-the rounds. All of it runs on one processor, because ArrayRecord would take more.
+files are Riegeli/records files, if it is installed: with the same options, and about as many
+records in a chunk. PATH is a Python in which the published `envlogger` (1.2) is installed: its
+writer takes protos and its reader gives back bytes, so here protos are written too. Each round
+measures all contenders one after the other, EnvLogger in a process of its own; the tables show the
+medians of the rounds. All of it runs on one processor where that can be set, because ArrayRecord
+would take more.
 """
 
 import argparse
