@@ -380,16 +380,11 @@ def main() -> None:
     )
 
     with watch.part("5. Train on transitions"):
-        pairs = transitions(
-            dataset,
-            np.asarray(flat_observation(mean["observation"])),
-            np.maximum(flat_observation(std["observation"]), 1e-3),
-        )
-        num_pairs = int(statistics["length"].sum())
-        model, losses = clone(pairs, num_pairs, arguments.epochs)
-
         center = np.asarray(flat_observation(mean["observation"]))
         scale = np.maximum(flat_observation(std["observation"]), 1e-3)
+        num_pairs = int(statistics["length"].sum())
+        pairs = transitions(dataset, center, scale)
+        model, losses = clone(pairs, num_pairs, arguments.epochs)
         act = tf.function(model)
 
         def cloned(observation):

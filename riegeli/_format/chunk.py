@@ -19,7 +19,6 @@ from riegeli._format import blocks
 from riegeli.base.riegeli_error import InvalidArgumentError
 
 CHUNK_HEADER_SIZE = 40
-MAX_NUM_RECORDS = (1 << 56) - 1
 
 _HEADER = Struct("<QQQQQ")  # header hash, data size, data hash, type + (records << 8), decoded size
 

@@ -31,7 +31,7 @@ class WriterOptions:
       bucket_size: In transposed chunks, about how many bytes of columns are compressed together, so
         that a reader need not decompress columns it does not want; None for no such limit.
       parallelism: Chunks that may be encoded in the background. The bytes written do not depend on
-        it; for now all chunks are encoded by the thread that writes.
+        it.
     """
 
     compressor: Compressor = field(default_factory=Compressor)
@@ -151,7 +151,7 @@ def parse_options(text: str) -> WriterOptions:
 
     Raises:
       InvalidArgumentError: an unknown, repeated or conflicting key, or a wrong value.
-      UnimplementedError: a compression that is not supported yet.
+      UnimplementedError: a compression that can be read only.
     """
     values = _parse_items(text)
     compressor = _compressor(values)

@@ -35,7 +35,7 @@ def decode_simple_chunk(chunk: Chunk) -> list[bytes]:
 
     Raises:
       InvalidArgumentError: the data is damaged.
-      UnimplementedError: an algorithm that is unknown or not supported yet.
+      UnimplementedError: an unknown algorithm.
     """
     data = chunk.data
     if not data:

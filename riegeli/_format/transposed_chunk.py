@@ -89,7 +89,7 @@ def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True)
 
     Raises:
       InvalidArgumentError: the data is damaged.
-      UnimplementedError: an algorithm that is unknown or not supported yet.
+      UnimplementedError: an unknown algorithm.
     """
     data = chunk.data
     if not data:

@@ -95,7 +95,7 @@ class RecordWriter:
 
     Raises:
       InvalidArgumentError: `options` are wrong.
-      UnimplementedError: `options` ask for something that is not supported yet.
+      UnimplementedError: `options` ask for a compression that can be read only.
       TypeError: `metadata` and `serialized_metadata` are both given.
       OSError: the file cannot be opened or written.
     """
