@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import abc
-import atexit
 import copy
-import os
-import weakref
 from types import TracebackType
 from typing import Any, Self
 
+from envlogger.backends import lifetime
 from envlogger.backends.schedulers import Scheduler
 from envlogger.errors import UsageError
 from envlogger.step_data import StepData
@@ -20,9 +18,9 @@ __all__ = ["BackendWriter"]
 class BackendWriter(abc.ABC):
     """Records steps, episode by episode.
 
-    Subclasses implement `_record_step`, `_set_episode_metadata` and `close`, and set `_closed` when
-    closed. A backend that was not closed is closed when it is garbage collected, or when the
-    process ends.
+    Subclasses implement `_record_step`, `_set_episode_metadata`, `_discard_episode` and `close`,
+    and set `_closed` when closed. A backend that was not closed is closed when it is garbage
+    collected, or when the process ends, see `lifetime`. A forked process inherits it closed.
 
     Args:
       metadata: What is stored about the whole dataset.
@@ -42,9 +40,9 @@ class BackendWriter(abc.ABC):
         self._in_episode = False
         self._first_step_pending = False
         self._pending_episode_metadata: Any = None
-        self._owner = os.getpid()
+        self._is_of_parent = False
         self._closed = False
-        _WRITERS.add(self)
+        lifetime.watch(self)
 
     def record_step(self, data: StepData, is_new_episode: bool) -> None:
         """Records a step, if the scheduler agrees.
@@ -85,6 +83,19 @@ class BackendWriter(abc.ABC):
         else:
             self._set_episode_metadata(data)
 
+    def discard_episode(self) -> None:
+        """Forgets the running episode, with its metadata; the next step must begin a new one.
+
+        Raises:
+          UsageError: The backend is closed, or no episode has begun.
+        """
+        self._check_open()
+        if not self._in_episode:
+            raise UsageError("there is no episode that could be discarded")
+        self._in_episode = False
+        if not self._first_step_pending:
+            self._discard_episode()
+
     @abc.abstractmethod
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
         """Records a step that the scheduler let through."""
@@ -92,6 +103,17 @@ class BackendWriter(abc.ABC):
     def _set_episode_metadata(self, data: Any) -> None:
         """Sets the metadata of the episode that the last recorded step belongs to."""
         raise NotImplementedError(f"{type(self).__name__} does not store metadata of episodes")
+
+    def _discard_episode(self) -> None:
+        """Forgets the episode that the last recorded step belongs to."""
+        raise NotImplementedError(f"{type(self).__name__} cannot discard episodes")
+
+    def flush(self) -> None:
+        """Brings what was recorded to where it is kept, and makes finished episodes visible.
+
+        Backends that have nothing pending need not do anything.
+        """
+        self._check_open()
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -102,8 +124,17 @@ class BackendWriter(abc.ABC):
         return self._metadata
 
     def _check_open(self) -> None:
+        if self._is_of_parent:
+            raise UsageError(
+                f"this {type(self).__name__} belongs to the process that forked this one; make a "
+                "new one here"
+            )
         if self._closed:
             raise UsageError(f"this {type(self).__name__} is closed; make a new one to record more")
+
+    def disown(self) -> None:
+        """Called in a forked process, which must not write to the files of its parent."""
+        self._closed = self._is_of_parent = True
 
     def __enter__(self) -> Self:
         return self
@@ -116,20 +147,6 @@ class BackendWriter(abc.ABC):
     ) -> None:
         self.close()
 
-    def _close_if_forgotten(self) -> None:
-        # A forked process inherits the recorder, but must not write to the files of its parent.
-        if not self._closed and self._owner == os.getpid():
-            self.close()
-
     def __del__(self) -> None:
-        self._close_if_forgotten()
-
-
-# Destructors that run at the end of the process find modules that are torn down already.
-_WRITERS: weakref.WeakSet[BackendWriter] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_forgotten_writers() -> None:
-    for writer in list(_WRITERS):
-        writer._close_if_forgotten()
+        if not self._closed:
+            self.close()

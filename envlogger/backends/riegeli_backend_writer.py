@@ -6,22 +6,25 @@ import contextlib
 import datetime
 import io
 import os
-import tempfile
 import threading
 import uuid
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import dm_env
 import numpy as np
 from etils import epath
 
 import riegeli
 from envlogger.backends import riegeli_layout as layout
 from envlogger.backends.backend_writer import BackendWriter
+from envlogger.backends.background import BackgroundWriter, WritingFailed
+from envlogger.backends.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_shard_reader import read_metadata
-from envlogger.backends.riegeli_shard_writer import ShardWriter
-from envlogger.backends.schedulers import EpisodeScheduler, Scheduler, TimeScheduler
+from envlogger.backends.riegeli_shard_sequence import ShardSequence
+from envlogger.backends.riegeli_shard_writer import marked
+from envlogger.backends.schedulers import EpisodeScheduler, Scheduler
 from envlogger.converters import codec
 from envlogger.errors import StorageError, UnsupportedValueError
 from envlogger.proto.storage_pb2 import Data
@@ -31,36 +34,46 @@ __all__ = ["DEFAULT_WRITER_OPTIONS", "RiegeliBackendWriter"]
 
 DEFAULT_WRITER_OPTIONS = "zstd:3,chunk_size:1M"
 
-# What a killed process or a power failure can cost, at the price of four `fsync`s each time.
-_DEFAULT_FLUSH_INTERVAL = datetime.timedelta(seconds=5)
+# What may wait to be written, and what the disk must have to spare for it and for the index.
+_DEFAULT_MAX_PENDING_BYTES = 1 << 24
+_RESERVE_FOR_INDEX = 1 << 23
 
 
 class RiegeliBackendWriter(BackendWriter):
     """Records to a directory of Riegeli files, to be read by `envlogger.Reader`.
 
-    Each writer begins a shard of its own, so several may record to one directory, at once or in
-    turn. Episodes become visible to readers once they are finished and flushed; `close` does both.
+    Steps are serialized at once, and compressed and written by a thread. Each writer begins a shard
+    of its own, so several may record to one directory, at once or in turn. Episodes become visible
+    to readers once they are finished and flushed; `close` does both.
 
     Args:
       data_directory: An existing directory.
       max_episodes_per_file: How many episodes a shard takes; if it is not positive, all.
       writer_options: How the files are compressed and cut into chunks, see `riegeli.RecordWriter`.
-      flush_scheduler: Says after which recorded steps data is flushed to the disk. None means about
-        every 5 seconds. An episode scheduler flushes once for each chosen episode, at its first
-        step.
+      flush_scheduler: Says after which recorded steps to call `flush`, and wait for it. An episode
+        scheduler flushes once for each chosen episode, at its first step. None leaves it to
+        `flush_interval`.
       metadata: What is stored about the whole dataset. Where the directory has a dataset already,
         its metadata is kept, with a warning if this is different.
       scheduler: Says which steps are recorded; None records all. See `BackendWriter`.
+      flush_interval: After what time at the latest, in seconds or as `datetime.timedelta`, the
+        thread flushes a step, with and without a `flush_scheduler`; None for never.
+      sync: Whether flushing brings the data to the disk (`fsync`), so that it survives a failure of
+        power too; otherwise it goes to the system, and survives only the death of the process.
+      max_pending_bytes: How much may wait to be written before recording waits for the thread.
+        About this much space is kept free on the disk while recording: when the disk is full, all
+        steps that were accepted can still be written.
 
     Raises:
       StorageError: The directory is missing, is none, or cannot be written to; says what to do.
       UnsupportedTypeError: `metadata` holds something that cannot be stored; says where.
       UnsupportedValueError: Likewise; or `writer_options` are wrong.
       DamagedDataError: The metadata that is in the directory cannot be read.
+      ValueError: `flush_interval` or `max_pending_bytes` is not positive.
 
-    Once a step cannot be written, `record_step` raises `StorageError`, and so does every later
-    call; what was written before stays readable. A step that is refused, because it holds something
-    that cannot be stored, leaves no trace.
+    Once steps cannot be written, the next call raises `StorageError`, which says whether any that
+    were accepted are lost, and so does every later call; what was written before stays readable.
+    A step that is refused, because it holds something that cannot be stored, leaves no trace.
     """
 
     def __init__(
@@ -71,33 +84,87 @@ class RiegeliBackendWriter(BackendWriter):
         flush_scheduler: Scheduler | None = None,
         metadata: dict[str, Any] | None = None,
         scheduler: Scheduler | None = None,
+        *,
+        flush_interval: datetime.timedelta | float | None = 5.0,
+        sync: bool = True,
+        max_pending_bytes: int = _DEFAULT_MAX_PENDING_BYTES,
     ) -> None:
-        super().__init__(metadata=metadata, scheduler=scheduler)
-        self._lock = threading.Lock()
-        self._shard: ShardWriter | None = None
-        self._last_shard_time = datetime.datetime.min.replace(tzinfo=datetime.UTC)
-        self._failure: StorageError | None = None
-        self._max_episodes_per_file = max_episodes_per_file
-        self._writer_options = writer_options
-        self._flush_scheduler = flush_scheduler or TimeScheduler(_DEFAULT_FLUSH_INTERVAL)
+        if isinstance(flush_interval, datetime.timedelta):
+            flush_interval = flush_interval.total_seconds()
+        if flush_interval is not None and not flush_interval > 0:
+            raise ValueError(f"flush_interval must be positive, got {flush_interval}")
+        if not max_pending_bytes > 0:
+            raise ValueError(f"max_pending_bytes must be positive, got {max_pending_bytes}")
+        self._lock = threading.RLock()
+        self._failure_was_told = False
+        self._has_shard = False
+        self._is_after_last = False
+        self._flush_scheduler = flush_scheduler
         self._directory = layout.existing_directory(data_directory)
-        _check_writable(self._directory)
-        _store_metadata(self._directory, metadata, writer_options)
+        self._reserve = _reserve(self._directory, max_pending_bytes + _RESERVE_FOR_INDEX)
+        try:
+            _store_metadata(self._directory, metadata, writer_options)
+        except BaseException:
+            if self._reserve is not None:
+                self._reserve.close()
+            raise
+        self._shards = ShardSequence(
+            self._directory,
+            max_episodes_per_file,
+            writer_options,
+            sync=sync,
+            reserve=self._reserve,
+        )
+        self._background = BackgroundWriter(self._shards, flush_interval, max_pending_bytes)
+        super().__init__(metadata=metadata, scheduler=scheduler)
 
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
         step = codec.encode(data, name="step").SerializeToString()
-        flush_is_due = self._flush_is_due(data, is_new_episode)
-        with self._lock, self._stopping_on_failure():
+        with self._lock, self._telling_failure():
+            step_type = data.timestep.step_type
+            seems_new = self._is_after_last or step_type is dm_env.StepType.FIRST
+            self._is_after_last = step_type is dm_env.StepType.LAST
+            if is_new_episode is not seems_new:
+                step = marked(step, Data.BEGINS if is_new_episode else Data.CONTINUES)
             if is_new_episode:
-                self._rotate()
-            self._current_shard.add_step(step, is_new_episode)
-            if flush_is_due:
-                self._current_shard.flush()
+                self._background.put(self._shards.begin_episode, step)
+                if not self._has_shard:  # Then there is the most that can go wrong.
+                    self._background.finish(flush=False)
+                    self._has_shard = True
+            else:
+                self._background.put(self._shards.add_step, step)
+            if self._flush_scheduler is not None and self._flush_is_due(data, is_new_episode):
+                self._background.finish(flush=True)
+
+    def _flush_is_due(self, data: StepData, is_new_episode: bool) -> bool:
+        assert self._flush_scheduler is not None
+        due = self._flush_scheduler(data)
+        if isinstance(self._flush_scheduler, EpisodeScheduler):
+            return due and is_new_episode
+        return due
 
     def _set_episode_metadata(self, data: Any) -> None:
         metadata = codec.encode(data, name="episode_metadata").SerializeToString()
-        with self._lock, self._stopping_on_failure():
-            self._current_shard.set_episode_metadata(metadata)
+        with self._lock, self._telling_failure():
+            self._background.put(self._shards.set_episode_metadata, metadata)
+
+    def _discard_episode(self) -> None:
+        with self._lock, self._telling_failure():
+            self._is_after_last = False
+            self._background.put(lambda _: self._shards.discard_episode(), b"")
+
+    def flush(self) -> None:
+        """Brings all steps to the disk, and makes all episodes but the running one visible.
+
+        Returns when that is done.
+
+        Raises:
+          StorageError: Not all could be written.
+          UsageError: The writer is closed.
+        """
+        super().flush()
+        with self._lock, self._telling_failure():
+            self._background.finish(flush=True)
 
     def close(self) -> None:
         """Ends the running episode and brings everything to the disk; further calls do nothing.
@@ -105,76 +172,52 @@ class RiegeliBackendWriter(BackendWriter):
         Raises:
           StorageError: The rest cannot be written.
         """
-        if self._closed:
+        if self._is_of_parent:
             return
         self._closed = True
-        if self._shard is not None and self._failure is None:
-            with self._lock, self._stopping_on_failure():
-                self._shard.close()
-
-    @property
-    def _current_shard(self) -> ShardWriter:
-        assert self._shard is not None  # The first recorded step begins an episode, hence a shard.
-        return self._shard
-
-    def _flush_is_due(self, data: StepData, is_new_episode: bool) -> bool:
-        due = self._flush_scheduler(data)
-        if isinstance(self._flush_scheduler, EpisodeScheduler):
-            return due and is_new_episode
-        return due
-
-    def _rotate(self) -> None:
-        """Begins a shard, if there is none or if it has its fill of episodes."""
-        if self._shard is not None:
-            if not 0 < self._max_episodes_per_file <= self._shard.num_episodes:
-                return
-            self._shard.close()
-        self._shard = ShardWriter(self._make_shard_directory(), self._writer_options)
-
-    def _make_shard_directory(self) -> epath.Path:
-        while True:
-            # Later shards sort behind earlier ones even when the clock is set back.
-            self._last_shard_time = max(
-                datetime.datetime.now(datetime.UTC),
-                self._last_shard_time + datetime.timedelta(microseconds=1),
-            )
-            path = self._directory / self._last_shard_time.strftime(layout.SHARD_NAME_FORMAT)
-            try:
-                path.mkdir()
-            except FileExistsError:  # Another writer was faster.
-                continue
-            return path
+        try:
+            self._background.close()
+        except WritingFailed as e:
+            if not self._failure_was_told:
+                self._failure_was_told = True
+                raise self._failure_of(e) from e.cause
+        finally:
+            if self._reserve is not None:
+                self._reserve.close()
 
     @contextlib.contextmanager
-    def _stopping_on_failure(self) -> Iterator[None]:
-        if self._failure is not None:
-            raise StorageError(
-                f"recording to {self._directory} has stopped after an earlier failure; what was "
-                "written before it is readable, make a new recorder to go on"
-            ) from self._failure
+    def _telling_failure(self) -> Iterator[None]:
         try:
             yield
-        except BaseException as e:
-            self._failure = StorageError(
-                f"cannot write to {self._directory}, recording stops here: {e}; what was written "
-                "before is readable, see to the cause and make a new recorder to go on"
-            )
-            if self._shard is not None:
-                self._shard.abandon()
-            if isinstance(e, OSError | riegeli.RiegeliError):
-                raise self._failure from e
-            raise
+        except WritingFailed as e:
+            if self._failure_was_told:
+                raise StorageError(
+                    f"recording to {self._directory} has stopped after an earlier failure; what "
+                    "was written before it is readable, make a new recorder to go on"
+                ) from e.cause
+            self._failure_was_told = True
+            raise self._failure_of(e) from e.cause
+
+    def _failure_of(self, failed: WritingFailed) -> StorageError:
+        kept = "all steps that were recorded are readable"
+        if failed.num_lost_steps:
+            kept = f"the last {failed.num_lost_steps} steps are lost, those before are readable"
+        return StorageError(
+            f"cannot write to {self._directory}, recording stops here: {failed.cause}; {kept}. See "
+            "to the cause and make a new recorder to go on"
+        )
 
 
-def _check_writable(directory: epath.Path) -> None:
+def _reserve(directory: epath.Path, num_bytes: int) -> DiskReserve | None:
+    """Keeps space on the disk of a directory, which shows that it can be written to."""
     if not layout.is_local(directory):
-        return
+        return None
     try:
-        tempfile.TemporaryFile(dir=directory).close()
+        return DiskReserve(directory, num_bytes)
     except OSError as e:
         raise StorageError(
-            f"cannot write to data_directory {directory}: {e}; check its permissions and the space "
-            "left"
+            f"cannot write to data_directory {directory}: {e}; check its permissions, and that "
+            f"{num_bytes >> 20} MB are left (with a smaller max_pending_bytes it is less)"
         ) from e
 
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any
 
 import numpy as np
 from etils import epath
 
-import riegeli
 from envlogger.backends import riegeli_layout as layout
+from envlogger.backends.disk_reserve import DiskReserve
+from envlogger.backends.record_file import RecordFile
 from envlogger.converters import codec
+from envlogger.proto.storage_pb2 import Data
 
-__all__ = ["ShardWriter"]
+__all__ = ["ShardWriter", "marked"]
+
+
+def marked(step: bytes, mark: Data.EpisodeMark) -> bytes:
+    """A serialized step with a mark that says where it stands in its episode."""
+    return step + Data(episode_mark=mark).SerializeToString()
 
 
 @dataclasses.dataclass
@@ -32,23 +38,21 @@ class ShardWriter:
     Args:
       directory: The empty directory of the shard.
       options: How the files are written, see `riegeli.RecordWriter`.
+      reserve: Space to use when the disk is full.
 
     Raises:
       OSError: A file cannot be made.
       riegeli.RiegeliError: The options are wrong.
     """
 
-    def __init__(self, directory: epath.Path, options: str) -> None:
-        self._local = layout.is_local(directory)
+    def __init__(
+        self, directory: epath.Path, options: str, reserve: DiskReserve | None = None
+    ) -> None:
         with contextlib.ExitStack() as on_error:
 
-            def open_file(name: str) -> riegeli.RecordWriter:
-                # Unbuffered, because the writer hands over whole chunks: what it wrote is with the
-                # system.
-                dest: Any = directory / name
-                if self._local:
-                    dest = on_error.enter_context(open(dest, "xb", buffering=0))
-                return on_error.enter_context(riegeli.RecordWriter(dest, options=options))
+            def open_file(name: str) -> RecordFile:
+                file = RecordFile(directory / name, options, reserve)
+                return on_error.enter_context(contextlib.closing(file))
 
             self._steps = open_file(layout.STEPS_FILE)
             self._step_offsets = open_file(layout.STEP_OFFSETS_FILE)
@@ -56,90 +60,116 @@ class ShardWriter:
             self._episode_index = open_file(layout.EPISODE_INDEX_FILE)
             self._files = on_error.pop_all()
         self.num_episodes = 0
+        self._num_steps = 0
         self._num_indexed_steps = 0
-        # What the index does not cover yet. The last episode is the running one.
-        self._pending_positions: list[riegeli.RecordPosition] = []
+        # What the index does not cover yet; the last episode is the running one. The steps are
+        # those in `positions` of their file.
         self._pending_episodes: list[_Episode] = []
         self._is_indexing = False
 
-    def add_step(self, step: bytes, is_new_episode: bool) -> None:
-        """Appends a step; the first one must begin an episode."""
-        self._steps.write_record(step)
-        if is_new_episode:
-            start = self._num_indexed_steps + len(self._pending_positions)
-            self._pending_episodes.append(_Episode(start))
-            self.num_episodes += 1
-        # Where it will be is known when chunks before it are encoded, perhaps in other threads.
-        self._pending_positions.append(self._steps.last_pos)
+    def add_step(self, step: bytes) -> None:
+        """Appends a step to the running episode."""
+        self._steps.write(step)
+        self._num_steps += 1
+
+    def begin_episode(self, step: bytes) -> None:
+        """Begins an episode with its first step."""
+        start = self._num_steps
+        self.add_step(step)
+        self._pending_episodes.append(_Episode(start))
+        self.num_episodes += 1
 
     def set_episode_metadata(self, metadata: bytes) -> None:
         """Sets the metadata of the running episode."""
         self._pending_episodes[-1].metadata = metadata
 
-    def flush(self) -> None:
-        """Brings all steps to the disk, and makes all episodes but the running one visible."""
-        self._steps.flush(riegeli.FlushType.FROM_MACHINE)
-        *finished, running = self._pending_episodes
-        self._index(finished, running.start - self._num_indexed_steps)
+    def discard_episode(self) -> None:
+        """Forgets the running episode; what is written of it will never be seen."""
+        # Once they are all in the file, nothing refers to the positions any more.
+        self._steps.push()
+        episode = self._pending_episodes.pop()
+        self.num_episodes -= 1
+        del self._steps.positions[episode.start - self._num_indexed_steps :]
+        self._num_steps = episode.start
+        self._steps.write(marked(b"", Data.DISCARDED))
+        self._steps.push()
+        self._steps.positions.pop()
 
-    def close(self) -> None:
+    def flush(self, *, sync: bool) -> None:
+        """Brings all steps to the files, and makes all episodes but the running one visible.
+
+        Args:
+          sync: Whether it also survives a failure of power, not just the death of the process.
+        """
+        self._push_steps(sync)
+        if self._pending_episodes:
+            *finished, running = self._pending_episodes
+            self._index(finished, running.start - self._num_indexed_steps, sync)
+
+    def close(self, *, sync: bool) -> None:
         """Ends the running episode, makes it visible, and closes the files."""
-        self._steps.flush(riegeli.FlushType.FROM_MACHINE)
-        self._index(list(self._pending_episodes), len(self._pending_positions))
+        self._push_steps(sync)
+        self._index(list(self._pending_episodes), len(self._steps.positions), sync)
         self._files.close()
 
-    def abandon(self) -> None:
+    def salvage(self) -> int:
         """Closes the files after a failure, and makes visible what did reach the file of steps.
 
         Does what is possible: where the index cannot be written, what it covers already remains.
+
+        Returns:
+          How many steps that were accepted are lost.
         """
-        # Files that have failed raise their error again, be it the interrupt of a user.
-        with contextlib.suppress(BaseException), self._files:
+        num_steps = self._steps.salvage()
+        with contextlib.suppress(Exception):  # The failure that the caller knows of, again.
             if not self._is_indexing:
-                self._index_written_steps()
+                end_step = self._num_indexed_steps + num_steps
+                episodes = [e for e in self._pending_episodes if e.start < end_step]
+                self._index(episodes, num_steps, sync=True)
+        for file in (self._step_offsets, self._episode_metadata, self._episode_index):
+            file.salvage()
+        return self._num_steps - self._num_indexed_steps
 
-    def _index_written_steps(self) -> None:
-        with contextlib.suppress(BaseException):
-            self._steps.flush(riegeli.FlushType.FROM_MACHINE)
-        end = self._steps.estimated_size()  # Where the torn chunk begins, if there is one.
-        if self._local:
-            self._steps.dest.truncate(end)  # Makes room for the index on a full disk.
-        num_steps = sum(_is_before(end, position) for position in self._pending_positions)
-        end_step = self._num_indexed_steps + num_steps
-        self._index([e for e in self._pending_episodes if e.start < end_step], num_steps)
+    def _push_steps(self, sync: bool) -> None:
+        self._steps.push()
+        if sync:
+            self._steps.sync()
 
-    def _index(self, episodes: list[_Episode], num_steps: int) -> None:
+    def _index(self, episodes: list[_Episode], num_steps: int, sync: bool) -> None:
         """Makes the first pending episodes, which have the first `num_steps` steps, visible."""
-        if not episodes:
+        if not num_steps:
             return
         self._is_indexing = True
-        rows = []
-        for episode in episodes:
-            position = layout.NO_METADATA
-            if episode.metadata is not None:
-                self._episode_metadata.write_record(episode.metadata)
-                position = self._episode_metadata.last_pos.numeric
-            rows.append((episode.start, position))
-        self._episode_metadata.flush(riegeli.FlushType.FROM_MACHINE)
+        metadata_offsets = self._write_metadata(episodes)
         # The offsets come last: readers ignore episodes without steps, but not steps without
         # episodes.
-        _write_array(self._episode_index, rows)
-        positions = self._pending_positions[:num_steps]
-        _write_array(self._step_offsets, [position.numeric for position in positions])
+        if episodes:
+            starts = [episode.start for episode in episodes]
+            self._episode_index.write(_array_record(list(zip(starts, metadata_offsets))))
+            self._episode_index.push()
         del self._pending_episodes[: len(episodes)]
-        del self._pending_positions[:num_steps]
+        if sync:
+            self._episode_metadata.sync()
+            self._episode_index.sync()
+        positions = self._steps.positions[:num_steps]
+        self._step_offsets.write(_array_record([position.numeric for position in positions]))
+        self._step_offsets.push()
+        del self._steps.positions[:num_steps]
         self._num_indexed_steps += num_steps
+        if sync:
+            self._step_offsets.sync()
         self._is_indexing = False
 
+    def _write_metadata(self, episodes: list[_Episode]) -> list[int]:
+        file = self._episode_metadata
+        for episode in episodes:
+            if episode.metadata is not None:
+                file.write(episode.metadata)
+        file.push()
+        offsets = iter([position.numeric for position in file.positions])
+        file.positions.clear()
+        return [layout.NO_METADATA if e.metadata is None else next(offsets) for e in episodes]
 
-def _is_before(end: int, position: riegeli.RecordPosition) -> bool:
-    try:
-        return position.numeric < end
-    except riegeli.FailedPreconditionError:  # Its chunk was given up before it was encoded.
-        return False
 
-
-def _write_array(writer: riegeli.RecordWriter, values: list[int] | list[tuple[int, int]]) -> None:
-    datum = codec.encode(np.array(values, dtype=np.int64)).datum
-    writer.write_record(datum.SerializeToString())
-    writer.flush(riegeli.FlushType.FROM_MACHINE)
+def _array_record(values: list[int] | list[tuple[int, int]]) -> bytes:
+    return codec.encode(np.array(values, dtype=np.int64)).datum.SerializeToString()

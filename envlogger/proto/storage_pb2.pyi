@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
@@ -59,7 +60,17 @@ class Datum(_message.Message):
     def __init__(self, shape: _Optional[_Union[Datum.Shape, _Mapping]] = ..., values: _Optional[_Union[Datum.Values, _Mapping]] = ..., empty_dtype: _Optional[str] = ...) -> None: ...
 
 class Data(_message.Message):
-    __slots__ = ("datum", "array", "tuple", "dict")
+    __slots__ = ("datum", "array", "tuple", "dict", "episode_mark")
+    class EpisodeMark(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[Data.EpisodeMark]
+        BEGINS: _ClassVar[Data.EpisodeMark]
+        CONTINUES: _ClassVar[Data.EpisodeMark]
+        DISCARDED: _ClassVar[Data.EpisodeMark]
+    NONE: Data.EpisodeMark
+    BEGINS: Data.EpisodeMark
+    CONTINUES: Data.EpisodeMark
+    DISCARDED: Data.EpisodeMark
     class Array(_message.Message):
         __slots__ = ("values",)
         VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -88,8 +99,10 @@ class Data(_message.Message):
     ARRAY_FIELD_NUMBER: _ClassVar[int]
     TUPLE_FIELD_NUMBER: _ClassVar[int]
     DICT_FIELD_NUMBER: _ClassVar[int]
+    EPISODE_MARK_FIELD_NUMBER: _ClassVar[int]
     datum: Datum
     array: Data.Array
     tuple: Data.Tuple
     dict: Data.Dict
-    def __init__(self, datum: _Optional[_Union[Datum, _Mapping]] = ..., array: _Optional[_Union[Data.Array, _Mapping]] = ..., tuple: _Optional[_Union[Data.Tuple, _Mapping]] = ..., dict: _Optional[_Union[Data.Dict, _Mapping]] = ...) -> None: ...
+    episode_mark: Data.EpisodeMark
+    def __init__(self, datum: _Optional[_Union[Datum, _Mapping]] = ..., array: _Optional[_Union[Data.Array, _Mapping]] = ..., tuple: _Optional[_Union[Data.Tuple, _Mapping]] = ..., dict: _Optional[_Union[Data.Dict, _Mapping]] = ..., episode_mark: _Optional[_Union[Data.EpisodeMark, str]] = ...) -> None: ...

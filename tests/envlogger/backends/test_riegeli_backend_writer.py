@@ -1,13 +1,18 @@
 import datetime
+import errno
 import gc
+import io
 import os
 import pathlib
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
 import threading
+import time
 import types
 
 import dm_env
@@ -20,14 +25,22 @@ from hypothesis import strategies as st
 import envlogger
 import riegeli
 from envlogger import RiegeliBackendWriter, StepData
-from envlogger.backends import riegeli_backend_writer, schedulers
+from envlogger.backends import (
+    record_file,
+    riegeli_backend_writer,
+    riegeli_shard_sequence,
+    schedulers,
+)
+from envlogger.backends.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_shard_writer import ShardWriter
 from envlogger.errors import (
     DamagedDataError,
     StorageError,
     UnsupportedTypeError,
     UnsupportedValueError,
+    UsageError,
 )
+from envlogger.proto.storage_pb2 import Data
 
 FILES = [
     *("episode_index.riegeli", "episode_metadata.riegeli"),
@@ -39,6 +52,13 @@ def record(writer, *observations, is_new_episode=True):
     for observation in observations:
         writer.record_step(StepData(dm_env.restart(observation), None), is_new_episode)
         is_new_episode = False
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def shards(directory):
@@ -137,7 +157,7 @@ def clock(monkeypatch):
             return cls.time
 
     stopped = types.SimpleNamespace(datetime=Clock, timedelta=datetime.timedelta, UTC=datetime.UTC)
-    monkeypatch.setattr(riegeli_backend_writer, "datetime", stopped)
+    monkeypatch.setattr(riegeli_shard_sequence, "datetime", stopped)
     return Clock
 
 
@@ -288,9 +308,9 @@ def flushes(monkeypatch):
     seen = []
     flush = ShardWriter.flush
 
-    def counting(self):
+    def counting(self, **kwargs):
         seen.append(self)
-        flush(self)
+        flush(self, **kwargs)
 
     monkeypatch.setattr(ShardWriter, "flush", counting)
     return seen
@@ -307,20 +327,111 @@ def test_an_episode_scheduler_flushes_once_for_each_chosen_episode(tmp_path, flu
             assert len(episodes(tmp_path)) == 2 * (number // 2)
 
 
-def test_by_default_data_is_flushed_every_few_seconds(tmp_path, flushes, monkeypatch):
-    now = 0.0
+def test_the_thread_flushes_in_intervals_without_further_steps(tmp_path):
+    with RiegeliBackendWriter(tmp_path, flush_interval=0.02) as writer:
+        record(writer, 0, 1)
+        record(writer, 10)
+        wait_until(lambda: episodes(tmp_path) == [[0, 1]])
+        record(writer, 20)
+        wait_until(lambda: episodes(tmp_path) == [[0, 1], [10]])
 
-    class Scheduler(schedulers.TimeScheduler):
-        def __init__(self, interval):
-            super().__init__(interval, clock=lambda: now)
 
-    monkeypatch.setattr(riegeli_backend_writer, "TimeScheduler", Scheduler)
+def test_steps_that_are_not_flushed_are_in_memory_only(tmp_path):
+    with RiegeliBackendWriter(tmp_path, flush_interval=None) as writer:
+        record(writer, 0, 1)
+        record(writer, 10)
+        assert episodes(tmp_path) == []
+        writer.flush()
+        assert episodes(tmp_path) == [[0, 1]]
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_flushing_brings_data_to_the_disk_if_asked(tmp_path, monkeypatch, sync):
+    synced = []
+    fsync = os.fsync
+
+    def counting(descriptor):
+        synced.append(descriptor)
+        fsync(descriptor)
+
+    with RiegeliBackendWriter(tmp_path, sync=sync) as writer:
+        monkeypatch.setattr(os, "fsync", counting)
+        record(writer, 0, 1)
+        record(writer, 10)
+        writer.flush()
+        assert len(synced) == (4 if sync else 0)
+
+
+def test_recording_waits_while_too_much_is_pending(tmp_path, monkeypatch):
+    written = threading.Event()
+    add_step = ShardWriter.add_step
+
+    def slow(self, step):
+        if self.num_episodes:
+            written.wait(60)
+        add_step(self, step)
+
+    monkeypatch.setattr(ShardWriter, "add_step", slow)
+    with RiegeliBackendWriter(tmp_path, max_pending_bytes=100_000) as writer:
+        accepted = []
+
+        def go_on():
+            record(writer, -1)
+            for i in range(100):
+                record(writer, np.full(1000, float(i)), is_new_episode=False)
+                accepted.append(i)
+
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        wait_until(lambda: len(accepted) > 5)
+        thread.join(0.2)
+        assert len(accepted) < 60
+        written.set()
+        thread.join()
+    assert [len(episode) for episode in episodes(tmp_path)] == [101]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"flush_interval": 0}, {"flush_interval": -1.0}, {"max_pending_bytes": 0}]
+)
+def test_arguments_that_must_be_positive(tmp_path, arguments):
+    [name] = arguments
+    with pytest.raises(ValueError, match=f"{name} must be positive"):
+        RiegeliBackendWriter(tmp_path, **arguments)
+
+
+# --- Discarding.
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_discarded_episode_is_never_seen(tmp_path, flushed):
     with RiegeliBackendWriter(tmp_path) as writer:
         record(writer, 0, 1)
-        assert len(flushes) == 0
-        now = 6.0
-        record(writer, 2, 3)
-        assert len(flushes) == 1
+        record(writer, 10, 11)
+        writer.set_episode_metadata("gone")
+        if flushed:
+            writer.flush()
+        writer.discard_episode()
+        with pytest.raises(UsageError, match="there is no episode that could be discarded"):
+            writer.discard_episode()
+        with pytest.raises(UsageError, match="must be recorded with is_new_episode=True"):
+            record(writer, 12, is_new_episode=False)
+        record(writer, 20, 21)
+        writer.set_episode_metadata("kept")
+        writer.flush()
+        assert episodes(tmp_path) == [[0, 1]]
+        record(writer, 30)
+        writer.discard_episode()
+    assert episodes(tmp_path) == [[0, 1], [20, 21]]
+    with envlogger.Reader(tmp_path) as reader:
+        assert list(reader.episode_metadata()) == [None, "kept"]
+
+
+def test_discarding_everything(tmp_path):
+    with RiegeliBackendWriter(tmp_path) as writer:
+        record(writer, 0, 1)
+        writer.discard_episode()
+    assert episodes(tmp_path) == []
 
 
 # --- The end of a process.
@@ -436,39 +547,96 @@ def test_a_refused_step_leaves_no_trace(tmp_path):
 # --- Failures while recording.
 
 
-def test_what_was_written_before_the_disk_was_full_is_readable(tmp_path):
-    # A limit on the size of files stands for the disk.
-    code = """
-        import resource
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
-        options = "uncompressed,chunk_size:10k"
-        writer = RiegeliBackendWriter(sys.argv[1], writer_options=options)
-        try:
-            for i in range(1000):
-                record(writer, *[np.full(125, i, np.float64)] * 10)
-        except envlogger.errors.StorageError as e:
-            print(e)
-            print(repr(e.__cause__))
-        try:
-            record(writer, 0)
-        except envlogger.errors.StorageError as e:
-            print(e)
-        writer.close()
-        print(i)
-    """
-    ended = run(code, tmp_path)
-    assert ended.stderr == ""
-    failed, cause, again, number = ended.stdout.splitlines()
-    assert f"cannot write to {tmp_path}, recording stops here: [Errno 27]" in failed
-    assert "OSError(27" in cause
-    assert f"recording to {tmp_path} has stopped after an earlier failure" in again
-    found = episodes(tmp_path)
-    assert 10 < len(found) <= int(number) + 1
-    # All that fits but for the chunk that was being written.
-    assert sum(map(len, found)) * 1000 > 170_000
-    for i, episode in enumerate(found):
-        assert len(episode) == 10 or i == len(found) - 1
-        np.testing.assert_array_equal(episode, np.full((len(episode), 125), i))
+class Disk:
+    """A small disk; stands in for the real one under the files of a shard and the reserve."""
+
+    def __init__(self, size):
+        self.size = size
+        self.used = 0
+        self.reserve = 1_000_000
+
+    def use(self, size):
+        taken = min(size, self.size - self.used)
+        if taken == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.used += taken
+        return taken
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    small = Disk(0)
+
+    class File(io.FileIO):
+        def write(self, data):
+            return super().write(data[: small.use(len(data))])
+
+        def truncate(self, size):
+            small.used -= self.seek(0, io.SEEK_END) - size
+            return super().truncate(size)
+
+    class Reserve(DiskReserve):
+        def __init__(self, directory, num_bytes):
+            super().__init__(directory, num_bytes)
+            small.size = small.used + 600_000
+
+        def release_after(self, error):
+            released = super().release_after(error)
+            small.size += small.reserve if released else 0
+            return released
+
+    monkeypatch.setattr(record_file, "open", lambda path, *_, **__: File(path, "x"), raising=False)
+    monkeypatch.setattr(riegeli_backend_writer, "DiskReserve", Reserve)
+    return small
+
+
+@pytest.mark.parametrize("has_reserve", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "uncompressed,chunk_size:10k",
+        "zstd:1,chunk_size:300k",
+        "transpose,chunk_size:1k,parallelism:3",
+    ],
+)
+def test_a_full_disk(tmp_path, disk, options, has_reserve):
+    if not has_reserve:
+        disk.reserve = 0
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (100, 1000), np.uint8)
+    writer = RiegeliBackendWriter(tmp_path, writer_options=options, max_pending_bytes=50_000)
+    num_accepted = 0
+    with pytest.raises(
+        StorageError,
+        match=rf"cannot write to {tmp_path}, recording stops here: .*No space left on device; ",
+    ) as caught:
+        for i in range(100_000):
+            record(writer, frames[i % 100], is_new_episode=i % 10 == 0)
+            num_accepted += 1
+    assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(StorageError, match="has stopped after an earlier failure"):
+        record(writer, 0)
+    writer.close()
+    found = [observation for episode in episodes(tmp_path) for observation in episode]
+    for i, observation in enumerate(found):
+        np.testing.assert_array_equal(observation, frames[i % 100])
+    if has_reserve:
+        assert "all steps that were recorded are readable" in str(caught.value)
+        assert len(found) == num_accepted
+    else:
+        [lost] = re.findall(r"the last (\d+) steps are lost", str(caught.value))
+        assert len(found) == num_accepted - int(lost)
+    assert all(len(episode) == 10 for episode in episodes(tmp_path)[:-1])
+
+
+def test_a_disk_that_is_full_before_the_recording(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StorageError, match=r"cannot write to data_directory .* 24 MB are left"):
+        RiegeliBackendWriter(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def fail_writing(monkeypatch, method, file_name, error):
@@ -510,27 +678,86 @@ def test_a_failure_to_close_is_told(tmp_path, monkeypatch):
     writer.close()
 
 
-def test_a_directory_that_vanishes_is_told_at_the_next_shard(tmp_path):
+@pytest.mark.parametrize("error", [None, errno.EMFILE])
+def test_steps_go_to_the_old_shard_when_no_new_one_can_be_made(tmp_path, monkeypatch, error):
     directory = tmp_path / "data"
     directory.mkdir()
     writer = RiegeliBackendWriter(directory, max_episodes_per_file=1)
     record(writer, 0, 1)
-    directory.rename(tmp_path / "moved")
+    if error is None:
+        directory.rename(tmp_path / "moved")
+    else:
+
+        def fail(*_, **__):
+            raise OSError(error, os.strerror(error))
+
+        monkeypatch.setattr(record_file, "open", fail, raising=False)
+    record(writer, 10, 11)
+    record(writer, 20)
     with pytest.raises(
-        StorageError, match=r"cannot write to .*data, recording stops here: .*No su"
-    ):
-        record(writer, 10)
+        StorageError, match=r"cannot write to .*data, recording stops here: .*(No su|Too many)"
+    ) as caught:
+        writer.flush()
+    assert "all steps that were recorded are readable" in str(caught.value)
+    with pytest.raises(StorageError, match="has stopped after an earlier failure"):
+        record(writer, 30)
     writer.close()
-    assert episodes(tmp_path / "moved") == [[0, 1]]
+    [data] = tmp_path.iterdir()
+    assert episodes(data) == [[0, 1], [10, 11], [20]]
+    assert len(shards(data)) == 1
 
 
-def test_an_interrupt_while_writing_keeps_what_was_recorded_before(tmp_path, monkeypatch):
+def test_a_shard_that_is_deleted_is_told_at_the_next_flush(tmp_path):
     writer = RiegeliBackendWriter(tmp_path)
     record(writer, 0, 1)
-    record(writer, 10, 11)
-    fail_writing(monkeypatch, "write_record", "steps.riegeli", KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        record(writer, 12, is_new_episode=False)
-    monkeypatch.undo()
+    shutil.rmtree(shards(tmp_path)[0])
+    with pytest.raises(StorageError, match=r"steps\.riegeli was deleted while it was being writ"):
+        writer.flush()
     writer.close()
-    assert episodes(tmp_path) == [[0, 1], [10, 11]]
+
+
+def test_an_interrupt_while_waiting_does_no_harm(tmp_path, monkeypatch):
+    flush = ShardWriter.flush
+    waiting = threading.Event()
+
+    def slow(self, **kwargs):
+        if not waiting.is_set():
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            waiting.wait(60)
+        flush(self, **kwargs)
+
+    monkeypatch.setattr(ShardWriter, "flush", slow)
+    writer = RiegeliBackendWriter(tmp_path)
+    record(writer, 0, 1)
+    with pytest.raises(KeyboardInterrupt):
+        writer.flush()
+    waiting.set()
+    record(writer, 10)
+    writer.close()
+    assert episodes(tmp_path) == [[0, 1], [10]]
+
+
+# --- Marks for those who rebuild the index.
+
+
+def test_marks_say_where_episodes_begin_if_the_step_types_do_not(tmp_path):
+    types = dm_env.StepType
+    given = [
+        (types.FIRST, True, Data.NONE),
+        (types.MID, False, Data.NONE),
+        (types.LAST, False, Data.NONE),
+        (types.MID, True, Data.NONE),
+        (types.MID, True, Data.BEGINS),
+        (types.FIRST, False, Data.CONTINUES),
+        (types.LAST, False, Data.NONE),
+        (types.MID, False, Data.CONTINUES),
+    ]
+    with RiegeliBackendWriter(tmp_path) as writer:
+        for step_type, is_new_episode, _ in given:
+            timestep = dm_env.TimeStep(step_type, 0.0, 1.0, 0)
+            writer.record_step(StepData(timestep, 0), is_new_episode)
+        writer.discard_episode()
+    [shard] = shards(tmp_path)
+    with riegeli.RecordReader(shard / "steps.riegeli") as reader:
+        marks = [Data.FromString(record).episode_mark for record in reader.read_records()]
+    assert marks == [mark for _, _, mark in given] + [Data.DISCARDED]

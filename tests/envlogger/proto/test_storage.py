@@ -18,7 +18,7 @@ def test_package_and_messages():
 @pytest.mark.parametrize(
     ("message_type", "expected"),
     [
-        (Data, {"datum": 1, "array": 2, "tuple": 3, "dict": 4}),
+        (Data, {"datum": 1, "array": 2, "tuple": 3, "dict": 4, "episode_mark": 1000}),
         (Data.Array, {"values": 1}),
         (Data.Tuple, {"values": 1}),
         (Data.Dict, {"values": 1, "kvs": 2}),

@@ -1,0 +1,157 @@
+"""A Riegeli file that grows, and survives that the disk is full for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from etils import epath
+
+import riegeli
+from envlogger.backends import riegeli_layout as layout
+from envlogger.backends.disk_reserve import DiskReserve
+
+__all__ = ["RecordFile"]
+
+
+class RecordFile:
+    """Appends records to a new file.
+
+    Records that were handed over but have not reached the file are kept: when the disk is full and
+    the reserve makes room, they are written anew behind what is complete in the file.
+
+    Attributes:
+      positions: Where the records are. The caller may take some away that have reached the file.
+
+    Args:
+      path: The file, which must not exist.
+      options: See `riegeli.RecordWriter`.
+      reserve: What to release when the disk is full; None for nothing.
+
+    Raises:
+      OSError: The file cannot be made or written.
+      riegeli.RiegeliError: The options are wrong.
+    """
+
+    def __init__(self, path: epath.Path, options: str, reserve: DiskReserve | None = None) -> None:
+        self.positions: list[riegeli.RecordPosition] = []
+        self._path = path
+        self._options = options
+        self._reserve = reserve
+        self._unwritten: deque[bytes] = deque()
+        self._is_local = layout.is_local(path)
+        # Unbuffered, because the writer hands over whole chunks: what it wrote is with the system.
+        self._file: Any = (
+            open(path, "xb", buffering=0)  # noqa: SIM115 (kept open)
+            if self._is_local
+            else path.open("wb")
+        )
+        try:
+            self._writer = self._try(self._begin)
+        except BaseException:
+            self._file.close()
+            raise
+        self._end = self._writer.estimated_size()
+
+    def _begin(self) -> riegeli.RecordWriter:
+        return riegeli.RecordWriter(self._file, owns_dest=False, options=self._options)
+
+    def write(self, record: bytes) -> None:
+        """Appends a record, which reaches the file when there are enough for a chunk."""
+        self._unwritten.append(record)
+        try:
+            self._writer.write_record(record)
+        except OSError as e:
+            self._make_room_after(e)
+            self._write_anew(len(self._unwritten) - 1)
+        else:
+            # Where it will be is known when chunks before it are encoded, perhaps by threads.
+            self.positions.append(self._writer.last_pos)
+        if self._writer.estimated_size() != self._end:
+            self._forget_written()
+
+    def push(self) -> None:
+        """Brings all records to the file: they survive the death of the process."""
+        try:
+            self._writer.flush(riegeli.FlushType.FROM_PROCESS)
+        except OSError as e:
+            self._make_room_after(e)
+            self._write_anew(len(self._unwritten))
+            self._writer.flush(riegeli.FlushType.FROM_PROCESS)
+        self._forget_written()
+
+    def sync(self) -> None:
+        """Brings the file to the disk: what was pushed survives a failure of power.
+
+        Raises:
+          OSError: It failed; or the file was deleted, so that nobody could read it.
+        """
+        if not self._is_local:
+            return
+        self._try(lambda: os.fsync(self._file.fileno()))
+        if os.fstat(self._file.fileno()).st_nlink == 0:
+            raise FileNotFoundError(f"{self._path} was deleted while it was being written")
+
+    def close(self) -> None:
+        """Closes the file; what was not pushed is lost."""
+        try:
+            self._writer.close()
+        finally:
+            self._file.close()
+
+    def salvage(self) -> int:
+        """After a failure: leaves the file with its complete chunks, and closes it.
+
+        Returns:
+          How many of the records at the begin of `positions` are in it.
+        """
+        with contextlib.suppress(Exception):  # The failure that the caller knows of, again.
+            self._writer.flush(riegeli.FlushType.FROM_PROCESS)
+        self._end = self._writer.estimated_size()
+        with contextlib.suppress(OSError):
+            if self._is_local:
+                self._file.truncate(self._end)
+            self._file.close()
+        return sum(self._has_reached_file(position) for position in self.positions)
+
+    def _try(self, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except OSError as e:
+            self._make_room_after(e)
+            return action()
+
+    def _make_room_after(self, error: OSError) -> None:
+        if self._reserve is None or not self._reserve.release_after(error):
+            raise error
+
+    def _write_anew(self, num_positions: int) -> None:
+        """Writes what has not reached the file, whose last positions are so many, to its end."""
+        del self.positions[len(self.positions) - num_positions :]
+        end = self._writer.estimated_size()  # Where the torn chunk begins.
+        self._file.truncate(end)
+        self._file.seek(end)
+        self._writer = self._begin()
+        for record in self._unwritten:
+            self._writer.write_record(record)
+            self.positions.append(self._writer.last_pos)
+
+    def _forget_written(self) -> None:
+        """Drops the records that are in the file."""
+        self._end = self._writer.estimated_size()
+        first = len(self.positions) - len(self._unwritten)
+        for position in self.positions[first:]:
+            # It is known without waiting: the chunks before that of the first unwritten record are
+            # in the file.
+            if not self._has_reached_file(position):
+                break
+            self._unwritten.popleft()
+
+    def _has_reached_file(self, position: riegeli.RecordPosition) -> bool:
+        try:
+            return bool(position.numeric < self._end)
+        except riegeli.FailedPreconditionError:  # Its chunk was given up before it was encoded.
+            return False

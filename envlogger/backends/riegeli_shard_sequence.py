@@ -1,0 +1,137 @@
+"""Writes the shards of a dataset in Riegeli format, one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+
+from etils import epath
+
+from envlogger.backends import riegeli_layout as layout
+from envlogger.backends.disk_reserve import DiskReserve
+from envlogger.backends.riegeli_shard_writer import ShardWriter
+
+__all__ = ["ShardSequence"]
+
+
+class ShardSequence:
+    """Appends serialized steps to new shards of a directory, which may have others already.
+
+    Args:
+      directory: The directory of the dataset.
+      max_episodes_per_file: How many episodes a shard takes; if it is not positive, all.
+      options: How the files are written, see `riegeli.RecordWriter`.
+      sync: Whether what is flushed also survives a failure of power.
+      reserve: Space to use when the disk is full.
+
+    Attributes:
+      trouble: The error that will soon end the recording: there is no more room on the disk than
+        the reserve, or no new shard could be made, so that the last one goes on.
+
+    Its methods raise `OSError` if a file cannot be written; `salvage` is all that may be called
+    then.
+    """
+
+    def __init__(
+        self,
+        directory: epath.Path,
+        max_episodes_per_file: int,
+        options: str,
+        *,
+        sync: bool = True,
+        reserve: DiskReserve | None = None,
+    ) -> None:
+        self._directory = directory
+        self._max_episodes_per_file = max_episodes_per_file
+        self._options = options
+        self._sync = sync
+        self._reserve = reserve
+        self._shard: ShardWriter | None = None
+        self._no_new_shard: OSError | None = None
+        self._last_shard_time = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+
+    def begin_episode(self, step: bytes) -> None:
+        """Begins an episode with its first step, and a shard if there is none with room for it."""
+        if self._shard is None:
+            self._shard = self._make_shard()
+        elif 0 < self._max_episodes_per_file <= self._shard.num_episodes:
+            self._rotate(self._shard)
+        self._current.begin_episode(step)
+
+    def _rotate(self, old: ShardWriter) -> None:
+        try:
+            new = self._make_shard()
+        except OSError as e:
+            self._no_new_shard = e
+            return
+        try:
+            old.close(sync=self._sync)
+        except BaseException:
+            new.salvage()
+            raise
+        self._shard = new
+
+    def add_step(self, step: bytes) -> None:
+        """Appends a step to the running episode."""
+        self._current.add_step(step)
+
+    def set_episode_metadata(self, metadata: bytes) -> None:
+        """Sets the metadata of the running episode."""
+        self._current.set_episode_metadata(metadata)
+
+    def discard_episode(self) -> None:
+        """Forgets the running episode."""
+        self._current.discard_episode()
+
+    def flush(self) -> None:
+        """Brings all steps to the files, and makes all episodes but the running one visible."""
+        if self._shard is not None:
+            self._shard.flush(sync=self._sync)
+
+    def close(self) -> None:
+        """Ends the running episode, makes it visible, and closes the files."""
+        if self._shard is not None:
+            self._shard.close(sync=self._sync)
+            self._shard = None
+
+    def salvage(self) -> int:
+        """Closes the files after a failure, with all that reached them visible.
+
+        Returns:
+          How many steps that were accepted are lost.
+        """
+        shard, self._shard = self._shard, None
+        return shard.salvage() if shard is not None else 0
+
+    @property
+    def trouble(self) -> OSError | None:
+        """See the class."""
+        return self._no_new_shard or (self._reserve.cause if self._reserve is not None else None)
+
+    @property
+    def _current(self) -> ShardWriter:
+        assert self._shard is not None  # The first recorded step begins an episode, hence a shard.
+        return self._shard
+
+    def _make_shard(self) -> ShardWriter:
+        path = self._make_shard_directory()
+        try:
+            return ShardWriter(path, self._options, self._reserve)
+        except BaseException:
+            with contextlib.suppress(OSError):  # Nothing was recorded to it.
+                path.rmtree()
+            raise
+
+    def _make_shard_directory(self) -> epath.Path:
+        while True:
+            # Later shards sort behind earlier ones even when the clock is set back.
+            self._last_shard_time = max(
+                datetime.datetime.now(datetime.UTC),
+                self._last_shard_time + datetime.timedelta(microseconds=1),
+            )
+            path = self._directory / self._last_shard_time.strftime(layout.SHARD_NAME_FORMAT)
+            try:
+                path.mkdir()
+            except FileExistsError:  # Another writer was faster.
+                continue
+            return path
