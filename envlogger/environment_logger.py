@@ -16,6 +16,7 @@ from envlogger.converters import spec_codec
 from envlogger.environment_wrapper import EnvironmentWrapper
 from envlogger.errors import UsageError
 from envlogger.step_data import StepData
+from envlogger.validation import StepValidator
 
 __all__ = ["EnvLogger"]
 
@@ -47,14 +48,17 @@ class EnvLogger(EnvironmentWrapper):
         the key `environment_specs`, in what is stored only.
       backend: Where the steps go: a type of backend, or a function that makes one, called with
         `metadata` and `backend_kwargs`; or a backend, which has its metadata already.
+      validate: Whether to check each step against the specs of `env`. One that does not fit raises
+        `InvalidStepError`, and is not recorded.
       **backend_kwargs: Passed to the backend, such as `data_directory`; see `RiegeliBackendWriter`.
 
     Raises:
       TypeError: A spec of `env` is of an unknown kind, or the arguments do not fit the backend.
       EnvLoggerError: The backend cannot record, see `RiegeliBackendWriter`.
 
-    When a step was taken but could not be recorded, because `step_fn` or the backend raised, `step`
-    raises `UsageError` until the next `reset`: the episode would go on with a hole.
+    When a step was taken but could not be recorded, because it is not valid, or `step_fn` or the
+    backend raised, `step` raises `UsageError` until the next `reset`: the episode would go on with
+    a hole.
 
     >>> from envlogger.testing.catch_env import Catch
     >>> backend = InMemoryBackendWriter()
@@ -72,9 +76,12 @@ class EnvLogger(EnvironmentWrapper):
         episode_fn: StepFn | None = None,
         metadata: dict[str, Any] | None = None,
         backend: BackendWriter | BackendType | Callable[..., BackendWriter] = _DEFAULT_BACKEND,
+        *,
+        validate: bool = False,
         **backend_kwargs: Any,
     ) -> None:
         super().__init__(env)
+        self._validator = StepValidator(env) if validate else None
         self._step_fn = step_fn
         self._episode_fn = episode_fn
         self._reset_next_step = True
@@ -140,6 +147,8 @@ class EnvLogger(EnvironmentWrapper):
 
     def _record(self, timestep: dm_env.TimeStep, action: Any, is_new_episode: bool) -> None:
         self._has_hole = True
+        if self._validator is not None:
+            self._validator.validate(timestep, action)
         custom_data = None
         if self._step_fn is not None:
             custom_data = self._step_fn(timestep, action, self._environment)
@@ -149,6 +158,24 @@ class EnvLogger(EnvironmentWrapper):
             metadata = self._episode_fn(timestep, action, self._environment)
             if metadata is not None:
                 self._backend.set_episode_metadata(metadata)
+
+    def discard_episode(self) -> None:
+        """Forgets the running episode, or the one that has just ended; the next step begins one.
+
+        Raises:
+          UsageError: No episode was recorded since the last that was discarded.
+        """
+        self._backend.discard_episode()
+        self._reset_next_step = True
+        self._has_hole = False
+
+    def flush(self) -> None:
+        """Brings what was recorded to the disk, and makes finished episodes visible to readers.
+
+        Raises:
+          EnvLoggerError: It cannot be written.
+        """
+        self._backend.flush()
 
     def close(self) -> None:
         """Closes the environment, and stores what is pending; further calls do no harm."""

@@ -5,7 +5,8 @@
     |-- StorageError                           a directory or file cannot be opened, written or read
     |-- DamagedDataError                       stored bytes that are not what a recorder writes
     |-- UnsupportedTypeError  (TypeError)      a value of a type that cannot be stored
-    `-- UnsupportedValueError (ValueError)     a value of a supported type that cannot be stored
+    |-- UnsupportedValueError (ValueError)     a value of a supported type that cannot be stored
+    `-- InvalidStepError      (ValueError)     a step that is not what the specs say
 
 Wrong arguments raise Python's own `TypeError` and `ValueError`. Files in a valid form that the
 `riegeli` package cannot read raise its `UnimplementedError`.
@@ -16,6 +17,7 @@ from __future__ import annotations
 __all__ = [
     "DamagedDataError",
     "EnvLoggerError",
+    "InvalidStepError",
     "StorageError",
     "UnsupportedTypeError",
     "UnsupportedValueError",
@@ -45,3 +47,7 @@ class UnsupportedTypeError(EnvLoggerError, TypeError):
 
 class UnsupportedValueError(EnvLoggerError, ValueError):
     """A value has a supported type, but cannot be stored."""
+
+
+class InvalidStepError(EnvLoggerError, ValueError):
+    """A step is not what the specs of its environment say."""

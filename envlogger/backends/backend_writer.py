@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import copy
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -68,6 +70,34 @@ class BackendWriter(abc.ABC):
             self._first_step_pending = False
             if self._pending_episode_metadata is not None:
                 self._set_episode_metadata(self._pending_episode_metadata)
+
+    @contextlib.contextmanager
+    def episode(self, metadata: Any = None) -> Iterator[Callable[[StepData], None]]:
+        """Records an episode without an environment.
+
+            with writer.episode(metadata={"operator": "Ada"}) as record_step:
+                record_step(StepData(dm_env.restart(observation), action=None))
+                record_step(StepData(dm_env.transition(reward, observation), action))
+
+        When the block raises, what was recorded of the episode stays, unless `discard_episode` is
+        called.
+
+        Args:
+          metadata: The metadata of the episode, or None.
+
+        Yields:
+          A function that records the next step of the episode.
+        """
+        is_first = True
+
+        def record_step(data: StepData) -> None:
+            nonlocal is_first
+            self.record_step(data, is_new_episode=is_first)
+            if is_first and metadata is not None:
+                self.set_episode_metadata(metadata)
+            is_first = False
+
+        yield record_step
 
     def set_episode_metadata(self, data: Any) -> None:
         """Sets the metadata of the episode of the last step, in place of what was set before.

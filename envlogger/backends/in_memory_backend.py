@@ -55,6 +55,10 @@ class InMemoryBackendWriter(BackendWriter):
     def _set_episode_metadata(self, data: Any) -> None:
         self.episode_metadata[len(self.episode_start_indices) - 1] = copy.deepcopy(data)
 
+    def _discard_episode(self) -> None:
+        del self.steps[self.episode_start_indices.pop() :]
+        self.episode_metadata.pop(len(self.episode_start_indices), None)
+
     def close(self) -> None:
         """Ends the recording; what was recorded stays."""
         self._closed = True

@@ -14,7 +14,7 @@ from envlogger.backends import schedulers
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
 from envlogger.converters import spec_codec
-from envlogger.errors import StorageError, UnsupportedTypeError, UsageError
+from envlogger.errors import InvalidStepError, StorageError, UnsupportedTypeError, UsageError
 from envlogger.testing.catch_env import Catch
 
 
@@ -427,3 +427,95 @@ def test_a_backend_that_lacks_a_method():
         env.reset()
         with pytest.raises(NotImplementedError, match="Incomplete does not store metadata of epis"):
             env.step(1)
+
+
+# --- Discarding, flushing and validating.
+
+
+def test_discarded_episodes_are_not_recorded():
+    backend = InMemoryBackendWriter()
+    metadata = iter("abc")
+    with EnvLogger(
+        Count(), backend=backend, episode_fn=lambda t, *_: next(metadata) if t.last() else None
+    ) as env:
+        play(env)
+        play(env)
+        env.discard_episode()
+        with pytest.raises(UsageError, match="there is no episode that could be discarded"):
+            env.discard_episode()
+        assert env.step(7).first()
+        env.step(7)
+        env.discard_episode()
+        play(env)
+    episodes = InMemoryBackendReader(backend).episodes
+    assert [[int(s.timestep.observation[0]) for s in episode] for episode in episodes] == [
+        *([0, 1, 2], [8, 9, 10])
+    ]
+    assert backend.episode_metadata == {0: "a", 1: "c"}
+
+
+def test_an_episode_with_a_hole_can_be_discarded(tmp_path):
+    def step_fn(timestep, action, env):
+        assert timestep.observation[0] != 1, "not this one"
+
+    with EnvLogger(Count(), data_directory=tmp_path, step_fn=step_fn) as env:
+        env.reset()
+        with pytest.raises(AssertionError, match="not this one"):
+            env.step(7)
+        env.discard_episode()
+        assert env.step(7).first()
+    with Reader(tmp_path) as reader:
+        assert [len(episode) for episode in reader.episodes] == [1]
+
+
+def test_flushed_episodes_are_visible(tmp_path):
+    with EnvLogger(Count(), data_directory=tmp_path, flush_interval=None) as env:
+        play(env)
+        env.reset()
+        env.flush()
+        with Reader(tmp_path) as reader:
+            assert [len(episode) for episode in reader.episodes] == [3]
+
+
+class Wrong(Count):
+    """Takes a wrong turn at the second step."""
+
+    wrong_timestep = dm_env.transition(0.5, np.array([1]))
+
+    def step(self, action):
+        timestep = super().step(action)
+        return self.wrong_timestep if self._step == 2 else timestep
+
+
+@pytest.mark.parametrize(
+    ("timestep", "action", "message"),
+    [
+        (dm_env.transition(0.5, np.array([1, 2])), 7, r"timestep\.observation: .*shape"),
+        (dm_env.transition(0.5, np.array([1.5])), 7, r"timestep\.observation: .*dtype"),
+        (dm_env.transition(0.5, None), 7, r"timestep\.observation: expected .*, got None"),
+        (dm_env.transition(np.zeros(2), np.array([1])), 7, r"timestep\.reward: .*shape"),
+        (dm_env.transition(0.5, np.array([1]), 1.5), 7, r"timestep\.discount: .*1\.5"),
+        (dm_env.transition(0.5, np.array([1])), 10, "action: .*10"),
+    ],
+)
+def test_validating_names_what_is_wrong(timestep, action, message):
+    backend = InMemoryBackendWriter()
+    environment = Wrong(4)
+    environment.wrong_timestep = timestep
+    with EnvLogger(environment, backend=backend, validate=True) as env:
+        env.reset()
+        env.step(7)
+        with pytest.raises(InvalidStepError, match=message):
+            env.step(action)
+        with pytest.raises(UsageError, match=r"call reset\(\)"):
+            env.step(7)
+    assert len(backend.steps) == 2
+
+
+def test_by_default_steps_are_recorded_as_they_are():
+    backend = InMemoryBackendWriter()
+    with EnvLogger(Wrong(), backend=backend) as env:
+        env.reset()
+        env.step("any")
+        env.step("thing")
+    assert len(backend.steps) == 3

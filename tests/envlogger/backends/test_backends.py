@@ -337,3 +337,39 @@ def test_a_closed_writer_refuses_steps(backend):
 def test_unknown_arguments_are_refused(backend):
     with pytest.raises(TypeError, match="unexpected keyword argument 'bogus'"):
         backend.writer(bogus=1)
+
+
+# --- Recording without an environment.
+
+
+def test_episodes_without_an_environment(backend):
+    with backend.writer() as writer:
+        with writer.episode(metadata="a") as record_step:
+            record_step(first(1))
+            record_step(last(2))
+        with pytest.raises(KeyError), writer.episode() as record_step:
+            record_step(first(3))
+            raise KeyError
+        with writer.episode(metadata="c") as record_step:
+            record_step(first(4))
+            writer.discard_episode()
+        with writer.episode(metadata="d") as record_step:
+            record_step(first(5))
+        with writer.episode():
+            pass
+    with backend.reader() as reader:
+        found = [[int(s.timestep.observation[0]) for s in episode] for episode in reader.episodes]
+        assert found == [[1, 2], [3], [5]]
+        assert list(reader.episode_metadata()) == ["a", None, "d"]
+
+
+def test_discarding(backend):
+    with backend.writer() as writer:
+        for number in range(6):
+            writer.record_step(first(number), is_new_episode=True)
+            writer.set_episode_metadata(number)
+            if number % 3 == 1:
+                writer.discard_episode()
+    with backend.reader() as reader:
+        assert [int(step.timestep.observation[0]) for step in reader.steps] == [0, 2, 3, 5]
+        assert list(reader.episode_metadata()) == [0, 2, 3, 5]
