@@ -6,7 +6,10 @@ BIN := $(VENV)/bin
 # The editable install compiles the extension in place; it is redone when what it is made of changes.
 SOURCES := pyproject.toml setup.py $(wildcard riegeli/*.pyx)
 
-.PHONY: quickstart test test-all lint format bench protos clean
+# How long `make fuzz` takes, in seconds; the targets share it.
+FUZZ_SECONDS ?= 1800
+
+.PHONY: quickstart test test-all lint format bench fuzz protos clean
 
 quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
@@ -31,6 +34,10 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
+# Feeds hostile files to riegeli, whose core is built with AddressSanitizer. Needs gcc, and Linux.
+fuzz: $(VENV)/.fuzz
+	$(BIN)/python fuzz/run.py --seconds $(FUZZ_SECONDS)
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -41,6 +48,10 @@ $(VENV)/.examples: $(SOURCES) | $(BIN)/python
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --editable '.[dev]'
 	touch $@ $(VENV)/.examples
+
+$(VENV)/.fuzz: $(SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install --editable '.[fuzz]'
+	touch $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info riegeli/*.c riegeli/*.so

@@ -102,9 +102,11 @@ class Environment(dm_env.Environment):
         self._t = 0
 
     def reset(self) -> dm_env.TimeStep:
+        """Begins an episode."""
         return dm_env.restart(self._observations[self._t % len(self._observations)])
 
     def step(self, action: Any) -> dm_env.TimeStep:
+        """Goes on to the next observation."""
         self._t += 1
         observation = self._observations[self._t % len(self._observations)]
         if self._t % EPISODE_LENGTH == 0:
@@ -112,9 +114,11 @@ class Environment(dm_env.Environment):
         return dm_env.transition(0.5, observation)
 
     def observation_spec(self) -> Any:
-        return dm_env.specs.Array((), np.float32)  # Not what it is, but none of the two looks.
+        """Not what the observations are, but nobody looks."""
+        return dm_env.specs.Array((), np.float32)
 
     def action_spec(self) -> Any:
+        """Six joints."""
         return dm_env.specs.Array((6,), np.float32)
 
 

@@ -1,6 +1,6 @@
 """How fast records are written and read, beside Google's C++ if it is there.
 
-    python benchmarks/bench_riegeli.py [--envlogger-python PATH]
+    python benchmarks/bench_riegeli.py [--envlogger-python PATH] [--calls | --memory]
 
 The records are steps like those that EnvLogger stores. Beside `riegeli` runs ArrayRecord, whose
 files are Riegeli/records files, if it is installed: with the same options, and about as many
@@ -9,6 +9,11 @@ writer takes protos and its reader gives back bytes, so here protos are written 
 measures all contenders one after the other, EnvLogger in a process of its own; the tables show the
 medians of the rounds. All of it runs on one processor where that can be set, because ArrayRecord
 would take more.
+
+With `--calls` it shows instead how long a call that writes a record takes. There, all processors
+may be used; where a thread compresses, the caller is busy with something else between two calls,
+for three times as long as compressing a record took without the thread. With
+`--memory` it shows how much memory reading a large file takes.
 """
 
 import argparse
@@ -17,6 +22,7 @@ import os
 import pickle
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,15 +33,19 @@ CHUNK_SIZE = 1_000_000
 OPTIONS = ("transpose,brotli:6", "transpose,zstd:3", "transpose,uncompressed", "zstd:3")
 OPTIONS_OF_ENVLOGGER = ("transpose,brotli:6", "zstd:3")
 
-# Seconds of each job; bytes on disk under "size".
+OPTIONS_OF_CALLS = f"transpose,brotli:6,chunk_size:{CHUNK_SIZE}"
+
+SIZE_OF_LARGE_FILE = 2_000_000_000
+
+# Seconds of each job, or call; bytes on disk under "size".
 Measured = dict[str, float]
 
 
 def seconds(job: Callable[[], Any]) -> float:
-    """How long a job takes."""
-    start = time.perf_counter()
+    """How much processor time a job takes, in all threads: the machine may have other work."""
+    start = time.process_time()
     job()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def measure_riegeli(records: list[bytes], options: str, directory: Path) -> Measured:
@@ -141,17 +151,80 @@ def measure_envlogger(records: list[bytes], options: str, directory: Path) -> Me
     return {**measured, "size": steps.stat().st_size}
 
 
+def time_calls(write: Callable[[Any], Any], records: list[Any], pause: float) -> Measured:
+    """How long each call takes, in a thread that is busy in between, as with an environment."""
+    durations = []
+    for record in records:
+        resume = time.perf_counter() + pause
+        while time.perf_counter() < resume:
+            pass
+        start = time.perf_counter()
+        write(record)
+        durations.append(time.perf_counter() - start)
+    durations.sort()
+    return {
+        "p50": statistics.median(durations),
+        "p99": durations[int(0.99 * len(durations))],
+        "mean": statistics.mean(durations),
+    }
+
+
+def with_and_without_threads(time_calls_with: Callable[[str, float], Measured]) -> Measured:
+    """Calls that compress, and calls that leave it to a thread, which has time enough for it."""
+    without = time_calls_with(f"{OPTIONS_OF_CALLS},parallelism:0", 0)
+    threads = time_calls_with(f"{OPTIONS_OF_CALLS},parallelism:1", 3 * without["mean"])
+    return {
+        **{f"0 {which}": time for which, time in without.items()},
+        **{f"1 {which}": time for which, time in threads.items()},
+    }
+
+
+def time_calls_of_riegeli(records: list[bytes], directory: Path) -> Measured:
+    """Ours."""
+    import riegeli
+
+    def time_calls_with(options: str, pause: float) -> Measured:
+        with riegeli.RecordWriter(directory / "riegeli", options=options) as writer:
+            return time_calls(writer.write_record, records, pause)
+
+    return with_and_without_threads(time_calls_with)
+
+
+def time_calls_of_envlogger(records: list[bytes], options: str, directory: Path) -> Measured:
+    """EnvLogger's C++; runs in a Python that has the published package."""
+    from envlogger.backends.python import riegeli_dataset_writer
+    from envlogger.proto import storage_pb2
+
+    del options  # Those of `OPTIONS_OF_CALLS`.
+    protos = [storage_pb2.Data.FromString(record) for record in records]
+
+    def time_calls_with(options: str, pause: float) -> Measured:
+        writer = riegeli_dataset_writer.RiegeliDatasetWriter()
+        writer.init(tempfile.mkdtemp(dir=directory), storage_pb2.Data(), len(records), options)
+        is_first = iter([True])
+        measured = time_calls(
+            lambda proto: writer.add_step(proto, next(is_first, False)), protos, pause
+        )
+        writer.close()
+        return measured
+
+    return with_and_without_threads(time_calls_with)
+
+
+JOBS_OF_ENVLOGGER = {"speed": measure_envlogger, "calls": time_calls_of_envlogger}
+
+
 def measure_envlogger_in_subprocess(
-    python: str, records: list[bytes], options: str, directory: Path
+    python: str, records: list[bytes], options: str, directory: Path, job: str
 ) -> Measured:
-    """Runs `measure_envlogger` in another Python."""
+    """Runs a job of EnvLogger in another Python."""
     with open(directory / "records", "wb") as file:
         pickle.dump(records, file)
     data_directory = Path(tempfile.mkdtemp(dir=directory))
     command = [python, __file__, "--measure", str(directory / "records"), str(data_directory)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [*command, options], capture_output=True, text=True, check=True, env=environment
+        [*command, options, job], capture_output=True, text=True, check=True, env=environment
     )
     measured: Measured = json.loads(done.stdout.splitlines()[-1])
     return measured
@@ -211,7 +284,7 @@ def measure(
             measured["array_record"] = measure_array_record(records, options, directory)
         if envlogger_python and options in OPTIONS_OF_ENVLOGGER:
             measured["envlogger"] = measure_envlogger_in_subprocess(
-                envlogger_python, records, options, directory
+                envlogger_python, records, options, directory, "speed"
             )
         return measured
 
@@ -234,7 +307,8 @@ def print_speeds(results: Results, num_bytes: dict[str, int]) -> None:
     from rich.table import Table
 
     table = Table(
-        title="MB of records per second", caption="ratio: riegeli is so many times as fast"
+        title="MB of records per second of processor time",
+        caption="ratio: riegeli is so many times as fast",
     )
     for column in ("record", "options", "job"):
         table.add_column(column, no_wrap=True)
@@ -244,7 +318,12 @@ def print_speeds(results: Results, num_bytes: dict[str, int]) -> None:
         for job in ("write", "write protos", "read", "read all", "hash"):
             ours = median(rounds, "riegeli", job)
             assert ours is not None
-            row = [name, options, job, f"{num_bytes[name] / ours / 1e6:,.0f}"]
+            what = job
+            if job == "hash":
+                reading = median(rounds, "riegeli", "read")
+                assert reading is not None
+                what = f"hash: {ours / reading:.1%} of read"
+            row = [name, options, what, f"{num_bytes[name] / ours / 1e6:,.0f}"]
             for peer in PEERS:
                 theirs = median(rounds, peer, job)
                 if theirs is None:
@@ -252,7 +331,7 @@ def print_speeds(results: Results, num_bytes: dict[str, int]) -> None:
                 else:
                     row += [f"{num_bytes[name] / theirs / 1e6:,.0f}", f"{theirs / ours:.2f}"]
             table.add_row(*row, end_section=job == "hash")
-    Console(width=max(100, Console().width)).print(table)
+    Console(width=max(112, Console().width)).print(table)
 
 
 def print_sizes(results: Results) -> None:
@@ -271,6 +350,79 @@ def print_sizes(results: Results) -> None:
     Console().print(table)
 
 
+def compare_calls(records: list[bytes], envlogger_python: str | None) -> None:
+    """Prints how long calls that write a record take, with and without background compression."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Milliseconds of a call that writes a record", caption=OPTIONS_OF_CALLS)
+    for column in ("writer", "parallelism"):
+        table.add_column(column)
+    for column in ("p50", "p99", "mean"):
+        table.add_column(column, justify="right")
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        measured = {"riegeli": time_calls_of_riegeli(records, directory)}
+        if envlogger_python:
+            measured["envlogger"] = measure_envlogger_in_subprocess(
+                envlogger_python, records, OPTIONS_OF_CALLS, directory, "calls"
+            )
+    for writer, times in measured.items():
+        for parallelism in "01":
+            row = (
+                f"{1e3 * times[f'{parallelism} {which}']:.3f}" for which in ("p50", "p99", "mean")
+            )
+            table.add_row(writer, parallelism, *row)
+    Console().print(table)
+
+
+def peak_memory() -> float:
+    """The most memory that this process has taken so far, in MB."""
+    status = Path("/proc/self/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1e3
+
+
+def growth_of_reading(path: str, how: str) -> float:
+    """By how many MB reading a file makes the peak memory of this process grow."""
+    import riegeli
+
+    before = peak_memory()
+    with riegeli.RecordReader(path) as reader:
+        if how == "read_record":
+            while reader.read_record() is not None:
+                pass
+        else:
+            for _ in reader.read_records():
+                pass
+    return peak_memory() - before
+
+
+def compare_memory(records: list[bytes]) -> None:
+    """Prints how much memory reading a large file takes."""
+    from rich.console import Console
+    from rich.table import Table
+
+    import riegeli
+
+    table = Table(title="MB of memory, at the peak, to read a file")
+    for column in ("options", "GB", "read_record", "read_records"):
+        table.add_column(column, justify="left" if column == "options" else "right")
+    for options in ("zstd:3", "transpose,zstd:3"):
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name) / "large"
+            with riegeli.RecordWriter(path, options=f"{options},parallelism:2") as writer:
+                while writer.estimated_size() < SIZE_OF_LARGE_FILE:
+                    writer.write_records(records)
+            row = [options, f"{path.stat().st_size / 1e9:.2f}"]
+            for how in ("read_record", "read_records"):
+                command = [sys.executable, __file__, "--measure-memory", str(path), how]
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                row.append(f"{float(done.stdout):.0f}")
+            table.add_row(*row)
+    Console().print(table)
+
+
 def main() -> None:
     """Measures, and prints the tables."""
     parser = argparse.ArgumentParser(
@@ -279,12 +431,26 @@ def main() -> None:
     parser.add_argument("--envlogger-python", metavar="PATH", help="a Python with envlogger 1.2")
     parser.add_argument("--megabytes", type=float, default=8, help="of records of each size")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--calls", action="store_true", help="measure calls that write")
+    what.add_argument("--memory", action="store_true", help="measure memory for reading")
+    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--measure-memory", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:  # In the Python of EnvLogger.
-        records, directory, options = arguments.measure
+        records, directory, options, job = arguments.measure
         with open(records, "rb") as file:
-            print(json.dumps(measure_envlogger(pickle.load(file), options, Path(directory))))
+            measured = JOBS_OF_ENVLOGGER[job](pickle.load(file), options, Path(directory))
+        print(json.dumps(measured))
+        return
+    if arguments.measure_memory:  # In a process that does nothing else.
+        print(growth_of_reading(*arguments.measure_memory))
+        return
+    if arguments.calls:
+        compare_calls(make_steps(16_000_000)["150 kB"], arguments.envlogger_python)
+        return
+    if arguments.memory:
+        compare_memory(make_steps(16_000_000)["150 kB"])
         return
 
     if hasattr(os, "sched_setaffinity"):

@@ -8,7 +8,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from riegeli import _pure
 from riegeli._pure import RIEGELI_KEY
@@ -229,11 +229,9 @@ cdef uint64_t hash_bytes(
     return s.v0[0] + s.v1[0] + s.mul0[0] + s.mul1[0]
 
 
-def highway_hash64(data, key=RIEGELI_KEY, *, bint use_lanes=hh_has_lanes()):
-    """HighwayHash-64 of `data`, by default under the key of Riegeli/records files."""
-    cdef _View view = _View(data)
+cdef HighwayState initial_state(key):
     cdef HighwayState s
-    cdef uint64_t word, result
+    cdef uint64_t word
     cdef int i
     for i in range(4):
         word = key[i]
@@ -241,12 +239,193 @@ def highway_hash64(data, key=RIEGELI_KEY, *, bint use_lanes=hh_has_lanes()):
         s.mul1[i] = HH_INIT1[i]
         s.v0[i] = HH_INIT0[i] ^ word
         s.v1[i] = HH_INIT1[i] ^ swap_halves(word)
+    return s
+
+
+cdef HighwayState RIEGELI_STATE = initial_state(RIEGELI_KEY)
+
+
+def highway_hash64(data, key=RIEGELI_KEY, *, bint use_lanes=hh_has_lanes()):
+    """HighwayHash-64 of `data`, by default under the key of Riegeli/records files."""
+    cdef _View view = _View(data)
+    cdef HighwayState s = RIEGELI_STATE if key is RIEGELI_KEY else initial_state(key)
+    cdef uint64_t result
     use_lanes = use_lanes and hh_has_lanes()
     if view.size < MIN_SIZE_WITHOUT_GIL:
         return hash_bytes(s, view.begin, view.size, use_lanes)
     with nogil:
         result = hash_bytes(s, view.begin, view.size, use_lanes)
     return result
+
+
+# ---------------------------------------------------------------------------
+# Pieces, and the block headers between them
+# ---------------------------------------------------------------------------
+
+
+cdef struct Span:
+    const uint8_t* begin
+    size_t size
+
+
+@cython.final
+cdef class _Pieces:
+    """Where the bytes of some buffers are, for as long as this object lives."""
+
+    cdef list held
+    cdef Span* spans
+    cdef Py_ssize_t count
+    cdef size_t size  # Of all together.
+
+    def __cinit__(self, pieces):
+        cdef _View view
+        cdef Span* span
+        self.held = list(pieces)
+        self.spans = <Span*>malloc((len(self.held) + 1) * sizeof(Span))
+        if self.spans == NULL:
+            raise MemoryError
+        for piece in self.held:
+            span = &self.spans[self.count]
+            if type(piece) is bytes:
+                span[0] = Span(begin=<uint8_t*>PyBytes_AS_STRING(piece), size=len(<bytes>piece))
+            else:
+                view = _View(piece)
+                self.held[self.count] = view
+                span[0] = Span(begin=view.begin, size=view.size)
+            self.size += span.size
+            self.count += 1
+
+    def __dealloc__(self):
+        free(self.spans)
+
+    cdef void copy(self, uint8_t* out) noexcept nogil:
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            memcpy(out, self.spans[i].begin, self.spans[i].size)
+            out += self.spans[i].size
+
+
+def join(pieces, /):
+    """All pieces, one after the other; a single one is given back as it is."""
+    if len(pieces) == 1:
+        return pieces[0]
+    cdef _Pieces held = _Pieces(pieces)
+    cdef bytes joined = PyBytes_FromStringAndSize(NULL, held.size)
+    cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(joined)
+    if held.size < MIN_SIZE_WITHOUT_GIL:
+        held.copy(out)
+    else:
+        with nogil:
+            held.copy(out)
+    return joined
+
+
+cdef enum:
+    BLOCK_SIZE = 1 << 16
+    BLOCK_HEADER_SIZE = 24
+
+cdef uint64_t MAX_POS = 0xffffffffffffffff
+
+
+cdef inline void store64(uint8_t* p, uint64_t value) noexcept nogil:
+    cdef int i
+    for i in range(8):
+        p[i] = <uint8_t>(value >> 8 * i)
+
+
+cdef void store_block_header(uint8_t* p, uint64_t to_begin, uint64_t to_end) noexcept nogil:
+    store64(p + 8, to_begin)
+    store64(p + 16, to_end)
+    store64(p, hash_bytes(RIEGELI_STATE, p + 8, 16, False))
+
+
+cdef bint lay_out(_Pieces pieces, uint8_t* out, uint64_t begin, uint64_t end) noexcept nogil:
+    """Lays a chunk out; False if it does not fit."""
+    cdef uint64_t pos = begin, block_end
+    cdef size_t count, used = 0
+    cdef Py_ssize_t piece = 0
+    while pos < end:
+        if pos % BLOCK_SIZE == 0:
+            if end - pos < BLOCK_HEADER_SIZE:
+                return False
+            store_block_header(out + (pos - begin), pos - begin, end - pos)
+            pos += BLOCK_HEADER_SIZE
+        block_end = min(end, (pos // BLOCK_SIZE + 1) * BLOCK_SIZE)
+        while pos < block_end and piece < pieces.count:
+            count = min(<size_t>(block_end - pos), pieces.spans[piece].size - used)
+            memcpy(out + (pos - begin), pieces.spans[piece].begin + used, count)
+            pos += count
+            used += count
+            if used == pieces.spans[piece].size:
+                piece += 1
+                used = 0
+        memset(out + (pos - begin), 0, <size_t>(block_end - pos))
+        pos = block_end
+    while piece < pieces.count and pieces.spans[piece].size == 0:
+        piece += 1
+    return piece == pieces.count and begin <= end
+
+
+def interleave_block_headers(pieces, begin, end, /):
+    """Lays a chunk out for the file: with block headers, and zeros up to its end."""
+    cdef _Pieces held = _Pieces(pieces)
+    cdef uint64_t chunk_begin = begin, chunk_end = end
+    cdef bytes laid_out = PyBytes_FromStringAndSize(NULL, max(end - begin, 0))
+    cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(laid_out)
+    cdef bint fits
+    with nogil:
+        fits = lay_out(held, out, chunk_begin, chunk_end)
+    if not fits:
+        raise ValueError(f"{held.size} bytes do not fit between bytes {begin} and {end}")
+    return laid_out
+
+
+cdef Py_ssize_t count_block_headers(
+    const uint8_t* stored, Py_ssize_t size, uint64_t pos, uint64_t begin, uint64_t end
+) noexcept nogil:
+    """How many block headers are in these bytes; -1 if they are not those of this chunk."""
+    cdef uint8_t expected[BLOCK_HEADER_SIZE]
+    cdef Py_ssize_t count = 0, at = <Py_ssize_t>((0 - pos) % BLOCK_SIZE)
+    while size - at >= BLOCK_HEADER_SIZE:
+        store_block_header(expected, pos + at - begin, end - (pos + at))
+        if memcmp(stored + at, expected, BLOCK_HEADER_SIZE) != 0:
+            return -1
+        count += 1
+        at += BLOCK_SIZE
+    return count
+
+
+cdef void copy_between_block_headers(
+    uint8_t* out, const uint8_t* stored, Py_ssize_t size, uint64_t pos
+) noexcept nogil:
+    cdef Py_ssize_t begin = 0, end = <Py_ssize_t>((0 - pos) % BLOCK_SIZE)
+    while begin < size:
+        end = min(end, size)
+        memcpy(out, stored + begin, end - begin)
+        out += end - begin
+        begin = end + BLOCK_HEADER_SIZE
+        end += BLOCK_SIZE
+
+
+def take_out_block_headers(stored, pos, begin, end, /):
+    """Takes the block headers out of file bytes that lie in one chunk."""
+    cdef _View view = _View(stored)
+    cdef uint64_t first = pos, chunk_begin = begin, chunk_end = min(end, MAX_POS)
+    cdef Py_ssize_t size = view.size, count, to_block = <Py_ssize_t>(-first % BLOCK_SIZE)
+    if size <= to_block:
+        return memoryview(stored)
+    with nogil:
+        count = count_block_headers(view.begin, size, first, chunk_begin, chunk_end)
+    if count < 0 or (count and end > MAX_POS):
+        return None
+    # A block header that the bytes end in is left out too.
+    if (size - to_block) % BLOCK_SIZE < BLOCK_HEADER_SIZE:
+        size -= (size - to_block) % BLOCK_SIZE
+    cdef bytes content = PyBytes_FromStringAndSize(NULL, size - count * BLOCK_HEADER_SIZE)
+    cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(content)
+    with nogil:
+        copy_between_block_headers(out, view.begin, size, first)
+    return content
 
 
 # ---------------------------------------------------------------------------
@@ -369,6 +548,11 @@ cdef enum:
 
     INLINE_VARINT = 10
     MAX_SUBTYPE = 137
+
+    MAX_NESTING = 1 << 16
+
+    FREE_STEPS = 1 << 20
+    STEPS_FOR_EACH = 16
 
 cdef enum Action:
     # The first four are also tags of states.
@@ -625,7 +809,6 @@ cdef class _Run:
         self, Py_ssize_t state, const uint8_t* transitions, Py_ssize_t num_transitions
     ) except -1 nogil:
         """Goes from state to state until the transitions end."""
-        cdef uint64_t free_steps = 4 * <uint64_t>num_transitions + <uint64_t>self.num_states
         cdef uint64_t steps = 0, max_steps = 0
         cdef Buffer* last_buffer = &self.buffers[max(self.num_buffers - 1, <Py_ssize_t>0)]
         cdef Buffer* buffer
@@ -640,7 +823,8 @@ cdef class _Run:
         cdef uint8_t* front = self.make_room(NULL, 0)
         while True:
             if steps > max_steps:
-                max_steps = 16 * (free_steps + <size_t>(self.end - front) + self.num_begun)
+                max_steps = FREE_STEPS + STEPS_FOR_EACH * (
+                    <size_t>self.num_states + <size_t>(self.end - front) + self.num_begun)
                 if steps > max_steps:
                     return refuse(b"the machine runs on without writing anything")
             steps += 1
@@ -680,6 +864,8 @@ cdef class _Run:
                 front = self.with_room(front, count + written.field_size) - count
                 memcpy(front, varint, count)
             elif s.action == END_SUBMESSAGE:
+                if depth == MAX_NESTING:
+                    return refuse(b"there are more than {0} messages inside each other", depth)
                 reserve(<void**>&self.submessages, &self.submessages_capacity, depth + 1,
                         sizeof(OpenSubmessage))
                 self.submessages[depth] = OpenSubmessage(written=self.end - front, state=s)
@@ -833,11 +1019,6 @@ cdef enum:
     ONLY_KIND = 0
     BEGIN_KIND = 1
     END_KIND = 2
-
-
-cdef struct Span:
-    const uint8_t* begin
-    size_t size
 
 
 cdef struct Node:

@@ -14,11 +14,14 @@ __all__ = [
     "encode_transitions",
     "encode_varints",
     "highway_hash64",
+    "interleave_block_headers",
+    "join",
     "read_varint",
     "read_varints",
     "run_machine",
     "split_records",
     "take_apart",
+    "take_out_block_headers",
 ]
 
 
@@ -53,11 +56,14 @@ if TYPE_CHECKING or IMPLEMENTATION == "python":
         encode_transitions,
         encode_varints,
         highway_hash64,
+        interleave_block_headers,
+        join,
         read_varint,
         read_varints,
         run_machine,
         split_records,
         take_apart,
+        take_out_block_headers,
     )
 else:
     from riegeli._compiled import (
@@ -65,9 +71,12 @@ else:
         encode_transitions,
         encode_varints,
         highway_hash64,
+        interleave_block_headers,
+        join,
         read_varint,
         read_varints,
         run_machine,
         split_records,
         take_apart,
+        take_out_block_headers,
     )

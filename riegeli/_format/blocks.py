@@ -14,10 +14,22 @@ out.
 from struct import Struct
 
 from riegeli._core import highway_hash64
+from riegeli._pure.blocks import BLOCK_HEADER_SIZE, BLOCK_SIZE
 from riegeli.base.riegeli_error import InvalidArgumentError
 
-BLOCK_SIZE = 1 << 16
-BLOCK_HEADER_SIZE = 24
+__all__ = [
+    "BLOCK_HEADER_SIZE",
+    "BLOCK_SIZE",
+    "USABLE_BLOCK_SIZE",
+    "advance",
+    "decode_block_header",
+    "distance",
+    "encode_block_header",
+    "is_possible_chunk_boundary",
+    "remaining_in_block",
+    "round_up_to_possible_chunk_boundary",
+]
+
 USABLE_BLOCK_SIZE = BLOCK_SIZE - BLOCK_HEADER_SIZE
 
 _BLOCK_HEADER = Struct("<QQQ")  # hash, distance to the chunk's begin, distance to the chunk's end
@@ -77,21 +89,3 @@ def decode_block_header(data: bytes | bytearray | memoryview, pos: int) -> tuple
     if to_chunk_end == 0:
         raise InvalidArgumentError(f"block header at byte {pos} says that no chunk is there")
     return to_chunk_begin, to_chunk_end
-
-
-def interleave_block_headers(chunk: bytes, chunk_begin: int, chunk_end: int) -> bytes:
-    """Lays a chunk out for the file: with block headers, and zeros up to `chunk_end`."""
-    pieces: list[bytes | memoryview] = []
-    view = memoryview(chunk)
-    pos, taken = chunk_begin, 0
-    while pos < chunk_end:
-        if pos % BLOCK_SIZE == 0:
-            pieces.append(encode_block_header(pos - chunk_begin, chunk_end - pos))
-            pos += BLOCK_HEADER_SIZE
-        size = min(chunk_end - pos, remaining_in_block(pos))
-        piece = view[taken : taken + size]
-        pieces.append(piece)
-        if len(piece) < size:
-            pieces.append(bytes(size - len(piece)))
-        pos, taken = pos + size, taken + size
-    return b"".join(pieces)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
-from riegeli._core import highway_hash64
+from riegeli._core import highway_hash64, interleave_block_headers
 from riegeli._format import blocks
 from riegeli.base.riegeli_error import InvalidArgumentError
 
@@ -92,7 +92,7 @@ class Chunk:
     """A chunk: its type, its data as stored, and how many records of what size are in it."""
 
     chunk_type: int
-    data: bytes
+    data: bytes | memoryview
     num_records: int = 0
     decoded_data_size: int = 0
 
@@ -114,9 +114,7 @@ class Chunk:
           header: What `header` gave, where it was called before.
         """
         header = header or self.header()
-        return blocks.interleave_block_headers(
-            header.encode() + self.data, begin, header.end(begin)
-        )
+        return interleave_block_headers([header.encode(), self.data], begin, header.end(begin))
 
 
 SIGNATURE = Chunk(ChunkType.SIGNATURE, b"")

@@ -4,19 +4,21 @@ Buffers come from files, which may lie: what is allocated is bounded by what the
 can become, and by `MAX_DECOMPRESSED_SIZE`. `cramjam`, which few files need, is imported when it is.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 import brotli
 import zstandard
 
-from riegeli._core import encode_varints, read_varint
+from riegeli._core import encode_varints, join, read_varint
 from riegeli.base.riegeli_error import (
     InvalidArgumentError,
     ResourceExhaustedError,
     UnimplementedError,
 )
+
+Buffer = bytes | memoryview
 
 MAX_DECOMPRESSED_SIZE = 1 << 32
 """The most bytes, 4 GiB, that are compressed together, or decompressed into memory."""
@@ -73,28 +75,32 @@ class Compressor:
                 f"does; the largest is {_BROTLI_MAX_WINDOW_LOG}. zstd goes up to 31"
             )
 
-    def compress(self, data: bytes) -> bytes:
-        """`data` as a compressed buffer, its size in front unless nothing is compressed.
+    def compress(self, pieces: Sequence[Buffer]) -> list[Buffer]:
+        """Pieces of data as a compressed buffer, which is in pieces as well.
+
+        Its size is in front unless nothing is compressed.
 
         Raises:
           ResourceExhaustedError: it is too much to be compressed together.
         """
         if self.compression_type == CompressionType.NONE:
-            return data
-        if len(data) > MAX_DECOMPRESSED_SIZE:
+            return list(pieces)
+        size = sum(map(len, pieces))
+        if size > MAX_DECOMPRESSED_SIZE:
             raise ResourceExhaustedError(
-                f"{len(data)} bytes cannot be compressed together, only up to "
+                f"{size} bytes cannot be compressed together, only up to "
                 f"{MAX_DECOMPRESSED_SIZE}; make chunk_size smaller, or leave larger records "
                 "uncompressed"
             )
+        data = join(pieces)
         if self.compression_type == CompressionType.BROTLI:
             window_log = self.window_log or _BROTLI_DEFAULT_WINDOW_LOG
-            stream: bytes = brotli.compress(data, quality=self.level, lgwin=window_log)
+            stream = [brotli.compress(data, quality=self.level, lgwin=window_log)]
         elif self.compression_type == CompressionType.ZSTD:
-            stream = self._zstd_compressor(len(data)).compress(data)
+            stream = [self._zstd_compressor(size).compress(data)]
         else:
-            stream = _compress_snappy(data)
-        return encode_varints([len(data)]) + stream
+            stream = [_compress_snappy(data)]
+        return [encode_varints([size]), *stream]
 
     def _zstd_compressor(self, size: int) -> zstandard.ZstdCompressor:
         if self.window_log is None:
@@ -105,7 +111,7 @@ class Compressor:
         return zstandard.ZstdCompressor(compression_params=parameters)
 
 
-def decompress(compression_type: int, buffer: bytes, max_size: int) -> bytes:
+def decompress(compression_type: int, buffer: Buffer, max_size: int) -> Buffer:
     """Undoes `Compressor.compress`.
 
     Args:
@@ -135,13 +141,13 @@ def decompress(compression_type: int, buffer: bytes, max_size: int) -> bytes:
         raise ResourceExhaustedError(
             f"compressed buffer claims {size} bytes, more than the limit {MAX_DECOMPRESSED_SIZE}"
         )
-    data = decompress_stream(buffer[begin:], size)
+    data = decompress_stream(memoryview(buffer)[begin:], size)
     if len(data) != size:
         raise InvalidArgumentError(f"compressed buffer has {len(data)} bytes, but claims {size}")
     return data
 
 
-def _decompress_brotli(stream: bytes, size: int) -> bytes:
+def _decompress_brotli(stream: memoryview, size: int) -> bytes:
     if stream[:1] == _BROTLI_LARGE_WINDOW_MARK:
         return _decompress_large_window_brotli(stream, size)
     decompressor = brotli.Decompressor()
@@ -154,7 +160,7 @@ def _decompress_brotli(stream: bytes, size: int) -> bytes:
     return data
 
 
-def _decompress_large_window_brotli(stream: bytes, size: int) -> bytes:
+def _decompress_large_window_brotli(stream: memoryview, size: int) -> bytes:
     import cramjam
 
     # It needs to know how much comes out. A part of the size is tried first, lest a few bytes claim
@@ -171,7 +177,7 @@ def _decompress_large_window_brotli(stream: bytes, size: int) -> bytes:
         room = min(size, 4 * room)
 
 
-def _decompress_zstd(stream: bytes, size: int) -> bytes:
+def _decompress_zstd(stream: memoryview, size: int) -> bytes:
     num_blocks = len(stream) // _ZSTD_MIN_COMPRESSED_BLOCK_SIZE + 1
     if size > num_blocks * _ZSTD_MAX_BLOCK_SIZE:
         raise InvalidArgumentError(f"{len(stream)} bytes of zstd cannot become {size} bytes")
@@ -185,13 +191,13 @@ def _decompress_zstd(stream: bytes, size: int) -> bytes:
         raise InvalidArgumentError(f"zstd stream is damaged: {e}") from e
 
 
-def _compress_snappy(data: bytes) -> bytes:
+def _compress_snappy(data: Buffer) -> bytes:
     import cramjam
 
     return bytes(cramjam.snappy.compress_raw(data))
 
 
-def _decompress_snappy(stream: bytes, size: int) -> bytes:
+def _decompress_snappy(stream: memoryview, size: int) -> bytes:
     import cramjam
 
     if size > (len(stream) // _SNAPPY_COPY_SIZE + 1) * _SNAPPY_MAX_COPY_SIZE:
@@ -205,7 +211,7 @@ def _decompress_snappy(stream: bytes, size: int) -> bytes:
         raise InvalidArgumentError(f"snappy stream is damaged: {e}") from e
 
 
-_DECOMPRESS: Mapping[int, Callable[[bytes, int], bytes]] = {
+_DECOMPRESS: Mapping[int, Callable[[memoryview, int], bytes]] = {
     CompressionType.BROTLI: _decompress_brotli,
     CompressionType.ZSTD: _decompress_zstd,
     CompressionType.SNAPPY: _decompress_snappy,

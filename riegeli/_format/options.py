@@ -15,7 +15,7 @@ _DEFAULT_CHUNK_SIZE = 1 << 20
 _DEFAULT_UNCOMPRESSED_CHUNK_SIZE = 1 << 12
 
 _SIZE_SUFFIXES = {"": 0, "B": 0, "k": 10, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50, "E": 60}
-_SIZE = re.compile(r"\s*(\+?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([BkKMGTPE]?)\s*")
+_SIZE = re.compile(r"\s*(\+?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([BkKMGTPE]?)\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def _integer(low: int, high: int, default: int | None) -> Callable[[str, str], i
     def parse(key: str, value: str) -> int:
         if not value and default is not None:
             return default
-        if re.fullmatch(r"\s*[+-]?\d+\s*", value) and low <= int(value) <= high:
+        if re.fullmatch(r"\s*[+-]?\d+\s*", value, re.ASCII) and low <= int(value) <= high:
             return int(value)
         raise _invalid(key, value, f"an integer from {low} to {high}")
 
@@ -81,7 +81,8 @@ def _window_log(key: str, value: str) -> int | None:
 
 def _fraction(key: str, value: str) -> float:
     try:
-        fraction = float(value)
+        # `float` takes more than that: digits of other scripts, and underscores between them.
+        fraction = float(value) if re.fullmatch(r"[\s\d.eE+-]+", value, re.ASCII) else math.nan
     except ValueError:
         fraction = math.nan
     if not 0 <= fraction <= 1:

@@ -8,7 +8,7 @@ buffer   the records, one after the other
 
 from collections.abc import Sequence
 
-from riegeli._core import encode_varints, read_varint, split_records
+from riegeli._core import encode_varints, join, read_varint, split_records
 from riegeli._format.chunk import Chunk, ChunkType
 from riegeli._format.compression import Compressor, decompress
 from riegeli._pure import MAX_VARINT_BYTES
@@ -17,17 +17,17 @@ from riegeli.base.riegeli_error import InvalidArgumentError
 
 def encode_simple_chunk(records: Sequence[bytes], compressor: Compressor) -> Chunk:
     """A simple chunk that holds `records`."""
-    sizes = compressor.compress(encode_varints(map(len, records)))
-    values = b"".join(records)
-    data = b"".join(
-        (
+    sizes = list(map(len, records))
+    stored_sizes = compressor.compress([encode_varints(sizes)])
+    data = join(
+        [
             bytes((compressor.compression_type,)),
-            encode_varints((len(sizes),)),
-            sizes,
-            compressor.compress(values),
-        )
+            encode_varints((sum(map(len, stored_sizes)),)),
+            *stored_sizes,
+            *compressor.compress(records),
+        ]
     )
-    return Chunk(ChunkType.SIMPLE, data, len(records), len(values))
+    return Chunk(ChunkType.SIMPLE, data, len(records), sum(sizes))
 
 
 def decode_simple_chunk(chunk: Chunk) -> list[bytes]:
@@ -37,7 +37,7 @@ def decode_simple_chunk(chunk: Chunk) -> list[bytes]:
       InvalidArgumentError: the data is damaged.
       UnimplementedError: an unknown algorithm.
     """
-    data = chunk.data
+    data = memoryview(chunk.data)  # So that cutting it copies nothing.
     if not data:
         raise InvalidArgumentError("simple chunk without data")
     compression_type = data[0]

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from riegeli._core import read_varint, read_varints, run_machine
 from riegeli._format.chunk import Chunk
-from riegeli._format.compression import decompress
+from riegeli._format.compression import MAX_DECOMPRESSED_SIZE, Buffer, CompressionType, decompress
 from riegeli._pure.machine import (
     MAX_INLINE_VARINT,
     Scope,
@@ -39,14 +39,29 @@ from riegeli._pure.machine import (
     has_subtype,
     is_tag_of_state,
 )
-from riegeli.base.riegeli_error import InvalidArgumentError
+from riegeli.base.riegeli_error import InvalidArgumentError, ResourceExhaustedError
 
-# More than any chunk needs, in bytes.
-MAX_HEADER_SIZE = 1 << 28
-MAX_TRANSITIONS_SIZE = 1 << 32
+MAX_HEADER_SIZE = 1 << 27
+"""The most bytes that the header of a transposed chunk can have, decompressed."""
+
+MAX_STATES = 1 << 22
+"""The most states that a transposed chunk can have."""
+
+MAX_BUFFERS = 1 << 20
+"""The most buffers that a transposed chunk can have, and buckets."""
+
+MAX_TRANSITIONS = 1 << 29
+"""The most transitions that a transposed chunk can have; one is a byte."""
+
+# How many transitions lead from an element to the next one, at most: one reaches 64 states, so that
+# even the most states need few. An element is a byte or more, or the begin of a record.
+_MAX_TRANSITIONS_PER_ELEMENT = 8
+_SOME_TRANSITIONS = 1 << 12
 
 _U32 = (1 << 32) - 1
 _U64 = (1 << 64) - 1
+
+_NOTHING = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +104,8 @@ def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True)
 
     Raises:
       InvalidArgumentError: the data is damaged.
+      ResourceExhaustedError: there is more than `MAX_HEADER_SIZE`, `MAX_STATES`, `MAX_BUFFERS` or
+        `MAX_TRANSITIONS`; or the buffers decompress to more than `MAX_DECOMPRESSED_SIZE` together.
       UnimplementedError: an unknown algorithm.
     """
     data = chunk.data
@@ -104,13 +121,25 @@ def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True)
         raise InvalidArgumentError(
             f"the header takes {header_size} bytes, but {len(data) - begin} are there"
         )
-    header = decode_header(decompress(compression_type, data[begin:buckets_begin], MAX_HEADER_SIZE))
+    stored_header = data[begin:buckets_begin]
+    _check_limit(_size(compression_type, stored_header), MAX_HEADER_SIZE, "bytes of header")
+    header = decode_header(decompress(compression_type, stored_header, MAX_HEADER_SIZE))
     transitions_begin = buckets_begin + sum(header.bucket_sizes)
     if transitions_begin > len(data):
         raise InvalidArgumentError("the buckets take more bytes than are there")
     buckets = _split(data, buckets_begin, header.bucket_sizes)
     buffers = _buffers(compression_type, buckets, header.buffer_sizes)
-    transitions = decompress(compression_type, data[transitions_begin:], MAX_TRANSITIONS_SIZE)
+    stored_transitions = data[transitions_begin:]
+    num_transitions = _size(compression_type, stored_transitions)
+    if num_transitions > _SOME_TRANSITIONS + _MAX_TRANSITIONS_PER_ELEMENT * (
+        chunk.decoded_data_size + num_records
+    ):
+        raise InvalidArgumentError(
+            f"{num_transitions} transitions are too many for {num_records} records of "
+            f"{chunk.decoded_data_size} bytes"
+        )
+    _check_limit(num_transitions, MAX_TRANSITIONS, "transitions")
+    transitions = decompress(compression_type, stored_transitions, num_transitions)
     machine = header.machine
     states = (machine.tags, machine.bases, machine.implicit, machine.subtypes, machine.buffers)
     try:
@@ -121,7 +150,24 @@ def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True)
         raise InvalidArgumentError(f"transposed chunk is damaged: {e}") from e
 
 
-def _split(data: bytes, begin: int, sizes: list[int]) -> list[bytes]:
+def _check_limit(count: int, limit: int, what: str) -> None:
+    if count > limit:
+        raise ResourceExhaustedError(
+            f"a transposed chunk has {count} {what}, more than the limit {limit}"
+        )
+
+
+def _size(compression_type: int, buffer: Buffer) -> int:
+    """What a compressed buffer takes decompressed, as it says itself."""
+    if compression_type == CompressionType.NONE:
+        return len(buffer)
+    try:
+        return read_varint(buffer, 0)[0]
+    except ValueError as e:
+        raise InvalidArgumentError(f"size of a compressed buffer is damaged: {e}") from e
+
+
+def _split(data: Buffer, begin: int, sizes: list[int]) -> list[Buffer]:
     pieces = []
     for size in sizes:
         pieces.append(data[begin : begin + size])
@@ -129,33 +175,35 @@ def _split(data: bytes, begin: int, sizes: list[int]) -> list[bytes]:
     return pieces
 
 
-def _buffers(compression_type: int, buckets: list[bytes], sizes: list[int]) -> list[memoryview]:
+def _buffers(compression_type: int, buckets: list[Buffer], sizes: list[int]) -> list[memoryview]:
     """The buffers, cut from the buckets: none lies in two of them."""
-    remaining = list(reversed(buckets))
-    bucket, used = memoryview(b""), 0
-    is_open = False
+    if sizes and not buckets:
+        raise InvalidArgumentError(f"there are {len(sizes)} buffers, but no buckets")
+    total, in_buckets = sum(sizes), sum(_size(compression_type, bucket) for bucket in buckets)
+    if in_buckets != total:
+        raise InvalidArgumentError(f"the buckets have {in_buckets} bytes, the buffers {total}")
+    _check_limit(total, max(MAX_DECOMPRESSED_SIZE, sum(map(len, buckets))), "bytes of buffers")
+    decompressed = (memoryview(decompress(compression_type, bucket, total)) for bucket in buckets)
+    bucket, used = next(decompressed, _NOTHING), 0
     buffers = []
     for index, size in enumerate(sizes):
-        if not is_open:
-            if not remaining:
-                raise InvalidArgumentError(f"the buckets end before buffer {index}")
-            bucket, used = memoryview(decompress(compression_type, remaining.pop(), _U64)), 0
         if size > len(bucket) - used:
             raise InvalidArgumentError(
                 f"buffer {index} has {size} bytes, but its bucket {len(bucket) - used} more"
             )
-        buffers.append(bucket[used : used + size])
+        buffers.append(bucket[used : used + size] if size else _NOTHING)
         used += size
-        is_open = used < len(bucket)
-    if is_open or any(decompress(compression_type, bucket, _U64) for bucket in remaining):
-        raise InvalidArgumentError("the buckets have more bytes than the buffers")
+        while used == len(bucket) and (following := next(decompressed, None)) is not None:
+            bucket, used = following, 0
+    if next(decompressed, None) is not None:
+        raise InvalidArgumentError(f"there are {len(buckets)} buckets, but no buffers")
     return buffers
 
 
 class _Numbers:
     """Reads numbers one after the other; no more than the bytes that are there can hold."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: Buffer) -> None:
         self._data = data
         self._at = 0
 
@@ -169,32 +217,35 @@ class _Numbers:
         return value
 
     def many(self, count: int, maximum: int, what: str) -> list[int]:
-        self._check_room(count, what)
+        self.check_room(count, what)
         values, self._at = read_varints(self._data, self._at, count)
         if values and max(values) > maximum:
             raise InvalidArgumentError(f"{what} is {max(values)}, which is too large")
         return values
 
-    def bytes(self, count: int, what: str) -> bytes:
-        self._check_room(count, what)
+    def bytes(self, count: int, what: str) -> Buffer:
+        self.check_room(count, what)
         self._at += count
         return self._data[self._at - count : self._at]
 
-    def _check_room(self, count: int, what: str) -> None:
+    def check_room(self, count: int, what: str) -> None:
         if count > self.remaining():
             raise InvalidArgumentError(f"{count} times {what}, in {self.remaining()} bytes")
 
 
-def decode_header(data: bytes) -> Header:
+def decode_header(data: Buffer) -> Header:
     """Reads the decompressed header of a transposed chunk.
 
     Raises:
       InvalidArgumentError: it is damaged.
+      ResourceExhaustedError: there is more than `MAX_STATES` or `MAX_BUFFERS`.
     """
     numbers = _Numbers(data)
     try:
         num_buckets = numbers.one(_U32, "the number of buckets")
         num_buffers = numbers.one(_U32, "the number of buffers")
+        numbers.check_room(max(num_buckets, num_buffers), "the size of a buffer or bucket")
+        _check_limit(max(num_buckets, num_buffers), MAX_BUFFERS, "buffers or buckets")
         bucket_sizes = numbers.many(num_buckets, _U64, "the size of a bucket")
         buffer_sizes = numbers.many(num_buffers, _U64, "the size of a buffer")
         machine = _decode_machine(numbers, num_buffers)
@@ -209,6 +260,8 @@ def _decode_machine(numbers: _Numbers, num_buffers: int) -> Machine:
     num_states = numbers.one(_U32, "the number of states")
     if num_states == 0:
         raise InvalidArgumentError("the machine has no states")
+    numbers.check_room(num_states, "the tag of a state")
+    _check_limit(num_states, MAX_STATES, "states")
     tags = numbers.many(num_states, _U32, "the tag of a state")
     for tag in tags:
         if not is_tag_of_state(tag):

@@ -13,10 +13,20 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
 
-from riegeli._core import count_followers, encode_transitions, encode_varints, take_apart
+from riegeli._core import (
+    count_followers,
+    encode_transitions,
+    encode_varints,
+    join,
+    read_varint,
+    take_apart,
+)
 from riegeli._format.chunk import Chunk, ChunkType
 from riegeli._format.compression import Compressor
+from riegeli._format.transposed_chunk import MAX_BUFFERS, MAX_STATES, MAX_TRANSITIONS
 from riegeli._pure.elements import Elements
 from riegeli._pure.machine import (
     FIXED32,
@@ -27,6 +37,10 @@ from riegeli._pure.machine import (
     has_buffer,
     has_subtype,
 )
+from riegeli.base.riegeli_error import ResourceExhaustedError
+
+MAX_WHOLE_RECORD_SIZE = (1 << 32) - 1
+"""How long a record can be that is not taken apart: readers know no longer ones."""
 
 _MIN_COUNT_FOR_PRIVATE_STATE = 10
 _BLOCK = 64
@@ -202,29 +216,48 @@ def encode_transposed_chunk(
     """A transposed chunk that holds `records`.
 
     Args:
-      records: The records. Each must be less than 4 GB, which is as long as a reader takes them.
+      records: The records.
       compressor: How it is compressed.
       bucket_size: How many bytes of buffers are compressed together, about; None for all of a kind.
       chunk_type: The type of the chunk; a metadata chunk says that it has no records.
+
+    Raises:
+      ResourceExhaustedError: readers would refuse the chunk: a record that is not taken apart is
+        longer than `MAX_WHOLE_RECORD_SIZE`, or there are too many kinds of elements.
     """
     elements = take_apart(records)
+    largest = max(elements.whole_sizes, default=0)
+    if largest > MAX_WHOLE_RECORD_SIZE:
+        raise ResourceExhaustedError(
+            f"a record of {largest} bytes that is no proto message cannot be written with the "
+            f"option transpose, only up to {MAX_WHOLE_RECORD_SIZE}; leave out that option"
+        )
     groups, buffer_index = _buffers(elements)
     buffers = [buffer for group in groups for buffer in group]
     buckets = [bucket for group in groups for bucket in _buckets(group, bucket_size)]
-    stored_buckets = [compressor.compress(b"".join(bucket)) for bucket in buckets]
+    stored_buckets = [compressor.compress(bucket) for bucket in buckets]
+    bucket_sizes = [sum(map(len, bucket)) for bucket in stored_buckets]
     states, transitions = _machine(elements, buffer_index)
-    header = compressor.compress(
-        encode_varints([len(buckets), len(buffers), *map(len, stored_buckets), *map(len, buffers)])
-        + states
-    )
-    data = b"".join(
-        (
-            bytes((compressor.compression_type,)),
-            encode_varints((len(header),)),
-            header,
-            *stored_buckets,
-            compressor.compress(transitions),
+    num_states, _ = read_varint(states, 0)
+    if num_states > MAX_STATES or len(buffers) > MAX_BUFFERS or len(transitions) > MAX_TRANSITIONS:
+        raise ResourceExhaustedError(
+            f"a transposed chunk of {len(buffers)} fields, {num_states} states and "
+            f"{len(transitions)} transitions could not be read; make chunk_size smaller"
         )
+    header = compressor.compress(
+        [
+            encode_varints([len(buckets), len(buffers), *bucket_sizes, *map(len, buffers)]),
+            states,
+        ]
+    )
+    data = join(
+        [
+            bytes((compressor.compression_type,)),
+            encode_varints((sum(map(len, header)),)),
+            *header,
+            *chain.from_iterable(stored_buckets),
+            *compressor.compress([transitions]),
+        ]
     )
     num_records = len(records) if chunk_type == ChunkType.TRANSPOSED else 0
     return Chunk(chunk_type, data, num_records, sum(map(len, records)))
@@ -277,8 +310,35 @@ def _machine(elements: Elements, buffer_index: dict[int, int]) -> tuple[bytes, b
     """The part of the header that describes the states, and the transitions."""
     if not elements.sequence:
         return encode_varints((1, NO_OP, 0, 0)), b""
-    first_kind, last_kind = elements.sequence[0], elements.sequence[-1]
     followers = count_followers(elements.sequence, len(elements.kinds))
+    described, ways = _plan(
+        tuple((tag, subtype, buffer_index.get(node, -1)) for node, tag, subtype in elements.kinds),
+        tuple(tuple(counts.items()) for counts in followers),
+        elements.sequence[0],
+        elements.sequence[-1],
+    )
+    return described, encode_transitions(elements.sequence, ways)
+
+
+@lru_cache(maxsize=16)
+def _plan(
+    kinds: tuple[tuple[int, int, int], ...],
+    counted_followers: tuple[tuple[tuple[int, int], ...], ...],
+    first_kind: int,
+    last_kind: int,
+) -> tuple[bytes, list[dict[int, bytes]]]:
+    """The states, as described in the header, and the ways between them.
+
+    Chunks with few records are often alike in all that matters here, which saves most of the time
+    that their encoding would keep other Python threads from running.
+
+    Args:
+      kinds: For each kind of elements its tag, its subtype, and the index of its buffer.
+      counted_followers: For each kind the kinds that follow it, and how often.
+      first_kind: The kind of the first element.
+      last_kind: The kind of the last element.
+    """
+    followers = [dict(counts) for counts in counted_followers]
     layout = _Layout(followers, last_kind)
     implicit = [len(counts) == 1 and kind != first_kind for kind, counts in enumerate(followers)]
     num_states = len(layout.states)
@@ -289,14 +349,14 @@ def _machine(elements: Elements, buffer_index: dict[int, int]) -> tuple[bytes, b
             tags.append(NO_OP)
             bases.append(layout.base_of_state[state])
             continue
-        node, tag, subtype = elements.kinds[kind]
+        tag, subtype, buffer = kinds[kind]
         base = layout.base_of_kind[kind]
         tags.append(tag)
         bases.append((base or 0) + (num_states if implicit[kind] else 0))
         if has_subtype(tag):
             subtypes.append(subtype)
         if has_buffer(tag, subtype):
-            buffers.append(buffer_index[node])
+            buffers.append(buffer)
     first_state = layout.states.index(last_kind)
     described = b"".join(
         (
@@ -309,4 +369,4 @@ def _machine(elements: Elements, buffer_index: dict[int, int]) -> tuple[bytes, b
         {follower: b"" if implicit[kind] else layout.way(kind, follower) for follower in counts}
         for kind, counts in enumerate(followers)
     ]
-    return described, encode_transitions(elements.sequence, ways)
+    return described, ways

@@ -4,10 +4,11 @@
 compiled one is tested against, and what runs where no extension was built.
 """
 
+from riegeli._pure.blocks import interleave_block_headers, take_out_block_headers
 from riegeli._pure.elements import take_apart
 from riegeli._pure.highway_hash import RIEGELI_KEY, highway_hash64
 from riegeli._pure.machine import run_machine
-from riegeli._pure.records import split_records
+from riegeli._pure.records import join, split_records
 from riegeli._pure.transitions import count_followers, encode_transitions
 from riegeli._pure.varints import MAX_VARINT_BYTES, encode_varints, read_varint, read_varints
 
@@ -18,9 +19,12 @@ __all__ = [
     "encode_transitions",
     "encode_varints",
     "highway_hash64",
+    "interleave_block_headers",
+    "join",
     "read_varint",
     "read_varints",
     "run_machine",
     "split_records",
     "take_apart",
+    "take_out_block_headers",
 ]

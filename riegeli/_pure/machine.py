@@ -31,6 +31,14 @@ MAX_INLINE_VARINT = INLINE_VARINT + 127
 _MAX_TAG = (1 << 32) - 1
 _MAX_LENGTH = (1 << 32) - 1
 
+# How many steps the machine may take: so many in any case, and so many for each state, and for each
+# byte or record that it makes. In sound chunks, few states come between two that write something.
+_FREE_STEPS = 1 << 20
+_STEPS_FOR_EACH = 16
+
+MAX_NESTING = 1 << 16
+"""How deep submessages can lie in each other; and those groups that a scope is looked up for."""
+
 # What is left to read of a message: all of it, or the fields that are named, with what is left of
 # them; None for a field whose value does not matter.
 Scope = bool | dict[int, "Scope | None"]
@@ -60,7 +68,7 @@ def run_machine(
     states: Sequence[Sequence[int]],
     first: int,
     buffers: Sequence[bytes | memoryview],
-    transitions: bytes,
+    transitions: bytes | memoryview,
     num_records: int,
     size: int,
     scope: Scope = True,
@@ -93,10 +101,8 @@ def run_machine(
         run.action(tag, subtype, buffer)
         for tag, subtype, buffer in zip(tags, subtypes, buffer_of, strict=True)
     ]
-    # In sound chunks a transition leads to four states at most, and other states write something.
-    free_steps = 4 * len(transitions) + len(actions)
     state, repeats, at, steps = first, 0, 0, 0
-    while steps <= 16 * (free_steps + run.progress()):
+    while steps <= _FREE_STEPS + _STEPS_FOR_EACH * (len(actions) + run.progress()):
         actions[state]()
         steps += 1
         if implicit[state]:
@@ -155,6 +161,11 @@ def _check_no_implicit_cycle(bases: Sequence[int], implicit: Sequence[int]) -> N
             raise ValueError(f"state {state} leads back to itself for ever")
 
 
+def _check_nesting(opened: Sequence[object]) -> None:
+    if len(opened) == MAX_NESTING:
+        raise ValueError(f"there are more than {MAX_NESTING} messages inside each other")
+
+
 class _Run:
     """What was written so far, and what the states do."""
 
@@ -167,6 +178,7 @@ class _Run:
         self._size = size
         self._pieces: list[bytes] = []  # The last one of the chunk first.
         self._written = 0
+        self._left_out = 0  # Bytes at least, of what is not in the scope.
         self._record_begins: list[int] = []  # Counted in bytes from the end of the chunk.
         # The messages that are open, outermost first: their scope, and for submessages their end.
         self._record_scope = self._scope = scope
@@ -207,8 +219,8 @@ class _Run:
         )
 
     def progress(self) -> int:
-        """A number that grows with what was written."""
-        return self._written + len(self._record_begins)
+        """A number that grows with what was written or left out."""
+        return self._written + self._left_out + len(self._record_begins)
 
     def records(self) -> list[bytes]:
         """All records, now that the machine has ended."""
@@ -228,9 +240,16 @@ class _Run:
 
     def _write(self, piece: bytes) -> None:
         self._written += len(piece)
-        if self._written > self._size:
-            raise ValueError(f"the records have more than {self._size} bytes")
+        self._check_size()
         self._pieces.append(piece)
+
+    def _leave_out(self, piece: bytes) -> None:
+        self._left_out += len(piece)
+        self._check_size()
+
+    def _check_size(self) -> None:
+        if self._written + self._left_out > self._size:
+            raise ValueError(f"the records have more than {self._size} bytes")
 
     def _take(self, buffer: int, count: int) -> bytes:
         begin = self._used[buffer]
@@ -268,9 +287,14 @@ class _Run:
         if wanted:
             self._write(default if scope is None else take())
             self._write(field)
+        else:
+            self._leave_out(field)
 
     def _end_submessage(self, number: int, field: bytes) -> None:
         wanted, scope = self._scope_of(number)
+        _check_nesting(self._submessages)
+        if not wanted:
+            self._leave_out(field)
         self._submessages.append((self._scope, self._written, field if wanted else None))
         self._scope = {} if scope is None else scope
 
@@ -287,10 +311,14 @@ class _Run:
 
     def _end_group(self, number: int, field: bytes) -> None:
         wanted, scope = self._scope_of(number)
-        self._groups.append((self._scope, wanted))
+        if self._record_scope is not True:
+            _check_nesting(self._groups)
+            self._groups.append((self._scope, wanted))
         self._scope = {} if scope is None else scope
         if wanted:
             self._write(field)
+        else:
+            self._leave_out(field)
 
     def _begin_group(self, number: int, field: bytes) -> None:
         wanted = self._scope_of(number)[0]
@@ -298,6 +326,8 @@ class _Run:
             self._scope, wanted = self._groups.pop()
         if wanted:
             self._write(field)
+        else:
+            self._leave_out(field)
 
     def _begin_record(self) -> None:
         if self._submessages:

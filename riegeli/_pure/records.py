@@ -1,9 +1,18 @@
-"""Cutting the values of a simple chunk into records."""
+"""Cutting the values of a simple chunk into records, and putting pieces together."""
+
+from collections.abc import Sequence
 
 from riegeli._pure.varints import read_varint
 
 
-def split_records(sizes: bytes, num_records: int, values: bytes) -> list[bytes]:
+def join(pieces: Sequence[bytes | memoryview], /) -> bytes | memoryview:
+    """All pieces, one after the other; a single one is given back as it is."""
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def split_records(
+    sizes: bytes | memoryview, num_records: int, values: bytes | memoryview
+) -> list[bytes]:
     """Cuts `values` into records, their lengths being the varints in `sizes`.
 
     Raises:
@@ -18,7 +27,7 @@ def split_records(sizes: bytes, num_records: int, values: bytes) -> list[bytes]:
         end = begin + size
         if end > len(values):
             raise ValueError(f"record {index} ends at byte {end} of {len(values)} bytes of values")
-        records.append(values[begin:end])
+        records.append(bytes(values[begin:end]))
         begin = end
     if at != len(sizes):
         raise ValueError(f"{len(sizes) - at} bytes follow the {num_records} record sizes")

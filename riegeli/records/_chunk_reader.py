@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from riegeli._core import highway_hash64
+from riegeli._core import highway_hash64, join, take_out_block_headers
 from riegeli._files import Buffer, Source
 from riegeli._format import blocks
 from riegeli._format.blocks import BLOCK_HEADER_SIZE, BLOCK_SIZE
@@ -116,10 +116,13 @@ class ChunkReader:
             if not blocks.is_possible_chunk_boundary(pos):
                 raise self._damaged("no chunk can begin here", pos)
 
-    def seek_to_chunk(self, pos: int, find: Find) -> None:
+    def seek_to_chunk(self, pos: int, find: Find) -> list[int]:
         """Makes the chunk that `find` names for `pos` the next one.
 
         Where the file ends in the middle of a chunk, no chunk comes after that one.
+
+        Returns:
+          Where the chunks right before it begin, those that were met on the way there.
 
         Raises:
           InvalidArgumentError: `pos` is behind the end of the file, or it is damaged there.
@@ -127,15 +130,18 @@ class ChunkReader:
         self.truncated = self._damage = None
         self._check_within_file(pos)
         self.seek(self._chunk_from_block_header(pos))
+        passed: list[int] = []
         while self.pos < pos:
             header = self.read_header()
             if header is None:
-                return
+                break
             end = header.end(self.pos)
             last = self.pos + header.num_records if find is Find.CONTAINING else end
             if pos < last or end > self._source.size():
-                return
+                break
+            passed.append(self.pos)
             self.seek(end)
+        return passed
 
     def skip_damage(self, message: str) -> SkippedRegion | None:
         """Goes on behind what made the last call fail.
@@ -244,13 +250,17 @@ class ChunkReader:
 
     def _read_data(self, begin: int, header: ChunkHeader) -> Chunk | None:
         end = header.end(begin)
-        pieces: list[memoryview] = []
+        pieces: list[bytes | memoryview] = []
         pos = blocks.advance(begin, CHUNK_HEADER_SIZE)
         data_end = blocks.advance(begin, CHUNK_HEADER_SIZE + header.data_size)
         while pos < data_end:
             step_end = min(data_end, (pos + _READ_STEP) // BLOCK_SIZE * BLOCK_SIZE)
             stored = self._source.read_at(pos, step_end - pos)
-            pieces += self._without_block_headers(stored, pos, end)
+            content = take_out_block_headers(stored, pos, begin, end)
+            if content is None:  # Something is wrong; this says what.
+                pieces += self._without_block_headers(stored, pos, end)
+            else:
+                pieces.append(content)
             pos += len(stored)
             if pos < step_end:
                 break
@@ -259,7 +269,7 @@ class ChunkReader:
         if pos < end:
             self._note_truncated(pos, f"it should have {end - begin}")
             return None
-        data = b"".join(pieces)
+        data = memoryview(join(pieces))  # So that cutting it copies nothing.
         computed = highway_hash64(data)
         if computed != header.data_hash:
             message = (

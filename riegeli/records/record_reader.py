@@ -76,9 +76,9 @@ class RecordReader:
       max_buffer_size: Likewise.
       buffer_size: Likewise.
       field_projection: Which fields of proto messages to read, as paths of field numbers; None for
-        all. Fields in transposed chunks that are not asked for are not decompressed, where
-        `bucket_fraction` kept them apart, nor returned; all else is returned whole. With
-        `EXISTENCE_ONLY` at the end of a path, the field is there, without its value.
+        all. Fields in transposed chunks that are not asked for are left out; records of other
+        chunks are returned whole. With `EXISTENCE_ONLY` at the end of a path, the field is there,
+        without its value.
       recovery: Is told of damage that is left out.
 
     Raises:
@@ -301,14 +301,19 @@ class RecordReader:
             self._go_to_index(self._index - 1)
             return True
         begin = self._records_begin if self._num_records else self._chunks.pos
+        earlier: list[int] = []  # Where chunks before it begin, as far as that is known.
         while begin > 0:
             try:
                 self._forget_records()
-                self._chunks.seek_to_chunk(begin - 1, Find.BEFORE)
+                if earlier:
+                    self._chunks.seek(earlier.pop())
+                else:
+                    earlier = self._chunks.seek_to_chunk(begin - 1, Find.BEFORE)
                 begin = self._chunks.pos
                 self._read_chunk()
             except Exception as e:
                 # Behind the damage are the records from which the search came.
+                earlier = []
                 begin = min(begin, self._chunks.pos)
                 if not self._skip(e):
                     return False

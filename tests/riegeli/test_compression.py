@@ -39,7 +39,7 @@ COMPRESSORS = [
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)
 @given(data=st.binary(max_size=500))
 def test_round_trip(compressor, data):
-    buffer = compressor.compress(data)
+    buffer = b"".join(compressor.compress([data]))
     assert decompress(compressor.compression_type, buffer, len(data)) == data
     assert decompress(compressor.compression_type, buffer, (1 << 64) - 1) == data
 
@@ -47,7 +47,7 @@ def test_round_trip(compressor, data):
 @pytest.mark.parametrize("compressor", COMPRESSORS[1:], ids=repr)
 def test_streams_that_lie_are_refused(compressor):
     data = bytes(range(200)) * 50
-    good = compressor.compress(data)
+    good = b"".join(compressor.compress([data]))
     stream = good[2:]  # The size takes two bytes.
     for claimed, bad in [
         (len(data), stream[:-1]),
@@ -63,7 +63,7 @@ def test_streams_that_lie_are_refused(compressor):
 def test_more_than_makes_sense_is_refused():
     compressor = Compressor(CompressionType.ZSTD, 3)
     with pytest.raises(riegeli.InvalidArgumentError, match="claims 10 bytes of at most 9"):
-        decompress(CompressionType.ZSTD, compressor.compress(bytes(10)), 9)
+        decompress(CompressionType.ZSTD, b"".join(compressor.compress([bytes(10)])), 9)
 
 
 @pytest.mark.parametrize(
@@ -94,18 +94,40 @@ def test_there_is_a_limit_to_the_size(compression_type, size):
 def test_what_is_written_can_be_read_again(monkeypatch):
     monkeypatch.setattr(compression, "MAX_DECOMPRESSED_SIZE", 1000)
     with pytest.raises(riegeli.ResourceExhaustedError, match="make chunk_size smaller"):
-        Compressor().compress(bytes(1001))
-    buffer = Compressor().compress(bytes(1000))
+        Compressor().compress([bytes(1001)])
+    buffer = b"".join(Compressor().compress([bytes(1000)]))
     assert decompress(CompressionType.BROTLI, buffer, 1 << 40) == bytes(1000)
-    assert Compressor(CompressionType.NONE).compress(bytes(1001)) == bytes(1001)
+    assert Compressor(CompressionType.NONE).compress([bytes(1001)]) == [bytes(1001)]
 
 
 @pytest.mark.parametrize("claimed", [1 << 20, (1 << 20) - 1])
 def test_a_bomb_goes_off_at_the_size_it_claims(claimed):
     for compressor in (Compressor(), Compressor(CompressionType.ZSTD, 3)):
-        stream = compressor.compress(bytes(10 << 20))[4:]
+        stream = b"".join(compressor.compress([bytes(10 << 20)]))[4:]
         with pytest.raises(riegeli.InvalidArgumentError):
             decompress(compressor.compression_type, encode_varints([claimed]) + stream, 1 << 40)
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)
+def test_pieces_are_compressed_together(compressor):
+    pieces = [b"ab" * 100_000, memoryview(b"c"), b"", b"ab" * 100_000]
+    data = b"".join(pieces)
+    buffer = b"".join(compressor.compress(pieces))
+    assert buffer == b"".join(compressor.compress([data]))
+    assert decompress(compressor.compression_type, buffer, len(data)) == data
+
+
+def test_zstd_frames_say_how_large_their_content_is():
+    _, *stream = Compressor(CompressionType.ZSTD, 3).compress([bytes(300_000)])
+    assert zstandard.get_frame_parameters(b"".join(stream)).content_size == 300_000
+
+
+def test_buffers_may_be_views():
+    for compressor in COMPRESSORS:
+        view = memoryview(b"".join(compressor.compress([b"abc" * 100])))
+        assert decompress(compressor.compression_type, view, 300) == b"abc" * 100
+    large_window = memoryview(b"\3" + LARGE_WINDOW_BROTLI)
+    assert decompress(CompressionType.BROTLI, large_window, 3) == b"123"
 
 
 def test_zstd_frames_without_content_size_are_read():

@@ -15,11 +15,14 @@ HOT_FUNCTIONS = [
     "encode_transitions",
     "encode_varints",
     "highway_hash64",
+    "interleave_block_headers",
+    "join",
     "read_varint",
     "read_varints",
     "run_machine",
     "split_records",
     "take_apart",
+    "take_out_block_headers",
 ]
 
 PRINT = "import riegeli; print(riegeli.IMPLEMENTATION)"

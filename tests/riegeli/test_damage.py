@@ -3,6 +3,8 @@
 import errno
 import io
 import random
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +12,9 @@ from hypothesis import strategies as st
 
 import riegeli
 from riegeli import RecordReader, RecordWriter
-from riegeli._format.blocks import BLOCK_SIZE
+from riegeli._format.blocks import BLOCK_SIZE, encode_block_header
 from riegeli._format.chunk import SIGNATURE, Chunk, ChunkHeader, ChunkType
+from riegeli.records._chunk_reader import ChunkReader
 
 RECORDS = [random.Random(i).randbytes(2000) for i in range(100)]
 
@@ -382,3 +385,71 @@ def test_an_exception_in_flight_is_not_hidden_by_closing(path):
             with pytest.raises(riegeli.InvalidArgumentError):
                 list(reader.read_records())
             raise ZeroDivisionError
+
+
+def test_seeking_back_over_empty_chunks_looks_at_each_about_once(monkeypatch):
+    num_chunks = 500  # All in one block, and with no records among them.
+    empty = Chunk(ChunkType.PADDING, b"")
+    simple = Chunk(ChunkType.SIMPLE, bytes.fromhex("00010161"), 1, 1)
+    file = _file_with(SIGNATURE, simple, *[empty] * num_chunks)
+    num_read = 0
+    read_header = ChunkReader._read_header
+
+    def count(*args):
+        nonlocal num_read
+        num_read += 1
+        return read_header(*args)
+
+    monkeypatch.setattr(ChunkReader, "_read_header", count)
+    with RecordReader(file) as reader:
+        reader.seek_numeric(reader.size())
+        assert reader.seek_back()
+        assert reader.read_record() == b"a"
+        assert not (reader.seek_back() and reader.seek_back())
+    assert num_read < 4 * num_chunks
+
+
+def test_each_damage_costs_little_where_there_is_much_of_it():
+    # Each block header is right, and says that a chunk begins nearby, where there is none.
+    data = bytearray(random.Random(1).randbytes(40 * BLOCK_SIZE))
+    data[:64] = SIGNATURE.encode(0)
+    for block in range(BLOCK_SIZE, len(data), BLOCK_SIZE):
+        data[block : block + 24] = encode_block_header(100, 100)
+    skipped = []
+    with RecordReader(io.BytesIO(data), recovery=skipped.append) as reader:
+        assert list(reader.read_records()) == []
+    assert len(skipped) == 40
+    assert [region.begin for region in skipped[1:]] == [region.end for region in skipped[:-1]]
+    assert (skipped[0].begin, skipped[-1].end) == (64, len(data))
+
+
+@pytest.mark.parametrize("find", ["search", "seek_back"])
+def test_block_headers_that_point_far_back_or_into_nothing_are_refused(find):
+    chunk = Chunk(ChunkType.PADDING, bytes(100_000))
+    good = _file_with(SIGNATURE, chunk).getvalue()
+    for to_begin in (2**64 - 1, 2 * BLOCK_SIZE, BLOCK_SIZE, 30):
+        data = bytearray(good)
+        data[BLOCK_SIZE : BLOCK_SIZE + 24] = encode_block_header(to_begin, 2**40)
+        reader = RecordReader(io.BytesIO(data))
+        with pytest.raises(riegeli.InvalidArgumentError):
+            if find == "search":
+                reader.search_for_record(lambda record: -1)
+            else:
+                reader.seek_numeric(len(data))
+                reader.seek_back()
+                list(reader.read_records())
+
+
+def test_a_large_window_costs_nothing_where_little_is_in_it():
+    script = """
+import resource, sys
+from riegeli._format.compression import decompress
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+data = bytes.fromhex("01") + bytes.fromhex(sys.argv[1])
+assert bytes(decompress(ord("z"), data, 1)) == b"x"
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    frame = bytes.fromhex("28b52ffd00a8") + (1 << 3 | 1).to_bytes(3, "little") + b"x"
+    command = [sys.executable, "-c", script, frame.hex()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 50  # MiB

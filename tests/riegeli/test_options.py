@@ -121,6 +121,10 @@ def test_transposition(text, transpose, bucket_size):
         ("bucket_fraction:1.1", "Option bucket_fraction"),
         ("bucket_fraction:nan", "Option bucket_fraction"),
         ("parallelism:-1", "Option parallelism"),
+        ("parallelism:\u0663", "Option parallelism"),  # A digit, but not an ASCII one.
+        ("chunk_size:\u0663K", "Option chunk_size"),
+        ("bucket_fraction:\u0660", "Option bucket_fraction"),
+        ("bucket_fraction:0_1", "Option bucket_fraction"),
         ("brotli_encoder:mine", "Option brotli_encoder: 'mine' is invalid"),
     ],
 )

@@ -1,20 +1,26 @@
 """Transposed chunks: byte by byte as the reference writes them, and what is refused."""
 
 import io
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from proto_records import field, records, with_length
+from transposed_parts import Parts, parts_of
 
 import riegeli
+from riegeli._core import encode_varints
 from riegeli._files import RandomAccessSource
-from riegeli._format.chunk import Chunk, ChunkType
+from riegeli._format import compression, transposed_encoder
+from riegeli._format.chunk import SIGNATURE, Chunk, ChunkType, padding_chunk
 from riegeli._format.compression import CompressionType, Compressor
 from riegeli._format.options import parse_options
+from riegeli._format.simple_chunk import encode_simple_chunk
 from riegeli._format.transposed_chunk import decode_transposed_chunk
 from riegeli._format.transposed_encoder import encode_transposed_chunk
+from riegeli._pure.machine import MAX_NESTING
 from riegeli.records._chunk_reader import ChunkReader
 
 UNCOMPRESSED = Compressor(CompressionType.NONE)
@@ -190,12 +196,14 @@ def test_files_of_transposed_chunks(options, expected):
         ("0000", "header of a transposed chunk is damaged"),
         ("000d010102020203080002010001001601", "1 bytes follow the header"),
         ("000c0101030202030800020100011601", "the buckets take more bytes"),
-        ("000c0101020302030800020100011601", "buffer 0 has 3 bytes, but its bucket 2"),
-        ("000c0101020102030800020100011601", "the buckets have more bytes than the buffers"),
-        ("000b00010202030800020100011601", "the buckets end before buffer 0"),
+        ("000c0101020302030800020100011601", "the buckets have 2 bytes, the buffers 3"),
+        ("000c0101020102030800020100011601", "the buckets have 2 bytes, the buffers 1"),
+        ("000b00010202030800020100011601", "there are 1 buffers, but no buckets"),
         ("000c0101020200030800020100011601", "the machine has no states"),
         ("000c0101020202040800020100011601", "tag 4 of a state means nothing"),
+        ("000c0101020202050800020100011601", "tag 5 of a state means nothing"),
         ("000c0101020202060800020100011601", "tag 6 of a state means nothing"),
+        ("000c0101020202070800020100011601", "tag 7 of a state means nothing"),
         ("000c01010202020b0f00020100011601", "tag 15 of a state means nothing"),
         ("000c0101020202030800040100011601", "the base of a state is 4, which is too large"),
         ("000c0101020202030800028a00011601", "subtype 138 of a state means nothing"),
@@ -217,13 +225,310 @@ def test_damaged_chunks_are_refused(data, message):
         decode(data)
 
 
-@pytest.mark.parametrize(
-    ("num_records", "size", "message"),
-    [(0, 3, "more than 0 records"), (2, 3, "after 1 of 2"), (1, 2, "more than 2"), (1, 4, "not 4")],
-)
-def test_the_records_must_be_those_announced(num_records, size, message):
+SOUND = Parts([3, 8], [0, 2], b"\1", [0], 1, [b"\x16\1"], [2])
+RECORD = bytes.fromhex("089601")
+
+
+def one_field(tag, values):
+    return Parts([3, tag], [0, 2], b"", [0], 1, [values], [len(values)])
+
+
+def whole_records(*buffers, transitions=b""):
+    sizes = list(map(len, buffers))
+    return Parts([1], [0], b"", [0], 0, buffers, sizes, transitions)
+
+
+# Whether Google's implementation agrees is tested below.
+REFUSED = {
+    "a record kept whole, without buffers": (
+        *(Parts([1], [0], indices=[0]), 1, 0),
+        "the buffer of a state is 0, which is too large",
+    ),
+    "buffers without buckets": (
+        *(Parts([3], [0], buffer_sizes=[0]), 1, 0),
+        "1 buffers, but no buckets",
+    ),
+    "buckets without buffers": (
+        *(Parts([3], [0], buckets=[b"", b""]), 1, 0),
+        "2 buckets, but no buffers",
+    ),
+    "first bucket empty, first buffer not": (
+        *(SOUND.but(buckets=[b"", b"\x16\1"]), 1, 3),
+        "buffer 0 has 2 bytes, but its bucket 0 more",
+    ),
+    "buffer in two buckets": (
+        *(SOUND.but(buckets=[b"\x16", b"\1"]), 1, 3),
+        "buffer 0 has 2 bytes, but its bucket 1 more",
+    ),
+    "bucket with more": (
+        *(SOUND.but(buckets=[b"\x16\1\1"]), 1, 3),
+        "the buckets have 3 bytes, the buffers 2",
+    ),
+    "bucket behind the last buffer": (
+        *(SOUND.but(buckets=[b"\x16\1", b"\1"]), 1, 3),
+        "the buckets have 3 bytes, the buffers 2",
+    ),
+    "fixed32 used up": (one_field(0x0D, b"abc"), 1, 5, "buffer 0 ends before its last value"),
+    "fixed64 used up": (one_field(0x09, b"abcdefg"), 1, 9, "buffer 0 ends before its last value"),
+    "bytes used up": (one_field(0x0A, b"\5ab"), 1, 7, "buffer 0 ends before its last value"),
+    "length of bytes cut off": (one_field(0x0A, b"\x80"), 1, 3, "varint at byte 0 is cut off"),
+    "4 GiB of bytes": (
+        *(one_field(0x0A, b"\x80\x80\x80\x80\x10ab"), 1, 8),
+        "buffer 0 has a value of 4294967296 bytes",
+    ),
+    "record kept whole used up": (
+        *(whole_records(b"ab", b"\3"), 1, 3),
+        "buffer 0 ends before its last value",
+    ),
+    "lengths of records used up": (
+        *(whole_records(b"ab", b"\1", transitions=b"\0"), 2, 2),
+        "varint at byte 1 is cut off",
+    ),
+    "4 GiB of record kept whole": (
+        *(whole_records(b"ab", b"\x80\x80\x80\x80\x10"), 1, 2),
+        "buffer 1 has a value of 4294967296 bytes",
+    ),
+    "something in front of the first record": (
+        *(Parts([3, 8], [1, 0], b"\x0b", first=1, transitions=b"\0\0"), 1, 4),
+        "something is written before the first record",
+    ),
+    "too few records": (SOUND, 2, 3, "after 1 of 2"),
+    "too many records": (Parts([3], [0], transitions=b"\3"), 4, 0, "more than 4 records"),
+    "records too long": (SOUND, 1, 2, "more than 2 bytes"),
+    "records too short": (SOUND, 1, 4, "have 3 bytes, not 4"),
+}
+
+ACCEPTED = {
+    "sound": (SOUND, [RECORD]),
+    "bytes of a buffer that are not used": (
+        SOUND.but(buckets=[b"\x16\1\7\7"], buffer_sizes=[4]),
+        [RECORD],
+    ),
+    "empty bucket at the end": (SOUND.but(buckets=[b"\x16\1", b"", b""]), [RECORD]),
+    "empty bucket in the middle": (
+        SOUND.but(buckets=[b"\x16\1", b"", b"\7"], buffer_sizes=[2, 1]),
+        [RECORD],
+    ),
+    "empty bucket alone": (Parts([3], [0], buckets=[b""]), [b""]),
+    "empty buffer at the begin": (SOUND.but(buffer_sizes=[0, 2], indices=[1]), [RECORD]),
+    "empty buffer in an empty bucket": (
+        SOUND.but(buckets=[b"", b"\x16\1"], buffer_sizes=[0, 2], indices=[1]),
+        [RECORD],
+    ),
+    "empty buffers at the end": (SOUND.but(buffer_sizes=[2, 0, 0]), [RECORD]),
+    "begin of a group that has no end": (Parts([3, 0x0B], [0, 2], first=1), [b"\x0b"]),
+    "end of a group that has no begin": (Parts([3, 0x0C], [0, 2], first=1), [b"\x0c"]),
+    "high bits in the buffer of a varint": (
+        SOUND.but(buckets=[b"\x96\x81"]),
+        [bytes.fromhex("089681")],
+    ),
+    "moves that do nothing": (
+        Parts(
+            *([0, 8, 0, 3], [0, 2, 2, 3], b"\1", [0], 0, [b"\x16\1"], [2]),
+            transitions=b"\3\0\4\0\3\4",
+        ),
+        [RECORD],
+    ),
+    "one buffer for records kept whole and for their lengths": (whole_records(b"\2ab"), [b"ab"]),
+    "repeats behind the last transition": (Parts([3], [0], transitions=b"\3"), [b""] * 5),
+}
+
+
+@pytest.mark.parametrize("algorithm", CompressionType, ids=lambda algorithm: algorithm.name)
+@pytest.mark.parametrize("case", REFUSED)
+def test_malformed_chunks_are_refused(case, algorithm):
+    parts, num_records, size, message = REFUSED[case]
+    chunk = parts.chunk(num_records, size, Compressor(algorithm, 1))
     with pytest.raises(riegeli.InvalidArgumentError, match=message):
-        decode("000c0101020202030800020100011601", num_records, size)
+        decode_transposed_chunk(chunk, num_records)
+
+
+@pytest.mark.parametrize("algorithm", CompressionType, ids=lambda algorithm: algorithm.name)
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_odd_but_sound_chunks_are_accepted(case, algorithm):
+    parts, expected = ACCEPTED[case]
+    chunk = parts.chunk(len(expected), sum(map(len, expected)), Compressor(algorithm, 1))
+    assert decode_transposed_chunk(chunk, len(expected)) == expected
+
+
+def as_array_record(chunk):
+    """A file that `array_record` reads: the chunk, and behind it where it is."""
+    data = SIGNATURE.encode(0)
+    places = []
+
+    def varints(*values):
+        return b"".join(field(n, 0, encode_varints((v,))) for n, v in enumerate(values, start=1))
+
+    about_file = field(1, 2, with_length(varints(1, 1, chunk.num_records)))
+    footer = [about_file, varints(len(data), chunk.decoded_data_size, chunk.num_records)]
+    for make in (
+        lambda: chunk,
+        lambda: encode_simple_chunk(footer, UNCOMPRESSED),
+        lambda: encode_simple_chunk([varints(places[1], 0x71930E704FDAE05E)] * 3, UNCOMPRESSED),
+    ):
+        places.append(len(data))
+        data += make().encode(len(data))
+        data += padding_chunk(len(data), 65536).encode(len(data))
+    return data
+
+
+@pytest.mark.parametrize("case", [*REFUSED, *ACCEPTED])
+def test_google_refuses_and_accepts_the_same(case, tmp_path):
+    module = pytest.importorskip("array_record.python.array_record_module")
+    path = tmp_path / "file"
+    if case in REFUSED:
+        parts, num_records, size, _ = REFUSED[case]
+        path.write_bytes(as_array_record(parts.chunk(num_records, size)))
+        with pytest.raises(RuntimeError):
+            module.ArrayRecordReader(str(path)).read([*range(num_records)])
+    else:
+        parts, expected = ACCEPTED[case]
+        path.write_bytes(as_array_record(parts.chunk(len(expected), sum(map(len, expected)))))
+        assert module.ArrayRecordReader(str(path)).read([*range(len(expected))]) == expected
+
+
+def test_a_header_that_ends_early_is_refused():
+    header_size = SOUND.data()[1]
+    header = SOUND.data()[2 : 2 + header_size]
+    for size in range(header_size):
+        data = b"\0" + with_length(header[:size]) + b"\x16\1"
+        with pytest.raises(riegeli.InvalidArgumentError):
+            decode_transposed_chunk(Chunk(ChunkType.TRANSPOSED, data, 1, 3), 1)
+
+
+def test_stored_buckets_must_be_where_the_header_says():
+    for sizes in ([1], [3], [2, 1], [2**64 - 1]):
+        with pytest.raises(riegeli.InvalidArgumentError):
+            SOUND.but(bucket_sizes=sizes).read(1, 3)
+
+
+LIMITS = "riegeli._format.transposed_chunk."
+
+
+@pytest.mark.parametrize(
+    ("parts", "limit", "value", "message"),
+    [
+        (SOUND, "MAX_HEADER_SIZE", 11, "12 bytes of header, more than the limit 11"),
+        (SOUND, "MAX_STATES", 1, "2 states, more than the limit 1"),
+        (
+            SOUND.but(buffer_sizes=[2, 0, 0]),
+            *("MAX_BUFFERS", 2, "3 buffers or buckets, more than the limit 2"),
+        ),
+        (
+            SOUND.but(buckets=[b"\x16\1", b"", b""]),
+            *("MAX_BUFFERS", 2, "3 buffers or buckets, more than the limit 2"),
+        ),
+        (
+            SOUND.but(transitions=b"\0\0"),
+            *("MAX_TRANSITIONS", 1, "2 transitions, more than the limit 1"),
+        ),
+    ],
+)
+def test_what_goes_beyond_a_limit_is_refused(monkeypatch, parts, limit, value, message):
+    monkeypatch.setattr(LIMITS + limit, value)
+    with pytest.raises(riegeli.ResourceExhaustedError, match=message):
+        parts.read(1, 3)
+
+
+@pytest.mark.parametrize("options", ["zstd", "brotli", "snappy"])
+def test_all_buckets_together_cannot_decompress_to_more_than_the_limit(monkeypatch, options):
+    buckets = [b"\x0a" + b"a" * 99] * 10
+    parts = one_field(0x0A, b"").but(buckets=buckets, buffer_sizes=[100] * 10)
+    compressor = parse_options(options).compressor
+    chunk = parts.chunk(1, 12, compressor)
+    assert decode_transposed_chunk(chunk, 1) == [b"\x0a\x0a" + b"a" * 10]
+    monkeypatch.setattr(LIMITS + "MAX_DECOMPRESSED_SIZE", 999)
+    with pytest.raises(riegeli.ResourceExhaustedError, match="1000 bytes of buffers, more than"):
+        decode_transposed_chunk(chunk, 1)
+    # The bytes that are there take no more memory.
+    assert parts.read(1, 12) == [b"\x0a\x0a" + b"a" * 10]
+
+
+def test_nothing_is_decompressed_before_all_sizes_are_known_to_fit(monkeypatch):
+    decompressed = []
+
+    def decompress(compression_type, buffer, max_size):
+        decompressed.append(bytes(buffer))
+        return compression.decompress(compression_type, buffer, max_size)
+
+    parts = SOUND.but(buckets=[b"\x16\1", bytes(1000)], buffer_sizes=[2, 1])
+    chunk = parts.chunk(1, 3, Compressor(CompressionType.ZSTD))
+    monkeypatch.setattr(LIMITS + "decompress", decompress)
+    with pytest.raises(riegeli.InvalidArgumentError, match="have 1002 bytes, the buffers 3"):
+        decode_transposed_chunk(chunk, 1)
+    assert len(decompressed) == 1  # The header.
+
+
+def test_transitions_are_not_more_than_the_records_can_need():
+    parts = Parts([0, 3], [0, 0], transitions=b"\0" * 4096 + b"\4")
+    assert parts.read(1, 0) == [b""]
+    parts = parts.but(transitions=b"\0" * 5000 + b"\4")
+    with pytest.raises(riegeli.InvalidArgumentError, match="5001 transitions are too many for 1 "):
+        parts.read(1, 0)
+
+
+def test_no_records_can_come_where_none_are_announced():
+    with pytest.raises(riegeli.InvalidArgumentError, match="more than 0 records"):
+        SOUND.read(0, 3)
+
+
+def test_submessages_are_nested_to_a_limit():
+    # All ends of submessages, all begins, and the begin of the record.
+    def nested(depth):
+        return Parts(
+            *([14, 2, 3], [0, 1, 2], b"", [], 0),
+            transitions=b"\0" * (depth - 1) + b"\4" + b"\0" * (depth - 1) + b"\4",
+        )
+
+    record = b""
+    for _ in range(5):
+        record = field(1, 2, with_length(record))
+    assert nested(5).read(1, len(record)) == [record]
+    (record,) = encode_until_no_longer(nested(MAX_NESTING))
+    assert record.startswith(b"\x0a")
+    with pytest.raises(riegeli.InvalidArgumentError, match="more than 65536 messages inside each"):
+        nested(MAX_NESTING + 1).read(1, len(record) + 4)
+
+
+def encode_until_no_longer(parts):
+    """The records of a chunk whose size is not known."""
+    with pytest.raises(riegeli.InvalidArgumentError) as error:
+        parts.read(1, 1 << 20)
+    return parts.read(1, int(re.search(r"have (\d+) bytes", str(error.value))[1]))
+
+
+def test_what_is_left_out_is_progress_too(monkeypatch):
+    monkeypatch.setattr("riegeli._pure.machine._FREE_STEPS", 0)
+    # Hundreds of states follow each other without a transition, and write nothing.
+    record = b"".join(field(n, 0, b"\7") for n in range(1, 200))
+    parts = parts_of([record] * 100)
+    assert len(parts.transitions) < 100
+    chunk = parts.chunk(100, 100 * len(record))
+    assert decode_transposed_chunk(chunk, 100, {1: True}) == [b"\x08\7"] * 100
+    assert decode_transposed_chunk(chunk, 100, {}) == [b""] * 100
+
+
+def test_records_that_no_reader_takes_are_not_written(monkeypatch):
+    monkeypatch.setattr(transposed_encoder, "MAX_WHOLE_RECORD_SIZE", 10)
+    message = field(1, 2, with_length(b"\xff" * 20))
+    encode_transposed_chunk([b"\xff" * 10, message], UNCOMPRESSED)
+    with riegeli.RecordWriter(io.BytesIO(), options="transpose:false") as writer:
+        writer.write_record(b"\xff" * 11)
+    writer = riegeli.RecordWriter(io.BytesIO(), options="transpose,chunk_size:1")
+    with pytest.raises(riegeli.ResourceExhaustedError, match=r"a record of 11 bytes .* up to 10;"):
+        writer.write_record(b"\xff" * 11)
+    monkeypatch.undo()
+    assert transposed_encoder.MAX_WHOLE_RECORD_SIZE == 2**32 - 1  # What lengths can say.
+
+
+@pytest.mark.parametrize("limit", ["MAX_STATES", "MAX_BUFFERS", "MAX_TRANSITIONS"])
+def test_chunks_that_could_not_be_read_are_not_written(monkeypatch, limit):
+    monkeypatch.setattr(transposed_encoder, limit, 2)
+    few = [field(1, 0, b"\7")]
+    assert decode_transposed_chunk(encode_transposed_chunk(few, UNCOMPRESSED), 1) == few
+    many = [b"".join(field(n % 7 + 1, 0, b"\7") for n in range(0, 100, step)) for step in (1, 3)]
+    with pytest.raises(riegeli.ResourceExhaustedError, match="make chunk_size smaller"):
+        encode_transposed_chunk(many, UNCOMPRESSED)
 
 
 def test_counts_cannot_be_more_than_the_bytes_that_are_there():
@@ -240,7 +545,7 @@ def test_a_machine_that_writes_nothing_is_stopped():
         b"".join(riegeli._core.encode_varints((num_states + i + 1,)) for i in range(299)) + b"\0"
     )
     header = b"\0\0" + states + bases + b"\0"
-    data = b"\0" + with_length(header) + b"\3" * 100_000
+    data = b"\0" + with_length(header) + b"\3" * 4000
     with pytest.raises(riegeli.InvalidArgumentError, match="without writing anything"):
         decode_transposed_chunk(Chunk(ChunkType.TRANSPOSED, data, 1, 1), 1)
 

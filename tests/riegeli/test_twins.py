@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from proto_records import records
 
 from riegeli import _pure
-from riegeli._format import transposed_chunk
+from riegeli._format import blocks, transposed_chunk
 from riegeli._format.compression import CompressionType, Compressor
 from riegeli._format.transposed_encoder import encode_transposed_chunk
 
@@ -47,6 +47,58 @@ def test_hashes(data):
     expected = _pure.highway_hash64(data)
     assert compiled.highway_hash64(data) == expected
     assert compiled.highway_hash64(data, use_lanes=False) == expected
+
+
+pieces = st.lists(st.one_of(st.binary(max_size=40), st.just(bytes(range(250)) * 150)), max_size=9)
+
+
+@given(pieces, st.booleans())
+def test_joining(pieces, as_views):
+    pieces = [memoryview(piece) if as_views else piece for piece in pieces]
+    assert compiled.join(pieces) == _pure.join(pieces) == b"".join(pieces)
+
+
+places = st.one_of(st.integers(0, 200_000), st.integers(65_500, 65_600), st.just(1 << 16))
+
+
+@given(pieces, places, st.integers(-30, 70_000))
+def test_interleaving_block_headers(pieces, begin, room):
+    end = max(0, blocks.advance(begin, sum(map(len, pieces))) + room)
+    expected = outcome(_pure.interleave_block_headers, pieces, begin, end)
+    assert outcome(compiled.interleave_block_headers, pieces, begin, end) == expected
+
+
+@given(
+    pieces.map(b"".join),
+    places.filter(blocks.is_possible_chunk_boundary),
+    st.integers(0, 100_000),
+    st.integers(0, 5),
+)
+def test_taking_out_block_headers(chunk, begin, skipped, cut_off):
+    end = blocks.advance(begin, len(chunk))
+    stored = _pure.interleave_block_headers([chunk], begin, end)
+    pos = blocks.advance(begin, min(skipped, len(chunk)))
+    part = memoryview(stored)[pos - begin : len(stored) - cut_off]
+    expected = _pure.take_out_block_headers(part, pos, begin, end)
+    assert compiled.take_out_block_headers(part, pos, begin, end) == expected
+    assert chunk[skipped:].startswith(expected)
+
+
+@given(
+    places, st.integers(0, 70_000), st.sampled_from([(1, 0), (0, 1), (0, 1 << 64)]), st.booleans()
+)
+def test_block_headers_of_another_chunk_are_not_taken_out(begin, size, wrong, is_damaged):
+    begin = blocks.round_up_to_possible_chunk_boundary(begin)
+    end = blocks.advance(begin, size)
+    stored = bytearray(_pure.interleave_block_headers([bytes(size)], begin, end))
+    block = begin + blocks.remaining_in_block(begin)
+    has_block_header = block < end
+    if has_block_header and is_damaged:
+        stored[block - begin + 7] ^= 1
+        wrong = (0, 0)
+    for function in (compiled.take_out_block_headers, _pure.take_out_block_headers):
+        content = function(stored, begin, begin + wrong[0], end + wrong[1])
+        assert content == (None if has_block_header else bytes(size))
 
 
 @given(st.lists(st.integers(0, 2**64 - 1)))

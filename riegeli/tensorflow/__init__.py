@@ -1,0 +1,1 @@
+"""Riegeli/records files in TensorFlow."""

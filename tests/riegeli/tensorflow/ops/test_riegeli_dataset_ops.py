@@ -1,0 +1,136 @@
+"""Records come out of a `tf.data.Dataset` as they went into the files."""
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import riegeli
+from riegeli._format.chunk import Chunk, ChunkType
+from riegeli.tensorflow.ops.riegeli_dataset_ops import RiegeliDataset
+
+RECORDS = [b"", b"with zeros \0 \0\0", "größer".encode(), b"\xff" * 1000]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two files, as strings, with `RECORDS` and with many."""
+    paths = [str(tmp_path / "few ä"), str(tmp_path / "many")]
+    for path, records in zip(paths, (RECORDS, many())):
+        with riegeli.RecordWriter(path, options="transpose,zstd") as writer:
+            writer.write_records(records)
+    return paths
+
+
+def many():
+    """More than go to TensorFlow together: in number, then in bytes."""
+    yield from (str(i).encode() for i in range(40_000))
+    yield from (bytes([i]) * 300_000 for i in range(10))
+
+
+def contents(dataset):
+    return list(dataset.as_numpy_iterator())
+
+
+def test_all_records_come_in_order(files):
+    dataset = RiegeliDataset(files)
+    assert isinstance(dataset, tf.data.Dataset)
+    assert dataset.element_spec == tf.TensorSpec([], tf.string)
+    for _ in range(2):
+        batches = contents(dataset.batch(1000))
+        assert [record for batch in batches for record in batch] == [*RECORDS, *many()]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        lambda name: name,
+        Path,
+        lambda name: [name],
+        tf.constant,
+        lambda name: tf.constant([[name]]),
+        tf.data.Dataset.from_tensors,
+    ],
+    ids=["str", "path", "list", "scalar", "matrix", "dataset"],
+)
+def test_what_file_names_can_be(names, files):
+    assert contents(RiegeliDataset(names(files[0]))) == RECORDS
+
+
+def test_no_files_have_no_records():
+    assert contents(RiegeliDataset([])) == []
+
+
+@pytest.mark.parametrize("names", [3, tf.data.Dataset.range(3)])
+def test_other_things_are_refused_at_once(names):
+    with pytest.raises(TypeError):
+        RiegeliDataset(names)
+
+
+def test_arguments_of_upstream_are_accepted(files):
+    assert contents(RiegeliDataset(files[:1], 1024, 2048)) == RECORDS
+    assert contents(RiegeliDataset(files[:1], buffer_size=tf.constant(1024, tf.int64))) == RECORDS
+
+
+def test_it_can_be_repeated_batched_and_left_in_the_middle(files):
+    batches = contents(RiegeliDataset(files[0]).repeat(10).batch(len(RECORDS)))
+    assert [list(batch) for batch in batches] == [RECORDS] * 10
+    assert contents(RiegeliDataset(files).take(2)) == RECORDS[:2]
+
+
+def test_it_works_inside_a_function(files):
+    @tf.function
+    def count():
+        return RiegeliDataset(files[0]).reduce(0, lambda n, _: n + 1)
+
+    assert count() == len(RECORDS)
+
+
+def damage_last_byte(data):
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (damage_last_byte, "data is damaged"),
+        (lambda data: data[:-1], "ends in the middle of a chunk"),
+        (lambda data: b"something else" * 10, "is it a Riegeli/records file?"),
+    ],
+    ids=["damaged", "cut off", "no records file"],
+)
+def test_damage_is_an_invalid_argument(change, words, files):
+    path = Path(files[0])
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=words) as raised:
+        contents(RiegeliDataset(files[0]))
+    assert files[0] in str(raised.value)
+
+
+def test_records_before_the_damage_come_first(tmp_path):
+    path = tmp_path / "file"
+    with riegeli.RecordWriter(path) as writer:
+        writer.write_records([b"first", b"second"])
+        writer.flush()
+        writer.write_record(b"third")
+    path.write_bytes(damage_last_byte(path.read_bytes()))
+    records = iter(RiegeliDataset(str(path)))
+    assert [next(records).numpy(), next(records).numpy()] == [b"first", b"second"]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        next(records)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(tf.errors.OpError, match=r"No such file or directory: .*missing"):
+        contents(RiegeliDataset(str(tmp_path / "missing")))
+
+
+def test_unknown_compression_is_unimplemented(tmp_path):
+    path = tmp_path / "file"
+    with riegeli.RecordWriter(path, options="uncompressed") as writer:
+        writer.write_record(b"x")
+    chunk = Chunk(ChunkType.SIMPLE, b"\x01\x02\x00\x00", 1, 0)
+    with path.open("ab") as file:
+        file.write(chunk.encode(file.tell()))
+    with pytest.raises(tf.errors.UnimplementedError, match="unknown compression"):
+        contents(RiegeliDataset(str(path)))

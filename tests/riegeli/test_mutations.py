@@ -1,0 +1,38 @@
+"""Mutations of sound files: those that fuzzing found something with, and some others each time."""
+
+from pathlib import Path
+
+import fuzz_targets
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+INPUTS = Path(__file__).parent / "fuzz_inputs"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def low_limits():
+    with fuzz_targets.low_limits():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def compiled_core():
+    pytest.importorskip("riegeli._compiled")
+
+
+@pytest.mark.parametrize("target", fuzz_targets.TARGETS)
+@settings(max_examples=200)
+@given(st.binary(min_size=100, max_size=1000))
+def test_any_mutation(target, data):
+    fuzz_targets.TARGETS[target](data)
+
+
+@pytest.mark.parametrize("target", fuzz_targets.TARGETS)
+def test_mutations_that_fuzzing_led_to(target):
+    # A line is an input in hex, or begins with # and says what was found with the next one.
+    lines = (INPUTS / f"{target}.txt").read_text().splitlines()
+    inputs = [bytes.fromhex(line) for line in lines if not line.startswith("#")]
+    assert inputs
+    for data in inputs:
+        fuzz_targets.TARGETS[target](data)

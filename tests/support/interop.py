@@ -1,0 +1,18 @@
+"""How many random cases the interop tests run, and which.
+
+`INTEROP_CASES` in the environment says how many, 200 by default, and `INTEROP_SEED` the seed of the
+first one. Without that a run draws it anew, so that every run sees other cases; it is printed, and
+each failure names the seed of its case.
+"""
+
+import os
+import random
+
+NUM_CASES = int(os.environ.get("INTEROP_CASES", "200"))
+FIRST_SEED = int(os.environ.get("INTEROP_SEED", "0")) or random.SystemRandom().randrange(1, 10**9)
+
+
+def seeds():
+    """The seeds of the cases of a test."""
+    print(f"INTEROP_CASES={NUM_CASES} INTEROP_SEED={FIRST_SEED}")
+    return range(FIRST_SEED, FIRST_SEED + NUM_CASES)
