@@ -23,19 +23,24 @@ from envlogger.backends import schedulers as schedulers
 from envlogger.backends.backend_type import BackendType
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.backends.schedulers import Scheduler
+from envlogger.damage import Damage
 from envlogger.environment_logger import EnvLogger
 from envlogger.proto import storage_pb2 as storage_pb2
 from envlogger.proto.storage_pb2 import Data, Datum
 from envlogger.reader import Reader
+from envlogger.recovery import RecoveryReport, recover
 from envlogger.step_data import StepData
 
 __all__ = [
     "BackendType",
+    "Damage",
     "Data",
     "Datum",
     "EnvLogger",
     "Reader",
+    "RecoveryReport",
     "RiegeliBackendWriter",
     "Scheduler",
     "StepData",
+    "recover",
 ]

@@ -103,6 +103,8 @@ class EnvLogger(EnvironmentWrapper):
             raise TypeError(f"backend made no BackendWriter, but {self._backend!r}")
 
     def _provide_specs(self, specs: dict[str, Any]) -> None:
+        if not self._backend.stores_specs:
+            return
         if "environment_specs" in (self._backend.metadata() or {}):
             return
         if isinstance(self._backend, InMemoryBackendWriter):
@@ -123,6 +125,7 @@ class EnvLogger(EnvironmentWrapper):
         """
         timestep = self._environment.reset()
         self._reset_next_step = False
+        self._has_hole = False
         self._record(timestep, None, is_new_episode=True)
         return timestep
 
@@ -146,14 +149,16 @@ class EnvLogger(EnvironmentWrapper):
         return timestep
 
     def _record(self, timestep: dm_env.TimeStep, action: Any, is_new_episode: bool) -> None:
-        self._has_hole = True
-        if self._validator is not None:
-            self._validator.validate(timestep, action)
-        custom_data = None
-        if self._step_fn is not None:
-            custom_data = self._step_fn(timestep, action, self._environment)
-        self._backend.record_step(StepData(timestep, action, custom_data), is_new_episode)
-        self._has_hole = False
+        try:
+            if self._validator is not None:
+                self._validator.validate(timestep, action)
+            custom_data = None
+            if self._step_fn is not None:
+                custom_data = self._step_fn(timestep, action, self._environment)
+            self._backend.record_step(StepData(timestep, action, custom_data), is_new_episode)
+        except BaseException:
+            self._has_hole = True
+            raise
         if self._episode_fn is not None:
             metadata = self._episode_fn(timestep, action, self._environment)
             if metadata is not None:

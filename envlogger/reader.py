@@ -12,6 +12,7 @@ from envlogger.backends.backend_type import BackendType
 from envlogger.backends.in_memory_backend import InMemoryBackendReader
 from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
 from envlogger.converters import spec_codec
+from envlogger.damage import Damage
 from envlogger.step_data import StepData
 
 __all__ = ["Reader"]
@@ -78,9 +79,62 @@ class Reader:
         """The metadata of each episode; None for those that have none."""
         return self._backend.episode_metadata()
 
+    def columns(self, i: int, *, rlds: bool = False) -> dict[str, Any]:
+        """Reads a whole episode as columns: arrays `[number of steps, ...]`.
+
+        This is many times as fast as reading its steps one by one.
+
+        Args:
+          i: The number of the episode; negative ones count from the end.
+          rlds: Whether to give the steps the form of an RLDS episode, in which the action, reward
+            and discount of a step are those that follow its observation.
+
+        Returns:
+          With `rlds`, what `to_rlds_episode` returns: `observation`, `action`, `reward`,
+          `discount`, `is_first`, `is_last`, `is_terminal`, and custom data. Otherwise columns in
+          the order in which the steps were recorded: `step_type`, `reward`, `discount`,
+          `observation`, `action` and `custom_data`; where the first step has no reward, discount
+          and action, they have zeros. Nested values are nests of columns. The arrays are writable.
+
+        Raises:
+          IndexError: There is no such episode.
+          ValueError: The steps are not built alike, so they cannot be stacked; says which field.
+          EnvLoggerError: The steps cannot be read.
+
+        >>> import tempfile
+        >>> import envlogger
+        >>> from envlogger.testing.catch_env import Catch
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
+        ...         timestep = env.reset()
+        ...         while not timestep.last():
+        ...             timestep = env.step(1)
+        ...     with envlogger.Reader(directory) as reader:
+        ...         columns = reader.columns(0)
+        >>> columns["observation"].shape, columns["action"]
+        ((10, 10, 5), array([0, 1, 1, 1, 1, 1, 1, 1, 1, 1]))
+        """
+        if not rlds:
+            return self._backend.columns(i)
+        return self._backend.columns(
+            i,
+            rlds=True,
+            action_spec=self._action_spec,
+            reward_spec=self._reward_spec,
+            discount_spec=self._discount_spec,
+        )
+
     def metadata(self) -> dict[str, Any]:
         """What was stored about the whole dataset; always the same dict."""
         return self._backend.metadata()
+
+    def damage(self) -> list[Damage]:
+        """What is damaged, lost or not indexed, and was left out here; empty if all is sound.
+
+        Most of it comes back with `envlogger.recover`. Looks at more than was read on opening, and
+        may take as long as reading what is not indexed.
+        """
+        return self._backend.damage()
 
     def observation_spec(self) -> Any:
         """The spec of the observations, nested as they are; None if it was not recorded."""

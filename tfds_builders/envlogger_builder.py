@@ -22,13 +22,9 @@ from tensorflow_datasets.rlds import rlds_base
 import envlogger
 import rlds
 from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
+from envlogger.converters.tfds_features import lossless, match_columns
 from envlogger.step_data import StepData
-from tfds_builders.spec_features import (
-    feature_from_spec,
-    lossless,
-    match_columns,
-    specs_from_columns,
-)
+from tfds_builders.spec_features import feature_from_spec, specs_from_columns
 
 __all__ = ["EnvLoggerBuilder", "LogSource", "Logs", "build_from_logs", "find_logs"]
 

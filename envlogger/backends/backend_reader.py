@@ -10,6 +10,9 @@ from typing import Any, Self, TypeVar, overload
 
 from envlogger.backends.python.episode_info import EpisodeInfo
 from envlogger.converters import codec
+from envlogger.converters.columns import as_fields, stacked_columns
+from envlogger.converters.rlds_episode import to_rlds_episode
+from envlogger.damage import Damage
 from envlogger.step_data import StepData
 
 __all__ = ["BackendReader"]
@@ -23,9 +26,15 @@ class _SequenceAdapter(Sequence[T]):
     Keeps the backend alive that it reads from. Every iteration has its own position.
     """
 
-    def __init__(self, count: int, get_nth_item: Callable[[int], T]) -> None:
+    def __init__(
+        self,
+        count: int,
+        get_nth_item: Callable[[int], T],
+        get_items: Callable[[int, int], Iterator[T]] | None = None,
+    ) -> None:
         self._count = count
         self._get_nth_item = get_nth_item
+        self._get_items = get_items
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -35,7 +44,10 @@ class _SequenceAdapter(Sequence[T]):
 
     def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
-            return [self._get_nth_item(i) for i in range(*index.indices(self._count))]
+            indices = range(*index.indices(self._count))
+            if indices.step == 1 and self._get_items is not None:
+                return list(self._get_items(indices.start, max(indices.start, indices.stop)))
+            return [self._get_nth_item(i) for i in indices]
         i = operator.index(index)
         if not -self._count <= i < self._count:
             raise IndexError(f"index {i} is out of range for {self._count} items")
@@ -45,7 +57,12 @@ class _SequenceAdapter(Sequence[T]):
         return self._count
 
     def __iter__(self) -> Iterator[T]:
+        if self._get_items is not None:
+            return self._get_items(0, self._count)
         return map(self._get_nth_item, range(self._count))
+
+    def __repr__(self) -> str:
+        return f"<{self._count} items, made when they are asked for>"
 
 
 class BackendReader(abc.ABC):
@@ -58,7 +75,7 @@ class BackendReader(abc.ABC):
     @property
     def steps(self) -> Sequence[StepData]:
         """All steps, in the order in which they were recorded."""
-        return _SequenceAdapter(self._get_num_steps(), self._get_nth_step)
+        return _SequenceAdapter(self._get_num_steps(), self._get_nth_step, self._get_steps)
 
     @property
     def episodes(self) -> Sequence[Sequence[StepData]]:
@@ -69,9 +86,20 @@ class BackendReader(abc.ABC):
         """The metadata of each episode; None for those that have none."""
         return _SequenceAdapter(self._get_num_episodes(), self._get_nth_episode_metadata)
 
+    def columns(self, i: int, *, rlds: bool = False, **specs: Any) -> dict[str, Any]:
+        """Episode `i` as columns; see `Reader.columns`, which passes the specs."""
+        steps = list(self.episodes[i])
+        if rlds:
+            return to_rlds_episode(steps, **specs)
+        return as_fields(stacked_columns(steps))
+
     @abc.abstractmethod
     def metadata(self) -> dict[str, Any]:
         """What was stored about the whole dataset."""
+
+    def damage(self) -> list[Damage]:
+        """What is damaged, lost or not indexed; nothing where the backend cannot be damaged."""
+        return []
 
     def copy(self) -> Self:
         """Another reader of the same data, which other threads can use at full speed."""
@@ -103,7 +131,16 @@ class BackendReader(abc.ABC):
 
     def _get_nth_episode(self, i: int) -> Sequence[StepData]:
         episode = self._get_nth_episode_info(i)
-        return _SequenceAdapter(episode.num_steps, lambda j: self._get_nth_step(episode.start + j))
+        start = episode.start
+        return _SequenceAdapter(
+            episode.num_steps,
+            lambda j: self._get_nth_step(start + j),
+            lambda begin, end: self._get_steps(start + begin, start + end),
+        )
+
+    def _get_steps(self, begin: int, end: int) -> Iterator[StepData]:
+        """Steps `begin` to `end` of all steps; backends may have a faster way than one by one."""
+        return map(self._get_nth_step, range(begin, end))
 
     def _get_nth_episode_metadata(self, i: int) -> Any:
         return codec.decode(self._get_nth_episode_info(i, include_metadata=True).metadata)

@@ -31,6 +31,9 @@ class BackendWriter(abc.ABC):
         episode is not recorded, and neither is its metadata.
     """
 
+    # Whether readers find the specs of the environment in `metadata()["environment_specs"]`.
+    stores_specs = True
+
     # For the destructor, until the constructor has run.
     _closed = True
 
@@ -56,7 +59,8 @@ class BackendWriter(abc.ABC):
         Raises:
           UsageError: The backend is closed, or there is no episode that the step could continue.
         """
-        self._check_open()
+        if self._closed:
+            self._check_open()
         if is_new_episode:
             self._in_episode = True
             self._first_step_pending = True
@@ -65,11 +69,13 @@ class BackendWriter(abc.ABC):
             raise UsageError("the first step must be recorded with is_new_episode=True")
         if self._scheduler is not None and not self._scheduler(data):
             return
-        self._record_step(data, self._first_step_pending)
-        if self._first_step_pending:
-            self._first_step_pending = False
-            if self._pending_episode_metadata is not None:
-                self._set_episode_metadata(self._pending_episode_metadata)
+        if not self._first_step_pending:
+            self._record_step(data, False)
+            return
+        self._record_step(data, True)
+        self._first_step_pending = False
+        if self._pending_episode_metadata is not None:
+            self._set_episode_metadata(self._pending_episode_metadata)
 
     @contextlib.contextmanager
     def episode(self, metadata: Any = None) -> Iterator[Callable[[StepData], None]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from etils import epath
@@ -59,17 +59,19 @@ class RecordFile:
     def _begin(self) -> riegeli.RecordWriter:
         return riegeli.RecordWriter(self._file, owns_dest=False, options=self._options)
 
-    def write(self, record: bytes) -> None:
-        """Appends a record, which reaches the file when there are enough for a chunk."""
-        self._unwritten.append(record)
+    def write(self, records: Sequence[bytes]) -> None:
+        """Appends records, which reach the file when there are enough for a chunk."""
+        writer, positions = self._writer, self.positions
+        num_positions = len(positions) + len(records)
+        self._unwritten += records
         try:
-            self._writer.write_record(record)
+            for record in records:
+                writer.write_record(record)
+                # Where it will be is known when chunks before it are encoded, perhaps by threads.
+                positions.append(writer.last_pos)
         except OSError as e:
             self._make_room_after(e)
-            self._write_anew(len(self._unwritten) - 1)
-        else:
-            # Where it will be is known when chunks before it are encoded, perhaps by threads.
-            self.positions.append(self._writer.last_pos)
+            self._write_anew(len(self._unwritten) - (num_positions - len(positions)))
         if self._writer.estimated_size() != self._end:
             self._forget_written()
 

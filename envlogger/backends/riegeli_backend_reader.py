@@ -8,10 +8,11 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
-import dm_env
+import numpy as np
 
 from envlogger.backends import riegeli_layout as layout
 from envlogger.backends.backend_reader import BackendReader
@@ -23,16 +24,25 @@ from envlogger.backends.riegeli_shard_reader import (
     parse,
     read_metadata,
 )
+from envlogger.backends.riegeli_shard_rebuilder import damage_of
 from envlogger.converters import codec
+from envlogger.converters.columns import as_fields, recorded_columns, rlds_columns
+from envlogger.converters.step_decoder import StepDecoder
+from envlogger.damage import Damage
 from envlogger.errors import DamagedDataError, StorageError, UsageError
 from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData
 
 __all__ = ["RiegeliBackendReader"]
 
+# How many steps are read at once at most.
+_MAX_RUN = 1 << 16
+
 
 class RiegeliBackendReader(BackendReader):
     """Reads what `RiegeliBackendWriter` has written to a directory, as it is on opening.
+
+    What is damaged does not hide the rest: it is left out, and `damage` tells it.
 
     Threads may share a reader, but take turns; with a `copy` each they do not. At most one shard is
     open at a time, with two files.
@@ -42,7 +52,7 @@ class RiegeliBackendReader(BackendReader):
 
     Raises:
       StorageError: There is no such directory, or no recording in it.
-      DamagedDataError: A file is damaged; says which.
+      DamagedDataError: There is nothing but damaged metadata.
       riegeli.UnimplementedError: A file is written in a way that cannot be read yet; says which.
     """
 
@@ -51,25 +61,46 @@ class RiegeliBackendReader(BackendReader):
 
     def __init__(self, data_directory: str | os.PathLike[str]) -> None:
         directory = layout.existing_directory(data_directory)
-        metadata = codec.decode(read_metadata(directory))
-        self._metadata: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
         self._shards = load_shards(directory)
+        self._metadata_damage: list[Damage] = []
+        metadata = None
+        path = directory / layout.METADATA_FILE
+        try:
+            metadata = codec.decode(read_metadata(directory))
+        except (DamagedDataError, StorageError) as e:
+            if not self._shards or (isinstance(e, StorageError) and path.exists()):
+                raise
+            self._metadata_damage.append(Damage(os.fspath(path), "cannot be read", advice=str(e)))
+        self._decoder = StepDecoder()
+        self._metadata: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
         # For each shard, the number of steps and of episodes in it and all before it.
         self._step_ends = _running_sums(len(shard.step_offsets) for shard in self._shards)
         self._episode_ends = _running_sums(len(shard.episode_starts) for shard in self._shards)
         self._begin_reading()
 
     def _begin_reading(self) -> None:
+        """Makes what is not shared with copies, nor with other processes."""
         self._lock = threading.Lock()
         self._open_shard: Shard | None = None
         self._open_files: dict[str, RecordFile] = {}
         self._closed = False
+        _readers.add(self)
 
     def _copy(self) -> Self:
         other = copy.copy(self)
         other._metadata = copy.deepcopy(self._metadata)
         other._begin_reading()
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_lock", "_open_shard", "_open_files")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        is_closed = self._closed
+        self._begin_reading()
+        self._closed = is_closed
 
     def close(self) -> None:
         """Closes the files; steps and metadata of episodes cannot be read any more."""
@@ -87,6 +118,11 @@ class RiegeliBackendReader(BackendReader):
         """What was stored about the whole dataset."""
         return self._metadata
 
+    def damage(self) -> list[Damage]:
+        """What is damaged, lost or not indexed; looks into files that were not read on opening."""
+        found = [one for shard in self._shards for one in damage_of(shard)]
+        return self._metadata_damage + found
+
     def _get_num_steps(self) -> int:
         return self._step_ends[-1] if self._step_ends else 0
 
@@ -98,13 +134,54 @@ class RiegeliBackendReader(BackendReader):
         shard = self._shards[number]
         position = int(shard.step_offsets[j])
         try:
-            return _to_step(codec.decode(self._read(shard, layout.STEPS_FILE, position)))
+            [record] = self._read(shard, layout.STEPS_FILE, position)
+            return self._decoder.decode(record)
         except DamagedDataError as e:
             path = shard.directory / layout.STEPS_FILE
             raise DamagedDataError(
                 f"{self._describe_step(i)} is damaged, at position {position} of {path}: {e}. "
                 "Steps in other chunks can be read; for this one, restore the file from a copy"
             ) from e
+
+    def _get_steps(self, begin: int, end: int) -> Iterator[StepData]:
+        decode = self._decoder.decode
+        for records in self._read_steps(begin, end):
+            for i, record in enumerate(records, begin):
+                try:
+                    step = decode(record)
+                except DamagedDataError:
+                    step = self._get_nth_step(i)  # Which says where it is.
+                yield step
+            begin += len(records)
+
+    def _read_steps(self, begin: int, end: int) -> Iterator[list[bytes]]:
+        """The records of steps `begin` to `end`, those of a chunk at a time."""
+        while begin < end:
+            number, j = _locate(self._step_ends, begin)
+            shard = self._shards[number]
+            count = _num_in_chunk(shard.step_offsets[j : j + min(end - begin, _MAX_RUN)])
+            try:
+                position = int(shard.step_offsets[j])
+                records = self._read(shard, layout.STEPS_FILE, position, count)
+            except DamagedDataError:
+                for i in range(begin, begin + count):
+                    self._get_nth_step(i)  # Which says where the damage is.
+                raise
+            yield records
+            begin += count
+
+    def columns(self, i: int, *, rlds: bool = False, **specs: Any) -> dict[str, Any]:
+        """Episode `i` as columns; see `Reader.columns`, which passes the specs."""
+        i = range(self._get_num_episodes())[i]
+        episode = self._get_nth_episode_info(i)
+        end = episode.start + episode.num_steps
+        records = list(itertools.chain.from_iterable(self._read_steps(episode.start, end)))
+        try:
+            if rlds:
+                return rlds_columns(records, self._decoder, **specs)
+            return as_fields(recorded_columns(records, self._decoder))
+        except DamagedDataError as e:
+            raise DamagedDataError(f"episode {i}: {e}") from e
 
     def _describe_step(self, i: int) -> str:
         number, j = _locate(self._step_ends, i)
@@ -121,12 +198,13 @@ class RiegeliBackendReader(BackendReader):
         steps_before = self._step_ends[number] - len(shard.step_offsets)
         start = int(shard.episode_starts[k])
         is_last = k + 1 == len(shard.episode_starts)
-        end = len(shard.step_offsets) if is_last else int(shard.episode_starts[k + 1])
+        end = shard.episodes_end if is_last else int(shard.episode_starts[k + 1])
         info = EpisodeInfo(start=steps_before + start, num_steps=end - start)
         position = int(shard.metadata_offsets[k])
         if include_metadata and position != layout.NO_METADATA:
             try:
-                info.metadata = self._read(shard, layout.EPISODE_METADATA_FILE, position)
+                [record] = self._read(shard, layout.EPISODE_METADATA_FILE, position)
+                info.metadata = parse(Data, record)
             except DamagedDataError as e:
                 path = shard.directory / layout.EPISODE_METADATA_FILE
                 raise DamagedDataError(
@@ -134,7 +212,7 @@ class RiegeliBackendReader(BackendReader):
                 ) from e
         return info
 
-    def _read(self, shard: Shard, name: str, position: int) -> Data:
+    def _read(self, shard: Shard, name: str, position: int, count: int = 1) -> list[bytes]:
         with self._lock:
             if self._closed:
                 raise UsageError("this reader is closed; make a new one to read more")
@@ -144,16 +222,30 @@ class RiegeliBackendReader(BackendReader):
             try:
                 if name not in self._open_files:
                     self._open_files[name] = RecordFile(shard.directory / name)
-                record = self._open_files[name].read(position)
+                return self._open_files[name].read_run(position, count)
             except OSError as e:
                 raise StorageError(f"cannot read {shard.directory / name}: {e}") from e
-        return parse(Data, record)
 
     def _close_files(self) -> None:
         for file in self._open_files.values():
             file.close()
         self._open_files = {}
         self._open_shard = None
+
+
+# A forked process shares the positions in open files with its parent, and perhaps a lock that is
+# held by a thread that it has not.
+_readers: weakref.WeakSet[RiegeliBackendReader] = weakref.WeakSet()
+
+
+def _open_files_anew() -> None:
+    for reader in list(_readers):
+        if not reader._closed:
+            reader._begin_reading()
+
+
+if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
+    os.register_at_fork(after_in_child=_open_files_anew)
 
 
 def _running_sums(counts: Iterable[int]) -> list[int]:
@@ -166,13 +258,7 @@ def _locate(ends: list[int], i: int) -> tuple[int, int]:
     return number, i - (ends[number - 1] if number else 0)
 
 
-def _to_step(value: Any) -> StepData:
-    match value:
-        case ((int(step_type), reward, discount, observation), action, custom_data):
-            try:
-                kind = dm_env.StepType(step_type)
-            except ValueError as e:
-                raise DamagedDataError(str(e)) from e
-            timestep = dm_env.TimeStep(kind, reward, discount, observation)
-            return StepData(timestep, action, custom_data)
-    raise DamagedDataError("the record is not a step")
+def _num_in_chunk(positions: np.ndarray) -> int:
+    """How many of the first positions follow each other directly, as they do in a chunk."""
+    breaks = np.flatnonzero(positions[1:] - positions[:-1] != 1)
+    return int(breaks[0]) + 1 if len(breaks) else len(positions)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import io
 import os
-import threading
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import dm_env
@@ -26,6 +24,7 @@ from envlogger.backends.riegeli_shard_sequence import ShardSequence
 from envlogger.backends.riegeli_shard_writer import marked
 from envlogger.backends.schedulers import EpisodeScheduler, Scheduler
 from envlogger.converters import codec
+from envlogger.converters.step_encoder import StepEncoder
 from envlogger.errors import StorageError, UnsupportedValueError
 from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData
@@ -95,8 +94,8 @@ class RiegeliBackendWriter(BackendWriter):
             raise ValueError(f"flush_interval must be positive, got {flush_interval}")
         if not max_pending_bytes > 0:
             raise ValueError(f"max_pending_bytes must be positive, got {max_pending_bytes}")
-        self._lock = threading.RLock()
         self._failure_was_told = False
+        self._encode_step = StepEncoder().encode
         self._has_shard = False
         self._is_after_last = False
         self._flush_scheduler = flush_scheduler
@@ -119,22 +118,28 @@ class RiegeliBackendWriter(BackendWriter):
         super().__init__(metadata=metadata, scheduler=scheduler)
 
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
-        step = codec.encode(data, name="step").SerializeToString()
-        with self._lock, self._telling_failure():
-            step_type = data.timestep.step_type
-            seems_new = self._is_after_last or step_type is dm_env.StepType.FIRST
-            self._is_after_last = step_type is dm_env.StepType.LAST
-            if is_new_episode is not seems_new:
-                step = marked(step, Data.BEGINS if is_new_episode else Data.CONTINUES)
-            if is_new_episode:
-                self._background.put(self._shards.begin_episode, step)
-                if not self._has_shard:  # Then there is the most that can go wrong.
-                    self._background.finish(flush=False)
-                    self._has_shard = True
-            else:
-                self._background.put(self._shards.add_step, step)
-            if self._flush_scheduler is not None and self._flush_is_due(data, is_new_episode):
-                self._background.finish(flush=True)
+        step = self._encode_step(data)
+        step_type = data.timestep.step_type
+        try:
+            with self._background.lock:
+                seems_new = self._is_after_last or step_type is dm_env.StepType.FIRST
+                self._is_after_last = step_type is dm_env.StepType.LAST
+                if is_new_episode is not seems_new:
+                    step = marked(step, Data.BEGINS if is_new_episode else Data.CONTINUES)
+                if is_new_episode:
+                    self._begin_episode(step)
+                else:
+                    self._background.add_step(step)
+                if self._flush_scheduler is not None and self._flush_is_due(data, is_new_episode):
+                    self._background.finish(flush=True)
+        except WritingFailed as e:
+            raise self._failure_of(e) from e.cause
+
+    def _begin_episode(self, step: bytes) -> None:
+        self._background.put(self._shards.begin_episode, step)
+        if not self._has_shard:  # That is when most can go wrong, so it is told at once.
+            self._background.finish(flush=False)
+            self._has_shard = True
 
     def _flush_is_due(self, data: StepData, is_new_episode: bool) -> bool:
         assert self._flush_scheduler is not None
@@ -145,13 +150,18 @@ class RiegeliBackendWriter(BackendWriter):
 
     def _set_episode_metadata(self, data: Any) -> None:
         metadata = codec.encode(data, name="episode_metadata").SerializeToString()
-        with self._lock, self._telling_failure():
-            self._background.put(self._shards.set_episode_metadata, metadata)
+        self._put(self._shards.set_episode_metadata, metadata)
 
     def _discard_episode(self) -> None:
-        with self._lock, self._telling_failure():
-            self._is_after_last = False
-            self._background.put(lambda _: self._shards.discard_episode(), b"")
+        self._put(lambda _: self._shards.discard_episode(), b"")
+        self._is_after_last = False
+
+    def _put(self, function: Callable[[bytes], None], argument: bytes) -> None:
+        try:
+            with self._background.lock:
+                self._background.put(function, argument)
+        except WritingFailed as e:
+            raise self._failure_of(e) from e.cause
 
     def flush(self) -> None:
         """Brings all steps to the disk, and makes all episodes but the running one visible.
@@ -163,14 +173,17 @@ class RiegeliBackendWriter(BackendWriter):
           UsageError: The writer is closed.
         """
         super().flush()
-        with self._lock, self._telling_failure():
-            self._background.finish(flush=True)
+        try:
+            with self._background.lock:
+                self._background.finish(flush=True)
+        except WritingFailed as e:
+            raise self._failure_of(e) from e.cause
 
     def close(self) -> None:
         """Ends the running episode and brings everything to the disk; further calls do nothing.
 
         Raises:
-          StorageError: The rest cannot be written.
+          StorageError: The rest cannot be written, and no call has said so yet.
         """
         if self._is_of_parent:
             return
@@ -179,26 +192,19 @@ class RiegeliBackendWriter(BackendWriter):
             self._background.close()
         except WritingFailed as e:
             if not self._failure_was_told:
-                self._failure_was_told = True
                 raise self._failure_of(e) from e.cause
         finally:
             if self._reserve is not None:
                 self._reserve.close()
 
-    @contextlib.contextmanager
-    def _telling_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except WritingFailed as e:
-            if self._failure_was_told:
-                raise StorageError(
-                    f"recording to {self._directory} has stopped after an earlier failure; what "
-                    "was written before it is readable, make a new recorder to go on"
-                ) from e.cause
-            self._failure_was_told = True
-            raise self._failure_of(e) from e.cause
-
     def _failure_of(self, failed: WritingFailed) -> StorageError:
+        """What to raise; tells the whole story once."""
+        if self._failure_was_told:
+            return StorageError(
+                f"recording to {self._directory} has stopped after an earlier failure; what was "
+                "written before it is readable, make a new recorder to go on"
+            )
+        self._failure_was_told = True
         kept = "all steps that were recorded are readable"
         if failed.num_lost_steps:
             kept = f"the last {failed.num_lost_steps} steps are lost, those before are readable"

@@ -1,11 +1,17 @@
-"""Reads the files of a dataset in Riegeli format; see `riegeli_layout` for what they are."""
+"""Reads the files of a dataset in Riegeli format; see `riegeli_layout` for what they are.
+
+What is damaged is left out and told, so that it does not hide the rest.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import io
+import os
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from etils import epath
@@ -13,30 +19,82 @@ from google.protobuf.message import DecodeError, Message
 
 import riegeli
 from envlogger.backends import riegeli_layout as layout
-from envlogger.converters import codec
+from envlogger.backends.episode_rule import kind_of
+from envlogger.damage import Damage
 from envlogger.errors import DamagedDataError, StorageError
 from envlogger.proto.storage_pb2 import Data, Datum
 
-__all__ = ["RecordFile", "Shard", "load_shards", "parse", "read_metadata"]
+__all__ = [
+    "RecordFile",
+    "Shard",
+    "load_shards",
+    "parse",
+    "read_metadata",
+    "scan_records",
+    "shard_directories",
+]
 
 M = TypeVar("M", bound=Message)
+
+_RECOVER = "envlogger.recover makes it whole as far as possible"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shard:
-    """The index of a shard.
+    """The index of a shard, as far as it is sound.
 
     Attributes:
       directory: Where its files are.
       step_offsets: The positions of its steps, int64 [num_steps].
       episode_starts: The number of the first step of each of its episodes, int64 [num_episodes].
       metadata_offsets: The positions of the metadata of its episodes or -1, int64 [num_episodes].
+      all_rows: What the file says about episodes, with those that have no steps in `step_offsets`,
+        int64 [n, 2].
+      steps_size: The size of the file of steps.
+      covers_episodes: Whether the index is sure to lack no episode that its steps belong to.
+      known_end: The number of the step behind the last episode; None if it is not sure.
+      damage: What is wrong with the files of the index.
     """
 
     directory: epath.Path
     step_offsets: np.ndarray
     episode_starts: np.ndarray
     metadata_offsets: np.ndarray
+    all_rows: np.ndarray
+    steps_size: int
+    covers_episodes: bool
+    known_end: int | None
+    damage: tuple[Damage, ...] = ()
+
+    @functools.cached_property
+    def episodes_end(self) -> int:
+        """The number of the step behind the last episode.
+
+        EnvLogger up to 1.3 takes all steps at the end of a shard for its last episode, even where
+        it was killed before it could index the episodes that they belong to. So where it is not
+        sure, the steps are read to see where another episode begins.
+
+        Raises:
+          OSError: The steps cannot be read.
+        """
+        if self.known_end is not None:
+            return self.known_end
+        start = int(self.episode_starts[-1])
+        numbers = {int(p): i for i, p in enumerate(self.step_offsets[start:], start)}
+        is_after_last = False
+        path = self.directory / layout.STEPS_FILE
+        for item in scan_records(path, int(self.step_offsets[start])):
+            if isinstance(item, riegeli.SkippedRegion):
+                continue
+            position, record = item
+            number = numbers.get(position)
+            if number is None:
+                break
+            kind = kind_of(record)
+            if number > start and kind.begins_episode(is_after_last):
+                return number
+            is_after_last = kind.is_last
+        return len(self.step_offsets)
 
 
 def read_metadata(directory: epath.Path) -> Data:
@@ -50,70 +108,188 @@ def read_metadata(directory: epath.Path) -> Data:
     path = directory / layout.METADATA_FILE
     if not path.exists():
         raise StorageError(f"{directory} holds no recording of EnvLogger: it has no {path.name}")
-    records = _read_all(path)
-    if len(records) != 1:
-        raise DamagedDataError(f"{path} is damaged: it has {len(records)} records instead of 1")
     with _naming(path):
+        records, problem = _read_records(_read_file(path) or b"")
+        if problem:
+            raise DamagedDataError(f"{problem}; {_RECOVER}")
+        if len(records) != 1:
+            raise DamagedDataError(f"it has {len(records)} records instead of 1; {_RECOVER}")
         return parse(Data, records[0])
 
 
+def shard_directories(directory: epath.Path) -> list[epath.Path]:
+    """All directories in a directory, of which some may be shards, in the order of shards."""
+    if layout.is_local(directory):
+        with os.scandir(directory) as entries:
+            return sorted(directory / entry.name for entry in entries if entry.is_dir())
+    return sorted(path for path in directory.iterdir() if path.is_dir())
+
+
 def load_shards(directory: epath.Path) -> list[Shard]:
-    """Reads the indices of all shards, in their order.
+    """Reads the indices of all shards, in their order, as far as they are sound.
 
     Raises:
       StorageError: A file cannot be read.
-      DamagedDataError: An index is damaged.
       riegeli.UnimplementedError: It is written in a way that cannot be read yet.
     """
-    shards = sorted(
-        path for path in directory.iterdir() if (path / layout.STEP_OFFSETS_FILE).exists()
-    )
-    return [_load_shard(path) for path in shards]
+    shards = (_load_shard(path) for path in shard_directories(directory))
+    return [shard for shard in shards if shard is not None]
 
 
-def _load_shard(directory: epath.Path) -> Shard:
+def _load_shard(directory: epath.Path) -> Shard | None:
+    steps_path = directory / layout.STEPS_FILE
     offsets_path = directory / layout.STEP_OFFSETS_FILE
     index_path = directory / layout.EPISODE_INDEX_FILE
-    step_offsets = _read_arrays(offsets_path, ())
-    if len(step_offsets) == 0:  # Nothing was flushed; the other files may not even be there.
-        rows = np.empty((0, 2), np.int64)
-    else:
-        rows = _read_arrays(index_path, (2,))
+    steps_size = _size(steps_path)
+    content = _read_file(offsets_path)
+    if content is None and not steps_size:
+        return None
+
+    damage = []
+
+    def tell(path: epath.Path, problem: str, num_steps: int | None = None) -> None:
+        damage.append(Damage(os.fspath(path), problem, num_steps, advice=_RECOVER))
+
+    if content is None:
+        tell(offsets_path, "is missing")
+    offsets, last_offsets, problem = _read_arrays(content or b"", ())
+    if problem is None and not _is_increasing(offsets):
+        problem = "the offsets do not increase"
+        offsets = _increasing_part(offsets)
+    if problem:
+        tell(offsets_path, f"is damaged: {problem}")
+    is_cut = problem is not None
+    if len(offsets) and offsets[-1] >= (steps_size or 0):
+        num_steps = int(np.searchsorted(offsets, steps_size or 0))
+        cut = "is missing" if steps_size is None else "was cut off"
+        tell(steps_path, cut, len(offsets) - num_steps)
+        offsets = offsets[:num_steps]
+        is_cut = True
+
+    # Where nothing was flushed the other files may not even be there.
+    content = _read_file(index_path) if content or steps_size else b""
+    rows, _, problem = _read_arrays(content or b"", (2,))
+    if problem is None and not _is_increasing(rows[:, 0]):
+        problem = "the starts of episodes do not increase"
+        rows = rows[: len(_increasing_part(rows[:, 0]))]
+    if content is None and len(offsets):
+        tell(index_path, "is missing")
+    elif problem:
+        tell(index_path, f"is damaged: {problem}")
+
     # A recorder that is killed in a flush may leave episodes whose steps have no offsets yet.
-    rows = rows[rows[:, 0] < len(step_offsets)]
-    starts = rows[:, 0]
-    if np.any(np.diff(step_offsets) <= 0):
-        raise DamagedDataError(f"{offsets_path} is damaged: the offsets do not increase")
-    if np.any(np.diff(starts) <= 0) or np.any(starts < 0):
-        raise DamagedDataError(f"{index_path} is damaged: the starts of episodes do not increase")
-    return Shard(directory, step_offsets, starts, rows[:, 1])
+    num_episodes = int(np.searchsorted(rows[:, 0], len(offsets)))
+    covers_episodes = last_offsets is not None and 0 < last_offsets.num_episodes == num_episodes
+    known_end = None
+    if num_episodes == 0:
+        known_end = 0
+    elif covers_episodes:
+        known_end = len(offsets)
+    if is_cut and num_episodes:
+        known_end = len(offsets)
+        if num_episodes == len(rows) or rows[num_episodes, 0] > len(offsets):
+            num_episodes -= 1  # Some of its steps may be lost.
+            known_end = int(rows[num_episodes, 0])
+    return Shard(
+        directory=directory,
+        step_offsets=offsets,
+        episode_starts=rows[:num_episodes, 0],
+        metadata_offsets=rows[:num_episodes, 1],
+        all_rows=rows,
+        steps_size=steps_size or 0,
+        covers_episodes=covers_episodes,
+        known_end=known_end,
+        damage=tuple(damage),
+    )
 
 
-def _read_arrays(path: epath.Path, row_shape: tuple[int, ...]) -> np.ndarray:
-    """The int64 arrays `[n, *row_shape]` that a file has, as one array."""
-    arrays = [np.empty((0, *row_shape), np.int64)]
-    for record in _read_all(path):
-        with _naming(path):
-            array = codec.decode_datum(parse(Datum, record))
-        if (
-            not isinstance(array, np.ndarray)
-            or array.dtype != np.int64
-            or array.ndim != len(row_shape) + 1
-            or array.shape[1:] != row_shape
-        ):
-            raise DamagedDataError(f"{path} is damaged: a record is not an array of positions")
-        arrays.append(array)
-    return np.concatenate(arrays)
-
-
-def _read_all(path: epath.Path) -> list[bytes]:
+def _size(path: epath.Path) -> int | None:
+    """The size of a file; None if there is none."""
     try:
-        with riegeli.RecordReader(path) as reader:
-            return list(reader.read_records())
+        return os.stat(path).st_size if layout.is_local(path) else path.stat().length
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError as e:
         raise StorageError(f"cannot read {path}: {e}") from e
+
+
+def _read_file(path: epath.Path) -> bytes | None:
+    """What is in a file; None if there is none."""
+    try:
+        if not layout.is_local(path):
+            return bytes(path.read_bytes())
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as e:
+        raise StorageError(f"cannot read {path}: {e}") from e
+
+
+def _read_records(content: bytes) -> tuple[list[bytes], str | None]:
+    """The records of a file up to the first that is damaged, and what is wrong with that."""
+    records: list[bytes] = []
+    try:
+        with riegeli.RecordReader(io.BytesIO(content)) as reader:
+            records.extend(reader.read_records())
     except riegeli.InvalidArgumentError as e:
-        raise DamagedDataError(f"{path} is damaged: {e}") from e
+        return records, str(e).replace("<BytesIO>", "it")
+    return records, None
+
+
+def _read_arrays(
+    content: bytes, row_shape: tuple[int, ...]
+) -> tuple[np.ndarray, Datum | None, str | None]:
+    """The int64 arrays `[n, *row_shape]` of a file as one, the last of them, and what is wrong."""
+    arrays = [np.empty((0, *row_shape), np.int64)]
+    datum = None
+    if not content:
+        return arrays[0], None, None
+    records, problem = _read_records(content)
+    for record in records:
+        try:
+            datum = parse(Datum, record)
+            shape = [dim.size for dim in datum.shape.dim]
+            values = np.array(datum.values.int64_values, np.int64)
+            if tuple(shape[1:]) != row_shape or values.size != np.prod(shape) or not shape:
+                raise DamagedDataError("a record is not an array of positions")
+        except DamagedDataError as e:
+            problem = str(e)
+            break
+        arrays.append(values.reshape(shape))
+    return np.concatenate(arrays), datum, problem
+
+
+def _is_increasing(values: np.ndarray) -> bool:
+    return len(values) == 0 or bool(values[0] >= 0 and np.all(values[1:] > values[:-1]))
+
+
+def _increasing_part(values: np.ndarray) -> np.ndarray:
+    """The values before the first that is negative or not greater than the one before it."""
+    return values[: int(np.argmin(np.diff(values, prepend=-1) > 0))]
+
+
+def scan_records(
+    file: epath.Path | BinaryIO, begin: int = 0
+) -> Iterator[tuple[int, bytes] | riegeli.SkippedRegion]:
+    """The records of a file with their numeric positions, and the damaged regions between them.
+
+    Args:
+      file: The file.
+      begin: The numeric position to begin at.
+
+    Raises:
+      OSError: It cannot be opened or read.
+    """
+    regions: list[riegeli.SkippedRegion] = []
+    with riegeli.RecordReader(file, recovery=regions.append) as reader:
+        if begin:
+            reader.seek_numeric(begin)
+        while (record := reader.read_record()) is not None:
+            yield from regions
+            regions.clear()
+            yield reader.last_pos.numeric, record
+    yield from regions
 
 
 def parse(message_type: type[M], record: bytes) -> M:
@@ -147,25 +323,35 @@ class RecordFile:
         self._reader = riegeli.RecordReader(path)
 
     def read(self, position: int) -> bytes:
-        """Reads the record at a numeric position.
+        """Reads the record at a numeric position; raises like `read_run`."""
+        return self.read_run(position, 1)[0]
+
+    def read_run(self, position: int, count: int) -> list[bytes]:
+        """Reads records from a numeric position on.
+
+        Args:
+          position: Where the first one is.
+          count: How many; the others follow it directly.
 
         Raises:
-          DamagedDataError: There is none, or it is damaged.
-          OSError: It cannot be read.
+          DamagedDataError: They are not there, or one is damaged.
+          OSError: The file cannot be read.
           riegeli.UnimplementedError: It is written in a way that cannot be read yet.
         """
         reader = self._reader
         try:
             if reader.pos.numeric != position:
                 reader.seek_numeric(position)
-            record = reader.read_record()
+            records = reader.read_batch(count)
+            while len(records) < count and (more := reader.read_batch(count - len(records))):
+                records += more
         except riegeli.InvalidArgumentError as e:
             raise DamagedDataError(str(e)) from e
-        if record is None:
+        if len(records) != count:
             raise DamagedDataError("the file ends before it")
-        if reader.last_pos.numeric != position:
+        if reader.last_pos.numeric != position + count - 1:
             raise DamagedDataError("no record begins there")
-        return record
+        return records
 
     def close(self) -> None:
         """Closes the file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+from collections.abc import Sequence
 
 from etils import epath
 
@@ -71,9 +72,9 @@ class ShardSequence:
             raise
         self._shard = new
 
-    def add_step(self, step: bytes) -> None:
-        """Appends a step to the running episode."""
-        self._current.add_step(step)
+    def add_steps(self, steps: Sequence[bytes]) -> None:
+        """Appends steps to the running episode."""
+        self._current.add_steps(steps)
 
     def set_episode_metadata(self, metadata: bytes) -> None:
         """Sets the metadata of the running episode."""

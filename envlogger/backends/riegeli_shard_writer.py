@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from etils import epath
@@ -12,7 +13,7 @@ from envlogger.backends import riegeli_layout as layout
 from envlogger.backends.disk_reserve import DiskReserve
 from envlogger.backends.record_file import RecordFile
 from envlogger.converters import codec
-from envlogger.proto.storage_pb2 import Data
+from envlogger.proto.storage_pb2 import Data, Datum
 
 __all__ = ["ShardWriter", "marked"]
 
@@ -26,6 +27,7 @@ def marked(step: bytes, mark: Data.EpisodeMark) -> bytes:
 class _Episode:
     start: int
     metadata: bytes | None = None
+    metadata_is_noted: bool = True
 
 
 class ShardWriter:
@@ -67,21 +69,23 @@ class ShardWriter:
         self._pending_episodes: list[_Episode] = []
         self._is_indexing = False
 
-    def add_step(self, step: bytes) -> None:
-        """Appends a step to the running episode."""
-        self._steps.write(step)
-        self._num_steps += 1
+    def add_steps(self, steps: Sequence[bytes]) -> None:
+        """Appends steps to the running episode."""
+        self._steps.write(steps)
+        self._num_steps += len(steps)
 
     def begin_episode(self, step: bytes) -> None:
         """Begins an episode with its first step."""
         start = self._num_steps
-        self.add_step(step)
+        self.add_steps([step])
         self._pending_episodes.append(_Episode(start))
         self.num_episodes += 1
 
     def set_episode_metadata(self, metadata: bytes) -> None:
         """Sets the metadata of the running episode."""
-        self._pending_episodes[-1].metadata = metadata
+        episode = self._pending_episodes[-1]
+        episode.metadata = metadata
+        episode.metadata_is_noted = False
 
     def discard_episode(self) -> None:
         """Forgets the running episode; what is written of it will never be seen."""
@@ -91,9 +95,7 @@ class ShardWriter:
         self.num_episodes -= 1
         del self._steps.positions[episode.start - self._num_indexed_steps :]
         self._num_steps = episode.start
-        self._steps.write(marked(b"", Data.DISCARDED))
-        self._steps.push()
-        self._steps.positions.pop()
+        self._write_note(marked(b"", Data.DISCARDED))
 
     def flush(self, *, sync: bool) -> None:
         """Brings all steps to the files, and makes all episodes but the running one visible.
@@ -101,15 +103,20 @@ class ShardWriter:
         Args:
           sync: Whether it also survives a failure of power, not just the death of the process.
         """
-        self._push_steps(sync)
+        self._steps.push()
+        finished: list[_Episode] = []
+        num_steps = 0
         if self._pending_episodes:
             *finished, running = self._pending_episodes
-            self._index(finished, running.start - self._num_indexed_steps, sync)
+            num_steps = running.start - self._num_indexed_steps
+            self._note_metadata(running)
+        self._index(finished, num_steps, [self._steps] if sync else None)
 
     def close(self, *, sync: bool) -> None:
         """Ends the running episode, makes it visible, and closes the files."""
-        self._push_steps(sync)
-        self._index(list(self._pending_episodes), len(self._steps.positions), sync)
+        self._steps.push()
+        num_steps = len(self._steps.positions)
+        self._index(list(self._pending_episodes), num_steps, [self._steps] if sync else None)
         self._files.close()
 
     def salvage(self) -> int:
@@ -125,51 +132,69 @@ class ShardWriter:
             if not self._is_indexing:
                 end_step = self._num_indexed_steps + num_steps
                 episodes = [e for e in self._pending_episodes if e.start < end_step]
-                self._index(episodes, num_steps, sync=True)
+                self._index(episodes, num_steps, to_sync=[])
         for file in (self._step_offsets, self._episode_metadata, self._episode_index):
             file.salvage()
         return self._num_steps - self._num_indexed_steps
 
-    def _push_steps(self, sync: bool) -> None:
-        self._steps.push()
-        if sync:
-            self._steps.sync()
+    def _note_metadata(self, running: _Episode) -> None:
+        """Brings the metadata of the running episode to a file before the index can refer to it."""
+        if running.metadata is not None and not running.metadata_is_noted:
+            self._write_note(marked(running.metadata, Data.METADATA))
+            running.metadata_is_noted = True
 
-    def _index(self, episodes: list[_Episode], num_steps: int, sync: bool) -> None:
-        """Makes the first pending episodes, which have the first `num_steps` steps, visible."""
-        if not num_steps:
-            return
-        self._is_indexing = True
-        metadata_offsets = self._write_metadata(episodes)
-        # The offsets come last: readers ignore episodes without steps, but not steps without
-        # episodes.
-        if episodes:
-            starts = [episode.start for episode in episodes]
-            self._episode_index.write(_array_record(list(zip(starts, metadata_offsets))))
-            self._episode_index.push()
-        del self._pending_episodes[: len(episodes)]
-        if sync:
-            self._episode_metadata.sync()
-            self._episode_index.sync()
-        positions = self._steps.positions[:num_steps]
-        self._step_offsets.write(_array_record([position.numeric for position in positions]))
-        self._step_offsets.push()
-        del self._steps.positions[:num_steps]
-        self._num_indexed_steps += num_steps
-        if sync:
-            self._step_offsets.sync()
-        self._is_indexing = False
+    def _write_note(self, note: bytes) -> None:
+        """Writes what is no step, for those who rebuild the index; all steps are in the file."""
+        self._steps.write([note])
+        self._steps.push()
+        self._steps.positions.pop()
+
+    def _index(
+        self, episodes: list[_Episode], num_steps: int, to_sync: list[RecordFile] | None
+    ) -> None:
+        """Makes the first pending episodes, which have the first `num_steps` steps, visible.
+
+        Args:
+          episodes: The episodes.
+          num_steps: How many steps they have.
+          to_sync: What to bring to the disk before the index refers to it; None if the index is
+            not brought there either. It waits until all is with the system: disks take their time.
+        """
+        if num_steps:
+            self._is_indexing = True
+            metadata_offsets = self._write_metadata(episodes)
+            if episodes:
+                starts = [episode.start for episode in episodes]
+                rows = _array(list(zip(starts, metadata_offsets)))
+                self._episode_index.write([rows.SerializeToString()])
+                self._episode_index.push()
+            del self._pending_episodes[: len(episodes)]
+            if to_sync is not None:
+                to_sync = [*to_sync, self._episode_metadata, self._episode_index]
+        for file in to_sync or []:
+            file.sync()
+        if num_steps:
+            # The offsets come last: readers ignore episodes without steps, but not steps without
+            # episodes.
+            positions = self._steps.positions[:num_steps]
+            offsets = _array([position.numeric for position in positions])
+            offsets.num_episodes = self.num_episodes - len(self._pending_episodes)
+            self._step_offsets.write([offsets.SerializeToString()])
+            self._step_offsets.push()
+            del self._steps.positions[:num_steps]
+            self._num_indexed_steps += num_steps
+            if to_sync is not None:
+                self._step_offsets.sync()
+            self._is_indexing = False
 
     def _write_metadata(self, episodes: list[_Episode]) -> list[int]:
         file = self._episode_metadata
-        for episode in episodes:
-            if episode.metadata is not None:
-                file.write(episode.metadata)
+        file.write([e.metadata for e in episodes if e.metadata is not None])
         file.push()
         offsets = iter([position.numeric for position in file.positions])
         file.positions.clear()
         return [layout.NO_METADATA if e.metadata is None else next(offsets) for e in episodes]
 
 
-def _array_record(values: list[int] | list[tuple[int, int]]) -> bytes:
-    return codec.encode(np.array(values, dtype=np.int64)).datum.SerializeToString()
+def _array(values: list[int] | list[tuple[int, int]]) -> Datum:
+    return codec.encode(np.array(values, dtype=np.int64)).datum

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import dm_env
 import numpy as np
 
 from envlogger.step_data import StepData
 
-__all__ = ["stack_values", "to_rlds_episode"]
+__all__ = ["assemble_episode", "dtype_and_shape", "stack_values", "to_rlds_episode", "zeros_like"]
 
 _EMPTY = {str: "", bytes: b"", type(None): None}
 
@@ -82,8 +83,8 @@ def to_rlds_episode(
     _check_step_types(steps)
 
     timesteps = [step.timestep for step in steps]
-    last = timesteps[-1]
-    episode = {"observation": stack_values([t.observation for t in timesteps], "observation")}
+    observation = stack_values([t.observation for t in timesteps], "observation")
+    columns = {}
     arrived = {
         "action": ([step.action for step in steps[1:]], action_spec),
         "reward": ([t.reward for t in timesteps[1:]], reward_spec),
@@ -91,29 +92,87 @@ def to_rlds_episode(
     }
     for field, (values, spec) in arrived.items():
         if values:
-            episode[field] = _stack(values, field, first_step=1, pad=True)
+            columns[field] = _stack(values, field, range(1, len(steps)), pad=True)
         elif spec is None:
             raise ValueError(
                 f"{field}: the episode has a single step, so its dtype and shape are unknown; "
                 f"pass {field}_spec."
             )
         else:
-            episode[field] = _zeros(spec)
+            columns[field] = _zeros(spec)
 
-    index = np.arange(len(steps))
-    episode["is_first"] = index == 0
-    episode["is_last"] = index == len(steps) - 1
-    episode["is_terminal"] = episode["is_last"] & (last.last() and _is_zero(last.discount))
-    return _with_custom_data(episode, [step.custom_data for step in steps])
+    custom_data = [step.custom_data for step in steps]
+    return assemble_episode(
+        timesteps[-1],
+        len(steps),
+        observation=observation,
+        **columns,
+        custom_data=None
+        if all(data is None for data in custom_data)
+        else stack_values(custom_data, "custom_data"),
+    )
 
 
-def stack_values(values: Sequence[Any], path: str = "") -> Any:
+def assemble_episode(
+    last_timestep: dm_env.TimeStep,
+    num_steps: int,
+    *,
+    observation: Any,
+    action: Any,
+    reward: Any,
+    discount: Any,
+    custom_data: Any,
+) -> dict[str, Any]:
+    """Makes an RLDS episode of columns in which the shift is done.
+
+    Args:
+      last_timestep: The last one as it was recorded.
+      num_steps: The number of steps, `T + 1`.
+      observation: A column `[T + 1, ...]`, or a nest of columns.
+      action: Likewise, with zeros in the last step.
+      reward: Likewise.
+      discount: Likewise.
+      custom_data: A column `[T + 1, ...]`, a nest of columns, or None if there is no custom data.
+
+    Returns:
+      What `to_rlds_episode` returns.
+
+    Raises:
+      ValueError: If custom data has the name of another field.
+    """
+    index = np.arange(num_steps)
+    is_last = index == num_steps - 1
+    episode = {
+        "observation": observation,
+        "action": action,
+        "reward": reward,
+        "discount": discount,
+        "is_first": index == 0,
+        "is_last": is_last,
+        "is_terminal": is_last & (last_timestep.last() and _is_zero(last_timestep.discount)),
+    }
+    if custom_data is None:
+        return episode
+    extra = custom_data if isinstance(custom_data, dict) else {"custom_data": custom_data}
+    for field in extra:
+        if field in episode:
+            raise ValueError(
+                f"custom_data/{field}: the name is taken by the RLDS field {field!r}; "
+                "record it under another name."
+            )
+    return {**episode, **extra}
+
+
+def stack_values(
+    values: Sequence[Any], path: str = "", *, steps: Sequence[int] | None = None
+) -> Any:
     """Stacks equally built values into columns.
 
     Args:
       values: At least one value: a leaf (number, string, array, None) or a nest of dicts, lists and
         tuples of leaves. All have the same structure, dtypes and shapes.
       path: Name of the values in error messages.
+      steps: The numbers of their steps in error messages; by default, 0 and so on.
 
     Returns:
       The structure of `values[0]` with arrays of shape `[len(values), ...]` as leaves. See
@@ -126,7 +185,7 @@ def stack_values(values: Sequence[Any], path: str = "") -> Any:
     >>> stack_values([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}])
     {'x': array([1, 2]), 'y': array(['a', 'b'], dtype=object)}
     """
-    return _stack(values, path, first_step=0, pad=False)
+    return _stack(values, path, range(len(values)) if steps is None else steps, pad=False)
 
 
 def _check_step_types(steps: Sequence[StepData]) -> None:
@@ -143,35 +202,18 @@ def _check_step_types(steps: Sequence[StepData]) -> None:
             )
 
 
-def _with_custom_data(episode: dict[str, Any], custom_data: list[Any]) -> dict[str, Any]:
-    """Adds the columns of the custom data; `None` throughout means there is none."""
-    if all(data is None for data in custom_data):
-        return episode
-    columns = stack_values(custom_data, "custom_data")
-    if not isinstance(columns, dict):
-        columns = {"custom_data": columns}
-    for field in columns:
-        if field in episode:
-            raise ValueError(
-                f"custom_data/{field}: the name is taken by the RLDS field {field!r}; "
-                "record it under another name."
-            )
-    return {**episode, **columns}
-
-
-def _stack(values: Sequence[Any], path: str, *, first_step: int, pad: bool) -> Any:
-    """Stacks `values`, which belong to steps `first_step`, ...; `pad` appends a step of zeros."""
+def _stack(values: Sequence[Any], path: str, steps: Sequence[int], *, pad: bool) -> Any:
+    """Stacks `values`, which belong to `steps`; `pad` appends a step of zeros."""
     column = _stack_uniform(values, pad=pad)
     if column is not None:
         return column
-    _check_equal([_structure(value) for value in values], path, first_step)
+    _check_equal([_structure(value) for value in values], path, steps)
     head = values[0]
     if not isinstance(head, (Mapping, list, tuple)):
-        return _stack_leaves(values, path, first_step=first_step, pad=pad)
+        return _stack_leaves(values, path, steps, pad=pad)
     keys = list(head) if isinstance(head, Mapping) else range(len(head))
     columns = [
-        _stack([value[key] for value in values], _join(path, key), first_step=first_step, pad=pad)
-        for key in keys
+        _stack([value[key] for value in values], _join(path, key), steps, pad=pad) for key in keys
     ]
     if isinstance(head, Mapping):
         return dict(zip(keys, columns))
@@ -206,11 +248,13 @@ def _stack_uniform(values: Sequence[Any], *, pad: bool) -> np.ndarray | None:
     return column
 
 
-def _stack_leaves(values: Sequence[Any], path: str, *, first_step: int, pad: bool) -> np.ndarray:
-    arrays = [_as_array(value, path, step) for step, value in enumerate(values, first_step)]
-    _check_equal([_dtype_and_shape(array) for array in arrays], path, first_step)
+def _stack_leaves(
+    values: Sequence[Any], path: str, steps: Sequence[int], *, pad: bool
+) -> np.ndarray:
+    arrays = [_as_array(value, path, step) for step, value in zip(steps, values)]
+    _check_equal([dtype_and_shape(array) for array in arrays], path, steps)
     if pad:
-        arrays.append(_zeros_like(arrays[0]))
+        arrays.append(zeros_like(arrays[0]))
     return np.stack(arrays)
 
 
@@ -218,13 +262,13 @@ def _join(path: str, key: Any) -> str:
     return f"{path}/{key}" if path else str(key)
 
 
-def _check_equal(descriptions: Sequence[Any], path: str, first_step: int) -> None:
+def _check_equal(descriptions: Sequence[Any], path: str, steps: Sequence[int]) -> None:
     first = descriptions[0]
-    for step, description in enumerate(descriptions, first_step):
+    for step, description in zip(steps, descriptions):
         if description != first:
             raise ValueError(
                 f"{path}: step {step} holds {_in_words(description)}, "
-                f"step {first_step} holds {_in_words(first)}; all steps must be alike."
+                f"step {steps[0]} holds {_in_words(first)}; all steps must be alike."
             )
 
 
@@ -236,7 +280,8 @@ def _structure(value: Any) -> tuple[str, Any] | None:
     return None
 
 
-def _dtype_and_shape(array: np.ndarray) -> tuple[Any, tuple[int, ...]]:
+def dtype_and_shape(array: np.ndarray) -> tuple[Any, tuple[int, ...]]:
+    """What two values of a column must have in common; of objects, their types."""
     if array.dtype != object:
         return array.dtype, array.shape
     types = {type(item).__name__ for item in array.flat}
@@ -296,7 +341,8 @@ def _unsupported(value: Any, path: str, step: int) -> TypeError:
     )
 
 
-def _zeros_like(array: np.ndarray) -> np.ndarray:
+def zeros_like(array: np.ndarray) -> np.ndarray:
+    """Zeros, or empty strings in place of strings."""
     if array.dtype != object:
         return np.zeros_like(array)
     zeros = np.empty(array.size, object)

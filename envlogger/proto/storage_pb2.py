@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65nvlogger/proto/storage.proto\x12\tenvlogger\"\x94\x04\n\x05\x44\x61tum\x12%\n\x05shape\x18\x01 \x01(\x0b\x32\x16.envlogger.Datum.Shape\x12\'\n\x06values\x18\x02 \x01(\x0b\x32\x17.envlogger.Datum.Values\x12\x14\n\x0b\x65mpty_dtype\x18\xe8\x07 \x01(\t\x1a\x45\n\x05Shape\x12\'\n\x03\x64im\x18\x02 \x03(\x0b\x32\x1a.envlogger.Datum.Shape.Dim\x1a\x13\n\x03\x44im\x12\x0c\n\x04size\x18\x01 \x01(\x03\x1a\xdd\x02\n\x06Values\x12\x14\n\x0c\x66loat_values\x18\x01 \x03(\x02\x12\x15\n\rdouble_values\x18\x02 \x03(\x01\x12\x14\n\x0cint32_values\x18\x03 \x03(\x05\x12\x14\n\x0cint64_values\x18\x04 \x03(\x03\x12\x15\n\ruint32_values\x18\x05 \x03(\r\x12\x15\n\ruint64_values\x18\x06 \x03(\x04\x12\x13\n\x0b\x62ool_values\x18\x07 \x03(\x08\x12\x15\n\rstring_values\x18\x08 \x03(\t\x12\x14\n\x0c\x62ytes_values\x18\t \x03(\x0c\x12\x15\n\rbigint_values\x18\n \x03(\x0c\x12\x13\n\x0bint8_values\x18\x0b \x01(\x0c\x12\x14\n\x0cint16_values\x18\x0c \x01(\x0c\x12\x14\n\x0cuint8_values\x18\r \x01(\x0c\x12\x15\n\ruint16_values\x18\x0e \x01(\x0c\x12\x1b\n\x13\x66loat_values_buffer\x18\x0f \x01(\x0c\"\x92\x04\n\x04\x44\x61ta\x12!\n\x05\x64\x61tum\x18\x01 \x01(\x0b\x32\x10.envlogger.DatumH\x00\x12&\n\x05\x61rray\x18\x02 \x01(\x0b\x32\x15.envlogger.Data.ArrayH\x00\x12&\n\x05tuple\x18\x03 \x01(\x0b\x32\x15.envlogger.Data.TupleH\x00\x12$\n\x04\x64ict\x18\x04 \x01(\x0b\x32\x14.envlogger.Data.DictH\x00\x12\x32\n\x0c\x65pisode_mark\x18\xe8\x07 \x01(\x0e\x32\x1b.envlogger.Data.EpisodeMark\x1a(\n\x05\x41rray\x12\x1f\n\x06values\x18\x01 \x03(\x0b\x32\x0f.envlogger.Data\x1a(\n\x05Tuple\x12\x1f\n\x06values\x18\x01 \x03(\x0b\x32\x0f.envlogger.Data\x1a\x9c\x01\n\x04\x44ict\x12\x30\n\x06values\x18\x01 \x03(\x0b\x32 .envlogger.Data.Dict.ValuesEntry\x12\"\n\x03kvs\x18\x02 \x01(\x0b\x32\x15.envlogger.Data.Array\x1a>\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1e\n\x05value\x18\x02 \x01(\x0b\x32\x0f.envlogger.Data:\x02\x38\x01\"A\n\x0b\x45pisodeMark\x12\x08\n\x04NONE\x10\x00\x12\n\n\x06\x42\x45GINS\x10\x01\x12\r\n\tCONTINUES\x10\x02\x12\r\n\tDISCARDED\x10\x03\x42\x07\n\x05valueb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65nvlogger/proto/storage.proto\x12\tenvlogger\"\xab\x04\n\x05\x44\x61tum\x12%\n\x05shape\x18\x01 \x01(\x0b\x32\x16.envlogger.Datum.Shape\x12\'\n\x06values\x18\x02 \x01(\x0b\x32\x17.envlogger.Datum.Values\x12\x14\n\x0b\x65mpty_dtype\x18\xe8\x07 \x01(\t\x12\x15\n\x0cnum_episodes\x18\xe9\x07 \x01(\x03\x1a\x45\n\x05Shape\x12\'\n\x03\x64im\x18\x02 \x03(\x0b\x32\x1a.envlogger.Datum.Shape.Dim\x1a\x13\n\x03\x44im\x12\x0c\n\x04size\x18\x01 \x01(\x03\x1a\xdd\x02\n\x06Values\x12\x14\n\x0c\x66loat_values\x18\x01 \x03(\x02\x12\x15\n\rdouble_values\x18\x02 \x03(\x01\x12\x14\n\x0cint32_values\x18\x03 \x03(\x05\x12\x14\n\x0cint64_values\x18\x04 \x03(\x03\x12\x15\n\ruint32_values\x18\x05 \x03(\r\x12\x15\n\ruint64_values\x18\x06 \x03(\x04\x12\x13\n\x0b\x62ool_values\x18\x07 \x03(\x08\x12\x15\n\rstring_values\x18\x08 \x03(\t\x12\x14\n\x0c\x62ytes_values\x18\t \x03(\x0c\x12\x15\n\rbigint_values\x18\n \x03(\x0c\x12\x13\n\x0bint8_values\x18\x0b \x01(\x0c\x12\x14\n\x0cint16_values\x18\x0c \x01(\x0c\x12\x14\n\x0cuint8_values\x18\r \x01(\x0c\x12\x15\n\ruint16_values\x18\x0e \x01(\x0c\x12\x1b\n\x13\x66loat_values_buffer\x18\x0f \x01(\x0c\"\xa0\x04\n\x04\x44\x61ta\x12!\n\x05\x64\x61tum\x18\x01 \x01(\x0b\x32\x10.envlogger.DatumH\x00\x12&\n\x05\x61rray\x18\x02 \x01(\x0b\x32\x15.envlogger.Data.ArrayH\x00\x12&\n\x05tuple\x18\x03 \x01(\x0b\x32\x15.envlogger.Data.TupleH\x00\x12$\n\x04\x64ict\x18\x04 \x01(\x0b\x32\x14.envlogger.Data.DictH\x00\x12\x32\n\x0c\x65pisode_mark\x18\xe8\x07 \x01(\x0e\x32\x1b.envlogger.Data.EpisodeMark\x1a(\n\x05\x41rray\x12\x1f\n\x06values\x18\x01 \x03(\x0b\x32\x0f.envlogger.Data\x1a(\n\x05Tuple\x12\x1f\n\x06values\x18\x01 \x03(\x0b\x32\x0f.envlogger.Data\x1a\x9c\x01\n\x04\x44ict\x12\x30\n\x06values\x18\x01 \x03(\x0b\x32 .envlogger.Data.Dict.ValuesEntry\x12\"\n\x03kvs\x18\x02 \x01(\x0b\x32\x15.envlogger.Data.Array\x1a>\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1e\n\x05value\x18\x02 \x01(\x0b\x32\x0f.envlogger.Data:\x02\x38\x01\"O\n\x0b\x45pisodeMark\x12\x08\n\x04NONE\x10\x00\x12\n\n\x06\x42\x45GINS\x10\x01\x12\r\n\tCONTINUES\x10\x02\x12\r\n\tDISCARDED\x10\x03\x12\x0c\n\x08METADATA\x10\x04\x42\x07\n\x05valueb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,23 +24,23 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_DATA_DICT_VALUESENTRY']._options = None
   _globals['_DATA_DICT_VALUESENTRY']._serialized_options = b'8\001'
   _globals['_DATUM']._serialized_start=45
-  _globals['_DATUM']._serialized_end=577
-  _globals['_DATUM_SHAPE']._serialized_start=156
-  _globals['_DATUM_SHAPE']._serialized_end=225
-  _globals['_DATUM_SHAPE_DIM']._serialized_start=206
-  _globals['_DATUM_SHAPE_DIM']._serialized_end=225
-  _globals['_DATUM_VALUES']._serialized_start=228
-  _globals['_DATUM_VALUES']._serialized_end=577
-  _globals['_DATA']._serialized_start=580
-  _globals['_DATA']._serialized_end=1110
-  _globals['_DATA_ARRAY']._serialized_start=793
-  _globals['_DATA_ARRAY']._serialized_end=833
-  _globals['_DATA_TUPLE']._serialized_start=835
-  _globals['_DATA_TUPLE']._serialized_end=875
-  _globals['_DATA_DICT']._serialized_start=878
-  _globals['_DATA_DICT']._serialized_end=1034
-  _globals['_DATA_DICT_VALUESENTRY']._serialized_start=972
-  _globals['_DATA_DICT_VALUESENTRY']._serialized_end=1034
-  _globals['_DATA_EPISODEMARK']._serialized_start=1036
-  _globals['_DATA_EPISODEMARK']._serialized_end=1101
+  _globals['_DATUM']._serialized_end=600
+  _globals['_DATUM_SHAPE']._serialized_start=179
+  _globals['_DATUM_SHAPE']._serialized_end=248
+  _globals['_DATUM_SHAPE_DIM']._serialized_start=229
+  _globals['_DATUM_SHAPE_DIM']._serialized_end=248
+  _globals['_DATUM_VALUES']._serialized_start=251
+  _globals['_DATUM_VALUES']._serialized_end=600
+  _globals['_DATA']._serialized_start=603
+  _globals['_DATA']._serialized_end=1147
+  _globals['_DATA_ARRAY']._serialized_start=816
+  _globals['_DATA_ARRAY']._serialized_end=856
+  _globals['_DATA_TUPLE']._serialized_start=858
+  _globals['_DATA_TUPLE']._serialized_end=898
+  _globals['_DATA_DICT']._serialized_start=901
+  _globals['_DATA_DICT']._serialized_end=1057
+  _globals['_DATA_DICT_VALUESENTRY']._serialized_start=995
+  _globals['_DATA_DICT_VALUESENTRY']._serialized_end=1057
+  _globals['_DATA_EPISODEMARK']._serialized_start=1059
+  _globals['_DATA_EPISODEMARK']._serialized_end=1138
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Datum(_message.Message):
-    __slots__ = ("shape", "values", "empty_dtype")
+    __slots__ = ("shape", "values", "empty_dtype", "num_episodes")
     class Shape(_message.Message):
         __slots__ = ("dim",)
         class Dim(_message.Message):
@@ -54,10 +54,12 @@ class Datum(_message.Message):
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     EMPTY_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    NUM_EPISODES_FIELD_NUMBER: _ClassVar[int]
     shape: Datum.Shape
     values: Datum.Values
     empty_dtype: str
-    def __init__(self, shape: _Optional[_Union[Datum.Shape, _Mapping]] = ..., values: _Optional[_Union[Datum.Values, _Mapping]] = ..., empty_dtype: _Optional[str] = ...) -> None: ...
+    num_episodes: int
+    def __init__(self, shape: _Optional[_Union[Datum.Shape, _Mapping]] = ..., values: _Optional[_Union[Datum.Values, _Mapping]] = ..., empty_dtype: _Optional[str] = ..., num_episodes: _Optional[int] = ...) -> None: ...
 
 class Data(_message.Message):
     __slots__ = ("datum", "array", "tuple", "dict", "episode_mark")
@@ -67,10 +69,12 @@ class Data(_message.Message):
         BEGINS: _ClassVar[Data.EpisodeMark]
         CONTINUES: _ClassVar[Data.EpisodeMark]
         DISCARDED: _ClassVar[Data.EpisodeMark]
+        METADATA: _ClassVar[Data.EpisodeMark]
     NONE: Data.EpisodeMark
     BEGINS: Data.EpisodeMark
     CONTINUES: Data.EpisodeMark
     DISCARDED: Data.EpisodeMark
+    METADATA: Data.EpisodeMark
     class Array(_message.Message):
         __slots__ = ("values",)
         VALUES_FIELD_NUMBER: _ClassVar[int]

@@ -1,5 +1,6 @@
 """Reads Riegeli/records files."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -226,8 +227,35 @@ class RecordReader:
 
     def read_records(self) -> Iterator[bytes]:
         """The remaining records."""
-        while (record := self.read_record()) is not None:
-            yield record
+        while True:
+            while self._index < len(self._records):
+                record = self._records[self._index]
+                self._index += 1
+                yield record
+            if not self._read_on():
+                return
+
+    def read_batch(self, max_records: int = sys.maxsize) -> list[bytes]:
+        """The next records, as many as there are in the chunk; none at the end of the file.
+
+        Google's readers have no such method. It is the fastest way to read.
+
+        Args:
+          max_records: How many records to return at most; positive.
+
+        Raises:
+          ValueError: `max_records` is not positive.
+          InvalidArgumentError: the file is damaged.
+          ResourceExhaustedError: a chunk would decompress to too much.
+          UnimplementedError: a chunk is of an unknown kind.
+        """
+        if max_records < 1:
+            raise ValueError(f"max_records must be positive, got {max_records}")
+        if self._index >= len(self._records) and not self._read_on():
+            return []
+        batch = self._records[self._index : self._index + max_records]
+        self._index += len(batch)
+        return batch
 
     def read_messages(self, message_type: type[M]) -> Iterator[M]:
         """The remaining records, parsed as proto messages."""

@@ -8,8 +8,8 @@ from envlogger import errors
 
 def test_listed_names_are_there():
     assert set(envlogger.__all__) == {
-        *("BackendType", "Data", "Datum", "EnvLogger", "Reader", "RiegeliBackendWriter"),
-        *("Scheduler", "StepData"),
+        *("BackendType", "Damage", "Data", "Datum", "EnvLogger", "Reader", "RecoveryReport"),
+        *("RiegeliBackendWriter", "Scheduler", "StepData", "recover"),
     }
 
 

@@ -1,3 +1,10 @@
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
 import dm_env
 import numpy as np
 import pytest
@@ -6,7 +13,8 @@ from dm_env import specs
 import envlogger
 from envlogger import BackendType, Reader
 from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
-from envlogger.errors import StorageError
+from envlogger.converters.rlds_episode import to_rlds_episode
+from envlogger.errors import StorageError, UsageError
 from envlogger.testing.catch_env import Catch
 
 
@@ -111,3 +119,115 @@ def test_missing_directory(tmp_path):
         Reader(tmp_path / "nowhere")
     with pytest.raises(RuntimeError):  # As upstream.
         Reader(str(tmp_path / "nowhere"))
+
+
+# --- Columns.
+
+
+@pytest.fixture(params=["directory", "memory"])
+def reader(request, tmp_path):
+    """Two episodes: one that was played to its end, and one that was cut short."""
+    backend = InMemoryBackendWriter()
+    arguments = {"directory": {"data_directory": tmp_path}, "memory": {"backend": backend}}
+    with envlogger.EnvLogger(Catch(), **arguments[request.param]) as env:
+        timestep = env.reset()
+        while not timestep.last():
+            timestep = env.step(np.int32(1))
+        env.reset()
+        env.step(np.int32(2))
+    if request.param == "memory":
+        return Reader(backend, backend=BackendType.IN_MEMORY)
+    return Reader(tmp_path)
+
+
+def test_columns_as_recorded(reader):
+    columns = reader.columns(0)
+    assert columns.keys() == {
+        *("step_type", "reward", "discount", "observation", "action", "custom_data")
+    }
+    assert columns["step_type"].tolist() == [0, *[1] * 8, 2]
+    assert columns["action"].tolist() == [0, *[1] * 9]
+    assert columns["action"].dtype == np.int32
+    assert columns["reward"].dtype == np.float64
+    for step, observation in zip(reader.episodes[0], columns["observation"], strict=True):
+        np.testing.assert_array_equal(step.timestep.observation, observation)
+    assert columns["custom_data"].tolist() == [None] * 10
+    columns["observation"][0] = 7  # They are writable.
+
+
+def test_columns_as_rlds_episodes(reader):
+    for i, episode in enumerate(reader.episodes):
+        expected = to_rlds_episode(list(episode))
+        columns = reader.columns(i, rlds=True)
+        assert columns.keys() == expected.keys()
+        for field in expected:
+            np.testing.assert_array_equal(columns[field], expected[field])
+            assert columns[field].dtype == expected[field].dtype
+
+
+def test_columns_of_episodes_by_negative_numbers(reader):
+    assert reader.columns(-1)["action"].tolist() == [0, 2]
+    for number in (2, -3):
+        with pytest.raises(IndexError):
+            reader.columns(number)
+
+
+def test_columns_of_an_episode_of_one_step_take_the_specs(tmp_path):
+    with envlogger.EnvLogger(Catch(), data_directory=tmp_path) as env:
+        env.reset()
+    with Reader(tmp_path) as reader:
+        assert reader.columns(0, rlds=True)["action"].dtype == Catch().action_spec().dtype
+
+
+# --- Other processes.
+
+
+def test_readers_can_be_pickled(tmp_path):
+    record(Catch(), data_directory=tmp_path)
+    with Reader(tmp_path) as reader:
+        other = pickle.loads(pickle.dumps(reader))
+        assert len(reader.steps) == len(other.steps) == 10
+        for step, same in zip(reader.steps, other.steps, strict=True):
+            np.testing.assert_array_equal(step.timestep.observation, same.timestep.observation)
+        assert other.action_spec() == Catch().action_spec()
+    assert other.columns(0)["reward"][-1] == -1
+    other.close()
+    with pytest.raises(UsageError, match="closed"):
+        pickle.loads(pickle.dumps(reader)).steps[0]
+
+
+def test_forked_processes_do_not_disturb_each_other(tmp_path):
+    with envlogger.RiegeliBackendWriter(tmp_path, writer_options="chunk_size:300") as writer:
+        for i in range(2000):
+            step = envlogger.StepData(dm_env.restart(np.array([i])), None)
+            writer.record_step(step, is_new_episode=i % 100 == 0)
+    code = """
+        import multiprocessing, sys, threading
+        import envlogger
+
+        reader = envlogger.Reader(sys.argv[1])
+        assert reader.steps[0].timestep.first()
+
+        def check(first):
+            for i in [*range(first, 2000), *range(first)]:
+                assert reader.steps[i].timestep.observation[0] == i, i
+
+        # The lock of the reader may be held while the process forks.
+        threading.Thread(target=check, args=(7,)).start()
+        context = multiprocessing.get_context("fork")
+        workers = [context.Process(target=check, args=(100 * i,)) for i in range(4)]
+        for worker in workers:
+            worker.start()
+        check(1000)
+        for worker in workers:
+            worker.join(60)
+            assert worker.exitcode == 0
+    """
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), tmp_path],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(envlogger.__file__).parents[1])},
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

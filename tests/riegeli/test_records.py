@@ -163,6 +163,24 @@ def test_appending_to_a_file(options, tmp_path):
         assert list(reader.read_records()) == records
 
 
+@pytest.mark.parametrize("max_records", [1, 3, 7, 1000])
+def test_batches_have_records_of_one_chunk(max_records):
+    records = some_records(50)
+    content, _ = write(records, "chunk_size:200")
+    with RecordReader(io.BytesIO(content)) as reader:
+        read_one_by_one = []
+        while batch := reader.read_batch(max_records):
+            assert len(batch) <= max_records
+            position = reader.last_pos
+            assert position.record_index >= len(batch) - 1
+            read_one_by_one += batch
+        assert read_one_by_one == records
+        reader.seek(position)
+        assert reader.read_batch() == records[-1:]
+        with pytest.raises(ValueError, match="max_records must be positive, got 0"):
+            reader.read_batch(0)
+
+
 def test_files_padded_to_blocks_can_be_joined():
     first, second = some_records(10, 1), some_records(10, 2)
     joined = write(first, "padding")[0] + write(second, "padding")[0]

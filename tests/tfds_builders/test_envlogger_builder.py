@@ -516,7 +516,7 @@ def test_a_config_wins_where_it_says_something(tmp_path):
 
 def test_data_that_does_not_fit_the_config_is_refused(tmp_path):
     config = rlds_base.DatasetConfig(name="small", reward_info=np.int64)
-    message = r"step 0, reward: got float64 .*, expected int64 .* `config` can name the feature"
+    message = r"step 0, reward: got float64 .*, expected int64 .* name the feature for it"
     with pytest.raises(ValueError, match=message):
         build_from_logs(numbered(1), name="numbers", data_dir=tmp_path, config=config)
     config = rlds_base.DatasetConfig(name="small", step_metadata_info={})

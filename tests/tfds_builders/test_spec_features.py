@@ -3,12 +3,8 @@ import pytest
 import tensorflow_datasets as tfds
 from dm_env import specs
 
-from tfds_builders.spec_features import (
-    feature_from_spec,
-    lossless,
-    match_columns,
-    specs_from_columns,
-)
+from envlogger.converters.tfds_features import lossless, match_columns
+from tfds_builders.spec_features import feature_from_spec, specs_from_columns
 
 features = tfds.features
 

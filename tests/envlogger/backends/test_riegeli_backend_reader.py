@@ -1,5 +1,6 @@
 import gc
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,11 +17,16 @@ from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
 from envlogger.converters import codec
 from envlogger.errors import DamagedDataError, StorageError, UsageError
 
+RECOVER = "envlogger.recover makes it whole as far as possible"
 EPISODES = [[0, 1, 2], [10, 11], [20, 21, 22], [30]]
 
 
 def observations(steps):
     return [int(step.timestep.observation[0]) for step in steps]
+
+
+def told(reader):
+    return [str(damage) for damage in reader.damage()]
 
 
 def episodes(reader):
@@ -192,11 +198,36 @@ def test_a_truncated_file_of_steps(dataset):
 
 
 def test_a_missing_file_of_steps(dataset):
-    (shard(dataset, 1) / "steps.riegeli").unlink()
+    path = shard(dataset, 1) / "steps.riegeli"
+    path.unlink()
     with RiegeliBackendReader(dataset) as reader:
-        assert observations(reader.episodes[0]) == [0, 1, 2]
-        with pytest.raises(StorageError, match=r"cannot read .*steps\.riegeli: .*No such file"):
-            reader.episodes[2][0]
+        assert episodes(reader) == EPISODES[:2]
+        assert told(reader) == [f"{path} is missing (4 steps): {RECOVER}"]
+
+
+def test_steps_behind_the_end_of_a_truncated_file_are_left_out(dataset):
+    path = shard(dataset, 1) / "steps.riegeli"
+    with RiegeliBackendReader(dataset) as reader:
+        position = int(reader._shards[1].step_offsets[1])
+    os.truncate(path, position + 10)
+    with RiegeliBackendReader(dataset) as reader:
+        # Step 21 is half there. Its episode lacks a step: it is none, but its steps can be read.
+        assert episodes(reader) == EPISODES[:2]
+        assert observations(reader.steps[:6]) == [0, 1, 2, 10, 11, 20]
+        cut, behind, torn = reader.damage()
+        assert str(cut) == f"{path} was cut off (2 steps): {RECOVER}"
+        assert (behind.path, behind.num_steps) == (str(path), 2)
+        assert (torn.path, torn.num_bytes) == (str(path), 10)
+
+
+def test_a_truncation_between_episodes_costs_no_other_episode(dataset):
+    path = shard(dataset, 0) / "steps.riegeli"
+    with RiegeliBackendReader(dataset) as reader:
+        position = int(reader._shards[0].step_offsets[3])
+    os.truncate(path, position)
+    with RiegeliBackendReader(dataset) as reader:
+        assert episodes(reader) == [EPISODES[0], *EPISODES[2:]]
+        assert told(reader) == [f"{path} was cut off (2 steps): {RECOVER}"]
 
 
 def test_a_flipped_bit_in_the_metadata_of_an_episode(dataset):
@@ -212,32 +243,64 @@ def test_a_flipped_bit_in_the_metadata_of_an_episode(dataset):
 
 
 @pytest.mark.parametrize("name", ["step_offsets.riegeli", "episode_index.riegeli"])
-def test_a_damaged_index(dataset, name):
+def test_a_damaged_index_hides_no_other_shard(dataset, name):
     path = shard(dataset, 0) / name
     whole = path.read_bytes()
-    flip_a_bit(path, len(whole) - 1)
-    with pytest.raises(DamagedDataError, match=rf"{path} is damaged: "):
-        RiegeliBackendReader(dataset)
-    path.write_bytes(whole[:-1])
-    with pytest.raises(DamagedDataError, match=rf"{path} is damaged: "):
-        RiegeliBackendReader(dataset)
-    path.write_bytes(b"not a Riegeli file" * 100)
-    with pytest.raises(DamagedDataError, match=r"is it a Riegeli/records file\?"):
-        RiegeliBackendReader(dataset)
+    for content, words in [
+        (whole[:-1] + bytes([whole[-1] ^ 1]), "reading the chunk at byte 64 of it"),
+        (whole[:-1], "ends in the middle of a chunk"),
+        (b"not a Riegeli file" * 100, r"is it a Riegeli/records file\?"),
+    ]:
+        path.write_bytes(content)
+        with RiegeliBackendReader(dataset) as reader:
+            assert episodes(reader) == EPISODES[2:]
+            assert re.search(f"{path} is damaged: .*{words}", told(reader)[0])
+            assert told(reader)[0].endswith(RECOVER)
+
+
+def test_a_torn_index_counts_up_to_where_it_is_torn(tmp_path):
+    with RiegeliBackendWriter(tmp_path) as writer:
+        for first in range(0, 50, 10):
+            for observation in range(first, first + 3):
+                step = StepData(dm_env.restart(np.array([observation])), None)
+                writer.record_step(step, is_new_episode=observation == first)
+            writer.flush()
+    expected = [list(range(first, first + 3)) for first in range(0, 50, 10)]
+    for name in ("step_offsets.riegeli", "episode_index.riegeli"):
+        path = shard(tmp_path, 0) / name
+        whole = path.read_bytes()
+        sizes = set()
+        for size in range(len(whole) + 1):
+            path.write_bytes(whole[:size])
+            with RiegeliBackendReader(tmp_path) as reader:
+                found = episodes(reader)
+                assert found == expected[: len(found)]
+                assert bool(told(reader)) is (len(found) < 5)
+                sizes.add(len(found))
+        assert sizes == {0, 1, 2, 3, 4, 5}
+        path.write_bytes(whole)
 
 
 def test_a_missing_index(dataset):
-    (shard(dataset, 0) / "episode_index.riegeli").unlink()
-    with pytest.raises(StorageError, match=r"cannot read .*episode_index\.riegeli: .*No such file"):
-        RiegeliBackendReader(dataset)
+    for name in ("step_offsets.riegeli", "episode_index.riegeli"):
+        path = shard(dataset, 0) / name
+        content = path.read_bytes()
+        path.unlink()
+        with RiegeliBackendReader(dataset) as reader:
+            assert episodes(reader) == EPISODES[2:]
+            assert told(reader)[0] == f"{path} is missing: {RECOVER}"
+            assert reader.damage()[1].num_steps == 5
+        path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
     ("name", "array", "words"),
     [
-        ("step_offsets.riegeli", np.array([64, 64, 65]), "the offsets do not increase"),
+        ("step_offsets.riegeli", np.array([65, 65, 66]), "the offsets do not increase"),
+        ("step_offsets.riegeli", np.array([-1, 65, 66]), "the offsets do not increase"),
         ("step_offsets.riegeli", np.array([[64, 65]]), "not an array of positions"),
         ("step_offsets.riegeli", np.array([1.5]), "not an array of positions"),
+        ("step_offsets.riegeli", np.array(7), "not an array of positions"),
         ("episode_index.riegeli", np.array([[3, -1], [0, -1]]), "the starts of episodes do not"),
         ("episode_index.riegeli", np.array([[-1, -1], [0, -1]]), "the starts of episodes do not"),
         ("episode_index.riegeli", np.array([[0, -1, 0]]), "not an array of positions"),
@@ -246,17 +309,70 @@ def test_a_missing_index(dataset):
 def test_an_index_that_cannot_be(dataset, name, array, words):
     path = shard(dataset, 0) / name
     write_array(path, array)
-    with pytest.raises(DamagedDataError, match=rf"{path} is damaged: .*{words}"):
-        RiegeliBackendReader(dataset)
+    with RiegeliBackendReader(dataset) as reader:
+        assert episodes(reader)[-2:] == EPISODES[2:]
+        assert re.search(f"{path} is damaged: .*{words}", told(reader)[0])
 
 
 def test_offsets_that_lead_nowhere(dataset):
     path = shard(dataset, 0) / "step_offsets.riegeli"
-    write_array(path, np.array([65, 66, 67, 68, 1 << 40]))
+    write_array(path, np.array([65, 66, 67, 68, 69]))
     with RiegeliBackendReader(dataset) as reader:
         for i in range(5):
             with pytest.raises(DamagedDataError, match=rf"step {i} \(.*\) is damaged, at position"):
                 reader.steps[i]
+
+
+# --- The index of EnvLogger up to 1.3, which is behind the steps where that was killed.
+
+
+def make_shard(directory, types, starts):
+    """A shard that has these step types, and no word about where its last episode ends."""
+    directory.mkdir()
+    positions = []
+    with riegeli.RecordWriter(directory / "steps.riegeli") as writer:
+        for i, kind in enumerate(types):
+            step = StepData(dm_env.TimeStep(dm_env.StepType(kind), 0.0, 1.0, np.array([i])), i)
+            writer.write_message(codec.encode(step))
+            positions.append(writer.last_pos)
+    write_array(directory / "step_offsets.riegeli", np.array([p.numeric for p in positions]))
+    write_array(directory / "episode_index.riegeli", np.array([[i, -1] for i in starts]))
+    (directory / "episode_metadata.riegeli").touch()
+
+
+@pytest.mark.parametrize(
+    ("types", "starts", "expected"),
+    [
+        ([0, 1, 2, 0, 1, 2, 0, 1], [0], [[0, 1, 2]]),  # Each episode begins with a first step.
+        ([0, 1, 2, 0, 1, 2, 0, 1], [0, 3], [[0, 1, 2], [3, 4, 5]]),
+        ([1, 2, 1, 1, 2], [0], [[0, 1]]),  # A scheduler dropped the first steps.
+        ([0, 1, 1, 1], [0], [[0, 1, 2, 3]]),
+        ([0, 1, 0, 1, 2], [0, 2], [[0, 1], [2, 3, 4]]),
+        ([0, 0, 0], [0, 1, 2], [[0], [1], [2]]),
+    ],
+)
+def test_the_last_episode_of_the_index_does_not_swallow_those_behind_it(
+    dataset, types, starts, expected
+):
+    directory = dataset / "2999"
+    make_shard(directory, types, starts)
+    with RiegeliBackendReader(dataset) as reader:
+        assert episodes(reader) == EPISODES + expected
+        assert observations(reader.steps[9:]) == list(range(len(types)))
+        num_behind = len(types) - sum(map(len, expected))
+        problem = f"{directory}/steps.riegeli has steps behind the last episode of the index"
+        if num_behind:
+            assert told(reader)[0].startswith(f"{problem} ({num_behind} steps): envlogger.recover")
+        else:
+            assert told(reader) == []
+
+
+def test_what_was_recorded_here_is_not_read_to_find_the_end_of_an_episode(dataset):
+    for number in range(2):
+        path = shard(dataset, number) / "steps.riegeli"
+        flip_a_bit(path, path.stat().st_size - 1)
+    with RiegeliBackendReader(dataset) as reader:
+        assert [len(episode) for episode in reader.episodes] == [3, 2, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -297,17 +413,38 @@ def test_a_directory_without_a_recording(tmp_path):
         RiegeliBackendReader(tmp_path)
 
 
-def test_metadata_that_is_empty_or_something_else(dataset):
+def test_damaged_metadata_hide_no_steps(dataset):
     path = dataset / "metadata.riegeli"
+
+    def problem():
+        with RiegeliBackendReader(dataset) as reader:
+            assert episodes(reader) == EPISODES
+            assert reader.metadata() == {}
+            [damage] = reader.damage()
+            return str(damage)
+
     path.write_bytes(b"")
-    with pytest.raises(DamagedDataError, match=r"metadata\.riegeli is damaged: it has 0 records"):
-        RiegeliBackendReader(dataset)
+    assert "metadata.riegeli is damaged: it has 0 records instead of 1" in problem()
     path.write_bytes(b"{}")
-    with pytest.raises(DamagedDataError, match=r"metadata\.riegeli is damaged: "):
-        RiegeliBackendReader(dataset)
+    assert f"{path} cannot be read: {path} is damaged: " in problem()
     with riegeli.RecordWriter(path) as writer:
         writer.write_record(b"\xff")
-    with pytest.raises(DamagedDataError, match=r"metadata\.riegeli is damaged: .*envlogger\.Data"):
+    assert re.search(r"metadata\.riegeli is damaged: .*envlogger\.Data", problem())
+    path.unlink()
+    assert "has no metadata.riegeli" in problem()
+
+
+def test_nothing_but_damaged_metadata(tmp_path):
+    (tmp_path / "metadata.riegeli").write_bytes(b"")
+    with pytest.raises(DamagedDataError, match=r"metadata\.riegeli is damaged: it has 0 records"):
+        RiegeliBackendReader(tmp_path)
+
+
+def test_a_file_that_cannot_be_opened_is_no_damage(dataset):
+    path = shard(dataset, 0) / "episode_index.riegeli"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(StorageError, match=rf"cannot read {path}: .*Is a directory"):
         RiegeliBackendReader(dataset)
 
 

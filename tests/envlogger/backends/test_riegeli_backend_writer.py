@@ -364,14 +364,14 @@ def test_flushing_brings_data_to_the_disk_if_asked(tmp_path, monkeypatch, sync):
 
 def test_recording_waits_while_too_much_is_pending(tmp_path, monkeypatch):
     written = threading.Event()
-    add_step = ShardWriter.add_step
+    add_steps = ShardWriter.add_steps
 
-    def slow(self, step):
+    def slow(self, steps):
         if self.num_episodes:
             written.wait(60)
-        add_step(self, step)
+        add_steps(self, steps)
 
-    monkeypatch.setattr(ShardWriter, "add_step", slow)
+    monkeypatch.setattr(ShardWriter, "add_steps", slow)
     with RiegeliBackendWriter(tmp_path, max_pending_bytes=100_000) as writer:
         accepted = []
 

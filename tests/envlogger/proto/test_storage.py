@@ -22,7 +22,7 @@ def test_package_and_messages():
         (Data.Array, {"values": 1}),
         (Data.Tuple, {"values": 1}),
         (Data.Dict, {"values": 1, "kvs": 2}),
-        (Datum, {"shape": 1, "values": 2, "empty_dtype": 1000}),
+        (Datum, {"shape": 1, "values": 2, "empty_dtype": 1000, "num_episodes": 1001}),
         (Datum.Shape, {"dim": 2}),
         (Datum.Shape.Dim, {"size": 1}),
         (

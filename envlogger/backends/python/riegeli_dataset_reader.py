@@ -1,0 +1,148 @@
+"""Reads the serialized messages that a dataset in Riegeli format has as its steps."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Self
+
+from envlogger.backends import riegeli_layout as layout
+from envlogger.backends.python.episode_info import EpisodeInfo
+from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader, _locate
+from envlogger.backends.riegeli_shard_reader import read_metadata
+from envlogger.errors import UsageError
+from envlogger.proto.storage_pb2 import Data
+
+__all__ = ["RiegeliDatasetReader"]
+
+
+class RiegeliDatasetReader:
+    """Reads the messages of a dataset by the index of the step, as it is when `init` is called.
+
+    This is what EnvLogger's compiled extension offers, for code that reads messages of its own;
+    `envlogger.Reader` is what reads steps of an environment. Unpickled, it is opened anew
+    from its directory. Threads that share one take
+    turns; with a `clone` each they do not.
+    """
+
+    def __init__(self) -> None:
+        self._data_dir = ""
+        self._metadata = Data()
+        self._backend: RiegeliBackendReader | None = None
+        self._closed = True
+
+    def init(self, data_dir: str | os.PathLike[str]) -> None:
+        """Opens a directory; to be called before anything else.
+
+        Raises:
+          StorageError: There is no such directory, or no recording in it.
+          DamagedDataError: A file is damaged; says which.
+        """
+        self._metadata = read_metadata(layout.existing_directory(data_dir))
+        self._backend = RiegeliBackendReader(data_dir)
+        self._data_dir = os.fspath(data_dir)
+        self._closed = False
+
+    def metadata(self) -> Data:
+        """What is stored about the whole dataset."""
+        metadata = Data()
+        metadata.CopyFrom(self._metadata)
+        return metadata
+
+    def data_dir(self) -> str:
+        """The directory, as given to `init`."""
+        return self._data_dir
+
+    @property
+    def num_steps(self) -> int:
+        """The number of steps, with those that belong to no episode."""
+        return self._backend._get_num_steps() if self._backend is not None else 0
+
+    @property
+    def num_episodes(self) -> int:
+        """The number of episodes."""
+        return self._backend._get_num_episodes() if self._backend is not None else 0
+
+    def serialized_step(self, index: int) -> bytes | None:
+        """The bytes of a step; None if there is no step of this index.
+
+        Raises:
+          DamagedDataError: The step is damaged.
+          StorageError: The file cannot be read.
+          UsageError: The reader is closed, or not initialized.
+        """
+        backend = self._open_backend()
+        if not 0 <= index < self.num_steps:
+            return None
+        number, i = _locate(backend._step_ends, index)
+        shard = backend._shards[number]
+        return backend._read(shard, layout.STEPS_FILE, int(shard.step_offsets[i]))[0]
+
+    def step(self, index: int, message: Any = Data) -> Any:
+        """A step as a message; None if there is no step of this index.
+
+        Args:
+          index: The index of the step.
+          message: The type of the message, or one of its type: anything with `FromString`.
+
+        Raises:
+          DamagedDataError: The step is damaged.
+          StorageError: The file cannot be read.
+          UsageError: The reader is closed, or not initialized.
+        """
+        step = self.serialized_step(index)
+        return None if step is None else message.FromString(step)
+
+    def episode(self, index: int, include_metadata: bool = False) -> EpisodeInfo | None:
+        """Where an episode lies; None if there is no episode of this index.
+
+        Args:
+          index: The index of the episode.
+          include_metadata: Whether to read its metadata.
+
+        Raises:
+          DamagedDataError: The metadata is damaged.
+          StorageError: The file cannot be read.
+          UsageError: The reader is closed, or not initialized.
+        """
+        backend = self._open_backend()
+        if not 0 <= index < self.num_episodes:
+            return None
+        return backend._get_nth_episode_info(index, include_metadata)
+
+    def clone(self) -> Self:
+        """Another reader of the same data, with files of its own; it may outlive this one."""
+        backend = self._open_backend()
+        other = type(self)()
+        other._data_dir, other._metadata = self._data_dir, self._metadata
+        other._backend = backend.copy()
+        other._closed = False
+        return other
+
+    def close(self) -> None:
+        """Closes the files: nothing can be read any more. Further calls do nothing."""
+        self._closed = True
+        if self._backend is not None:
+            self._backend.close()
+
+    def _open_backend(self) -> RiegeliBackendReader:
+        if self._backend is None:
+            raise UsageError("this RiegeliDatasetReader is not initialized; call init")
+        if self._closed:
+            raise UsageError("this RiegeliDatasetReader is closed; make a new one to read more")
+        return self._backend
+
+    def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not _is_finalizing():  # Then modules are being taken apart, and the system closes files.
+            self.close()
+
+    def __getstate__(self) -> dict[str, str | bool]:
+        return {"data_dir": self._data_dir, "closed": self._closed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+        if state["data_dir"]:
+            self.init(state["data_dir"])
+        if state["closed"]:
+            self.close()

@@ -1,0 +1,202 @@
+"""Writes serialized messages as steps of a dataset in Riegeli format."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import uuid
+from collections.abc import Iterator
+from typing import NoReturn
+
+from etils import epath
+from google.protobuf.message import Message
+
+import riegeli
+from envlogger.backends import riegeli_layout as layout
+from envlogger.backends.riegeli_shard_sequence import ShardSequence
+from envlogger.errors import StorageError, UnsupportedValueError, UsageError
+from envlogger.proto.storage_pb2 import Data
+
+__all__ = ["RiegeliDatasetWriter"]
+
+_DEFAULT_WRITER_OPTIONS = "transpose,brotli:6,chunk_size:1M"
+
+
+class RiegeliDatasetWriter:
+    """Writes messages of any type as the steps of a dataset, in the thread that calls.
+
+    This is what EnvLogger's compiled extension offers, for code that records messages of its own;
+    `RiegeliBackendWriter` is what records steps of an environment.
+
+    >>> import tempfile
+    >>> from envlogger.backends.python.riegeli_dataset_reader import RiegeliDatasetReader
+    >>> from envlogger.converters import codec
+    >>> writer, reader = RiegeliDatasetWriter(), RiegeliDatasetReader()
+    >>> with tempfile.TemporaryDirectory() as data_dir:
+    ...     writer.init(data_dir)
+    ...     _ = writer.add_step(codec.encode("hello"), is_new_episode=True)
+    ...     writer.close()
+    ...     reader.init(data_dir)
+    ...     codec.decode(reader.step(0))
+    ...     reader.close()
+    'hello'
+    """
+
+    def __init__(self) -> None:
+        self._shards: _Shards | None = None
+        self._data_dir = ""
+        self._max_episodes_per_shard = 0
+        self._writer_options = ""
+        self._episode_counter = 0
+
+    def init(
+        self,
+        data_dir: str | os.PathLike[str],
+        metadata: Data | None = None,
+        max_episodes_per_shard: int = 0,
+        writer_options: str = _DEFAULT_WRITER_OPTIONS,
+    ) -> None:
+        """Begins to write to a directory; to be called once, before anything else.
+
+        Args:
+          data_dir: An existing directory.
+          metadata: What is stored about the whole dataset, unless the directory has that already.
+          max_episodes_per_shard: How many episodes a shard takes; if it is not positive, all.
+          writer_options: How the files are written, see `riegeli.RecordWriter`.
+
+        Raises:
+          StorageError: The directory is missing, or cannot be written to.
+          UnsupportedValueError: The options are wrong.
+          UsageError: It was called before.
+        """
+        if self._shards is not None or self._data_dir:
+            raise UsageError("this RiegeliDatasetWriter is initialized already; make a new one")
+        directory = layout.existing_directory(data_dir)
+        try:
+            _store_metadata(directory, metadata or Data(), writer_options)
+            shards = _Shards(directory, max_episodes_per_shard, writer_options)
+            if max_episodes_per_shard <= 0:
+                shards.begin()
+        except riegeli.RiegeliError as e:
+            raise UnsupportedValueError(
+                f"cannot write with writer_options {writer_options!r}: {e}"
+            ) from e
+        except OSError as e:
+            raise StorageError(f"cannot write to {directory}: {e}") from e
+        self._shards = shards
+        self._data_dir = os.fspath(data_dir)
+        self._max_episodes_per_shard = max_episodes_per_shard
+        self._writer_options = writer_options
+
+    def add_step(self, data: Message, is_new_episode: bool = False) -> bool:
+        """Appends a message.
+
+        Steps that are added before the first episode belong to none: they are found by the index of
+        the step only.
+
+        Returns:
+          True: where it cannot be written, an error is raised.
+
+        Raises:
+          StorageError: It cannot be written.
+          UsageError: The writer is not initialized, or closed.
+        """
+        shards = self._open_shards()
+        step = data.SerializeToString()
+        with _naming(self._data_dir):
+            if is_new_episode:
+                shards.begin_episode(step)
+                self._episode_counter += 1
+            else:
+                shards.begin()
+                shards.add_steps([step])
+        return True
+
+    def set_episode_metadata(self, data: Data) -> None:
+        """Sets the metadata of the running episode; does nothing if there is none."""
+        if self._episode_counter:
+            self._open_shards().set_episode_metadata(data.SerializeToString())
+
+    def flush(self) -> None:
+        """Brings all steps to the disk, and makes all episodes but the running one visible.
+
+        Raises:
+          StorageError: They cannot be written.
+          UsageError: The writer is not initialized, or closed.
+        """
+        shards = self._open_shards()
+        with _naming(self._data_dir):
+            shards.flush()
+
+    def close(self) -> None:
+        """Ends the running episode and closes the files; further calls do nothing.
+
+        Raises:
+          StorageError: The rest cannot be written.
+        """
+        shards, self._shards = self._shards, None
+        if shards is not None:
+            with _naming(self._data_dir):
+                shards.close()
+
+    def data_dir(self) -> str:
+        """The directory, as given to `init`."""
+        return self._data_dir
+
+    def max_episodes_per_shard(self) -> int:
+        """How many episodes a shard takes, as given to `init`."""
+        return self._max_episodes_per_shard
+
+    def writer_options(self) -> str:
+        """How the files are written, as given to `init`."""
+        return self._writer_options
+
+    def episode_counter(self) -> int:
+        """How many episodes were begun."""
+        return self._episode_counter
+
+    def _open_shards(self) -> _Shards:
+        if self._shards is None:
+            state = "closed" if self._data_dir else "not initialized; call init"
+            raise UsageError(f"this RiegeliDatasetWriter is {state}")
+        return self._shards
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError(
+            "a RiegeliDatasetWriter cannot be copied or pickled, because two writers would write "
+            "the same files; make a new one"
+        )
+
+
+class _Shards(ShardSequence):
+    """Shards that may begin with steps of no episode."""
+
+    def begin(self) -> None:
+        """Begins the first shard, if there is none."""
+        if self._shard is None:
+            self._shard = self._make_shard()
+
+
+@contextlib.contextmanager
+def _naming(data_dir: str) -> Iterator[None]:
+    """Raises errors of files as those of this package, with the directory."""
+    try:
+        yield
+    except OSError as e:
+        raise StorageError(f"cannot write to {data_dir}: {e}") from e
+
+
+def _store_metadata(directory: epath.Path, metadata: Data, options: str) -> None:
+    """Writes the metadata at once, unless there is some; checks the options in any case."""
+    content = io.BytesIO()
+    with riegeli.RecordWriter(content, owns_dest=False, options=options) as writer:
+        writer.write_record(metadata.SerializeToString())
+    path = directory / layout.METADATA_FILE
+    if not path.exists():
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        draft.write_bytes(content.getvalue())
+        draft.replace(path)

@@ -1,0 +1,228 @@
+"""Finds out which steps and episodes are in the files of a shard, whatever its index says."""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import math
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+import riegeli
+from envlogger.backends import riegeli_layout as layout
+from envlogger.backends.episode_rule import StepKind, kind_of
+from envlogger.backends.riegeli_shard_reader import Shard, scan_records
+from envlogger.damage import Damage
+from envlogger.errors import StorageError
+from envlogger.proto.storage_pb2 import Data
+
+__all__ = ["Episode", "RebuiltShard", "damage_of", "rebuild"]
+
+_RECOVER = "envlogger.recover makes episodes of them"
+
+
+@dataclasses.dataclass
+class Episode:
+    """An episode of a shard.
+
+    Attributes:
+      start: The number of its first step.
+      metadata: Its metadata: the position in the file of metadata, the serialized `Data` where they
+        are not there yet, or -1.
+      is_told_by_index: Whether its first step alone would not tell that it begins there.
+    """
+
+    start: int
+    metadata: int | bytes = layout.NO_METADATA
+    is_told_by_index: bool = False
+
+
+class RebuiltShard:
+    """What is found in the file of steps.
+
+    What the index says holds: steps that it leaves out were discarded. What it does not say follows
+    the rule of `episode_rule`. Steps behind a damaged region, up to where the next episode begins,
+    are an episode of their own: whether they belong to the one before the region is not known.
+
+    Attributes:
+      positions: Where the steps are, int64 [num_steps].
+      episodes: The episodes.
+      regions: The parts of the file that are damaged.
+      num_lost_steps: How many steps of the index are not in the file.
+    """
+
+    def __init__(self, shard: Shard, first_number: int = 0) -> None:
+        self.positions = array.array("q")
+        self.episodes: list[Episode] = []
+        self.regions: list[riegeli.SkippedRegion] = []
+        self.num_lost_steps = 0
+        self._offsets = shard.step_offsets
+        self._rows = shard.all_rows
+        self._covers_episodes = shard.covers_episodes
+        # From which step on there may be episodes that the index lacks.
+        self._unsure_from: float = 0
+        if shard.covers_episodes:
+            self._unsure_from = math.inf
+        elif len(self._rows):
+            self._unsure_from = int(self._rows[-1, 0])
+        self._number = first_number  # Of the next step, counted as the index does.
+        self._row = -1  # Of the index, that has the current episode.
+        self._numbers_are_known = True
+        self._in_episode = False
+        self._is_after_last = False
+        self._has_hole = False  # Behind the last step.
+
+    def add(self, position: int, record: bytes) -> None:
+        """Adds the next record of the file."""
+        if len(self._offsets) and position <= self._offsets[-1]:
+            self._add_indexed(position, record)
+            return
+        if self._number < len(self._offsets):
+            self.end()
+            self._has_hole = True
+        if self._number == len(self._offsets) and self._covers_episodes:
+            self._in_episode = False
+        if self._has_hole:
+            self._numbers_are_known = False
+        kind = kind_of(record)
+        if kind.is_step:
+            self._add_unindexed(position, kind)
+        elif kind.mark == Data.DISCARDED:
+            self._discard()
+        elif self._in_episode:
+            self._note_metadata(record)
+
+    def add_damage(self, region: riegeli.SkippedRegion) -> None:
+        """Adds the next region of the file that is damaged."""
+        self.regions.append(region)
+        self._has_hole = True
+
+    def end(self) -> None:
+        """Is told that no steps of the index follow."""
+        num_missing = max(0, len(self._offsets) - self._number)
+        self.num_lost_steps += num_missing
+        self._number += num_missing
+
+    def _add_indexed(self, position: int, record: bytes) -> None:
+        number = self._number
+        while self._offsets[number] < position:
+            number += 1
+        if self._offsets[number] > position:
+            return  # It was discarded.
+        self._has_hole = number > self._number
+        self.num_lost_steps += number - self._number
+        self._number = number
+        kind = kind_of(record)
+        if self._reach_row():
+            self._begin(int(self._rows[self._row, 1]))
+        elif (
+            self._has_hole
+            or not self._in_episode
+            or (number >= self._unsure_from and kind.begins_episode(self._is_after_last))
+        ):
+            self._begin(layout.NO_METADATA)
+        self._take(position, kind)
+
+    def _reach_row(self) -> bool:
+        """Goes on to the row of the index that has the current step; whether it is another one."""
+        before = self._row
+        while self._row + 1 < len(self._rows) and self._rows[self._row + 1, 0] <= self._number:
+            self._row += 1
+        return self._row != before
+
+    def _add_unindexed(self, position: int, kind: StepKind) -> None:
+        # The index of the episodes may be more than that of the steps.
+        is_new_row = self._numbers_are_known and self._reach_row()
+        begins = kind.begins_episode(self._is_after_last)
+        begins |= self._has_hole or not self._in_episode
+        if begins or (is_new_row and not self._covers_episodes):
+            metadata = layout.NO_METADATA
+            if self._numbers_are_known and self._row >= 0:
+                start, offset = self._rows[self._row]
+                metadata = int(offset) if start == self._number else metadata
+            self._begin(metadata, is_told_by_index=not begins)
+        self._take(position, kind)
+
+    def _begin(self, metadata: int, *, is_told_by_index: bool = False) -> None:
+        self.episodes.append(Episode(len(self.positions), metadata, is_told_by_index))
+        self._in_episode = True
+
+    def _take(self, position: int, kind: StepKind) -> None:
+        self.positions.append(position)
+        self._number += 1
+        self._is_after_last = kind.is_last
+        self._has_hole = False
+
+    def _discard(self) -> None:
+        if self._in_episode and not self._has_hole:
+            # The index is about the steps that came in place of these.
+            while (episode := self.episodes.pop()).is_told_by_index:
+                pass
+            self._number -= len(self.positions) - episode.start
+            del self.positions[episode.start :]
+            self._row = int(np.searchsorted(self._rows[:, 0], self._number)) - 1
+        self._in_episode = self._is_after_last = False
+
+    def _note_metadata(self, record: bytes) -> None:
+        episode = self.episodes[-1]
+        if isinstance(episode.metadata, bytes) or episode.metadata == layout.NO_METADATA:
+            data = Data.FromString(record)
+            data.ClearField("episode_mark")
+            episode.metadata = data.SerializeToString()
+
+
+def rebuild(
+    shard: Shard, first_number: int = 0, on_progress: Callable[[int], None] = lambda _: None
+) -> RebuiltShard:
+    """Reads the steps of a shard, from one that the index knows or from the begin of the file.
+
+    Args:
+      shard: The shard.
+      first_number: The number of the step to begin with.
+      on_progress: Is told now and then how many bytes of the file were read.
+
+    Raises:
+      StorageError: The file cannot be read.
+    """
+    rebuilt = RebuiltShard(shard, first_number)
+    path = shard.directory / layout.STEPS_FILE
+    begin = int(shard.step_offsets[first_number]) if first_number else 0
+    try:
+        for i, item in enumerate(scan_records(path, begin)):
+            if isinstance(item, riegeli.SkippedRegion):
+                rebuilt.add_damage(item)
+            else:
+                rebuilt.add(*item)
+                if i % 1000 == 0:
+                    on_progress(item[0])
+    except FileNotFoundError:
+        pass
+    except OSError as e:
+        raise StorageError(f"cannot read {path}: {e}") from e
+    rebuilt.end()
+    return rebuilt
+
+
+def damage_of(shard: Shard) -> list[Damage]:
+    """What is wrong with a shard; reads what its index does not cover, but not the other steps."""
+    path = os.fspath(shard.directory / layout.STEPS_FILE)
+    found = list(shard.damage)
+    num_steps = len(shard.step_offsets)
+    num_before = int(shard.episode_starts[0]) if len(shard.episode_starts) else num_steps
+    num_behind = 0 if num_before == num_steps else num_steps - shard.episodes_end
+    for number, where in ((num_before, "before the first"), (num_behind, "behind the last")):
+        if number:
+            problem = f"has steps {where} episode of the index"
+            found.append(Damage(path, problem, number, advice=_RECOVER))
+    rebuilt = rebuild(shard, max(0, num_steps - 1))
+    last = shard.step_offsets[-1] if num_steps else -1
+    unindexed = [position for position in rebuilt.positions if position > last]
+    if unindexed:
+        num_bytes = shard.steps_size - unindexed[0]
+        found.append(Damage(path, "has steps without index", len(unindexed), num_bytes, _RECOVER))
+    for region in rebuilt.regions:
+        problem = f"is damaged or cut off at byte {region.begin}"
+        found.append(Damage(path, problem, None, region.length, region.message))
+    return found

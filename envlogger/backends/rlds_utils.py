@@ -1,0 +1,121 @@
+"""RLDS steps from recorded steps, and the recovery of TFDS datasets whose recorder died."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dm_env
+import numpy as np
+import tensorflow_datasets as tfds
+import tree
+
+from envlogger.backends import tfds_shards
+from envlogger.converters.rlds_episode import to_rlds_episode
+from envlogger.errors import UnsupportedTypeError, UnsupportedValueError
+from envlogger.step_data import StepData
+
+__all__ = ["Step", "maybe_recover_last_shard", "to_json", "to_rlds_step"]
+
+Step = dict[str, Any]
+
+
+def to_rlds_step(prev_step: StepData, step: StepData | None) -> Step:
+    """Builds one RLDS step from two recorded steps; `to_rlds_episode` does so for an episode.
+
+    Args:
+      prev_step: The recorded step with the observation, and with the custom data: if that is a
+        dict, its entries stand beside the other fields.
+      step: The one after it, with the action and what it brought; None if there is none: then
+        action, reward and discount are zeros like those of `prev_step`.
+
+    Returns:
+      The step. The flags are those of `prev_step` alone: `is_last` is not set if the episode was
+      cut by a reset.
+
+    >>> first = StepData(dm_env.restart(observation=1), action=None)
+    >>> last = StepData(dm_env.termination(reward=2.0, observation=3), action=4)
+    >>> step = to_rlds_step(first, last)
+    >>> [step[name].item() for name in ("observation", "action", "reward")]
+    [1, 4, 2.0]
+    >>> to_rlds_step(last, None)["reward"].item()
+    0.0
+    """
+    next_step = prev_step if step is None else step
+    timestep = prev_step.timestep
+    custom_data = prev_step.custom_data if isinstance(prev_step.custom_data, dict) else None
+    pair = [
+        StepData(timestep._replace(step_type=dm_env.StepType.FIRST), None, custom_data),
+        StepData(
+            dm_env.TimeStep(
+                dm_env.StepType.MID,
+                next_step.timestep.reward,
+                next_step.timestep.discount,
+                timestep.observation,
+            ),
+            next_step.action,
+            custom_data,
+        ),
+    ]
+    row = 1 if step is None else 0
+    rlds_step: Step = tree.map_structure(lambda column: column[row], to_rlds_episode(pair))
+    is_terminal = timestep.last() and _is_zero(timestep.discount)
+    rlds_step["is_first"] = timestep.first()
+    rlds_step["is_last"] = timestep.last()
+    rlds_step["is_terminal"] = is_terminal
+    return rlds_step
+
+
+def _is_zero(discount: Any) -> bool:
+    return all(bool(np.all(np.asarray(leaf) == 0.0)) for leaf in tree.flatten(discount))
+
+
+def maybe_recover_last_shard(builder: tfds.core.DatasetBuilder) -> tfds.core.DatasetBuilder:
+    """Adds to a dataset the episodes of recorders that died before they finished their shard.
+
+    Nothing is lost of it: where a file ends amid an episode, that end is kept beside it as a file
+    whose name ends with `.torn`. A `TFDSBackendWriter` does the same when it opens a directory.
+
+    Args:
+      builder: A builder of the dataset, as `tfds.builder_from_directory` makes it.
+
+    Returns:
+      The builder, with the splits that the dataset has now.
+
+    Raises:
+      StorageError: A file cannot be read or written.
+    """
+    tfds_shards.recover(builder.info)
+    return builder
+
+
+def to_json(value: Any, path: str) -> Any:
+    """Returns a value in the types of JSON: arrays as lists, UTF-8 bytes as strings.
+
+    Args:
+      value: The value.
+      path: Its name in error messages.
+
+    Raises:
+      UnsupportedTypeError: JSON has no place for a type.
+      UnsupportedValueError: Bytes are not UTF-8.
+
+    >>> to_json({"size": np.array([1, 2]), "kind": b"arm"}, "metadata")
+    {'size': [1, 2], 'kind': 'arm'}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): to_json(child, f"{path}/{key}") for key, child in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [to_json(child, f"{path}/{index}") for index, child in enumerate(value)]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as e:
+            raise UnsupportedValueError(f"{path}: JSON has no bytes that are not UTF-8") from e
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise UnsupportedTypeError(f"{path}: JSON has no {type(value).__name__}: {value!r:.100}")

@@ -1,0 +1,383 @@
+"""Records episodes as an RLDS dataset, which TFDS reads without this package."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dm_env
+import numpy as np
+import tensorflow_datasets as tfds
+import tree
+from dm_env import specs
+from tensorflow_datasets.rlds.rlds_base import DatasetConfig, build_info
+
+from envlogger.backends import rlds_utils, tfds_shards
+from envlogger.backends.backend_writer import BackendWriter
+from envlogger.backends.riegeli_layout import existing_directory
+from envlogger.backends.schedulers import Scheduler
+from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
+from envlogger.converters.tfds_features import lossless, match_columns
+from envlogger.errors import (
+    InvalidStepError,
+    StorageError,
+    UnsupportedTypeError,
+    UnsupportedValueError,
+)
+from envlogger.step_data import StepData
+
+__all__ = ["DatasetConfig", "Episode", "TFDSBackendWriter"]
+
+_ARRIVE_WITH_NEXT_STEP = ("action", "reward", "discount")
+_FLAGS = ("is_first", "is_last", "is_terminal")
+_OF_EVERY_STEP = ("observation", *_ARRIVE_WITH_NEXT_STEP, *_FLAGS)
+
+
+@dataclasses.dataclass
+class Episode:
+    """An RLDS episode that is built step by step, for code that writes it itself.
+
+    Attributes:
+      prev_step: The last recorded step.
+      steps: The RLDS steps up to the one before it, or None.
+      metadata: What stands beside the steps, or None.
+    """
+
+    prev_step: StepData
+    steps: list[rlds_utils.Step] | None = None
+    metadata: dict[str, Any] | None = None
+
+    def add_step(self, step: StepData) -> None:
+        """Appends a recorded step."""
+        self.steps = [*(self.steps or []), rlds_utils.to_rlds_step(self.prev_step, step)]
+        self.prev_step = step
+
+    def get_rlds_episode(self) -> dict[str, Any]:
+        """The episode, if the last recorded step is its last one."""
+        last_step = rlds_utils.to_rlds_step(self.prev_step, None)
+        return {"steps": [*(self.steps or []), last_step], **(self.metadata or {})}
+
+
+class TFDSBackendWriter(BackendWriter):
+    """Records to a directory as an RLDS dataset, for `tfds.builder_from_directory`.
+
+    Steps are aligned as RLDS demands, see `envlogger.converters.rlds_episode`. Values are kept bit
+    by bit: where TFDS would not do so, as with float64, they are stored as raw bytes; readers get
+    float64 in both cases. Custom data has to be a dict, whose entries stand beside the other fields
+    of a step; so has the metadata of an episode.
+
+    An episode is stored when the next one begins, and on `close`. It goes to a shard, which becomes
+    part of the dataset when it is full, after `flush_interval`, and on `flush` and `close`. If the
+    process dies before, the dataset is as if the shard had not been begun; the episodes of the
+    shard, all but the running one, are added by the next writer that opens the directory, with a
+    warning, or by `rlds_utils.maybe_recover_last_shard`. Where the directory has a dataset already,
+    new shards are added to it; so several writers may record to one directory, at once or in turn.
+
+    Args:
+      data_directory: An existing directory.
+      ds_config: The name of the dataset and the features of its steps and episodes.
+      max_episodes_per_file: How many episodes a shard takes.
+      split_name: The name of the split; `train` if None.
+      version: The version of the dataset, as `major.minor.patch`.
+      store_ds_metadata: Whether to store `metadata`, in the types of JSON, as `info.metadata`.
+      metadata: What is stored about the whole dataset, if `store_ds_metadata` says so. Where the
+        directory has a dataset already, its metadata is kept, with a warning if this is different.
+      scheduler: Says which steps are recorded; None records all. See `BackendWriter`.
+      flush_interval: After how many seconds an episode that ends also ends its shard; None for
+        never. Short intervals make many small files.
+      episode_metadata_defaults: Values for fields that the metadata of some episodes lacks.
+
+    Raises:
+      StorageError: The directory is missing, cannot be written to, or has a dataset that this one
+        does not fit; says what is different.
+      UnsupportedTypeError: `metadata` has no form in JSON; says where.
+      UnsupportedValueError: Likewise.
+      ValueError: A feature cannot hold its values without loss, or another argument is wrong.
+
+    `record_step` raises `InvalidStepError` for a step that does not fit the features, and says
+    where; it leaves no trace.
+    """
+
+    stores_specs = False  # They would have no form in the dataset but that of its features.
+
+    def __init__(
+        self,
+        data_directory: str | os.PathLike[str],
+        ds_config: DatasetConfig,
+        max_episodes_per_file: int = 1000,
+        split_name: str | None = None,
+        version: str = "0.0.1",
+        store_ds_metadata: bool = False,
+        metadata: dict[str, Any] | None = None,
+        scheduler: Scheduler | None = None,
+        *,
+        flush_interval: float | None = 60.0,
+        episode_metadata_defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        if max_episodes_per_file <= 0:
+            raise ValueError(f"max_episodes_per_file must be positive, got {max_episodes_per_file}")
+        if flush_interval is not None and flush_interval <= 0:
+            raise ValueError(f"flush_interval must be positive, got {flush_interval}")
+        directory = existing_directory(data_directory)
+        ds_config = _lossless(ds_config)
+        identity = tfds.core.dataset_info.DatasetIdentity(
+            name=ds_config.name,
+            version=tfds.core.Version(version),
+            data_dir=os.fspath(directory),
+            module_name="",
+        )
+        ds_metadata = rlds_utils.to_json(metadata, "metadata") if store_ds_metadata else None
+        self._info = build_info(ds_config, identity, ds_metadata)
+        self._info.set_file_format("tfrecord")
+        self._split = split_name or "train"
+        self._max_episodes_per_file = max_episodes_per_file
+        self._flush_interval = flush_interval
+        self._defaults = dict(episode_metadata_defaults or {})
+        self._features = self._info.features
+        step_features = self._features["steps"].feature
+        self._step_features = _select(step_features, lambda name: name not in _FLAGS)
+        self._first_step_features = _select(
+            self._step_features, lambda name: name not in _ARRIVE_WITH_NEXT_STEP
+        )
+        self._episode_features = _select(self._features, lambda name: name != "steps")
+        self._specs = {
+            f"{name}_spec": _specs_of(self._step_features, name) for name in _ARRIVE_WITH_NEXT_STEP
+        }
+        self._serializer = tfds.core.example_serializer.ExampleSerializer(
+            self._features.get_serialized_info()
+        )
+        self._steps: list[StepData] = []
+        self._episode_metadata: dict[str, Any] = {}
+        self._num_episodes = 0
+        self._shard: tfds_shards.ShardDraft | None = None
+        self._shard_begin = 0.0
+        _open_dataset(self._info, self._split)
+        super().__init__(metadata=metadata, scheduler=scheduler)
+
+    def _record_step(self, data: StepData, is_new_episode: bool) -> None:
+        step = self._fitting(data, 0 if is_new_episode else len(self._steps))
+        if is_new_episode:
+            self._store_episode()
+        self._steps.append(step)
+
+    def _fitting(self, data: StepData, index: int) -> StepData:
+        """A copy of a step, with its values as the features have them."""
+        timestep, action, custom_data = data
+        where = f"episode {self._num_episodes + (index == 0 and bool(self._steps))}, step {index}"
+        if custom_data is not None and not isinstance(custom_data, Mapping):
+            raise InvalidStepError(
+                f"{where}: the custom data of a step has to be a dict, whose entries are fields of "
+                f"the dataset; got {type(custom_data).__name__}"
+            )
+        taken = [name for name in custom_data or {} if name in _OF_EVERY_STEP]
+        if taken:
+            raise InvalidStepError(
+                f"{where}: the custom data has {taken}, the names of other fields; record "
+                "it under other names"
+            )
+        fields = {**(custom_data or {}), "observation": timestep.observation}
+        features = self._first_step_features
+        if index:
+            fields |= {"action": action, "reward": timestep.reward, "discount": timestep.discount}
+            features = self._step_features
+        try:
+            columns = {name: stack_values([value], name) for name, value in fields.items()}
+        except TypeError as e:
+            raise UnsupportedTypeError(f"{where}, {e}") from e
+        except ValueError as e:
+            raise InvalidStepError(f"{where}, {e}") from e
+        try:
+            row = _first_row(match_columns(columns, features, rows=1, where=where))
+        except ValueError as e:
+            raise InvalidStepError(str(e)) from e
+        names = ("reward", "discount", "observation")
+        timestep = dm_env.TimeStep(timestep.step_type, *(row.pop(name, None) for name in names))
+        return StepData(timestep, row.pop("action", None), row or None)
+
+    def _set_episode_metadata(self, data: Any) -> None:
+        where = f"episode {self._num_episodes}"
+        if not isinstance(data, Mapping):
+            raise UnsupportedTypeError(
+                f"{where}: the metadata of an episode has to be a dict, whose entries are fields "
+                f"of the dataset; got {type(data).__name__}"
+            )
+        features = _select(self._episode_features, lambda name: name in data)
+        try:
+            columns = match_columns(stack_values([dict(data)]), features, rows=1, where=where)
+        except TypeError as e:
+            raise UnsupportedTypeError(f"{where}, {e}") from e
+        except ValueError as e:
+            raise UnsupportedValueError(str(e)) from e
+        self._episode_metadata = _first_row(columns)
+
+    def _discard_episode(self) -> None:
+        self._steps = []
+        self._episode_metadata = {}
+
+    def _store_episode(self) -> None:
+        """Writes the episode that the last recorded step belongs to, if there is one."""
+        steps, metadata = self._steps, {**self._defaults, **self._episode_metadata}
+        self._discard_episode()
+        if not steps:
+            return
+        number, self._num_episodes = self._num_episodes, self._num_episodes + 1
+        missing = [name for name in self._episode_features if name not in metadata]
+        if missing:
+            raise UnsupportedValueError(
+                f"episode {number} is not stored, because its metadata lacks {missing}; call "
+                "set_episode_metadata for each episode, or give episode_metadata_defaults"
+            )
+        try:
+            columns = to_rlds_episode(steps, **self._specs)
+            columns = {name: columns[name] for name in self._features["steps"].feature}
+            example = self._features.encode_example({"steps": columns, **metadata})
+            serialized = self._serializer.serialize_example(example)
+        except Exception as e:  # Whatever a feature of TFDS raises.
+            raise UnsupportedValueError(f"episode {number} is not stored: {e}") from e
+        try:
+            if self._shard is None:
+                self._shard = tfds_shards.ShardDraft(self._info, self._split)
+                self._shard_begin = time.monotonic()
+            self._shard.add(serialized)
+        except StorageError as e:
+            with contextlib.suppress(StorageError):  # Of which this one tells.
+                self._finish_shard()
+            raise StorageError(f"episode {number} is not stored, those before are: {e}") from e
+        self._finish_shard_if_due(self._shard)
+
+    def _finish_shard_if_due(self, shard: tfds_shards.ShardDraft) -> None:
+        is_late = (
+            self._flush_interval is not None
+            and time.monotonic() - self._shard_begin >= self._flush_interval
+        )
+        if is_late or shard.num_examples >= self._max_episodes_per_file:
+            self._finish_shard()
+
+    def _finish_shard(self) -> None:
+        shard, self._shard = self._shard, None
+        if shard is not None:
+            shard.finish()
+
+    def flush(self) -> None:
+        """Makes all episodes but the running one part of the dataset, as a shard of their own.
+
+        Raises:
+          StorageError: They cannot be written.
+          UsageError: The writer is closed.
+        """
+        super().flush()
+        self._finish_shard()
+
+    def close(self) -> None:
+        """Ends the running episode, and makes all part of the dataset; further calls do nothing.
+
+        Raises:
+          StorageError: The rest cannot be written.
+          UnsupportedValueError: The last episode cannot be stored; says why. All others are.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._store_episode()
+        finally:
+            self._finish_shard()
+
+    def disown(self) -> None:
+        """See `BackendWriter`."""
+        super().disown()
+        if self._shard is not None:
+            self._shard.abandon()
+            self._shard = None
+
+
+def _open_dataset(info: tfds.core.DatasetInfo, split: str) -> None:
+    """Makes the dataset and the split, where they do not exist; else checks that they fit."""
+    if tfds.core.dataset_info.dataset_info_path(info.data_dir).exists():
+        _check_fits(info)
+        for name, num_episodes in tfds_shards.recover(info).items():
+            warnings.warn(
+                f"{info.data_dir}: added {num_episodes} episodes to the split {name!r}, from a "
+                "recorder that died before it finished its shard",
+                stacklevel=4,
+            )
+        if split in info.splits:
+            return
+    tfds_shards.add_split(info, split)
+
+
+def _check_fits(info: tfds.core.DatasetInfo) -> None:
+    """Checks that a dataset which exists can take what is recorded now."""
+    directory = info.data_dir
+    try:
+        stored = tfds.builder_from_directory(directory).info
+    except Exception as e:  # Whatever TFDS raises for a file that is damaged or missing.
+        raise StorageError(
+            f"{directory} has a dataset that cannot be read: {e}; record to another directory"
+        ) from e
+    for what, here, there in (
+        ("name", info.name, stored.name),
+        ("version", info.version, stored.version),
+        ("file format", info.file_format, stored.file_format),
+    ):
+        if here != there:
+            raise StorageError(
+                f"{directory} has a dataset of another {what}: {there}, not {here}; record to "
+                "another directory"
+            )
+    if stored.features.to_json() != info.features.to_json():
+        raise StorageError(
+            f"{directory} has a dataset with other features, or features that are stored in "
+            f"another way:\n{stored.features}\nnot\n{info.features}\nrecord to another directory"
+        )
+    for name, split in stored.splits.items():
+        if split.filename_template.template != tfds_shards.FILE_TEMPLATE:
+            raise StorageError(
+                f"{directory} has a dataset that is complete: the names of the files of its split "
+                f"{name!r} say how many there are; record to another directory"
+            )
+    if info.metadata is not None and dict(stored.metadata or {}) != dict(info.metadata):
+        warnings.warn(
+            f"the metadata of the dataset in {directory} is kept as it is, although the metadata "
+            "given now is different; record to another directory to store it",
+            stacklevel=5,
+        )
+
+
+def _lossless(ds_config: DatasetConfig) -> DatasetConfig:
+    """A configuration whose features give back what was recorded."""
+    names = ("observation_info", "action_info", "reward_info", "discount_info")
+    given = {name: getattr(ds_config, name) for name in names}
+    given = {name: feature for name, feature in given.items() if feature is not None}
+    given = dict(lossless(tfds.features.FeaturesDict(given), "ds_config"))
+    for name in ("step_metadata_info", "episode_metadata_info"):
+        features = tfds.features.FeaturesDict(dict(getattr(ds_config, name) or {}))
+        given[name] = dict(lossless(features, f"ds_config/{name}"))
+    return dataclasses.replace(ds_config, **given)
+
+
+def _select(features: Any, is_wanted: Callable[[str], bool]) -> Any:
+    return tfds.features.FeaturesDict(
+        {name: feature for name, feature in features.items() if is_wanted(name)}
+    )
+
+
+def _specs_of(features: Any, name: str) -> Any:
+    """The specs of what a feature holds, for the placeholders of an episode of a single step."""
+    if name not in features:
+        return {}
+    return tree.map_structure(
+        lambda info: specs.Array([size or 0 for size in info.shape], np.dtype(info.np_dtype)),
+        features[name].get_tensor_info(),
+    )
+
+
+def _first_row(columns: Any) -> Any:
+    if isinstance(columns, Mapping):
+        return {name: _first_row(child) for name, child in columns.items()}
+    return columns[0]

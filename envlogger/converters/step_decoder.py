@@ -1,0 +1,100 @@
+"""Decodes stored steps, by templates of those that came before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dm_env
+from google.protobuf.message import DecodeError
+
+from envlogger.converters import codec
+from envlogger.converters.step_template import NoMatchError, Template
+from envlogger.errors import DamagedDataError
+from envlogger.proto.storage_pb2 import Data
+from envlogger.step_data import StepData
+
+__all__ = ["StepDecoder"]
+
+# How many forms a decoder learns: in all, and of records of the same size. Steps in more go through
+# the codec. (Strings, and integers that are stored with varying sizes, make many forms.)
+_MAX_TEMPLATES = 256
+_MAX_TEMPLATES_OF_SIZE = 8
+
+
+class StepDecoder:
+    """Decodes steps that `StepEncoder` or any version of EnvLogger has stored.
+
+    Threads may share a decoder.
+
+    >>> record = codec.encode(StepData(dm_env.restart(1.5), action=None)).SerializeToString()
+    >>> StepDecoder().decode(record).timestep.observation
+    np.float64(1.5)
+    """
+
+    def __init__(self) -> None:
+        # By the size of the records. The tuples are replaced as a whole, as threads may iterate.
+        self._templates: dict[int, tuple[Template, ...]] = {}
+        self._num_templates = 0
+
+    def __reduce__(self) -> tuple[type[StepDecoder], tuple[()]]:
+        return StepDecoder, ()  # Templates are quickly learned anew.
+
+    def decode(self, record: bytes) -> StepData:
+        """Decodes a step.
+
+        Args:
+          record: A serialized step.
+
+        Returns:
+          A new step. Its arrays are writable and share memory with nothing.
+
+        Raises:
+          DamagedDataError: `record` is no step.
+          UnsupportedTypeError: It holds an array of integers of any size.
+        """
+        for template in self._templates.get(len(record), ()):
+            try:
+                return template.decode(record)
+            except NoMatchError:
+                continue
+        step = _decode(record)
+        self.learn(record)
+        return step
+
+    def learn(self, record: bytes) -> Template | None:
+        """Makes a template of a record for which there is none, unless there are too many."""
+        known = self.templates_of_size(len(record))
+        if self._num_templates >= _MAX_TEMPLATES or len(known) >= _MAX_TEMPLATES_OF_SIZE:
+            return None
+        self._num_templates += 1  # Those that fail take time, too.
+        try:
+            template = Template(record)
+        except NoMatchError:
+            return None
+        self._templates[len(record)] = (*known, template)
+        return template
+
+    def templates_of_size(self, size: int) -> Sequence[Template]:
+        """The templates of all records of a size that were learned so far."""
+        return self._templates.get(size, ())
+
+
+def _decode(record: bytes) -> StepData:
+    try:
+        data = Data.FromString(record)
+    except DecodeError as e:
+        raise DamagedDataError(f"a record is not a {Data.DESCRIPTOR.full_name}: {e}") from e
+    return _to_step(codec.decode(data))
+
+
+def _to_step(value: Any) -> StepData:
+    match value:
+        case ((int(step_type), reward, discount, observation), action, custom_data):
+            try:
+                kind = dm_env.StepType(step_type)
+            except ValueError as e:
+                raise DamagedDataError(str(e)) from e
+            timestep = dm_env.TimeStep(kind, reward, discount, observation)
+            return StepData(timestep, action, custom_data)
+    raise DamagedDataError("the record is not a step")

@@ -1,0 +1,445 @@
+"""Encodes steps straight to the bytes of their stored form, with a plan made from the first one.
+
+The steps of a recording share their structure, so their bytes differ in the payloads only: the
+elements of arrays, the digits of numbers, the letters of strings. A plan holds what is constant,
+and a compiled function which makes sure that a step has the structure that the plan was made for,
+fetches the payloads, and joins all. Everything that is not plain goes through `codec`, which also
+says what stays the same: the bytes parse to the proto that `codec.encode` returns.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import dm_env
+import numpy as np
+
+from envlogger.converters import codec
+from envlogger.proto.storage_pb2 import Data, Datum
+from envlogger.step_data import StepData
+from riegeli._core import encode_varints
+
+__all__ = ["StepEncoder"]
+
+# How many structures an encoder knows. Steps that come in more go through the codec.
+_MAX_PLANS = 8
+
+# How many layouts a plan keeps, if the sizes of its payloads vary.
+_MAX_LAYOUTS = 256
+
+# Steps with more values get no plan: it would take long to make.
+_MAX_VALUES = 1024
+
+# Arrays of this many bytes are copied into the step directly, smaller ones are faster by a detour.
+_LARGE = 4096
+
+
+class StepEncoder:
+    """Encodes steps to bytes.
+
+    Threads may share an encoder.
+
+    >>> timestep = dm_env.transition(reward=1.0, observation=np.zeros(3, np.float32))
+    >>> step = StepData(timestep, action=2)
+    >>> StepEncoder().encode(step) == codec.encode(step).SerializeToString()
+    True
+    """
+
+    def __init__(self) -> None:
+        # The one that was used last comes first. Replaced as a whole, as threads may iterate.
+        self._plans: tuple[Callable[[Any], bytes | None], ...] = ()
+
+    def __reduce__(self) -> tuple[type[StepEncoder], tuple[()]]:
+        return StepEncoder, ()  # Plans are quickly made anew.
+
+    def encode(self, step: StepData) -> bytes:
+        """Encodes a step.
+
+        Args:
+          step: The step. The result does not alias its arrays.
+
+        Returns:
+          A serialized form of `codec.encode(step)`; the entries of dicts are in their order.
+
+        Raises:
+          UnsupportedTypeError: As `codec.encode` does, for a value called "step".
+          UnsupportedValueError: Likewise.
+        """
+        plans = self._plans
+        for plan in plans:
+            try:
+                record = plan(step)
+            except (TypeError, ValueError):  # Such as another number of items, or keys of no text.
+                continue
+            if record is not None:
+                if plan is not plans[0]:
+                    self._plans = (plan, *(other for other in plans if other is not plan))
+                return record
+        proto = codec.encode(step, name="step")
+        if len(plans) < _MAX_PLANS:
+            # Only values that the codec accepts get a plan, so a plan need not look for refusals.
+            with contextlib.suppress(_NotPlannedError):
+                self._plans = (_Compiler().compile(step), *plans)
+        serialized: bytes = proto.SerializeToString()
+        return serialized
+
+
+class _Message(NamedTuple):
+    """A tag, and the contents that its length counts: bytes, slots by their number, messages."""
+
+    tag: bytes
+    parts: Sequence[bytes | int | _Message]
+
+
+class _NotPlannedError(Exception):
+    """A value that is left to the codec."""
+
+
+def _tag(number: int) -> bytes:
+    return bytes([number << 3 | 2])
+
+
+_DATUM = _tag(Data.DATUM_FIELD_NUMBER)
+_ARRAY = _tag(Data.ARRAY_FIELD_NUMBER)
+_TUPLE = _tag(Data.TUPLE_FIELD_NUMBER)
+_DICT = _tag(Data.DICT_FIELD_NUMBER)
+_ITEM = _tag(Data.Tuple.VALUES_FIELD_NUMBER)  # Of arrays and entries of dicts as well.
+_VALUES = _tag(Datum.VALUES_FIELD_NUMBER)
+_KVS = _tag(Data.Dict.KVS_FIELD_NUMBER)
+_KEY, _VALUE = _tag(1), _tag(2)  # Of a map in the language of protobuf.
+
+_SCALAR_SHAPE = Datum(shape={"dim": [{"size": -438}]}).SerializeToString()
+
+
+class _ScalarKind(NamedTuple):
+    """How scalars are stored.
+
+    Attributes:
+      field: The name of their field of `Datum.Values`.
+      size: Of the payload in bytes; None if it varies.
+      payload: An expression of the value `v`; of type `exact` if it is one of these.
+      plain: A function that makes others, of subclasses, plain.
+    """
+
+    field: str
+    size: int | None
+    payload: str
+    exact: tuple[type, ...]
+    plain: str
+
+
+_INT64 = _ScalarKind("int64_values", None, "varint({v})", (), "int")
+_UINT64 = _ScalarKind("uint64_values", None, "varint({v})", (), "int")
+_FLOAT64 = _ScalarKind("double_values", 8, "pack_f8({v})", (float, np.float64), "float")
+_BOOL = _ScalarKind("bool_values", 1, "BOOLS[{v}]", (bool,), "bool")
+
+_SCALAR_KINDS: dict[type, _ScalarKind] = {
+    bool: _BOOL,
+    np.bool_: _BOOL,
+    int: _ScalarKind("bigint_values", None, "bigint({v})", (int,), "int"),
+    dm_env.StepType: _ScalarKind("bigint_values", 1, "SMALL[{v}]", (dm_env.StepType,), "int"),
+    float: _FLOAT64,
+    np.float64: _FLOAT64,
+    np.float32: _ScalarKind("float_values", 4, "pack_f4({v})", (np.float32,), "float"),
+    np.int8: _ScalarKind("int8_values", 1, "{v}.tobytes()", (np.int8,), "int8"),
+    np.uint8: _ScalarKind("uint8_values", 1, "{v}.tobytes()", (np.uint8,), "uint8"),
+    np.int16: _ScalarKind("int16_values", 2, "pack_i2({v})", (), "int"),
+    np.uint16: _ScalarKind("uint16_values", 2, "pack_u2({v})", (), "int"),
+    np.int32: _ScalarKind("int32_values", None, "varint({v})", (), "int"),
+    np.uint32: _ScalarKind("uint32_values", None, "varint({v})", (), "int"),
+    np.int64: _INT64,
+    np.longlong: _INT64,
+    np.uint64: _UINT64,
+    np.ulonglong: _UINT64,
+    str: _ScalarKind("string_values", None, "{v}.encode()", (str,), "str.__str__"),
+    bytes: _ScalarKind("bytes_values", None, "{v}", (bytes,), "bytes"),
+}
+
+# By kind and size of the dtype: the field, and the dtype of the elements as they are stored, which
+# is None for those that are stored as varints.
+_ARRAY_KINDS: dict[str, tuple[str, str | None]] = {
+    "f4": ("float_values", "<f4"),
+    "f8": ("double_values", "<f8"),
+    "b1": ("bool_values", "?"),
+    "i1": ("int8_values", ">i1"),
+    "i2": ("int16_values", ">i2"),
+    "u1": ("uint8_values", ">u1"),
+    "u2": ("uint16_values", ">u2"),
+    "i4": ("int32_values", None),
+    "i8": ("int64_values", None),
+    "u4": ("uint32_values", None),
+    "u8": ("uint64_values", None),
+}
+
+_SMALL = tuple(bytes([number]) for number in range(128))
+
+
+def _varint(number: int) -> bytes:
+    if 0 <= number < 128:
+        return _SMALL[number]
+    return encode_varints((number & 0xFFFF_FFFF_FFFF_FFFF,))
+
+
+def _bigint(number: int) -> bytes:
+    if 0 <= number < 128:
+        return _SMALL[number]
+    return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _packed(numbers: list[int], array: np.ndarray) -> bytes:
+    try:
+        return encode_varints(numbers)
+    except (OverflowError, ValueError):  # Negative numbers are stored as their complement.
+        return encode_varints(array.astype(np.uint64).ravel().tolist())
+
+
+def _checked_bools(array: np.ndarray) -> bytes:
+    payload = array.tobytes()
+    if payload.strip(b"\0\1"):
+        raise ValueError("a bool in memory that is neither true nor false")
+    return payload
+
+
+def _texts(array: np.ndarray) -> bytes:
+    items = array.ravel().tolist()
+    if all(isinstance(item, str) for item in items):
+        tag, payloads = _tag(Datum.Values.STRING_VALUES_FIELD_NUMBER), map(str.encode, items)
+    elif all(isinstance(item, bytes) for item in items):
+        tag, payloads = _tag(Datum.Values.BYTES_VALUES_FIELD_NUMBER), map(bytes, items)
+    else:
+        raise ValueError("neither all str nor all bytes")
+    return b"".join([tag + _varint(len(payload)) + payload for payload in payloads])
+
+
+def _shape_field(shape: Iterable[int]) -> bytes:
+    dims = [{"size": size} for size in shape]
+    field: bytes = Datum(shape={"dim": dims}).SerializeToString() if dims else b""
+    return field
+
+
+class _Compiler:
+    """Writes the function of a plan.
+
+    The source holds no values, only names: the values are what the names stand for.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._names: dict[str, Any] = {
+            "BOOLS": _SMALL[:2],
+            "SMALL": _SMALL,
+            "ascontiguousarray": np.ascontiguousarray,
+            "bigint": _bigint,
+            "checked_bools": _checked_bools,
+            "int8": np.int8,
+            "uint8": np.uint8,
+            "join": b"".join,
+            "ndarray": np.ndarray,
+            "pack_f4": struct.Struct("<f").pack,
+            "pack_f8": struct.Struct("<d").pack,
+            "pack_i2": struct.Struct(">h").pack,
+            "pack_u2": struct.Struct(">H").pack,
+            "packed": _packed,
+            "texts": _texts,
+            "varint": _varint,
+        }
+        self._num_values = 0
+        self._sizes: list[int | None] = []  # Of the payloads.
+
+    def compile(self, step: Any) -> Callable[[Any], bytes | None]:
+        """Returns a function that encodes a step; for others it returns None or raises.
+
+        Raises:
+          _NotPlannedError: `step` has parts that are left to the codec.
+        """
+        root = _Message(b"", self._value(step, self._new_value()))
+        varying = [i for i, size in enumerate(self._sizes) if size is None]
+        layouts = _Layouts(root, self._sizes, varying)
+        layout = layouts.of([0] * len(varying))
+        # The first constant has the length of all.
+        constants = [f"c{i}" for i, part in enumerate(layout) if isinstance(part, bytes)]
+        parts = [
+            f"c{i}" if isinstance(part, bytes) else f"p{part}" for i, part in enumerate(layout)
+        ]
+        if varying:
+            self._names["layouts"] = layouts
+            key = "".join(f"len(p{i})," for i in varying)
+            self._emit(f"{', '.join(constants)}, = layouts[{key}]")
+        else:
+            self._names.update((c, layout[int(c[1:])]) for c in constants)
+        self._emit(f"return join(({', '.join(parts)},))")
+        source = "def plan(v0):\n " + "\n ".join(self._lines)
+        exec(source, self._names)
+        plan: Callable[[Any], bytes | None] = self._names["plan"]
+        return plan
+
+    def _emit(self, line: str) -> None:
+        self._lines.append(line)
+
+    def _unless(self, condition: str) -> None:
+        self._emit(f"if {condition}: return None")
+
+    def _new_value(self) -> str:
+        if self._num_values == _MAX_VALUES:
+            raise _NotPlannedError
+        self._num_values += 1
+        return f"v{self._num_values - 1}"
+
+    def _constant(self, value: Any) -> str:
+        name = f"k{len(self._names)}"
+        self._names[name] = value
+        return name
+
+    def _payload(self, size: int | None, expression: str) -> int:
+        number = len(self._sizes)
+        self._sizes.append(size)
+        self._emit(f"p{number} = {expression}")
+        return number
+
+    def _value(self, value: Any, v: str) -> list[bytes | int | _Message]:
+        """Emits the checks and payloads of `value`; returns the contents of its `Data`."""
+        kind = type(value)
+        if value is None:
+            self._unless(f"{v} is not None")
+            return []
+        self._unless(f"type({v}) is not {self._constant(kind)}")
+        if kind is np.ndarray:
+            return [_Message(_DATUM, self._array(value, v))]
+        if isinstance(value, tuple):
+            return [_Message(_TUPLE, self._items(value, v))]
+        if kind is list:
+            return [_Message(_ARRAY, self._items(value, v))]
+        if kind in (dict, collections.OrderedDict, collections.defaultdict):
+            return [_Message(_DICT, self._entries(value, v))]
+        return [_Message(_DATUM, self._scalar(value, v))]
+
+    def _items(self, items: Sequence[Any], v: str) -> list[bytes | int | _Message]:
+        if not items:
+            self._unless(v)
+            return []
+        names = [self._new_value() for _ in items]
+        self._emit(f"{', '.join(names)}, = {v}")
+        return [_Message(_ITEM, self._value(item, name)) for item, name in zip(items, names)]
+
+    def _entries(self, entries: dict[Any, Any], v: str) -> list[bytes | int | _Message]:
+        if not entries:
+            self._unless(v)
+            return []
+        keys = tuple(entries)
+        types = set(map(type, keys))
+        if types == {str} and not any("\0" in key for key in keys):
+            # As many keys without NUL that join to this are these keys.
+            joined = self._constant("\0".join(keys))
+            self._unless(f"'\\0'.join({v}) != {joined}")
+        elif types <= {str, int, bytes}:
+            self._unless(f"tuple({v}) != {self._constant(keys)}")
+            self._unless(f"list(map(type, {v})) != {self._constant(list(map(type, keys)))}")
+        else:
+            raise _NotPlannedError
+        names = [self._new_value() for _ in keys]
+        self._emit(f"{', '.join(names)}, = {v}.values()")
+        of_text: list[bytes | int | _Message] = []
+        others = []
+        for key, name in zip(keys, names):
+            content = self._value(entries[key], name)
+            if isinstance(key, str):
+                text = _Message(_KEY, [key.encode()])
+                of_text.append(_Message(_ITEM, [text, _Message(_VALUE, content)]))
+            else:
+                stored_key = _Message(_ITEM, [codec.encode(key).SerializeToString()])
+                pair = _Message(_TUPLE, [stored_key, _Message(_ITEM, content)])
+                others.append(_Message(_ITEM, [pair]))
+        return [*of_text, _Message(_KVS, others)] if others else of_text
+
+    def _scalar(self, value: Any, v: str) -> list[bytes | int | _Message]:
+        base = next((base for base in type(value).__mro__ if base in _SCALAR_KINDS), None)
+        if base is None:
+            raise _NotPlannedError
+        kind = _SCALAR_KINDS[base]
+        plain = v if type(value) in kind.exact else f"{kind.plain}({v})"
+        payload = self._payload(kind.size, kind.payload.format(v=plain))
+        values = _Message(_VALUES, [_Message(_field_tag(kind.field), [payload])])
+        return [_SCALAR_SHAPE, values]
+
+    def _array(self, array: np.ndarray, v: str) -> list[bytes | int | _Message]:
+        dtype = array.dtype
+        expected = self._constant(dtype)
+        self._unless(f"{v}.dtype is not {expected} and {v}.dtype != {expected}")
+        self._unless(f"{v}.shape != {self._constant(array.shape)}")
+        shape = _shape_field(array.shape)
+        if array.size == 0:
+            return [codec.encode(array).datum.SerializeToString()]
+        if dtype.kind in "OUS":
+            return [shape, _Message(_VALUES, [self._payload(None, f"texts({v})")])]
+        field, stored = _ARRAY_KINDS[f"{dtype.kind}{dtype.itemsize}"]
+        if stored is None:
+            flat = v if array.ndim == 1 else f"{v}.ravel()"
+            payload = self._payload(None, f"packed({flat}.tolist(), {v})")
+        elif dtype.kind == "b":
+            payload = self._payload(array.nbytes, f"checked_bools({v})")
+        elif dtype != stored:
+            wire_dtype = self._constant(np.dtype(stored))
+            payload = self._payload(array.nbytes, f"{v}.astype({wire_dtype}).tobytes()")
+        elif array.nbytes < _LARGE:
+            payload = self._payload(array.nbytes, f"{v}.tobytes()")
+        else:
+            payload = self._payload(array.nbytes, f"ascontiguousarray({v})")
+        return [shape, _Message(_VALUES, [_Message(_field_tag(field), [payload])])]
+
+
+def _field_tag(field: str) -> bytes:
+    return _tag(Datum.Values.DESCRIPTOR.fields_by_name[field].number)
+
+
+class _Layouts(dict[tuple[int, ...], list[bytes]]):
+    """What stands between the payloads, by the sizes of those payloads whose size varies."""
+
+    def __init__(self, root: _Message, sizes: Sequence[int | None], varying: Sequence[int]) -> None:
+        super().__init__()
+        self._root = root
+        self._sizes = sizes
+        self._varying = varying
+
+    def __missing__(self, key: tuple[int, ...]) -> list[bytes]:
+        if len(self) >= _MAX_LAYOUTS:
+            self.clear()
+        constants = [part for part in self.of(key) if isinstance(part, bytes)]
+        self[key] = constants
+        return constants
+
+    def of(self, varying_sizes: Sequence[int]) -> list[bytes | int]:
+        """Constants, with the numbers of the payloads between them."""
+        sizes = dict(enumerate(self._sizes))
+        sizes.update(zip(self._varying, varying_sizes))
+        layout: list[bytes | int] = [b""]
+        for part in _flat(self._root.parts, sizes)[0]:
+            if isinstance(part, bytes) and isinstance(layout[-1], bytes):
+                layout[-1] += part
+            else:
+                layout.append(part)
+        return layout
+
+
+def _flat(
+    parts: Iterable[bytes | int | _Message], sizes: dict[int, int | None]
+) -> tuple[list[bytes | int], int]:
+    """The parts without messages around them, and the number of bytes they take."""
+    flat: list[bytes | int] = []
+    num_bytes = 0
+    for part in parts:
+        if isinstance(part, bytes):
+            flat.append(part)
+            num_bytes += len(part)
+        elif isinstance(part, int):
+            flat.append(part)
+            num_bytes += sizes[part] or 0
+        else:
+            content, size = _flat(part.parts, sizes)
+            head = part.tag + _varint(size)
+            flat += [head, *content]
+            num_bytes += len(head) + size
+    return flat, num_bytes

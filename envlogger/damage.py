@@ -1,0 +1,42 @@
+"""What is wrong with a recording."""
+
+from __future__ import annotations
+
+import dataclasses
+
+__all__ = ["Damage"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    """Something in a recording that is damaged, lost or not indexed.
+
+    >>> print(Damage("data/metadata.riegeli", "is missing", advice="the metadata is lost"))
+    data/metadata.riegeli is missing: the metadata is lost
+    >>> print(Damage("steps.riegeli", "was cut off", num_steps=3, num_bytes=1200))
+    steps.riegeli was cut off (3 steps, 1200 bytes)
+
+    Attributes:
+      path: The file, or the directory.
+      problem: What is wrong with it.
+      num_steps: How many steps are concerned; None if that is not known.
+      num_bytes: How many bytes of the file are concerned; None if that is not known.
+      advice: What it means, and what to do.
+    """
+
+    path: str
+    problem: str
+    num_steps: int | None = None
+    num_bytes: int | None = None
+    advice: str = ""
+
+    def __str__(self) -> str:
+        counts = [
+            f"{number} {noun if number != 1 else noun.removesuffix('s')}"
+            for number, noun in ((self.num_steps, "steps"), (self.num_bytes, "bytes"))
+            if number is not None
+        ]
+        text = f"{self.path} {self.problem}"
+        if counts:
+            text += f" ({', '.join(counts)})"
+        return f"{text}: {self.advice}" if self.advice else text

@@ -1,0 +1,1 @@
+"""Programs to start from, to run with `python -m envlogger.examples.<name>`."""

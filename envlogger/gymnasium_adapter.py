@@ -1,0 +1,221 @@
+"""Gymnasium environments as dm_env environments, so that they can be recorded.
+
+env = GymnasiumAdapter(gymnasium.make("CartPole-v1"), seed=7)
+with EnvLogger(env, data_directory=d, step_fn=record_info(), episode_fn=record_reset()) as env:
+    timestep = env.reset()
+    while not timestep.last():
+        timestep = env.step(policy(timestep.observation))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import dm_env
+from dm_env import specs
+
+from envlogger.errors import UnsupportedTypeError, UsageError
+
+try:
+    import gymnasium
+    from gymnasium import spaces
+except ImportError as e:
+    raise ImportError(
+        "envlogger.gymnasium_adapter needs gymnasium, which is missing: pip install "
+        "'rlds[gymnasium]'"
+    ) from e
+
+__all__ = ["GymnasiumAdapter", "record_info", "record_reset", "spec_of_space"]
+
+StepFn = Callable[[dm_env.TimeStep, Any, Any], Any]
+
+
+class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
+    """A Gymnasium environment as a dm_env environment.
+
+    An episode that is terminated ends with discount 0. One that is only truncated, by a time limit
+    for example, ends with discount 1: it could have gone on. Rewards and discounts are `float`;
+    observations and actions are those of the environment. Attributes that the adapter lacks, such
+    as `render` and `unwrapped`, are those of the environment.
+
+    Args:
+      env: The environment; closed together with the adapter. No vector environment: record each of
+        the environments in it, with a recorder of its own.
+      seed: The seed of the first episode; the later ones follow from it. None leaves it to chance.
+      options: The options of every episode.
+
+    Attributes:
+      seed: The seed that the last `reset` was given, or None.
+      options: The options that the last `reset` was given, or None.
+      info: What the last `reset` or `step` returned besides.
+      truncated: Whether the last `step` returned that the episode is truncated; it may have been
+        terminated too.
+
+    Raises:
+      UsageError: `env` is a vector environment.
+      UnsupportedTypeError: A space has no spec, see `spec_of_space`.
+
+    >>> env = GymnasiumAdapter(gymnasium.make("CartPole-v1"), seed=7)
+    >>> env.reset().observation.shape, env.action_spec().num_values, env.seed
+    ((4,), 2, 7)
+    >>> timestep = env.step(0)
+    >>> timestep.reward, timestep.discount
+    (1.0, 1.0)
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if isinstance(env, gymnasium.vector.VectorEnv):
+            raise UsageError(
+                "the episodes of a vector environment begin and end at different times; record "
+                "each of the environments in it, with an EnvLogger of its own"
+            )
+        self._env = env
+        self._observation_spec = spec_of_space(env.observation_space, "observation")
+        self._action_spec = spec_of_space(env.action_space, "action")
+        self._next_seed = seed
+        self._next_options = self._default_options = options
+        self._reset_next_step = True
+        self.seed: int | None = None
+        self.options: dict[str, Any] | None = None
+        self.info: dict[str, Any] = {}
+        self.truncated = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_env":  # Not there yet: asked for while being copied or constructed.
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r} yet")
+        return getattr(self._env, name)
+
+    def prepare_reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Gives the next `reset`, and only that, a seed and options of its own."""
+        self._next_seed = seed
+        self._next_options = options
+
+    def reset(self) -> dm_env.TimeStep:
+        """Begins a new episode."""
+        self.seed, self._next_seed = self._next_seed, None
+        options, self._next_options = self._next_options, self._default_options
+        self.options = None if options is None else dict(options)
+        self._reset_next_step = False
+        self.truncated = False
+        observation, self.info = self._env.reset(seed=self.seed, options=self.options)
+        return dm_env.restart(observation)
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """Takes a step; begins a new episode if the last one is over."""
+        if self._reset_next_step:
+            return self.reset()
+        observation, reward, terminated, truncated, self.info = self._env.step(action)
+        self.truncated = bool(truncated)
+        self._reset_next_step = bool(terminated or truncated)
+        step_type = dm_env.StepType.LAST if self._reset_next_step else dm_env.StepType.MID
+        return dm_env.TimeStep(step_type, float(reward), 0.0 if terminated else 1.0, observation)
+
+    def observation_spec(self) -> Any:
+        """The spec of the observation space."""
+        return self._observation_spec
+
+    def action_spec(self) -> Any:
+        """The spec of the action space."""
+        return self._action_spec
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._env.close()
+
+
+def record_info(keys: Iterable[str] | None = None) -> StepFn:
+    """Makes a `step_fn` that stores what a Gymnasium environment returns besides.
+
+    Args:
+      keys: The entries of the info to store; None for all. Where an entry is missing, as many are
+        at `reset`, None is stored.
+
+    Returns:
+      A `step_fn` for `EnvLogger`, which makes the custom data
+      `{"info": {key: value}, "truncated": bool}`.
+    """
+    selected = None if keys is None else list(keys)
+
+    def step_fn(timestep: dm_env.TimeStep, action: Any, env: Any) -> dict[str, Any]:
+        info = env.info
+        if selected is not None:
+            info = {key: info.get(key) for key in selected}
+        return {"info": info, "truncated": env.truncated}
+
+    return step_fn
+
+
+def record_reset(episode_fn: StepFn | None = None) -> StepFn:
+    """Makes an `episode_fn` that stores how a Gymnasium environment was reset.
+
+    Args:
+      episode_fn: Another one whose results, dicts, are stored as well, such as
+        `envlogger.callbacks.EpisodeStatistics()`.
+
+    Returns:
+      An `episode_fn` for `EnvLogger`, which makes the metadata `{"seed": int | None, "options":
+      dict | None}`, with what `episode_fn` returns.
+    """
+
+    def combined(timestep: dm_env.TimeStep, action: Any, env: Any) -> dict[str, Any] | None:
+        more = episode_fn(timestep, action, env) if episode_fn is not None else None
+        if more is None and not timestep.first():
+            return None
+        return {"seed": env.seed, "options": env.options, **(more or {})}
+
+    return combined
+
+
+def spec_of_space(space: spaces.Space[Any], path: str = "") -> Any:
+    """The spec of what a Gymnasium space contains.
+
+    `Box`, `MultiBinary`, `MultiDiscrete` and a `Discrete` space that does not begin at 0 become a
+    `BoundedArray`, other `Discrete` spaces a `DiscreteArray`, `Text` a `StringArray`; `Dict` and
+    `Tuple` become dicts and tuples of specs.
+
+    Args:
+      space: The space.
+      path: Its name, for the specs and for error messages.
+
+    Raises:
+      UnsupportedTypeError: There is no spec for a space; says which one.
+
+    >>> spec_of_space(spaces.Dict({"x": spaces.Discrete(3), "y": spaces.MultiBinary(2)}))["x"]
+    DiscreteArray(shape=(), dtype=int64, name=x, minimum=0, maximum=2, num_values=3)
+    """
+    if isinstance(space, spaces.Dict):
+        return {key: spec_of_space(child, _join(path, key)) for key, child in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(spec_of_space(child, _join(path, i)) for i, child in enumerate(space))
+    name = path or None
+    if isinstance(space, spaces.Box):
+        return specs.BoundedArray(space.shape, space.dtype, space.low, space.high, name)
+    if isinstance(space, spaces.Discrete):
+        if space.start == 0:
+            return specs.DiscreteArray(int(space.n), space.dtype, name)
+        end = space.start + space.n - 1
+        return specs.BoundedArray((), space.dtype, space.start, end, name)
+    if isinstance(space, spaces.MultiDiscrete):
+        end = space.start + space.nvec - 1
+        return specs.BoundedArray(space.shape, space.dtype, space.start, end, name)
+    if isinstance(space, spaces.MultiBinary):
+        return specs.BoundedArray(space.shape, space.dtype, 0, 1, name)
+    if isinstance(space, spaces.Text):
+        return specs.StringArray((), str, name)
+    raise UnsupportedTypeError(
+        f"{path}: there is no dm_env spec for the space {space}; wrap the environment to return "
+        "values of Box, Discrete, MultiBinary, MultiDiscrete, Text, Dict or Tuple spaces, for "
+        "example padded to a fixed size"
+    )
+
+
+def _join(path: str, key: Any) -> str:
+    return f"{path}/{key}" if path else str(key)

@@ -1,0 +1,373 @@
+"""Makes recordings whole that were cut short or damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import shutil
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+from google.protobuf.message import Message
+
+import riegeli
+from envlogger.backends import riegeli_layout as layout
+from envlogger.backends.riegeli_shard_reader import (
+    Shard,
+    load_shards,
+    read_metadata,
+    scan_records,
+)
+from envlogger.backends.riegeli_shard_rebuilder import RebuiltShard, rebuild
+from envlogger.converters import codec
+from envlogger.errors import DamagedDataError, StorageError
+from envlogger.proto.storage_pb2 import Datum
+
+__all__ = ["RecoveryReport", "ShardReport", "recover"]
+
+# How many positions go into one record of an index.
+_RECORD_LENGTH = 1 << 16
+_OPTIONS = "zstd:3"
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardReport:
+    """What was found in a shard.
+
+    Attributes:
+      path: Its directory, as it was read.
+      num_steps_before: How many steps a reader saw.
+      num_episodes_before: How many episodes a reader saw.
+      num_steps: How many there are now.
+      num_episodes: How many there are now.
+      num_lost_steps: How many steps the index had that cannot be read.
+      num_lost_metadata: How many episodes had metadata that cannot be read.
+      lost_regions: The damaged parts of the file of steps, as text.
+      is_changed: Whether the files of its index are others now.
+    """
+
+    path: str
+    num_steps_before: int
+    num_episodes_before: int
+    num_steps: int
+    num_episodes: int
+    num_lost_steps: int
+    num_lost_metadata: int
+    lost_regions: tuple[str, ...]
+    is_changed: bool
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.path}: {self.num_episodes_before} -> {self.num_episodes} episodes, "
+            f"{self.num_steps_before} -> {self.num_steps} steps"
+        ]
+        if not self.num_steps:
+            lines.append("  no step is left of it, so that it is no shard any more")
+        if self.num_lost_steps:
+            lines.append(f"  {self.num_lost_steps} steps of its index cannot be read")
+        if self.num_lost_metadata:
+            lines.append(f"  the metadata of {self.num_lost_metadata} episodes cannot be read")
+        lines += [f"  lost in {layout.STEPS_FILE}: {region}" for region in self.lost_regions]
+        return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecoveryReport:
+    """What `recover` has found and done.
+
+    Attributes:
+      path: The recovered directory.
+      shards: What was found in each shard.
+      metadata_problem: Why the metadata of the dataset were replaced by none; None if they were
+        not.
+    """
+
+    path: str
+    shards: tuple[ShardReport, ...]
+    metadata_problem: str | None
+
+    @property
+    def num_steps_before(self) -> int:
+        """How many steps a reader saw."""
+        return sum(shard.num_steps_before for shard in self.shards)
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps a reader sees now."""
+        return sum(shard.num_steps for shard in self.shards)
+
+    @property
+    def num_episodes_before(self) -> int:
+        """How many episodes a reader saw."""
+        return sum(shard.num_episodes_before for shard in self.shards)
+
+    @property
+    def num_episodes(self) -> int:
+        """How many episodes a reader sees now."""
+        return sum(shard.num_episodes for shard in self.shards)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there was anything to recover."""
+        return self.metadata_problem is not None or any(s.is_changed for s in self.shards)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.path}: {self.num_episodes_before} -> {self.num_episodes} episodes, "
+            f"{self.num_steps_before} -> {self.num_steps} steps, {len(self.shards)} shards"
+        ]
+        if self.metadata_problem is not None:
+            lines.append(f"no metadata and specs any more: {self.metadata_problem}")
+        lines += [str(s) for s in self.shards if s.is_changed or s.lost_regions or s.num_lost_steps]
+        if not self.is_changed:
+            lines.append("nothing was to be recovered")
+        return "\n".join(lines)
+
+
+def recover(
+    data_directory: str | os.PathLike[str],
+    destination: str | os.PathLike[str] | None = None,
+    *,
+    in_place: bool = False,
+    on_progress: Callable[[str, int, int], None] | None = None,
+) -> RecoveryReport:
+    """Makes readable what a recorder that was killed, or a damaged disk, has left of a recording.
+
+    Steps that no index leads to are put into episodes: with step type FIRST one begins, and so with
+    the step behind one with type LAST, where the recorder did not note otherwise. What the index
+    says about other steps is kept; so are discarded episodes left out. Behind a damaged region, the
+    steps up to the next episode become an episode of their own. Works for recordings of this
+    package and of the published EnvLogger, and makes ones that both read. Recovering again changes
+    nothing.
+
+    The recording must have ended. One that grows meanwhile is recovered as far as it was, with a
+    warning; with `in_place` it would lose what is recorded afterwards.
+
+    Args:
+      data_directory: The directory of the recording.
+      destination: Where to write the recovered recording, a directory that is empty or not there;
+        `data_directory` stays as it is.
+      in_place: Whether to replace the index in `data_directory` instead. No byte is lost: the file
+        of steps stays as it is, and what is replaced is kept beside, named `*.damaged`.
+      on_progress: Is told now and then which file is read, how far, and how long it is, in bytes.
+
+    Returns:
+      What was found.
+
+    Raises:
+      ValueError: Neither or both of `destination` and `in_place` are given, or `destination` is not
+        empty.
+      StorageError: There is no recording in the directory, or a file cannot be read or written.
+      riegeli.UnimplementedError: An index is written in a way that cannot be read yet.
+    """
+    if (destination is None) is not in_place:
+        raise ValueError("give either a destination, or in_place=True")
+    source = layout.existing_directory(data_directory)
+    shards = load_shards(source)
+    if not shards and not (source / layout.METADATA_FILE).exists():
+        raise StorageError(f"{source} holds no recording of EnvLogger")
+    target = source if destination is None else _new_directory(destination)
+    with _naming(target):
+        metadata_problem = _recover_metadata(source, target)
+        reports = tuple(_recover_shard(shard, target, on_progress) for shard in shards)
+    return RecoveryReport(os.fspath(target), reports, metadata_problem)
+
+
+@contextlib.contextmanager
+def _naming(target: epath.Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise StorageError(f"cannot write to {target}: {e}") from e
+
+
+def _new_directory(path: str | os.PathLike[str]) -> epath.Path:
+    directory = epath.Path(path)
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ValueError(f"destination {directory} is there and not empty; give another one")
+    with _naming(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def _recover_metadata(source: epath.Path, target: epath.Path) -> str | None:
+    path = source / layout.METADATA_FILE
+    try:
+        read_metadata(source)
+    except (DamagedDataError, StorageError) as e:
+        if isinstance(e, StorageError) and path.exists():
+            raise
+        content = _riegeli_file([codec.encode({})])
+        _replace(target / layout.METADATA_FILE, content)
+        return str(e)
+    if target != source:
+        _copy(path, target / layout.METADATA_FILE)
+    return None
+
+
+def _recover_shard(
+    shard: Shard, target: epath.Path, on_progress: Callable[[str, int, int], None] | None
+) -> ShardReport:
+    steps_path = shard.directory / layout.STEPS_FILE
+
+    def tell(position: int) -> None:
+        if on_progress is not None:
+            on_progress(os.fspath(steps_path), position, shard.steps_size)
+
+    rebuilt = rebuild(shard, on_progress=tell)
+    tell(shard.steps_size)
+    old_metadata = _metadata_positions(shard)
+    num_lost_metadata = 0
+    for episode in rebuilt.episodes:
+        if isinstance(episode.metadata, int) and episode.metadata not in old_metadata:
+            num_lost_metadata += 1
+            episode.metadata = layout.NO_METADATA
+    is_changed = _differs(shard, rebuilt)
+    directory = target / shard.directory.name
+    if rebuilt.positions:
+        if directory != shard.directory:
+            directory.mkdir()
+            _copy(steps_path, directory / layout.STEPS_FILE)
+        if is_changed:
+            _write_index(shard, rebuilt, directory)
+        elif directory != shard.directory:
+            for name in (
+                layout.EPISODE_METADATA_FILE,
+                layout.EPISODE_INDEX_FILE,
+                layout.STEP_OFFSETS_FILE,
+            ):
+                _copy(shard.directory / name, directory / name)
+    elif directory == shard.directory:
+        is_changed = _set_aside(directory / layout.STEP_OFFSETS_FILE)
+    if steps_path.exists() and steps_path.stat().length > shard.steps_size:
+        warnings.warn(
+            f"{steps_path} grows: it is being recorded to. Recover it again when that has ended",
+            stacklevel=3,
+        )
+    return ShardReport(
+        path=os.fspath(shard.directory),
+        num_steps_before=len(shard.step_offsets),
+        num_episodes_before=len(shard.episode_starts),
+        num_steps=len(rebuilt.positions),
+        num_episodes=len(rebuilt.episodes),
+        num_lost_steps=rebuilt.num_lost_steps + sum(d.num_steps or 0 for d in shard.damage),
+        num_lost_metadata=num_lost_metadata,
+        lost_regions=tuple(map(str, rebuilt.regions)),
+        is_changed=is_changed,
+    )
+
+
+def _metadata_positions(shard: Shard) -> set[int]:
+    """The positions of the metadata that can be read, and -1 for none."""
+    path = shard.directory / layout.EPISODE_METADATA_FILE
+    positions = {layout.NO_METADATA}
+    if path.exists():
+        items = scan_records(path)
+        positions |= {item[0] for item in items if not isinstance(item, riegeli.SkippedRegion)}
+    return positions
+
+
+def _differs(shard: Shard, rebuilt: RebuiltShard) -> bool:
+    rows = [[episode.start, episode.metadata] for episode in rebuilt.episodes]
+    return bool(
+        shard.damage
+        or not np.array_equal(shard.step_offsets, rebuilt.positions)
+        or rows != shard.all_rows.tolist()
+        or not (shard.directory / layout.EPISODE_METADATA_FILE).exists()
+    )
+
+
+def _write_index(shard: Shard, rebuilt: RebuiltShard, directory: epath.Path) -> None:
+    """Writes the index so that it is sound, or as it was before, whenever this is interrupted."""
+    # Old metadata keep their positions.
+    old = shard.directory / layout.EPISODE_METADATA_FILE
+    content, positions = _with_records(
+        old.read_bytes() if old.exists() else b"",
+        [e.metadata for e in rebuilt.episodes if isinstance(e.metadata, bytes)],
+    )
+    new_positions = iter(positions)
+    rows = [
+        (e.start, e.metadata if isinstance(e.metadata, int) else next(new_positions))
+        for e in rebuilt.episodes
+    ]
+    _replace(directory / layout.EPISODE_METADATA_FILE, content)
+    _replace(directory / layout.EPISODE_INDEX_FILE, _riegeli_file(_array_records(rows)))
+    offsets = _array_records(rebuilt.positions)
+    offsets[-1].num_episodes = len(rebuilt.episodes)
+    _replace(directory / layout.STEP_OFFSETS_FILE, _riegeli_file(offsets))
+
+
+def _array_records(values: Sequence[int] | Sequence[tuple[int, int]]) -> list[Datum]:
+    """Arrays that, one after the other, have all values."""
+    parts = [values[i : i + _RECORD_LENGTH] for i in range(0, len(values), _RECORD_LENGTH)]
+    return [codec.encode(np.array(part, np.int64)).datum for part in parts]
+
+
+def _riegeli_file(messages: Iterable[Message]) -> bytes:
+    return _with_records(b"", [message.SerializeToString() for message in messages])[0]
+
+
+def _with_records(content: bytes, records: list[bytes]) -> tuple[bytes, list[int]]:
+    """A file with more records, in place of a torn end, and their positions."""
+    file = io.BytesIO(content)
+    for item in scan_records(io.BytesIO(content)):
+        if isinstance(item, riegeli.SkippedRegion) and item.end >= len(content):
+            file.truncate(item.begin)
+    file.seek(0, io.SEEK_END)
+    positions = []
+    with riegeli.RecordWriter(file, owns_dest=False, options=_OPTIONS) as writer:
+        for record in records:
+            writer.write_record(record)
+            positions.append(writer.last_pos)
+    return file.getvalue(), [position.numeric for position in positions]
+
+
+def _replace(path: epath.Path, content: bytes) -> None:
+    """Writes a file at once; what was there is kept beside."""
+    if path.exists():
+        if path.read_bytes() == content:
+            return
+        _write(_free_name(path), content=path.read_bytes())
+    if not layout.is_local(path):
+        _write(path, content)  # Object stores show a file when it is complete.
+        return
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    _write(draft, content)
+    os.replace(draft, path)
+
+
+def _set_aside(path: epath.Path) -> bool:
+    """Renames a file, if it is there; says whether it was."""
+    if not path.exists():
+        return False
+    path.rename(_free_name(path))
+    return True
+
+
+def _free_name(path: epath.Path) -> epath.Path:
+    names = (f"{path.name}.damaged{suffix}" for suffix in ("", *map("-{}".format, range(2, 1000))))
+    return next(other for name in names if not (other := path.with_name(name)).exists())
+
+
+def _write(path: epath.Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        _bring_to_disk(path, file)
+
+
+def _copy(source: epath.Path, target: epath.Path) -> None:
+    with source.open("rb") as old, target.open("wb") as new:
+        shutil.copyfileobj(old, new, 1 << 20)
+        _bring_to_disk(target, new)
+
+
+def _bring_to_disk(path: epath.Path, file: Any) -> None:
+    if layout.is_local(path):
+        file.flush()
+        os.fsync(file.fileno())

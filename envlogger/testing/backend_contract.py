@@ -1,0 +1,321 @@
+"""What every storage backend does, as tests that a new backend inherits.
+
+class MyBackendTest(BackendContract, unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp()
+
+    def make_writer(self, **kwargs):
+        return MyBackendWriter(self.directory, **kwargs)
+
+    def make_reader(self):
+        return MyBackendReader(self.directory)
+
+Run by unittest or pytest, as all test cases are.
+"""
+
+# Backends may be tested without pytest, and the names of the tests say what they check.
+# ruff: noqa: D102, PT009, PT027
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from envlogger.backends.backend_reader import BackendReader
+from envlogger.backends.backend_writer import BackendWriter
+from envlogger.errors import UsageError
+from envlogger.reader import Reader
+from envlogger.step_data import StepData
+
+__all__ = ["ACTION_SPEC", "CUSTOM_DATA_SPEC", "OBSERVATION_SPEC", "BackendContract"]
+
+# What the steps look like that the tests record, for backends that have to know in advance. Rewards
+# and discounts are `float`; the metadata of an episode is `{"trial": int}`.
+OBSERVATION_SPEC = {
+    "number": specs.Array((), np.int64),
+    "position": specs.Array((3,), np.float32),
+    "image": specs.Array((2, 2, 3), np.uint8),
+}
+ACTION_SPEC = specs.Array((2,), np.float64)
+CUSTOM_DATA_SPEC = {"stage": specs.Array((), np.int64)}
+
+if TYPE_CHECKING:
+    _Base = unittest.TestCase
+else:
+    _Base = object
+
+
+class BackendContract(_Base):
+    """The contract of `BackendWriter` and `BackendReader`.
+
+    Subclasses implement `make_writer` and `make_reader`, and say what the backend cannot do.
+
+    Attributes:
+      episode_metadata_is_optional: Whether an episode may have no metadata, which is then None.
+      has_dataset_metadata: Whether readers get back the metadata of the whole dataset.
+    """
+
+    episode_metadata_is_optional = True
+    has_dataset_metadata = True
+
+    def make_writer(self, **kwargs: Any) -> BackendWriter:
+        """Makes a writer, which begins a recording.
+
+        Args:
+          **kwargs: The arguments of `BackendWriter`: `metadata` and `scheduler`.
+        """
+        raise NotImplementedError
+
+    def make_reader(self) -> BackendReader | Reader:
+        """Makes a reader of what the last writer has recorded up to now."""
+        raise NotImplementedError
+
+    def test_steps_come_back_as_they_were(self) -> None:
+        recorded = self._record_episodes([3])
+        with self.make_reader() as reader:
+            steps = list(reader.episodes[0])
+        self.assertEqual(len(steps), 3)
+        for step, expected in zip(steps, recorded[0]):
+            self.assertIsInstance(step, StepData)
+            self.assertIs(step.timestep.step_type, expected.timestep.step_type)
+            for value, wanted in zip(_leaves(step), _leaves(expected), strict=True):
+                np.testing.assert_array_equal(value, wanted)
+                self.assertEqual(np.asarray(value).dtype, np.asarray(wanted).dtype)
+
+    def test_episodes_are_kept_apart(self) -> None:
+        self._record_episodes([2, 5, 3])
+        with self.make_reader() as reader:
+            self.assertEqual(_numbers_of(reader), [[0, 1], [10, 11, 12, 13, 14], [20, 21, 22]])
+            self.assertEqual(
+                [_number(step) for step in reader.steps], [0, 1, 10, 11, 12, 13, 14, 20, 21, 22]
+            )
+
+    def test_an_episode_may_be_cut_off(self) -> None:
+        with self.make_writer() as writer:
+            for begin in (0, 10):
+                for step in _episode(begin, 4)[:2]:
+                    writer.record_step(step, is_new_episode=step.timestep.first())
+                writer.set_episode_metadata({"trial": begin})
+        with self.make_reader() as reader:
+            self.assertEqual(_numbers_of(reader), [[0, 1], [10, 11]])
+
+    def test_nothing_recorded(self) -> None:
+        self._record_episodes([])
+        with self.make_reader() as reader:
+            for sequence in (reader.steps, reader.episodes, reader.episode_metadata()):
+                self.assertEqual(list(sequence), [])
+
+    def test_indices(self) -> None:
+        self._record_episodes([3, 3, 3, 3])
+        with self.make_reader() as reader:
+            for sequence, size in ((reader.steps, 12), (reader.episodes[1], 3)):
+                self.assertEqual(len(sequence), size)
+                self.assertEqual(_number(sequence[-1]), _number(sequence[size - 1]))
+                self.assertEqual(_number(sequence[-size]), _number(sequence[0]))
+                one: Any = np.int64(1)
+                self.assertEqual(_number(sequence[one]), _number(sequence[1]))
+                for index in (size, -size - 1):
+                    with self.assertRaises(IndexError):
+                        sequence[index]
+                for wrong in ("0", 1.0, None):
+                    with self.assertRaises(TypeError):
+                        sequence[wrong]  # type: ignore[call-overload]
+
+    def test_slices(self) -> None:
+        self._record_episodes([3, 3, 3])
+        with self.make_reader() as reader:
+            self.assertEqual(_numbers(reader.steps[2:5]), [2, 10, 11])
+            self.assertEqual(_numbers(reader.steps[::-4]), [22, 11, 0])
+            self.assertEqual(_numbers(reader.steps[-2:]), [21, 22])
+            self.assertEqual(_numbers(reader.steps[5:5]), [])
+            self.assertEqual(
+                [_numbers(e) for e in reader.episodes[1:]], [[10, 11, 12], [20, 21, 22]]
+            )
+
+    def test_iterations_do_not_share_a_position(self) -> None:
+        self._record_episodes([2, 2])
+        with self.make_reader() as reader:
+            steps = reader.steps
+            next(iter(steps))
+            self.assertEqual(_numbers(steps), [0, 1, 10, 11])
+            self.assertEqual(len([1 for _ in reader.episodes for _ in reader.episodes]), 4)
+
+    def test_every_access_makes_a_new_object(self) -> None:
+        self._record_episodes([2])
+        with self.make_reader() as reader:
+            reader.steps[0].timestep.observation["position"][:] = 99
+            reader.episode_metadata()[0]["trial"] = 99
+            self.assertEqual(reader.steps[0].timestep.observation["position"][0], 0)
+            self.assertEqual(reader.episode_metadata()[0], {"trial": 0})
+
+    def test_environments_may_reuse_their_arrays(self) -> None:
+        buffer = _observation(0)
+        action = np.zeros(2)
+        with self.make_writer() as writer:
+            for i in range(3):
+                buffer["position"][:] = action[:] = i
+                timestep = dm_env.transition(0.0, buffer) if i else dm_env.restart(buffer)
+                step = StepData(timestep, action if i else None, {"stage": i})
+                writer.record_step(step, is_new_episode=i == 0)
+            writer.set_episode_metadata({"trial": 0})
+        with self.make_reader() as reader:
+            positions = [step.timestep.observation["position"][0] for step in reader.steps]
+            self.assertEqual(positions, [0, 1, 2])
+            self.assertEqual([step.action[0] for step in reader.steps[1:]], [1, 2])
+
+    def test_metadata_of_episodes(self) -> None:
+        with self.make_writer() as writer:
+            for begin in (0, 10, 20):
+                self._record(writer, _episode(begin, 2))
+                writer.set_episode_metadata({"trial": -1})
+                writer.set_episode_metadata({"trial": begin})
+        with self.make_reader() as reader:
+            trials = [metadata["trial"] for metadata in reader.episode_metadata()]
+            self.assertEqual(trials, [0, 10, 20])
+
+    def test_episodes_without_metadata(self) -> None:
+        if not self.episode_metadata_is_optional:
+            self.skipTest("all episodes have metadata here")
+        with self.make_writer() as writer:
+            for begin in (0, 10, 20):
+                self._record(writer, _episode(begin, 2))
+                if begin == 10:
+                    writer.set_episode_metadata({"trial": 1})
+        with self.make_reader() as reader:
+            self.assertEqual(list(reader.episode_metadata()), [None, {"trial": 1}, None])
+
+    def test_metadata_of_the_dataset(self) -> None:
+        if not self.has_dataset_metadata:
+            self.skipTest("readers do not get the metadata of the dataset here")
+        with self.make_writer(metadata={"robot": "arm"}) as writer:
+            self._record(writer, _episode(0, 2))
+            writer.set_episode_metadata({"trial": 0})
+        with self.make_reader() as reader:
+            self.assertEqual(reader.metadata()["robot"], "arm")
+
+    def test_episodes_whose_first_steps_are_dropped_stay_apart(self) -> None:
+        with self.make_writer(scheduler=lambda step: not step.timestep.first()) as writer:
+            for begin in (0, 10):
+                self._record(writer, _episode(begin, 3))
+                writer.set_episode_metadata({"trial": begin})
+        with self.make_reader() as reader:
+            self.assertEqual(_numbers_of(reader), [[1, 2], [11, 12]])
+
+    def test_episodes_that_are_dropped_leave_nothing_behind(self) -> None:
+        with self.make_writer(scheduler=lambda step: _number(step) // 10 != 1) as writer:
+            for begin in (0, 10, 20):
+                self._record(writer, _episode(begin, 2))
+                writer.set_episode_metadata({"trial": begin})
+        with self.make_reader() as reader:
+            self.assertEqual(_numbers_of(reader), [[0, 1], [20, 21]])
+            trials = [metadata["trial"] for metadata in reader.episode_metadata()]
+            self.assertEqual(trials, [0, 20])
+
+    def test_discarded_episodes(self) -> None:
+        with self.make_writer() as writer:
+            for begin in (0, 10, 20, 30):
+                self._record(writer, _episode(begin, 2))
+                writer.set_episode_metadata({"trial": begin})
+                if begin in (10, 30):
+                    writer.discard_episode()
+        with self.make_reader() as reader:
+            self.assertEqual(_numbers_of(reader), [[0, 1], [20, 21]])
+
+    def test_finished_episodes_are_visible_after_a_flush(self) -> None:
+        with self.make_writer() as writer:
+            for begin in (0, 10, 20):
+                self._record(writer, _episode(begin, 2))
+                writer.set_episode_metadata({"trial": begin})
+            writer.flush()
+            with self.make_reader() as reader:
+                self.assertEqual(_numbers_of(reader)[:2], [[0, 1], [10, 11]])
+        with self.make_reader() as reader:
+            self.assertEqual(len(reader.episodes), 3)
+
+    def test_the_first_step_begins_an_episode(self) -> None:
+        with self.make_writer() as writer:
+            with self.assertRaises(UsageError):
+                writer.record_step(_episode(0, 2)[1], is_new_episode=False)
+            with self.assertRaises(UsageError):
+                writer.set_episode_metadata({"trial": 0})
+
+    def test_a_closed_writer_records_nothing(self) -> None:
+        writer = self.make_writer()
+        self._record(writer, _episode(0, 2))
+        writer.set_episode_metadata({"trial": 0})
+        writer.close()
+        writer.close()
+        with self.assertRaises(UsageError):
+            self._record(writer, _episode(10, 2))
+        with self.assertRaises(UsageError):
+            writer.set_episode_metadata({"trial": 1})
+        with self.make_reader() as reader:
+            self.assertEqual(_numbers_of(reader), [[0, 1]])
+
+    def test_a_closed_reader_knows_how_much_there_is(self) -> None:
+        self._record_episodes([2, 2])
+        reader = self.make_reader()
+        reader.close()
+        reader.close()
+        self.assertEqual((len(reader.steps), len(reader.episodes)), (4, 2))
+
+    def test_copies_of_a_reader_outlive_it(self) -> None:
+        self._record_episodes([2])
+        with self.make_reader() as reader:
+            other = reader.copy()
+        self.assertEqual(_numbers(other.steps), [0, 1])
+        other.close()
+
+    def _record_episodes(self, lengths: Sequence[int]) -> list[list[StepData]]:
+        episodes = [_episode(10 * i, length) for i, length in enumerate(lengths)]
+        with self.make_writer() as writer:
+            for i, episode in enumerate(episodes):
+                self._record(writer, episode)
+                writer.set_episode_metadata({"trial": i})
+        return episodes
+
+    def _record(self, writer: BackendWriter, episode: list[StepData]) -> None:
+        for step in episode:
+            writer.record_step(step, is_new_episode=step.timestep.first())
+
+
+def _episode(begin: int, num_steps: int) -> list[StepData]:
+    steps = [StepData(dm_env.restart(_observation(begin)), None, {"stage": begin})]
+    for number in range(begin + 1, begin + num_steps):
+        make = dm_env.termination if number == begin + num_steps - 1 else dm_env.transition
+        timestep = make(reward=number / 3, observation=_observation(number))
+        steps.append(StepData(timestep, np.array([number, 0.1]), {"stage": number}))
+    return steps
+
+
+def _observation(number: int) -> dict[str, Any]:
+    return {
+        "number": np.int64(number),
+        "position": np.array([number, 1 / 3, -0.0], np.float32),
+        "image": np.full((2, 2, 3), number, np.uint8),
+    }
+
+
+def _leaves(step: StepData) -> list[Any]:
+    timestep = step.timestep
+    observation = [timestep.observation[name] for name in OBSERVATION_SPEC]
+    leaves = [*observation, timestep.reward, timestep.discount, step.action]
+    present = [leaf for leaf in leaves if leaf is not None]
+    return [*present, step.custom_data["stage"]]
+
+
+def _number(step: StepData) -> int:
+    return int(step.timestep.observation["number"])
+
+
+def _numbers(steps: Sequence[StepData]) -> list[int]:
+    return [_number(step) for step in steps]
+
+
+def _numbers_of(reader: BackendReader | Reader) -> list[list[int]]:
+    return [_numbers(episode) for episode in reader.episodes]

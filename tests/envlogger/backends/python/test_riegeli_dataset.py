@@ -1,0 +1,169 @@
+"""The names of EnvLogger's compiled extensions: messages in, messages out."""
+
+import pickle
+
+import pytest
+
+import envlogger
+from envlogger.backends.python.riegeli_dataset_reader import RiegeliDatasetReader
+from envlogger.backends.python.riegeli_dataset_writer import RiegeliDatasetWriter
+from envlogger.converters import codec
+from envlogger.errors import StorageError, UnsupportedValueError, UsageError
+from envlogger.proto.storage_pb2 import Datum
+
+
+def opened(data_dir):
+    reader = RiegeliDatasetReader()
+    reader.init(data_dir)
+    return reader
+
+
+def write(data_dir, episodes, **options):
+    """Writes episodes of numbers; the number of an episode with metadata is its length."""
+    writer = RiegeliDatasetWriter()
+    writer.init(data_dir, **options)
+    for episode in episodes:
+        for i, number in enumerate(episode):
+            assert writer.add_step(codec.encode(number), is_new_episode=i == 0)
+        writer.set_episode_metadata(codec.encode(len(episode)))
+    writer.close()
+    return writer
+
+
+def numbers(reader):
+    return [codec.decode(reader.step(i)) for i in range(reader.num_steps)]
+
+
+@pytest.mark.parametrize("max_episodes_per_shard", [0, 1, 2])
+def test_episodes(tmp_path, max_episodes_per_shard):
+    episodes = [[0, 1, 2], [3], [4, 5], [6]]
+    writer = write(tmp_path, episodes, max_episodes_per_shard=max_episodes_per_shard)
+    assert writer.episode_counter() == 4
+    assert writer.max_episodes_per_shard() == max_episodes_per_shard
+    reader = opened(tmp_path)
+    assert numbers(reader) == [0, 1, 2, 3, 4, 5, 6]
+    infos = [reader.episode(i, include_metadata=True) for i in range(reader.num_episodes)]
+    assert [(info.start, info.num_steps) for info in infos] == [(0, 3), (3, 1), (4, 2), (6, 1)]
+    assert [codec.decode(info.metadata) for info in infos] == [3, 1, 2, 1]
+    assert reader.episode(0).metadata is None
+
+
+def test_steps_of_no_episode(tmp_path):
+    writer = RiegeliDatasetWriter()
+    writer.init(tmp_path, max_episodes_per_shard=1)
+    writer.add_step(codec.encode(0))
+    writer.set_episode_metadata(codec.encode("there is no episode"))
+    writer.add_step(codec.encode(1), is_new_episode=True)
+    writer.close()
+    reader = opened(tmp_path)
+    assert numbers(reader) == [0, 1]
+    assert (reader.num_episodes, reader.episode(0).start) == (1, 1)
+    assert reader.episode(0, include_metadata=True).metadata is None
+
+
+def test_messages_of_other_types(tmp_path):
+    writer = RiegeliDatasetWriter()
+    writer.init(tmp_path)
+    writer.add_step(Datum.Shape.Dim(size=7), is_new_episode=True)
+    writer.close()
+    reader = opened(tmp_path)
+    assert reader.step(0, Datum.Shape.Dim).size == 7
+    assert reader.step(0, Datum.Shape.Dim()).size == 7
+    assert reader.serialized_step(0) == Datum.Shape.Dim(size=7).SerializeToString()
+
+
+def test_no_such_index(tmp_path):
+    write(tmp_path, [[0]])
+    reader = opened(tmp_path)
+    for index in (-1, 1):
+        assert reader.step(index) is reader.serialized_step(index) is reader.episode(index) is None
+
+
+def test_finished_episodes_are_visible_after_a_flush(tmp_path):
+    writer = RiegeliDatasetWriter()
+    writer.init(tmp_path)
+    for number in range(3):
+        writer.add_step(codec.encode(number), is_new_episode=number != 1)
+    writer.flush()
+    assert numbers(opened(tmp_path)) == [0, 1]
+    writer.close()
+    assert numbers(opened(tmp_path)) == [0, 1, 2]
+
+
+def test_metadata_is_that_of_the_first_writer(tmp_path):
+    for name in ("first", "second"):
+        write(tmp_path, [[0]], metadata=codec.encode(name))
+    reader = opened(tmp_path)
+    reader.metadata().Clear()  # A message of the caller's own.
+    assert codec.decode(reader.metadata()) == "first"
+    assert reader.num_episodes == 2
+
+
+def test_the_recorder_and_the_bindings_understand_each_other(tmp_path):
+    from envlogger.testing.catch_env import Catch
+
+    with envlogger.EnvLogger(Catch(), data_directory=tmp_path) as env:
+        env.reset()
+        env.step(1)
+    step = codec.decode(opened(tmp_path).step(1))
+    assert step[1] == 1
+    writer = RiegeliDatasetWriter()
+    writer.init(tmp_path)
+    writer.add_step(codec.encode(step), is_new_episode=True)
+    writer.close()
+    with envlogger.Reader(tmp_path) as reader:
+        assert [len(episode) for episode in reader.episodes] == [2, 1]
+        assert reader.steps[2].action == 1
+
+
+def test_clones_outlive_the_reader(tmp_path):
+    write(tmp_path, [[0, 1]], max_episodes_per_shard=1)
+    reader = opened(tmp_path)
+    clone = reader.clone()
+    reader.close()
+    reader.close()
+    assert numbers(clone) == [0, 1]
+    assert clone.data_dir() == str(tmp_path)
+    with pytest.raises(UsageError, match="is closed; make a new one"):
+        reader.step(0)
+
+
+def test_readers_are_pickled_and_writers_are_not(tmp_path):
+    writer = write(tmp_path, [[0, 1], [2]])
+    reader = pickle.loads(pickle.dumps(opened(tmp_path)))
+    assert (numbers(reader), reader.num_episodes) == ([0, 1, 2], 2)
+    with pytest.raises(TypeError, match="cannot be copied or pickled"):
+        pickle.dumps(writer)
+
+
+def test_calls_at_the_wrong_time(tmp_path):
+    writer, reader = RiegeliDatasetWriter(), RiegeliDatasetReader()
+    with pytest.raises(UsageError, match="not initialized; call init"):
+        writer.add_step(codec.encode(0))
+    with pytest.raises(UsageError, match="not initialized; call init"):
+        reader.step(0)
+    assert (reader.num_steps, reader.num_episodes) == (0, 0)
+    writer.init(tmp_path)
+    with pytest.raises(UsageError, match="initialized already"):
+        writer.init(tmp_path)
+    writer.close()
+    writer.close()
+    with pytest.raises(UsageError, match="is closed"):
+        writer.add_step(codec.encode(0))
+
+
+def test_errors_name_the_directory(tmp_path):
+    missing = tmp_path / "missing"
+    for binding in (RiegeliDatasetWriter(), RiegeliDatasetReader()):
+        with pytest.raises(StorageError, match=str(missing)):
+            binding.init(missing)
+    with pytest.raises(UnsupportedValueError, match="writer_options 'zip'"):
+        RiegeliDatasetWriter().init(tmp_path, writer_options="zip")
+    (tmp_path / "full").mkdir()
+    writer = RiegeliDatasetWriter()
+    writer.init(tmp_path / "full", max_episodes_per_shard=1)
+    for file in (tmp_path / "full").iterdir():
+        file.unlink()
+    (tmp_path / "full").rmdir()
+    with pytest.raises(StorageError, match=r"cannot write to .*full"):
+        writer.add_step(codec.encode(0), is_new_episode=True)

@@ -1,0 +1,614 @@
+"""Episodes that are recorded as a TFDS dataset: what is read back, also after an accident."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+
+import dm_env
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+import envlogger
+from envlogger import StepData
+from envlogger.backends import rlds_utils, schedulers, tfds_backend_testlib
+from envlogger.backends.tfds_backend_writer import DatasetConfig, Episode, TFDSBackendWriter
+from envlogger.converters.rlds_episode import stack_values
+from envlogger.errors import (
+    InvalidStepError,
+    StorageError,
+    UnsupportedTypeError,
+    UnsupportedValueError,
+    UsageError,
+)
+from envlogger.testing.catch_env import Catch
+
+CONFIG = DatasetConfig(
+    name="counting",
+    observation_info={"count": np.int64, "exact": np.float64},
+    action_info=np.int32,
+    reward_info=np.float64,
+    discount_info=np.float64,
+)
+WITH_METADATA = DatasetConfig(
+    name="counting",
+    observation_info={"count": np.int64, "exact": np.float64},
+    action_info=np.int32,
+    reward_info=np.float64,
+    discount_info=np.float64,
+    episode_metadata_info={"operator": tfds.features.Text(), "trial": np.int64},
+)
+
+
+def observation(count):
+    return {"count": count, "exact": count / 3}
+
+
+def first(count):
+    return StepData(dm_env.restart(observation(count)), None)
+
+
+def mid(count):
+    return StepData(dm_env.transition(count / 7, observation(count)), count)
+
+
+def last(count):
+    return StepData(dm_env.termination(count / 7, observation(count)), count)
+
+
+def record_episode(writer, begin, num_steps=3):
+    writer.record_step(first(begin), is_new_episode=True)
+    for count in range(begin + 1, begin + num_steps - 1):
+        writer.record_step(mid(count), is_new_episode=False)
+    writer.record_step(last(begin + num_steps - 1), is_new_episode=False)
+
+
+def load(directory, split="train"):
+    """Reads a dataset as columns: one dict for each episode."""
+    dataset = tfds.builder_from_directory(directory).as_dataset(split=split)
+    return [
+        {
+            **{name: value.numpy() for name, value in episode.items() if name != "steps"},
+            "steps": stack_values(list(episode["steps"].as_numpy_iterator())),
+        }
+        for episode in dataset
+    ]
+
+
+def counts(directory, split="train"):
+    return [e["steps"]["observation"]["count"].tolist() for e in load(directory, split)]
+
+
+def shard_lengths(directory, split="train"):
+    return tfds.builder_from_directory(directory).info.splits[split].shard_lengths
+
+
+def files(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_an_episode_as_rlds_demands(tmp_path):
+    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
+        record_episode(writer, 10)
+    (episode,) = load(tmp_path)
+    steps = episode["steps"]
+    np.testing.assert_equal(
+        {name: steps[name] for name in ("action", "reward", "discount")},
+        {
+            "action": np.array([11, 12, 0], np.int32),
+            "reward": np.array([11 / 7, 12 / 7, 0]),
+            "discount": np.array([1.0, 0.0, 0.0]),
+        },
+    )
+    assert steps["is_first"].tolist() == [True, False, False]
+    assert steps["is_last"].tolist() == steps["is_terminal"].tolist() == [False, False, True]
+    # Not what is left of them in 32 bits, as TFDS would have it.
+    np.testing.assert_array_equal(steps["observation"]["exact"], [10 / 3, 11 / 3, 4])
+
+
+def test_steps_are_read_one_by_one(tmp_path):
+    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
+        record_episode(writer, 10)
+    (episode,) = tfds.builder_from_directory(tmp_path).as_dataset(split="train")
+    assert [step["observation"]["count"].numpy() for step in episode["steps"]] == [10, 11, 12]
+
+
+def test_an_episode_that_is_cut_by_a_reset(tmp_path):
+    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
+        writer.record_step(first(0), is_new_episode=True)
+        writer.record_step(first(1), is_new_episode=True)
+        writer.record_step(mid(2), is_new_episode=False)
+    alone, cut = (episode["steps"] for episode in load(tmp_path))
+    assert alone["is_first"].tolist() == alone["is_last"].tolist() == [True]
+    assert (alone["action"].tolist(), alone["reward"].tolist()) == ([0], [0.0])
+    assert cut["is_last"].tolist() == [False, True]
+    assert not cut["is_terminal"].any()
+
+
+def test_a_dataset_of_observations_only(tmp_path):
+    config = DatasetConfig(name="video", observation_info=np.int64)
+    with TFDSBackendWriter(tmp_path, config) as writer:
+        for number in range(3):
+            timestep = dm_env.TimeStep(dm_env.StepType(min(number, 1)), None, None, number)
+            writer.record_step(StepData(timestep, None), is_new_episode=number != 1)
+    episodes = [episode["steps"] for episode in load(tmp_path)]
+    assert [steps["observation"].tolist() for steps in episodes] == [[0, 1], [2]]
+    assert set(episodes[0]) == {"observation", "is_first", "is_last", "is_terminal"}
+
+
+@pytest.mark.parametrize(("max_episodes", "lengths"), [(2, [2, 2, 1]), (5, [5]), (1, [1] * 5)])
+def test_shards(tmp_path, max_episodes, lengths):
+    with TFDSBackendWriter(tmp_path, CONFIG, max_episodes_per_file=max_episodes) as writer:
+        for begin in range(0, 50, 10):
+            record_episode(writer, begin)
+    assert shard_lengths(tmp_path) == lengths
+    assert counts(tmp_path) == [[n, n + 1, n + 2] for n in range(0, 50, 10)]
+    shards = [f"counting-train.tfrecord-{i:05}" for i in range(len(lengths))]
+    assert files(tmp_path) == [*shards, "dataset_info.json", "features.json"]
+
+
+def test_opening_a_directory_again_adds_to_it(tmp_path):
+    for begin in (0, 10, 20):
+        with TFDSBackendWriter(tmp_path, CONFIG) as writer:
+            record_episode(writer, begin)
+    assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21, 22]]
+    with TFDSBackendWriter(tmp_path, CONFIG, split_name="test") as writer:
+        record_episode(writer, 30)
+    assert counts(tmp_path, "test") == [[30, 31, 32]]
+    assert len(counts(tmp_path)) == 3
+
+
+def test_two_writers_in_one_directory(tmp_path):
+    with (
+        TFDSBackendWriter(tmp_path, CONFIG, max_episodes_per_file=1) as one,
+        TFDSBackendWriter(tmp_path, CONFIG) as two,
+        TFDSBackendWriter(tmp_path, CONFIG, split_name="test") as test,
+    ):
+        for begin in (0, 100, 200):
+            record_episode(one, begin)
+            record_episode(two, begin + 10)
+            record_episode(test, begin + 20)
+    assert sorted(episode[0] for episode in counts(tmp_path)) == [0, 10, 100, 110, 200, 210]
+    assert [episode[0] for episode in counts(tmp_path, "test")] == [20, 120, 220]
+
+
+def test_flush_makes_finished_episodes_visible(tmp_path):
+    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
+        for begin in (0, 10, 20):
+            record_episode(writer, begin)
+        writer.flush()
+        writer.flush()
+        assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12]]
+    assert shard_lengths(tmp_path) == [2, 1]
+
+
+def test_flush_interval(tmp_path):
+    with TFDSBackendWriter(tmp_path, CONFIG, flush_interval=1e-9) as writer:
+        for begin in (0, 10, 20):
+            record_episode(writer, begin)
+        assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12]]
+
+
+def test_values_are_copied(tmp_path):
+    buffer = observation(0)
+    buffer["exact"] = np.array(1.0)
+    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
+        writer.record_step(StepData(dm_env.restart(buffer), None), is_new_episode=True)
+        buffer["exact"][()] = 2.0
+        writer.record_step(StepData(dm_env.termination(0.0, buffer), 1), is_new_episode=False)
+    assert load(tmp_path)[0]["steps"]["observation"]["exact"].tolist() == [1.0, 2.0]
+
+
+def test_strings_images_and_labels(tmp_path):
+    config = DatasetConfig(
+        name="arm",
+        observation_info={"image": tfds.features.Image(shape=(2, 3, 3)), "place": np.str_},
+        action_info=tfds.features.Text(),
+        reward_info=np.float32,
+        discount_info=np.float32,
+        step_metadata_info={"phase": tfds.features.ClassLabel(names=["reach", "grasp"])},
+    )
+    image = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+    value = {"image": image, "place": "b\u00fcro"}
+    with TFDSBackendWriter(tmp_path, config) as writer:
+        writer.record_step(StepData(dm_env.restart(value), None, {"phase": "reach"}), True)
+        step = dm_env.termination(np.float32(1), value)
+        writer.record_step(StepData(step, "pick up", {"phase": "grasp"}), False)
+    (episode,) = tfds.builder_from_directory(tmp_path).as_dataset(split="train")
+    begin, end = episode["steps"].as_numpy_iterator()
+    np.testing.assert_array_equal(end["observation"]["image"], image)
+    assert begin["observation"]["place"].decode() == "b\u00fcro"
+    assert (begin["action"], end["action"]) == (b"pick up", b"")
+    assert (begin["phase"], end["phase"]) == (0, 1)
+
+
+def test_metadata_of_episodes(tmp_path):
+    defaults = {"operator": "nobody"}
+    with TFDSBackendWriter(tmp_path, WITH_METADATA, episode_metadata_defaults=defaults) as writer:
+        for trial in (0, 1):
+            record_episode(writer, 10 * trial)
+            writer.set_episode_metadata({"trial": trial})
+        writer.set_episode_metadata({"trial": 7, "operator": "Ada"})
+    metadata = [(episode["operator"], episode["trial"]) for episode in load(tmp_path)]
+    assert metadata == [(b"nobody", 0), (b"Ada", 7)]
+
+
+def test_an_episode_without_its_metadata_is_refused(tmp_path):
+    writer = TFDSBackendWriter(tmp_path, WITH_METADATA)
+    record_episode(writer, 0)
+    writer.set_episode_metadata({"trial": 1, "operator": "Ada"})
+    record_episode(writer, 10)
+    with pytest.raises(
+        UnsupportedValueError, match=r"metadata lacks \['operator', 'trial'\]; call"
+    ):
+        writer.close()
+    writer.close()
+    assert counts(tmp_path) == [[0, 1, 2]]
+
+
+def test_metadata_that_does_not_fit_is_refused_at_once(tmp_path):
+    with TFDSBackendWriter(tmp_path, WITH_METADATA) as writer:
+        record_episode(writer, 0)
+        with pytest.raises(UnsupportedValueError, match="episode 0, trial: got str"):
+            writer.set_episode_metadata({"trial": "one"})
+        with pytest.raises(UnsupportedValueError, match="episode 0, seed: got a field"):
+            writer.set_episode_metadata({"seed": 1})
+        with pytest.raises(UnsupportedTypeError, match="has to be a dict"):
+            writer.set_episode_metadata(7)
+        writer.set_episode_metadata({"trial": 1, "operator": "Ada"})
+    assert len(counts(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (mid(1)._replace(action=1.5), "episode 1, step 1, action: got float64.*expected int32"),
+        (mid(1)._replace(action=2**40), "episode 1, step 1, action: got int64"),
+        (mid(1)._replace(action=2**70), "episode 1, step 1, action: .* does not fit int64"),
+        (mid(1)._replace(action=None), "episode 1, step 1, action: got nothing"),
+        (mid(1)._replace(custom_data={"extra": 1}), "episode 1, step 1, extra: got a field"),
+        (
+            mid(1)._replace(custom_data={"reward": 1}),
+            r"has \['reward'\], the names of other fields",
+        ),
+        (mid(1)._replace(custom_data=[1]), "custom data of a step has to be a dict"),
+        (StepData(dm_env.transition(1.0, {"count": 1}), 1), "step 1, observation/exact: got noth"),
+        (StepData(dm_env.transition("1", observation(1)), 1), "step 1, reward: got str"),
+    ],
+)
+def test_a_step_that_does_not_fit_is_refused_at_once(tmp_path, step, message):
+    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
+        record_episode(writer, 0)
+        writer.record_step(first(10), is_new_episode=True)
+        with pytest.raises(InvalidStepError, match=message):
+            writer.record_step(step, is_new_episode=False)
+        writer.record_step(last(11), is_new_episode=False)
+    assert counts(tmp_path) == [[0, 1, 2], [10, 11]]
+
+
+def test_a_type_that_no_feature_holds(tmp_path):
+    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
+        with pytest.raises(UnsupportedTypeError, match="step 0, observation/count"):
+            writer.record_step(StepData(dm_env.restart({"count": {1}, "exact": 1.0}), None), True)
+
+
+def test_discarded_episodes(tmp_path):
+    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
+        for begin in (0, 10, 20):
+            record_episode(writer, begin)
+            if begin == 10:
+                writer.discard_episode()
+    assert counts(tmp_path) == [[0, 1, 2], [20, 21, 22]]
+
+
+def test_a_scheduler_that_drops_first_steps_fuses_no_episodes(tmp_path):
+    with TFDSBackendWriter(tmp_path, CONFIG, scheduler=schedulers.NStepScheduler(2)) as writer:
+        for begin in (0, 10):
+            record_episode(writer, begin, num_steps=5)
+    assert counts(tmp_path) == [[0, 2, 4], [11, 13]]
+
+
+def test_nothing_recorded(tmp_path):
+    with TFDSBackendWriter(tmp_path, CONFIG):
+        pass
+    assert files(tmp_path) == ["dataset_info.json", "features.json"]
+    assert shard_lengths(tmp_path) == []
+
+
+def test_after_close(tmp_path):
+    writer = TFDSBackendWriter(tmp_path, CONFIG)
+    writer.close()
+    writer.close()
+    with pytest.raises(UsageError, match="is closed"):
+        writer.record_step(first(0), is_new_episode=True)
+
+
+def test_metadata_of_the_dataset(tmp_path):
+    metadata = {"agent": "random", "gains": np.array([1, 2]), "robot": {"arm": np.float32(0.5)}}
+    with TFDSBackendWriter(tmp_path, CONFIG, metadata=metadata, store_ds_metadata=True) as writer:
+        record_episode(writer, 0)
+    stored = tfds.builder_from_directory(tmp_path).info.metadata
+    assert stored == {"agent": "random", "gains": [1, 2], "robot": {"arm": 0.5}}
+    with TFDSBackendWriter(tmp_path, CONFIG, metadata=metadata, store_ds_metadata=True) as writer:
+        record_episode(writer, 10)
+    with pytest.warns(UserWarning, match="is kept as it is"):
+        TFDSBackendWriter(tmp_path, CONFIG, metadata={}, store_ds_metadata=True).close()
+    assert tfds.builder_from_directory(tmp_path).info.metadata["agent"] == "random"
+    assert len(counts(tmp_path)) == 2
+
+
+def test_metadata_is_not_stored_unless_asked_for(tmp_path):
+    TFDSBackendWriter(tmp_path, CONFIG, metadata={"agent": object()}).close()
+    assert not tfds.builder_from_directory(tmp_path).info.metadata
+
+
+@pytest.mark.parametrize("metadata", [{"agent": object()}, {"agent": b"\xff"}])
+def test_metadata_that_json_cannot_hold(tmp_path, metadata):
+    with pytest.raises(
+        ValueError if metadata["agent"] == b"\xff" else TypeError, match="metadata/"
+    ):
+        TFDSBackendWriter(tmp_path, CONFIG, metadata=metadata, store_ds_metadata=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "version", "message"),
+    [
+        (DatasetConfig(name="other"), "0.0.1", "of another name: counting, not other"),
+        (CONFIG, "0.0.2", r"of another version: 0\.0\.1, not 0\.0\.2"),
+        (WITH_METADATA, "0.0.1", "other features"),
+    ],
+)
+def test_another_dataset_in_the_directory(tmp_path, config, version, message):
+    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
+        record_episode(writer, 0)
+    before = files(tmp_path)
+    with pytest.raises(StorageError, match=message):
+        TFDSBackendWriter(tmp_path, config, version=version)
+    assert files(tmp_path) == before
+
+
+def test_a_dataset_that_cannot_be_read(tmp_path):
+    TFDSBackendWriter(tmp_path, CONFIG).close()
+    (tmp_path / "dataset_info.json").write_text("{")
+    with pytest.raises(StorageError, match="has a dataset that cannot be read"):
+        TFDSBackendWriter(tmp_path, CONFIG)
+
+
+def test_a_dataset_whose_files_say_how_many_they_are(tmp_path):
+    TFDSBackendWriter(tmp_path, CONFIG).close()
+    info = tmp_path / "dataset_info.json"
+    info.write_text(info.read_text().replace("{SHARD_INDEX}", "{SHARD_X_OF_Y}"))
+    with pytest.raises(StorageError, match="has a dataset that is complete"):
+        TFDSBackendWriter(tmp_path, CONFIG)
+
+
+def test_wrong_arguments(tmp_path):
+    with pytest.raises(StorageError, match="does not exist"):
+        TFDSBackendWriter(tmp_path / "missing", CONFIG)
+    with pytest.raises(ValueError, match="max_episodes_per_file must be positive"):
+        TFDSBackendWriter(tmp_path, CONFIG, max_episodes_per_file=0)
+    with pytest.raises(ValueError, match="flush_interval must be positive"):
+        TFDSBackendWriter(tmp_path, CONFIG, flush_interval=0)
+
+
+def test_a_directory_that_is_gone(tmp_path):
+    directory = tmp_path / "gone"
+    directory.mkdir()
+    writer = TFDSBackendWriter(directory, CONFIG, max_episodes_per_file=1)
+    record_episode(writer, 0)
+    for path in directory.iterdir():
+        path.unlink()
+    directory.rmdir()
+    with pytest.raises(StorageError, match=r"cannot write .*gone"):
+        record_episode(writer, 10)
+    writer._steps = []
+    writer.close()
+
+
+RECORDER = """
+    import sys
+    import dm_env
+    import numpy as np
+    from envlogger import StepData
+    from envlogger.backends.tfds_backend_writer import DatasetConfig, TFDSBackendWriter
+
+    config = DatasetConfig(
+        name="counting",
+        observation_info={"count": np.int64, "exact": np.float64},
+        action_info=np.int32,
+        reward_info=np.float64,
+        discount_info=np.float64,
+    )
+    writer = TFDSBackendWriter(sys.argv[1], config, max_episodes_per_file=2)
+
+    def record(begin, num_steps=3):
+        for count in range(begin, begin + num_steps):
+            value = {"count": count, "exact": count / 3}
+            timestep = dm_env.transition(0.0, value)
+            if count == begin:
+                timestep = dm_env.restart(value)
+            elif count == begin + 2:
+                timestep = dm_env.termination(0.0, value)
+            writer.record_step(StepData(timestep, count), is_new_episode=count == begin)
+"""
+
+
+def run_recorder(directory, script):
+    code = textwrap.dedent(RECORDER) + textwrap.dedent(script)
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.run(
+        [sys.executable, "-c", code, str(directory)],
+        capture_output=True,
+        text=True,
+        env=env,
+        check=False,
+    )
+
+
+KILLED = """
+    for begin in range(0, 50, 10):
+        record(begin)
+    record(50, num_steps=2)
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("killed")
+    assert run_recorder(directory, KILLED).returncode == -signal.SIGKILL
+    return directory
+
+
+def test_a_kill_loses_the_running_episode_only(killed, tmp_path):
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+    assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21, 22], [30, 31, 32]]
+    builder = tfds.builder_from_directory(tmp_path)
+    assert rlds_utils.maybe_recover_last_shard(builder) is builder
+    assert builder.info.splits["train"].shard_lengths == [2, 2, 1]
+    assert counts(tmp_path)[4] == [40, 41, 42]
+    rlds_utils.maybe_recover_last_shard(builder)
+    assert shard_lengths(tmp_path) == [2, 2, 1]
+
+
+def test_the_next_writer_recovers_what_a_kill_left(killed, tmp_path):
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+    with pytest.warns(UserWarning, match="added 1 episodes to the split 'train'"):
+        writer = TFDSBackendWriter(tmp_path, CONFIG)
+    record_episode(writer, 60)
+    writer.close()
+    assert [episode[0] for episode in counts(tmp_path)] == [0, 10, 20, 30, 40, 60]
+
+
+def test_the_end_of_a_process_is_orderly(tmp_path):
+    result = run_recorder(tmp_path, "record(0)\nrecord(10)\nrecord(20, num_steps=2)")
+    assert result.returncode == 0
+    assert "Traceback" not in result.stderr
+    assert "Exception" not in result.stderr
+    assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21]]
+
+
+def test_a_forked_process_does_not_write_for_its_parent(tmp_path):
+    result = run_recorder(
+        tmp_path,
+        """
+        import os
+        record(0)
+        record(10)
+        child = os.fork()
+        if not child:
+            sys.exit()
+        os.waitpid(child, 0)
+        record(20)
+        writer.close()
+        """,
+    )
+    assert result.returncode == 0, result.stderr
+    assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21, 22]]
+
+
+def test_a_full_disk(tmp_path):
+    result = run_recorder(
+        tmp_path,
+        """
+        import resource
+        from envlogger.errors import StorageError
+
+        writer.close()
+        writer = TFDSBackendWriter(sys.argv[1], config)
+        record(0)
+        record(10)
+        record(20)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (900, limits[1]))
+        try:
+            for begin in range(30, 100, 10):
+                record(begin)
+        except StorageError as e:
+            print(begin, e)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        record(200)
+        writer.close()
+        """,
+    )
+    assert result.returncode == 0, result.stderr
+    refused = int(result.stdout.split()[0])
+    assert f"episode {refused // 10 - 1} is not stored, those before are: " in result.stdout
+    # The call that begins an episode stores the one before it.
+    assert [episode[0] for episode in counts(tmp_path)] == [*range(0, refused - 10, 10), 200]
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("num_bytes", [1, 20])
+def test_a_torn_shard_is_mended(tmp_path, num_bytes):
+    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
+        for begin in (0, 10, 20):
+            record_episode(writer, begin)
+    shard = tmp_path / "counting-train.tfrecord-00000"
+    content = shard.read_bytes()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    TFDSBackendWriter(tmp_path, CONFIG).close()
+    # As other writers leave it, which give a shard its number before it is complete.
+    shard.write_bytes(content[:-num_bytes])
+    rlds_utils.maybe_recover_last_shard(tfds.builder_from_directory(tmp_path))
+    assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12]]
+    (torn,) = tmp_path.glob(".*.torn")
+    assert shard.read_bytes() + torn.read_bytes() == content[:-num_bytes]
+
+
+def test_drafts_of_living_writers_are_left_alone(tmp_path):
+    with TFDSBackendWriter(tmp_path, CONFIG) as writer:
+        for begin in (0, 10):
+            record_episode(writer, begin)
+        rlds_utils.maybe_recover_last_shard(tfds.builder_from_directory(tmp_path))
+        assert shard_lengths(tmp_path) == []
+    assert len(counts(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("as_instance", [False, True])
+def test_recording_an_environment(tmp_path, as_instance):
+    config = tfds_backend_testlib.catch_env_tfds_config()
+    writer = {"backend": TFDSBackendWriter, "data_directory": tmp_path, "ds_config": config}
+    if as_instance:
+        writer = {"backend": TFDSBackendWriter(tmp_path, config)}
+    with envlogger.EnvLogger(
+        Catch(),
+        step_fn=lambda *_: {"timestamp": 1},
+        episode_fn=lambda *_: {"episode_id": 5},
+        **writer,
+    ) as env:
+        for _ in range(2):
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(1)
+    episodes = load(tmp_path)
+    assert [episode["episode_id"] for episode in episodes] == [5, 5]
+    assert episodes[0]["steps"]["observation"].shape == (10, 10, 5)
+    assert episodes[0]["steps"]["timestamp"].tolist() == [1] * 10
+
+
+def test_recorded_at_random(tmp_path):
+    episodes = tfds_backend_testlib.generate_episode_data(
+        tfds_backend_testlib.tfds_backend_catch_env(tmp_path, max_episodes_per_file=2), 3
+    )
+    for recorded, episode in zip(episodes, load(tmp_path), strict=True):
+        boards = [step.timestep.observation for step in recorded]
+        np.testing.assert_array_equal(episode["steps"]["observation"], boards)
+        actions = [step.action for step in recorded[1:]]
+        assert episode["steps"]["action"].tolist() == [*actions, 0]
+
+
+def test_an_episode_that_is_built_by_hand():
+    episode = Episode(first(0))
+    episode.add_step(mid(1))
+    episode.add_step(last(2))
+    steps = episode.get_rlds_episode()["steps"]
+    assert [step["action"] for step in steps] == [1, 2, 0]
+    assert [step["is_last"] for step in steps] == [False, False, True]
+    assert [step["is_terminal"] for step in steps] == [False, False, True]
+    assert Episode(last(0), metadata={"id": 3}).get_rlds_episode()["id"] == 3

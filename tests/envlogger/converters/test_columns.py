@@ -1,0 +1,272 @@
+"""Whether columns of records are what stacking the decoded steps gives."""
+
+import dm_env
+import numpy as np
+import pytest
+from dm_env import specs
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from stored_steps import assert_same, episodes
+
+from envlogger import StepData
+from envlogger.converters import columns as columns_module
+from envlogger.converters.columns import recorded_columns, rlds_columns
+from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
+from envlogger.converters.step_decoder import StepDecoder
+from envlogger.converters.step_encoder import StepEncoder
+from envlogger.errors import DamagedDataError
+
+FIRST, MID, LAST = dm_env.StepType
+
+
+def step(kind, observation, action=None, reward=None, discount=None, custom_data=None):
+    return StepData(dm_env.TimeStep(kind, reward, discount, observation), action, custom_data)
+
+
+def records_of(steps):
+    return list(map(StepEncoder().encode, steps))
+
+
+def decoded(records):
+    return list(map(StepDecoder().decode, records))
+
+
+def outcome(function, *args):
+    """What a function returns, or which error it raises."""
+    try:
+        return function(*args)
+    except (ValueError, TypeError) as e:
+        return f"{type(e).__name__}: {e}"
+
+
+def assert_same_outcome(got, expected):
+    if isinstance(expected, str) or isinstance(got, str):
+        assert got == expected
+    else:
+        assert_same(got, expected)
+
+
+@given(episodes())
+@settings(max_examples=60, deadline=None)
+def test_an_rlds_episode_is_that_of_the_decoded_steps(steps):
+    records = records_of(steps)
+    expected = outcome(to_rlds_episode, decoded(records))
+    assert_same_outcome(outcome(rlds_columns, records, StepDecoder()), expected)
+
+
+@given(episodes(), st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_columns_in_recorded_order_are_those_of_the_decoded_steps(steps, num_episodes):
+    records = records_of(steps) * num_episodes
+    steps = decoded(records)
+    got = outcome(recorded_columns, records, StepDecoder())
+    if isinstance(got, str):
+        with pytest.raises((ValueError, TypeError)):
+            to_rlds_episode([*steps, *steps])
+        return
+    timestep, action, custom_data = got
+    assert_same(timestep.step_type, np.array([int(s.timestep.step_type) for s in steps]))
+    assert_same(timestep.observation, stack_values([s.timestep.observation for s in steps]))
+    assert_same(custom_data, stack_values([s.custom_data for s in steps]))
+    for column, values in [
+        (action, [s.action for s in steps]),
+        (timestep.reward, [s.timestep.reward for s in steps]),
+        (timestep.discount, [s.timestep.discount for s in steps]),
+    ]:
+        present = [number for number, s in enumerate(steps) if not s.timestep.first()]
+        if present and any(value is not None for value in values):
+            expected = stack_values([values[number] for number in present])
+            assert_same(rows(column, present), expected)
+
+
+def rows(columns, numbers):
+    if isinstance(columns, dict):
+        return {key: rows(child, numbers) for key, child in columns.items()}
+    if isinstance(columns, list | tuple):
+        return type(columns)([rows(child, numbers) for child in columns])
+    return columns[numbers]
+
+
+@pytest.fixture
+def by_slices(monkeypatch):
+    """Fails the test if a step is decoded alone, but the last one, which tells how it ended."""
+    decode = StepDecoder.decode
+    alone = []
+
+    def recording(self, record):
+        alone.append(record)
+        return decode(self, record)
+
+    monkeypatch.setattr(StepDecoder, "decode", recording)
+    monkeypatch.setattr(columns_module, "to_rlds_episode", None)
+    monkeypatch.setattr(columns_module, "stacked_columns", None)
+    yield
+    assert len(alone) <= 1
+
+
+def an_episode(num_steps, value_of):
+    return [
+        step(FIRST, value_of(0), custom_data=value_of(0)),
+        *[
+            step(MID, value_of(i), value_of(i), 0.5 * i, 1.0, value_of(i))
+            for i in range(1, num_steps)
+        ],
+        step(LAST, value_of(0), value_of(1), 1.5, 0.0, value_of(0)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "value_of",
+    [
+        lambda i: np.full(17, i, np.float32),
+        lambda i: np.full((2, 3), i, ">f8"),
+        lambda i: np.full((2, 3), i, np.uint8),
+        lambda i: np.full(3, -i, np.int16),
+        lambda i: np.full((2, 2), (-i) ** 7),
+        lambda i: np.array([i, -i, 100 * i], np.int32),
+        lambda i: np.uint64(2**64 - 1 - i),
+        lambda i: np.array([i % 2, 0], bool),
+        lambda i: np.array(i, np.float32),
+        lambda i: np.zeros((0, 2), np.int8),
+        lambda i: {"a": i - 3, "b": (np.int64(i * 1000), [1.5 * i]), 0: np.float32(i)},
+        lambda i: i**9 - 300,
+        lambda i: bool(i % 2),
+        lambda i: np.uint8(i),
+        lambda i: "é" * (i % 3),
+        lambda i: b"\0" * (i % 3),
+        lambda i: ((), [], {}, None),
+    ],
+    ids=lambda value_of: repr(value_of(5)),
+)
+def test_what_is_recorded_usually_is_sliced(by_slices, value_of):
+    steps = an_episode(30, value_of)
+    assert_same(rlds_columns(records_of(steps), StepDecoder()), to_rlds_episode(steps))
+
+
+def test_placeholders_stand_in_the_first_step_of_each_episode(by_slices):
+    steps = [
+        step(FIRST, 1),
+        step(MID, 2, action="go", reward=1.0, discount={"a": np.ones(2)}),
+        step(LAST, 3, action="stop", reward=2.0, discount={"a": np.zeros(2)}),
+        step(FIRST, 4),
+        step(MID, 5, action="é", reward=3.0, discount={"a": np.ones(2)}),
+    ]
+    timestep, action, custom_data = recorded_columns(records_of(steps), StepDecoder())
+    assert timestep.step_type.tolist() == [0, 1, 2, 0, 1]
+    assert timestep.observation.tolist() == [1, 2, 3, 4, 5]
+    assert timestep.reward.tolist() == [0.0, 1.0, 2.0, 0.0, 3.0]
+    assert timestep.discount["a"].tolist() == [[0, 0], [1, 1], [0, 0], [0, 0], [1, 1]]
+    assert action.tolist() == ["", "go", "stop", "", "é"]
+    assert custom_data.tolist() == [None] * 5
+
+
+def test_what_was_recorded_with_a_first_step_is_kept(by_slices):
+    steps = [step(FIRST, 1, 7, 0.5, 1.0), step(FIRST, 1), step(LAST, 2, 8, 1.5, 0.0)]
+    timestep, action, _ = recorded_columns(records_of(steps), StepDecoder())
+    assert action.tolist() == [7, 0, 8]
+    assert timestep.reward.tolist() == [0.5, 0.0, 1.5]
+
+
+def test_a_first_step_alone_has_columns_of_none():
+    timestep, action, _ = recorded_columns(records_of([step(FIRST, 1)]), StepDecoder())
+    assert action.tolist() == timestep.reward.tolist() == [None]
+    assert timestep.observation.tolist() == [1]
+
+
+def test_a_single_step_takes_specs():
+    records = records_of([step(FIRST, 1)])
+    given_specs = {
+        "action_spec": specs.Array((2,), np.float32),
+        "reward_spec": specs.Array((), float),
+        "discount_spec": specs.Array((), float),
+    }
+    assert_same(
+        rlds_columns(records, StepDecoder(), **given_specs),
+        to_rlds_episode(decoded(records), **given_specs),
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ([], "at least one step"),
+        ([step(FIRST, 1)], "pass action_spec"),
+        ([step(FIRST, 1), step(FIRST, 1)], "step 1 of 2 is a FIRST step"),
+        ([step(LAST, 1), step(MID, 1, 0)], "step 0 of 2 is a LAST step"),
+        ([step(FIRST, 1), step(MID, 2.0, 0)], "^observation: step 1 holds float64"),
+        ([step(MID, 1, 0), step(MID, 1, 0), step(MID, 1, None)], "^action: step 2 holds None"),
+        ([step(FIRST, 2**63), step(MID, 1, 0)], "does not fit int64"),
+        ([step(FIRST, 1, custom_data={"action": 1})] * 1 + [step(LAST, 1, 0)], "custom_data"),
+    ],
+)
+def test_steps_that_make_no_episode_are_refused_in_the_same_words(steps, words):
+    records = records_of(steps)
+    with pytest.raises(ValueError, match=words) as expected:
+        to_rlds_episode(decoded(records))
+    with pytest.raises(ValueError, match=words) as caught:
+        rlds_columns(records, StepDecoder())
+    assert str(caught.value) == str(expected.value)
+
+
+def test_errors_name_the_step_as_recorded():
+    steps = [step(FIRST, 1), step(MID, 1, 0), step(FIRST, 1), step(MID, 1, 0), step(MID, 1, "a")]
+    with pytest.raises(ValueError, match=r"^action: step 4 holds str of .*, step 1 holds int64"):
+        recorded_columns(records_of(steps), StepDecoder())
+
+
+def test_an_action_may_be_missing_in_a_first_step_only():
+    steps = [step(FIRST, 1), step(MID, 1, 0), step(MID, 1)]
+    with pytest.raises(ValueError, match=r"^action: step 2 holds None"):
+        recorded_columns(records_of(steps), StepDecoder())
+
+
+def test_no_records_are_refused():
+    with pytest.raises(ValueError, match="at least one step"):
+        recorded_columns([], StepDecoder())
+
+
+@pytest.mark.parametrize("function", [recorded_columns, rlds_columns])
+def test_a_damaged_record_is_named(function):
+    records = records_of(an_episode(5, lambda i: i))
+    records[3] = records[3][:-1]
+    with pytest.raises(DamagedDataError, match=r"^step 3 of 6 is damaged: a record is not"):
+        function(records, StepDecoder())
+
+
+@given(episodes(), st.data())
+@settings(max_examples=40, deadline=None)
+def test_damage_is_treated_as_step_by_step(steps, data):
+    records = records_of(steps)
+    number = data.draw(st.integers(0, len(records) - 1))
+    damaged = bytearray(records[number])
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    decoder = StepDecoder()
+    outcome(rlds_columns, records, decoder)
+    records[number] = bytes(damaged)
+    try:
+        steps = decoded(records)
+    except DamagedDataError:
+        with pytest.raises(DamagedDataError, match=rf"^step {number} of "):
+            rlds_columns(records, decoder)
+        return
+    except TypeError:
+        assume(False)
+    assert_same_outcome(outcome(rlds_columns, records, decoder), outcome(to_rlds_episode, steps))
+
+
+def test_columns_are_writable_and_alias_nothing():
+    records = records_of(an_episode(5, lambda i: {"a": np.full(2, i, ">f4"), "b": i, "c": None}))
+    kept = list(map(bytes, records))
+    columns = recorded_columns(records, StepDecoder())
+    for array in (
+        columns.timestep.step_type,
+        columns.timestep.reward,
+        columns.timestep.observation["a"],
+        columns.timestep.observation["b"],
+        columns.action["a"],
+    ):
+        assert array.flags.owndata
+        assert array.flags.c_contiguous
+        assert array.dtype.isnative
+        array[:] = 1
+    assert records == kept

@@ -1,0 +1,234 @@
+"""Whether steps are encoded to the bytes that the codec gives, whatever comes and in what order."""
+
+import collections
+import copy
+import pickle
+import threading
+
+import dm_env
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stored_steps import Gear, Pose, canonical, episodes, fields, stored
+
+from envlogger import StepData
+from envlogger.converters import codec
+from envlogger.converters.step_encoder import StepEncoder
+
+
+def mid(observation, action=0, reward=1.0, discount=1.0, custom_data=None):
+    timestep = dm_env.TimeStep(dm_env.StepType.MID, reward, discount, observation)
+    return StepData(timestep, action, custom_data)
+
+
+def assert_encodes(encoder, *steps):
+    for step in steps:
+        assert canonical(encoder.encode(step)) == canonical(stored(step))
+
+
+@given(episodes())
+@settings(max_examples=60, deadline=None)
+def test_an_episode_is_encoded_as_the_codec_does(steps):
+    encoder = StepEncoder()
+    assert_encodes(encoder, *steps, *steps)
+
+
+@given(fields.flatmap(lambda field: st.tuples(field, field)), fields.flatmap(lambda field: field))
+@settings(max_examples=40, deadline=None)
+def test_structures_may_alternate(alike, other):
+    one, two = alike
+    encoder = StepEncoder()
+    assert_encodes(encoder, mid(one), mid(other), mid(two), mid(other), mid(one, custom_data=two))
+
+
+def test_bytes_are_those_of_the_codec():
+    encoder = StepEncoder()
+    for number in range(3):
+        step = mid({"x": np.full(3, number, np.float32)}, action=number, reward=-0.0)
+        assert encoder.encode(step) == stored(step)
+
+
+A, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (A, A.T.copy().T),
+        (A, A.astype(">f4")),
+        (A, A.astype("f8")),
+        (A, A.view(np.int32)),
+        (A, A.ravel()),
+        (A, A.reshape(3, 2)),
+        (A, A[:, ::2]),
+        (A, np.zeros((0, 3), np.float32)),
+        (np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float64)),
+        (np.zeros((0, 3)), np.zeros((3, 0))),
+        (A, A.tolist()),
+        (A, pickle.loads(pickle.dumps(A))),
+        (A, A.view(type("Sub", (np.ndarray,), {}))),
+        (np.array(1), np.int64(1)),
+        (np.array(1), np.array([1])),
+        (np.array([-1, 2**40]), np.array([1, 2])),
+        (np.int32([-1, 1]), np.int32([5, 300])),
+        (np.array([True, False]), np.array([1, 2], np.uint8).view(bool)),
+        (np.array(["a"]), np.array([b"a"])),
+        (np.array(["a"]), np.array(["ab"])),
+        (np.array(["a", "b"], object), np.array([b"a", b"b"], object)),
+        (True, 1),
+        (1, True),
+        (1, np.int64(1)),
+        (np.int64(1), np.longlong(1)),
+        (1, Gear.REVERSE),
+        (Gear.REVERSE, Gear.NEUTRAL),
+        (1, 2**70),
+        (127, 128),
+        (-128, -129),
+        (1.5, np.float64(1.5)),
+        (1.5, np.float32(1.5)),
+        (0.0, -0.0),
+        (1.5, None),
+        ("a", b"a"),
+        ("a", np.str_("b")),
+        ("", "\0"),
+        ("a" * 127, "a" * 128),
+        ((1, 2), [1, 2]),
+        ((1, 2), (1, 2, 3)),
+        ((1, 2), Pose(1, 2)),
+        ((), []),
+        ([1], []),
+        ([], [1]),
+        ((), None),
+        ({}, None),
+        ({}, {"a": 1}),
+        ({"a": 1, "b": 2}, {"b": 1, "a": 2}),
+        ({"a": 1}, {"b": 1}),
+        ({"a": 1}, {"a": 1, "b": 1}),
+        ({"a": 1}, {1: 1}),
+        ({"a\0b": 1, "c": 2}, {"a": 1, "b\0c": 2}),
+        ({"a": 1, "b": 2}, {"a\0b": 1}),
+        ({1: 1}, {1.0: 1}),
+        ({1: 1}, {True: 1}),
+        ({1: 1, "a": 2}, {1: 3, "a": 4}),
+        ({"a": 1}, {Gear.NEUTRAL: 1}),
+        ({"a": 1}, collections.OrderedDict(a=2)),
+        ({"a": 1}, collections.defaultdict(int, a=2)),
+        ({"a": 1}, {np.str_("a"): 2}),
+        (dm_env.StepType.LAST, 2),
+    ],
+    ids=repr,
+)
+def test_values_that_look_alike_are_told_apart(one, other):
+    encoder = StepEncoder()
+    assert_encodes(encoder, *[mid(x) for x in (one, other, one, other)])
+
+
+class Odd(int):
+    def __int__(self):
+        return 7
+
+
+class Shout(str):
+    def __str__(self):
+        return self.upper()
+
+
+class Double(float):
+    def __float__(self):
+        return 2 * super().__float__()
+
+
+@pytest.mark.parametrize("value", [Odd(3), Shout("a"), Double(1.5)], ids=repr)
+def test_subclasses_are_stored_as_the_codec_does(value):
+    assert_encodes(StepEncoder(), *[mid(x) for x in (value, type(value).__base__(value), value)])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"), [("float32", 0x7FA0_0001), ("float64", 0x7FF4_0000_0000_0001)]
+)
+def test_every_bit_of_a_nan_is_kept(dtype, bits):
+    array = np.array([bits], f"u{np.dtype(dtype).itemsize}").view(dtype)
+    assert np.isnan(array).all()
+    encoder = StepEncoder()
+    for _ in range(2):
+        assert array.tobytes() in encoder.encode(mid(array))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {1},
+        object(),
+        1j,
+        np.zeros(2, complex),
+        np.zeros(2, np.float16),
+        np.array([1, "a"], object),
+        np.ma.array([1.0, 2.0]),
+        "\ud800",
+        {"\ud800": 1},
+        np.array(["\ud800"], object),
+        [1, "a"],
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("before", [1, "a", np.zeros(2), np.array(["a"], object), {"a": 1}, [1, 2]])
+def test_what_the_codec_refuses_is_refused_in_the_same_words(value, before):
+    encoder = StepEncoder()
+    encoder.encode(mid({"x": before}))
+    with pytest.raises(Exception, match="cannot store") as expected:
+        codec.encode(mid({"x": value}), name="step")
+    for _ in range(2):
+        with pytest.raises(expected.type) as caught:
+            encoder.encode(mid({"x": value}))
+        assert str(caught.value) == str(expected.value)
+    assert_encodes(encoder, mid({"x": before}))
+
+
+def test_nesting_too_deep_is_refused():
+    value = 1
+    for _ in range(60):
+        value = (value,)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            StepEncoder().encode(mid(value))
+
+
+def test_steps_and_records_share_no_memory():
+    array = np.zeros((64, 64), np.float32)
+    step = mid(array)
+    encoder = StepEncoder()
+    records = [encoder.encode(step), encoder.encode(step)]
+    array[:] = 1
+    assert records == [stored(mid(np.zeros((64, 64), np.float32)))] * 2
+
+
+def test_endless_variety_is_encoded_too():
+    encoder = StepEncoder()
+    assert_encodes(encoder, *[mid(np.zeros(n % 40)) for n in range(80)])
+    assert_encodes(encoder, *[mid("a" * (n % 300), action="b" * (n % 7)) for n in range(600)])
+
+
+def test_threads_may_share_an_encoder():
+    encoder = StepEncoder()
+    failures = []
+
+    def work(seed):
+        for i in range(200):
+            step = mid([1, 1.5, "a", np.zeros(seed)][(i + seed) % 4], action=i)
+            if encoder.encode(step) != stored(step):
+                failures.append(step)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_copies_are_new_encoders():
+    encoder = StepEncoder()
+    encoder.encode(mid(1))
+    for other in (copy.deepcopy(encoder), pickle.loads(pickle.dumps(encoder))):
+        assert_encodes(other, mid(2))

@@ -1,0 +1,413 @@
+"""What is left of a recording, however the process that records it ends."""
+
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import dm_env
+import killing
+import numpy as np
+import pytest
+
+import envlogger
+from envlogger import RiegeliBackendWriter, StepData
+from envlogger.errors import StorageError
+
+ROOT = pathlib.Path(envlogger.__file__).parents[1]
+
+PRELUDE = """
+import atexit, gc, os, signal, sys, threading, time
+import dm_env
+import envlogger
+from envlogger.testing.catch_env import Catch
+
+def begin(env=None):
+    logger = envlogger.EnvLogger(env or Catch(), data_directory=sys.argv[1])
+    play(logger)
+    return logger
+
+def play(logger):
+    timestep = logger.reset()
+    while not timestep.last():
+        timestep = logger.step(1)
+"""
+
+
+def run(directory, code, **arguments):
+    script = PRELUDE + textwrap.dedent(code)
+    command = [sys.executable, "-W", "error", "-c", script, str(directory)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, **arguments)
+
+
+def lengths(directory):
+    with envlogger.Reader(directory) as reader:
+        found = [len(list(episode)) for episode in reader.episodes]
+        assert len(reader.steps) == sum(found)
+        return found
+
+
+def record(writer, *observations):
+    for i, observation in enumerate(observations):
+        step = StepData(dm_env.restart(observation), None)
+        writer.record_step(step, is_new_episode=i == 0)
+
+
+# --- Ways to end in which everything is stored.
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("logger = begin()", 0),
+        ("logger = begin(); sys.exit(3)", 3),
+        ("logger = begin(); raise KeyError", 1),
+        ("logger = begin(); os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT),
+        ("logger = begin(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", 143),
+        ("logger = begin(); logger.me = logger; del logger", 0),
+        ("logger = begin(); logger.me = logger; del logger; gc.collect()", 0),
+        ("class Holder: pass\nHolder.logger = begin()", 0),
+    ],
+)
+def test_orderly_ends(tmp_path, code, status):
+    ended = run(tmp_path, code)
+    assert ended.returncode == status
+    assert "Exception ignored" not in ended.stderr
+    assert lengths(tmp_path) == [10]
+
+
+def test_the_users_own_handler_for_sigterm_stays(tmp_path):
+    code = """
+        def handler(number, frame):
+            print("handled")
+            sys.exit(7)
+        signal.signal(signal.SIGTERM, handler)
+        logger = begin()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    """
+    ended = run(tmp_path, code)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, "handled\n", "")
+    assert lengths(tmp_path) == [10]
+
+
+def test_sigterm_in_the_middle_of_recording(tmp_path):
+    code = """
+        logger = begin()
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        while True:
+            play(logger)
+    """
+    ended = run(tmp_path, code)
+    assert (ended.returncode, ended.stderr) == (143, "")
+    *whole, last = lengths(tmp_path)
+    assert set(whole) <= {10}
+    assert 1 <= last <= 10
+    with envlogger.Reader(tmp_path) as reader:
+        assert reader.damage() == []
+
+
+def test_a_daemon_thread_holds_the_recorder(tmp_path):
+    code = """
+        def hold():
+            logger = begin()
+            done.set()
+            time.sleep(60)
+        done = threading.Event()
+        threading.Thread(target=hold, daemon=True).start()
+        done.wait()
+    """
+    ended = run(tmp_path, code)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert lengths(tmp_path) == [10]
+
+
+def test_a_daemon_thread_goes_on_recording_to_the_end(tmp_path):
+    code = """
+        def go_on():
+            logger = begin()
+            done.set()
+            while True:
+                play(logger)
+        done = threading.Event()
+        threading.Thread(target=go_on, daemon=True).start()
+        done.wait()
+        time.sleep(0.2)
+    """
+    ended = run(tmp_path, code)
+    assert ended.returncode == 0
+    assert set(lengths(tmp_path)[:-1]) <= {10}
+
+
+def test_the_environment_cannot_be_closed(tmp_path):
+    code = """
+        class Broken(Catch):
+            def close(self):
+                raise OSError("broken")
+        logger = begin(Broken())
+        try:
+            logger.close()
+        except OSError as e:
+            print(e)
+        os._exit(0)
+    """
+    ended = run(tmp_path, code)
+    assert (ended.stdout, ended.stderr) == ("broken\n", "")
+    assert lengths(tmp_path) == [10]
+
+
+@pytest.mark.parametrize(
+    "end", ["sys.exit()", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"]
+)
+def test_a_forked_process_ends(tmp_path, end):
+    code = f"""
+        logger = begin()
+        pid = os.fork()
+        if pid == 0:
+            {end}
+        os.waitpid(pid, 0)
+        play(logger)
+        logger.close()
+    """
+    ended = run(tmp_path, code)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert lengths(tmp_path) == [10, 10]
+
+
+# --- Ways to end at once: what was flushed is there, the rest within the interval is not.
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_ends_at_once(tmp_path, end):
+    code = f"""
+        logger = begin()
+        play(logger)
+        logger.flush()
+        play(logger)
+        {end}
+    """
+    run(tmp_path, code)
+    assert lengths(tmp_path) == [10]
+    report = envlogger.recover(tmp_path, in_place=True)
+    assert lengths(tmp_path) == [10, 10]
+    assert (report.num_episodes_before, report.num_episodes) == (1, 2)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_killed(seed):
+    print(f"seed {seed}")
+    plan = killing.random_plan(random.Random(seed))
+    outcome, _ = killing.run(seed, seconds=0.6, flush_interval=0.4)
+    assert outcome.wrong == [], plan
+    assert outcome.lost == 0, plan
+
+
+@pytest.mark.slow
+def test_killed_many_times():
+    for seed in range(1000, 1200):
+        print(f"seed {seed}")
+        outcome, plans = killing.run(seed)
+        assert outcome.wrong == [], plans
+        assert outcome.lost == 0, plans
+
+
+# --- Bad conditions.
+
+
+def test_no_file_can_be_opened_for_a_new_shard(tmp_path):
+    code = """
+        import resource
+        from envlogger import RiegeliBackendWriter, StepData
+        writer = RiegeliBackendWriter(sys.argv[1], max_episodes_per_file=2)
+        accepted = 0
+        try:
+            for episode in range(100):
+                for i in range(3):
+                    step = StepData(dm_env.restart(accepted), None)
+                    writer.record_step(step, is_new_episode=i == 0)
+                    accepted += 1
+                writer.flush()
+                if episode == 4:
+                    num_open = len(os.listdir("/proc/self/fd")) + 1
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (num_open, num_open))
+        except envlogger.errors.StorageError as e:
+            print(accepted, e)
+        writer.close()
+    """
+    ended = run(tmp_path, f"import envlogger.errors\n{textwrap.dedent(code)}")
+    assert "Too many open files" in ended.stdout
+    assert "all steps that were recorded are readable" in ended.stdout
+    accepted = int(ended.stdout.split()[0])
+    assert sum(lengths(tmp_path)) == accepted
+    assert set(lengths(tmp_path)) == {3}
+
+
+def test_the_directory_is_deleted(tmp_path):
+    directory = tmp_path / "recording"
+    directory.mkdir()
+    code = """
+        import shutil
+        from envlogger import RiegeliBackendWriter, StepData
+        writer = RiegeliBackendWriter(sys.argv[1], flush_interval=0.1, max_episodes_per_file=5)
+        try:
+            for i in range(100_000):
+                writer.record_step(StepData(dm_env.restart(i), None), is_new_episode=True)
+                if i == 20:
+                    shutil.rmtree(sys.argv[1])
+                time.sleep(0.001)
+        except envlogger.errors.StorageError as e:
+            print(e)
+    """
+    ended = run(directory, f"import envlogger.errors\n{textwrap.dedent(code)}")
+    assert "recording stops here" in ended.stdout
+    assert ended.stderr == ""
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(directory)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as e:
+        pytest.skip(f"cannot mount a small disk: {e}")
+    yield directory
+    subprocess.run(["umount", str(directory)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", ["uncompressed", "zstd:1,chunk_size:300k", "transpose,brotli:1"]
+)
+def test_a_disk_that_is_really_full(small_disk, options):
+    rng = np.random.default_rng(0)
+    frames = [rng.integers(0, 256, 5000, np.uint8) for _ in range(100)]
+    writer = RiegeliBackendWriter(small_disk, writer_options=options, flush_interval=0.3)
+    num_accepted = 0
+    with pytest.raises(StorageError, match=r"No space left on device; all steps .* are readable"):
+        for i in range(100_000):
+            timestep = dm_env.restart(frames[i % 100])
+            writer.record_step(StepData(timestep, None), is_new_episode=i % 10 == 0)
+            num_accepted += 1
+    with pytest.raises(StorageError, match="has stopped after an earlier failure"):
+        record(writer, 0)
+    writer.close()
+    assert num_accepted > 1000
+    with envlogger.Reader(small_disk) as reader:
+        assert reader.damage() == []
+        assert len(reader.steps) == num_accepted
+        for i, step in enumerate(reader.steps):
+            np.testing.assert_array_equal(step.timestep.observation, frames[i % 100])
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_before(small_disk):
+    (small_disk / "other").write_bytes(bytes(30 << 20))
+    with pytest.raises(StorageError, match="24 MB are left"):
+        RiegeliBackendWriter(small_disk)
+    assert [path.name for path in small_disk.iterdir()] == ["other"]
+    with RiegeliBackendWriter(small_disk, max_pending_bytes=1 << 10) as writer:
+        record(writer, 0)
+    assert lengths(small_disk) == [1]
+
+
+# --- Several at once.
+
+
+def test_two_processes_record_to_one_directory(tmp_path):
+    code = """
+        from envlogger import RiegeliBackendWriter, StepData
+        first = int(sys.argv[2])
+        options = {"max_episodes_per_file": 7, "flush_interval": 0.05}
+        with RiegeliBackendWriter(sys.argv[1], **options) as writer:
+            for episode in range(100):
+                for i in range(5):
+                    step = StepData(dm_env.restart(first + 5 * episode + i), None)
+                    writer.record_step(step, is_new_episode=i == 0)
+    """
+    script = PRELUDE + textwrap.dedent(code)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path), str(first)], cwd=ROOT)
+        for first in (0, 1000)
+    ]
+    assert [process.wait() for process in processes] == [0, 0]
+    with envlogger.Reader(tmp_path) as reader:
+        found = [[step.timestep.observation for step in episode] for episode in reader.episodes]
+    assert sorted(found) == [
+        list(range(first + begin, first + begin + 5))
+        for first in (0, 1000)
+        for begin in range(0, 500, 5)
+    ]
+
+
+def test_threads_with_recorders_of_their_own(tmp_path):
+    def go(number):
+        with RiegeliBackendWriter(tmp_path, max_episodes_per_file=3, flush_interval=0.02) as writer:
+            for episode in range(20):
+                record(writer, *[1000 * number + 10 * episode + i for i in range(5)])
+
+    threads = [threading.Thread(target=go, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with envlogger.Reader(tmp_path) as reader:
+        found = sorted(
+            [step.timestep.observation for step in episode] for episode in reader.episodes
+        )
+    assert found == [
+        [1000 * number + 10 * episode + i for i in range(5)]
+        for number in range(5)
+        for episode in range(20)
+    ]
+
+
+def read_while_recording(tmp_path, num_opened):
+    stop = threading.Event()
+
+    def go():
+        with RiegeliBackendWriter(
+            tmp_path, max_episodes_per_file=20, flush_interval=0.01
+        ) as writer:
+            for episode in range(10**9):
+                record(writer, *[10 * episode + i for i in range(2 + episode % 5)])
+                if episode % 7 == 3:
+                    writer.discard_episode()
+                if stop.is_set():
+                    return
+                time.sleep(0.0005)
+
+    thread = threading.Thread(target=go)
+    with RiegeliBackendWriter(tmp_path):
+        thread.start()
+    seen = 0
+    try:
+        for _ in range(num_opened):
+            with envlogger.Reader(tmp_path) as reader:
+                assert len(reader.episodes) >= seen
+                for k in {0, seen // 2, seen, len(reader.episodes) - 1}:
+                    if 0 <= k < len(reader.episodes):
+                        found = [step.timestep.observation for step in reader.episodes[k]]
+                        episode = found[0] // 10
+                        assert episode % 7 != 3
+                        assert found == [10 * episode + i for i in range(2 + episode % 5)]
+                seen = len(reader.episodes)
+                assert all(str(damage) for damage in reader.damage())
+    finally:
+        stop.set()
+        thread.join()
+    assert seen > 0
+
+
+def test_reading_while_recording(tmp_path):
+    read_while_recording(tmp_path, 50)
+
+
+@pytest.mark.slow
+def test_reading_while_recording_for_long(tmp_path):
+    read_while_recording(tmp_path, 3000)

@@ -1,0 +1,475 @@
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import dm_env
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import envlogger
+import riegeli
+from envlogger import RiegeliBackendWriter, StepData
+from envlogger.__main__ import main
+from envlogger.converters import codec
+from envlogger.errors import StorageError
+from envlogger.proto.storage_pb2 import Data
+
+INDEX = ["step_offsets.riegeli", "episode_index.riegeli", "episode_metadata.riegeli"]
+
+
+def record(writer, numbers, types=None):
+    """Records an episode whose observations are numbers."""
+    for i, number in enumerate(numbers):
+        kind = dm_env.StepType(types[i]) if types else min(i, 1)
+        timestep = dm_env.TimeStep(dm_env.StepType(kind), 0.0, 1.0, number)
+        writer.record_step(StepData(timestep, None), is_new_episode=i == 0)
+
+
+def shard(directory, number=0):
+    return sorted(path for path in directory.iterdir() if path.is_dir())[number]
+
+
+def files(directory):
+    return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def episodes(directory):
+    with envlogger.Reader(directory) as reader:
+        assert reader.damage() == []
+        return [[step.timestep.observation for step in episode] for episode in reader.episodes]
+
+
+def metadata(directory):
+    with envlogger.Reader(directory) as reader:
+        return list(reader.episode_metadata())
+
+
+def flip_a_bit(path, position):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def positions(path):
+    with riegeli.RecordReader(path) as reader:
+        return [reader.last_pos.numeric for _ in reader.read_records()]
+
+
+@pytest.fixture
+def recording(tmp_path):
+    """Two shards with three and one episodes, and a discarded one; a chunk for each step."""
+    directory = tmp_path / "recording"
+    directory.mkdir()
+    with RiegeliBackendWriter(
+        directory,
+        max_episodes_per_file=3,
+        metadata={"a": 1},
+        writer_options="uncompressed,chunk_size:1",
+    ) as writer:
+        for number, steps in enumerate(([0, 1, 2], [10, 11], [20, 21], [30])):
+            record(writer, [99, 98])
+            writer.discard_episode()
+            record(writer, steps)
+            writer.set_episode_metadata({"number": number})
+    return directory
+
+
+EPISODES = [[0, 1, 2], [10, 11], [20, 21], [30]]
+METADATA = [{"number": number} for number in range(4)]
+
+
+# --- Where the recording goes.
+
+
+def test_what_is_whole_is_copied_as_it_is(recording, tmp_path):
+    before = files(recording)
+    report = envlogger.recover(recording, tmp_path / "new")
+    assert files(recording) == before
+    copied = {
+        path.relative_to(tmp_path / "new"): data for path, data in files(tmp_path / "new").items()
+    }
+    assert copied == {path.relative_to(recording): data for path, data in before.items()}
+    assert not report.is_changed
+    assert str(report).splitlines() == [
+        f"{tmp_path}/new: 4 -> 4 episodes, 8 -> 8 steps, 2 shards",
+        "nothing was to be recovered",
+    ]
+
+
+def test_the_source_stays_as_it_is(recording, tmp_path):
+    (shard(recording) / "episode_index.riegeli").unlink()
+    before = files(recording)
+    envlogger.recover(recording, tmp_path / "new")
+    assert files(recording) == before
+    assert episodes(tmp_path / "new") == EPISODES
+
+
+def test_in_place_no_byte_is_lost(recording):
+    flip_a_bit(shard(recording) / "step_offsets.riegeli", 100)
+    before = files(recording)
+    report = envlogger.recover(recording, in_place=True)
+    assert episodes(recording) == EPISODES
+    after = files(recording)
+    for path, content in before.items():
+        assert content in (after[path], after.get(path.with_name(path.name + ".damaged")))
+    assert [shard.is_changed for shard in report.shards] == [True, False]
+    assert not any(path.name.startswith(".") for path in after)
+
+
+def test_recovering_again_changes_nothing(recording):
+    for number in range(2):
+        (shard(recording, number) / "step_offsets.riegeli").write_bytes(b"")
+    (recording / "metadata.riegeli").write_bytes(b"")
+    assert envlogger.recover(recording, in_place=True).is_changed
+    before = files(recording)
+    assert not envlogger.recover(recording, in_place=True).is_changed
+    assert files(recording) == before
+
+
+def test_names_of_what_is_set_aside_are_free(recording):
+    path = recording / "metadata.riegeli"
+    for content in (b"first", b"second", b"third"):
+        path.write_bytes(content)
+        envlogger.recover(recording, in_place=True)
+    kept = [path.with_name(path.name + end) for end in (".damaged", ".damaged-2", ".damaged-3")]
+    assert [path.read_bytes() for path in kept] == [b"first", b"second", b"third"]
+
+
+def test_a_destination_must_be_empty(recording, tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "file").touch()
+    with pytest.raises(ValueError, match=r"destination .*new is there and not empty"):
+        envlogger.recover(recording, tmp_path / "new")
+    with pytest.raises(ValueError, match="give either a destination, or in_place=True"):
+        envlogger.recover(recording)
+    with pytest.raises(ValueError, match="give either"):
+        envlogger.recover(recording, tmp_path / "other", in_place=True)
+
+
+def test_what_is_no_recording(tmp_path):
+    with pytest.raises(StorageError, match="holds no recording of EnvLogger"):
+        envlogger.recover(tmp_path, in_place=True)
+    with pytest.raises(StorageError, match="nowhere does not exist"):
+        envlogger.recover(tmp_path / "nowhere", in_place=True)
+
+
+def test_a_recording_that_goes_on_is_worth_a_warning(tmp_path):
+    with RiegeliBackendWriter(tmp_path) as writer:
+        record(writer, [0, 1])
+        writer.flush()
+
+        def go_on(path, position, size):
+            if position == size:
+                record(writer, [10])
+                writer.flush()
+
+        with pytest.warns(UserWarning, match=r"steps\.riegeli grows: it is being recorded to"):
+            envlogger.recover(tmp_path, tmp_path / "new", on_progress=go_on)
+    with envlogger.Reader(tmp_path / "new") as reader:
+        assert len(reader.episodes[0]) == 2
+
+
+# --- What comes back.
+
+
+@pytest.mark.parametrize("lost", [[name] for name in INDEX[:2]] + [INDEX[:2], INDEX])
+@pytest.mark.parametrize("how", ["missing", "empty", "torn", "foreign"])
+def test_a_lost_index_is_rebuilt(recording, tmp_path, lost, how):
+    for name in lost:
+        path = shard(recording) / name
+        content = path.read_bytes()
+        path.write_bytes({"torn": content[:-1], "foreign": b"x" * 500}.get(how, b""))
+        if how == "missing":
+            path.unlink()
+    envlogger.recover(recording, tmp_path / "new")
+    assert episodes(tmp_path / "new") == EPISODES
+    # The steps say where they belong, but the metadata do not.
+    has_metadata = lost == INDEX[:1]
+    assert metadata(tmp_path / "new") == (METADATA if has_metadata else [None] * 3 + METADATA[3:])
+
+
+def test_lost_metadata_of_episodes_are_told(recording, tmp_path):
+    path = shard(recording) / "episode_metadata.riegeli"
+    flip_a_bit(path, positions(path)[0] + 50)
+    report = envlogger.recover(recording, tmp_path / "new")
+    assert metadata(tmp_path / "new")[0] is None
+    assert metadata(tmp_path / "new")[3] == METADATA[3]
+    lost = sum(one is None for one in metadata(tmp_path / "new"))
+    assert f"the metadata of {lost} episodes cannot be read" in str(report)
+
+
+def test_damaged_metadata_are_replaced(recording):
+    path = recording / "metadata.riegeli"
+    path.write_bytes(b"")
+    report = envlogger.recover(recording, in_place=True)
+    assert "no metadata and specs any more: " in str(report)
+    with envlogger.Reader(recording) as reader:
+        assert reader.metadata() == {}
+        assert reader.observation_spec() is None
+    assert path.with_name("metadata.riegeli.damaged").read_bytes() == b""
+
+
+def test_a_shard_in_which_nothing_is_left(recording, tmp_path):
+    (shard(recording) / "steps.riegeli").unlink()
+    report = envlogger.recover(recording, tmp_path / "new")
+    assert "7 steps of its index cannot be read" in str(report)
+    assert "no step is left of it" in str(report)
+    envlogger.recover(recording, in_place=True)
+    for directory in (recording, tmp_path / "new"):
+        assert episodes(directory) == EPISODES[3:]
+
+
+def test_steps_that_are_lost_leave_no_hole_and_fuse_nothing(recording, tmp_path):
+    steps = shard(recording) / "steps.riegeli"
+    with envlogger.Reader(recording) as reader:
+        offsets = reader._backend._shards[0].step_offsets
+    flip_a_bit(steps, int(offsets[1]) + 50)  # In the middle of the first episode.
+    flip_a_bit(steps, int(offsets[3]) + 50)  # At the begin of the second.
+    report = envlogger.recover(recording, tmp_path / "new")
+    assert episodes(tmp_path / "new") == [[0], [2], [11], *EPISODES[2:]]
+    assert metadata(tmp_path / "new")[:3] == [METADATA[0], None, METADATA[1]]
+    assert "2 steps of its index cannot be read" in str(report)
+    assert len(re.findall(r"lost in steps\.riegeli: \[\d+\.\.\d+\): ", str(report))) == 2
+
+
+def test_steps_behind_a_damaged_region_without_index(recording, tmp_path):
+    steps = shard(recording) / "steps.riegeli"
+    with envlogger.Reader(recording) as reader:
+        offsets = reader._backend._shards[0].step_offsets
+    flip_a_bit(steps, int(offsets[1]) + 50)
+    for name in INDEX:
+        (shard(recording) / name).unlink()
+    envlogger.recover(recording, tmp_path / "new")
+    assert episodes(tmp_path / "new") == [[0], [2], *EPISODES[1:]]
+
+
+def test_a_torn_file_of_steps(recording, tmp_path):
+    steps = shard(recording) / "steps.riegeli"
+    with envlogger.Reader(recording) as reader:
+        offsets = reader._backend._shards[0].step_offsets
+    os.truncate(steps, int(offsets[4]) + 5)
+    report = envlogger.recover(recording, in_place=True)
+    with envlogger.Reader(recording) as reader:
+        found = [[step.timestep.observation for step in episode] for episode in reader.episodes]
+        assert found == [[0, 1, 2], [10], [30]]
+        [damage] = reader.damage()  # It stays as it is, but nothing leads there.
+        assert (damage.path, damage.num_bytes) == (str(steps), 5)
+    assert "3 steps of its index cannot be read" in str(report)
+
+
+# --- Recordings that were killed. What the recorder had not indexed, the steps must tell.
+
+
+def killed(directory, code):
+    """Runs a recorder that ends without closing anything."""
+    prelude = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from test_recovery import *
+def recorder(**arguments):
+    return RiegeliBackendWriter(sys.argv[1], flush_interval=None, **arguments)
+"""
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"{prelude}{code}\nos._exit(0)",
+            str(directory),
+            Path(__file__).parent,
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_running_episode_comes_back_with_its_metadata(tmp_path):
+    code = """
+writer = recorder()
+record(writer, [0, 1])
+writer.set_episode_metadata("first")
+record(writer, [10, 11])
+writer.set_episode_metadata("draft")
+writer.flush()
+writer.set_episode_metadata("second")
+writer.flush()
+record(writer, [20])  # Not flushed.
+"""
+    killed(tmp_path, code)
+    with envlogger.Reader(tmp_path) as reader:
+        assert len(reader.episodes) == 1
+        [damage] = reader.damage()
+        assert "steps.riegeli has steps without index (2 steps, " in str(damage)
+    report = envlogger.recover(tmp_path, in_place=True)
+    assert episodes(tmp_path) == [[0, 1], [10, 11]]
+    assert metadata(tmp_path) == ["first", "second"]
+    assert "1 -> 2 episodes, 2 -> 4 steps" in str(report)
+
+
+def test_discarded_episodes_stay_away(tmp_path):
+    code = """
+writer = recorder()
+record(writer, [0, 1])
+record(writer, [10, 11])
+writer.flush()
+writer.discard_episode()
+record(writer, [20])
+record(writer, [30, 31])
+writer.discard_episode()
+record(writer, [40], types=[1])
+writer.set_episode_metadata("fourth")
+writer.flush()
+"""
+    killed(tmp_path, code)
+    envlogger.recover(tmp_path, in_place=True)
+    assert episodes(tmp_path) == [[0, 1], [20], [40]]
+    assert metadata(tmp_path) == [None, None, "fourth"]
+
+
+def test_marks_override_what_step_types_say(tmp_path):
+    code = """
+writer = recorder()
+record(writer, [0, 1, 2, 3], types=[1, 0, 2, 1])
+record(writer, [10, 11], types=[1, 2])
+record(writer, [20, 21], types=[1, 2])
+record(writer, [30, 31], types=[0, 1])
+writer.flush()
+"""
+    killed(tmp_path, code)
+    envlogger.recover(tmp_path, in_place=True)
+    assert episodes(tmp_path) == [[0, 1, 2, 3], [10, 11], [20, 21], [30, 31]]
+
+
+def test_an_index_of_episodes_that_is_ahead_of_the_steps(tmp_path):
+    code = """
+writer = recorder()
+record(writer, [0, 1])
+writer.set_episode_metadata("first")
+record(writer, [90, 91, 92, 93])
+writer.discard_episode()
+record(writer, [10, 11])
+record(writer, [20])
+from envlogger.backends import riegeli_shard_writer
+make_array = riegeli_shard_writer._array
+riegeli_shard_writer._array = lambda rows: make_array(rows) if len(rows) == 2 else os._exit(0)
+writer.flush()
+"""
+    killed(tmp_path, code)
+    index = shard(tmp_path) / "episode_index.riegeli"
+    assert index.stat().st_size > 0
+    assert (shard(tmp_path) / "step_offsets.riegeli").stat().st_size <= 64  # No record.
+    envlogger.recover(tmp_path, in_place=True)
+    assert episodes(tmp_path) == [[0, 1], [10, 11], [20]]
+    assert metadata(tmp_path)[0] == "first"
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    given_episodes=st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 2), min_size=1, max_size=4), st.booleans(), st.booleans()
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_whatever_is_recorded(given_episodes, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("recording")
+    kept = []
+    number = 0
+    writer = RiegeliBackendWriter(directory, flush_interval=None, sync=False)
+    for types, is_discarded, is_flushed in given_episodes:
+        numbers = list(range(number, number + len(types)))
+        number += len(types)
+        record(writer, numbers, types)
+        if is_flushed:
+            writer.flush()
+        if is_discarded:
+            writer.discard_episode()
+        else:
+            kept.append(numbers)
+    writer.flush()
+    shutil.copytree(directory, directory / "killed", ignore=lambda *_: {"killed"})
+    writer.close()
+    assert episodes(directory) == kept
+    envlogger.recover(directory / "killed", directory / "recovered")
+    assert episodes(directory / "recovered") == kept
+
+
+# --- EnvLogger up to 1.3.
+
+
+def make_shard(directory, types, *, num_indexed, starts):
+    directory.mkdir(parents=True)
+    found = []
+    with riegeli.RecordWriter(directory / "steps.riegeli", options="transpose") as writer:
+        for i, kind in enumerate(types):
+            step = StepData(dm_env.TimeStep(dm_env.StepType(kind), 0.0, 1.0, i), None)
+            writer.write_message(codec.encode(step))
+            found.append(writer.last_pos)
+    offsets = [position.numeric for position in found][:num_indexed]
+    for name, values in (("step_offsets", offsets), ("episode_index", [(i, -1) for i in starts])):
+        with riegeli.RecordWriter(directory / f"{name}.riegeli") as writer:
+            if values:
+                writer.write_message(codec.encode(np.array(values)).datum)
+    with riegeli.RecordWriter(directory / "episode_metadata.riegeli"):
+        pass
+    with riegeli.RecordWriter(directory.parent / "metadata.riegeli") as writer:
+        writer.write_message(Data())
+
+
+@pytest.mark.parametrize(
+    ("types", "num_indexed", "starts", "expected"),
+    [
+        ([0, 1, 2, 0, 1, 2, 0, 1], 8, [0], [[0, 1, 2], [3, 4, 5], [6, 7]]),
+        ([0, 1, 2, 0, 1, 2, 0, 1], 4, [0], [[0, 1, 2], [3, 4, 5], [6, 7]]),
+        ([0, 1, 2, 0, 1, 2, 0, 1], 5, [], [[0, 1, 2], [3, 4, 5], [6, 7]]),
+        ([0, 1, 2, 0, 1, 2, 0, 1], 0, [], [[0, 1, 2], [3, 4, 5], [6, 7]]),
+        ([0, 1, 1, 1, 1], 2, [0], [[0, 1, 2, 3, 4]]),
+        # What the index says is kept: the episodes of somebody whose steps are all first steps.
+        ([0, 0, 0, 0, 0, 1], 4, [0, 2, 3], [[0, 1], [2], [3], [4, 5]]),
+        # A scheduler dropped the first steps of the episodes.
+        ([1, 2, 1, 2, 1], 5, [0], [[0, 1], [2, 3], [4]]),
+    ],
+)
+def test_a_recording_of_the_published_envlogger(tmp_path, types, num_indexed, starts, expected):
+    make_shard(tmp_path / "old" / "2024", types, num_indexed=num_indexed, starts=starts)
+    envlogger.recover(tmp_path / "old", tmp_path / "new")
+    assert episodes(tmp_path / "new") == expected
+
+
+def test_messages_of_other_types_are_one_episode(tmp_path):
+    directory = tmp_path / "old" / "2024"
+    make_shard(directory, [], num_indexed=0, starts=[])
+    with riegeli.RecordWriter(directory / "steps.riegeli") as writer:
+        writer.write_records([b"\xff", b"", b"anything"])
+    report = envlogger.recover(tmp_path / "old", tmp_path / "new")
+    assert (report.num_episodes, report.num_steps) == (1, 3)
+
+
+# --- On the command line.
+
+
+def test_the_command(recording, tmp_path, capsys):
+    (shard(recording) / "episode_index.riegeli").unlink()
+    assert main(["recover", str(recording), "--destination", str(tmp_path / "new")]) == 0
+    assert "0 -> 3 episodes, 7 -> 7 steps" in capsys.readouterr().out
+    assert main(["recover", str(recording), "--destination", str(tmp_path / "new")]) == 1
+    assert "is there and not empty" in capsys.readouterr().err
+    assert main(["recover", str(recording), "--in-place"]) == 0
+    assert episodes(recording) == EPISODES
+    with pytest.raises(SystemExit) as exited:
+        main(["recover", str(recording)])
+    assert exited.value.code == 2
+
+
+def test_help():
+    command = [sys.executable, "-m", "envlogger", "recover", "--help"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "--in-place" in ended.stdout
+    assert ended.stderr == ""

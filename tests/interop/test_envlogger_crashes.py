@@ -1,0 +1,79 @@
+"""The published envlogger 1.2 opens what `recover` made of recordings that were killed.
+
+Runs where the environment variable ENVLOGGER_PYTHON names a Python that has `envlogger==1.2`.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+
+import killing
+import pytest
+
+import envlogger
+
+PEER = os.environ.get("ENVLOGGER_PYTHON", "")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PEER, reason="ENVLOGGER_PYTHON names no Python with envlogger 1.2"),
+]
+
+READ = """
+import json, sys
+import envlogger
+sys.path.insert(0, sys.argv[2])
+import killing
+with envlogger.Reader(sys.argv[1]) as reader:
+    steps = [killing.ids_in(step.timestep.observation) for step in reader.steps]
+    lengths = [len(episode) for episode in reader.episodes]
+    print(json.dumps([steps, lengths, list(reader.episode_metadata())]))
+"""
+
+
+def read_with_the_original(directory):
+    command = [PEER, "-I", "-c", READ, str(directory), os.path.dirname(killing.__file__)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env={})
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def read(directory):
+    with envlogger.Reader(directory) as reader:
+        steps = [list(killing.ids_in(step.timestep.observation)) for step in reader.steps]
+        lengths = [len(episode) for episode in reader.episodes]
+        assert sum(lengths) == len(steps)
+        return [steps, lengths, list(reader.episode_metadata())]
+
+
+@pytest.mark.parametrize("python", [sys.executable, PEER])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_original_reads_what_was_recovered(tmp_path, python, in_place, seed):
+    rng = random.Random(seed)
+    is_original = python != sys.executable
+    plan = killing.random_original_plan(rng) if is_original else killing.random_plan(rng)
+    recording = tmp_path / "recording"
+    recording.mkdir()
+    processes = killing.kill([plan, plan], recording, 2.0, python)
+    outcome = killing.check(processes, recording, tmp_path / "recovered")
+    assert outcome.wrong == []
+    assert outcome.recovered > 0
+    recovered = tmp_path / "recovered"
+    if in_place:
+        recovered = recording
+        envlogger.recover(recording, in_place=True)
+    found = read(recovered)
+    assert sum(found[1]) == outcome.recovered
+    assert read_with_the_original(recovered) == found
+
+
+def test_the_original_reads_what_was_killed_here_without_recovery(tmp_path):
+    plan = killing.Plan(backend={"flush_interval": 0.2, "max_episodes_per_file": 500})
+    processes = killing.kill([plan], tmp_path, 1.5)
+    assert processes[0].steps
+    found = read(tmp_path)
+    assert len(found[1]) > 0
+    assert read_with_the_original(tmp_path) == found
