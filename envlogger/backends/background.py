@@ -77,6 +77,7 @@ class BackgroundWriter:
         self._num_taken_bytes = 0
         self._num_taken_jobs = 0
         self._max_jobs = math.inf if flush_interval is None else _FIRST_JOBS
+        self._wake_jobs = self._max_jobs / 2
         self._num_requests = 0
         self._num_served = 0
         self._ending = False
@@ -106,18 +107,16 @@ class BackgroundWriter:
     def _put(self, job: _Job, num_bytes: int) -> None:
         if self._ending:
             self._raise_failure()
-        self._jobs.append(job)
+        jobs = self._jobs
+        jobs.append(job)
         self._num_new_bytes += num_bytes
-        if self._is_worth_waking():
+        if self._num_new_bytes >= self._wake_bytes or len(jobs) > self._wake_jobs:
             self._work.notify()
             while (
                 self._num_new_bytes + self._num_taken_bytes > self._max_pending_bytes
                 or len(self._jobs) + self._num_taken_jobs > self._max_jobs
             ):
                 self._progress.wait()
-
-    def _is_worth_waking(self) -> bool:
-        return self._num_new_bytes >= self._wake_bytes or len(self._jobs) > self._max_jobs / 2
 
     def finish(self, *, flush: bool) -> None:
         """Waits until all jobs are done, and flushed if that is asked for.
@@ -205,6 +204,7 @@ class BackgroundWriter:
                     # What is accepted must not have to wait until it is too late for it.
                     possible = self._max_seconds_of_jobs / max(busy / num_jobs, seconds_per_job)
                     self._max_jobs = max(1, min(possible, 2 * self._max_jobs))
+                    self._wake_jobs = self._max_jobs / 2
                     if is_due:
                         seconds_per_job = busy / num_jobs
                         busy, num_jobs = 0.0, 0
@@ -232,7 +232,10 @@ class BackgroundWriter:
     def _take_jobs(self, next_flush: float) -> tuple[list[_Job], int, bool]:
         with self.lock:
             while not (
-                self._ending or self._is_worth_waking() or self._num_requests > self._num_served
+                self._ending
+                or self._num_new_bytes >= self._wake_bytes
+                or len(self._jobs) > self._wake_jobs
+                or self._num_requests > self._num_served
             ):
                 remaining = next_flush - time.monotonic()
                 if remaining <= 0:
