@@ -23,6 +23,7 @@ from riegeli.base.riegeli_error import (
     UnimplementedError,
     UnknownError,
 )
+from riegeli.records.decode_file import decode_file
 from riegeli.records.record_position import RecordPosition
 from riegeli.records.record_reader import EXISTENCE_ONLY, RecordReader, get_record_type
 from riegeli.records.record_writer import FlushType, RecordWriter, set_record_type
@@ -55,6 +56,7 @@ __all__ = [
     "UnavailableError",
     "UnimplementedError",
     "UnknownError",
+    "decode_file",
     "get_record_type",
     "set_record_type",
 ]

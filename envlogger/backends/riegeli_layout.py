@@ -51,6 +51,6 @@ def existing_directory(data_directory: str | os.PathLike[str]) -> epath.Path:
     return path
 
 
-def is_local(path: epath.Path) -> bool:
+def is_local(path: str | epath.Path) -> bool:
     """Whether the path is one of the operating system, rather than a URL such as `gs://...`."""
     return "://" not in os.fspath(path)

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import math
 import os
 from collections.abc import Iterator
 from typing import BinaryIO, TypeVar
@@ -109,7 +110,7 @@ def read_metadata(directory: epath.Path) -> Data:
     if not path.exists():
         raise StorageError(f"{directory} holds no recording of EnvLogger: it has no {path.name}")
     with _naming(path):
-        records, problem = _read_records(_read_file(path) or b"")
+        records, problem = _read_records(_read_file(os.fspath(path)) or b"")
         if problem:
             raise DamagedDataError(f"{problem}; {_RECOVER}")
         if len(records) != 1:
@@ -137,9 +138,10 @@ def load_shards(directory: epath.Path) -> list[Shard]:
 
 
 def _load_shard(directory: epath.Path) -> Shard | None:
-    steps_path = directory / layout.STEPS_FILE
-    offsets_path = directory / layout.STEP_OFFSETS_FILE
-    index_path = directory / layout.EPISODE_INDEX_FILE
+    base = os.fspath(directory)  # Joining paths of epath takes longer than reading a small file.
+    steps_path = f"{base}/{layout.STEPS_FILE}"
+    offsets_path = f"{base}/{layout.STEP_OFFSETS_FILE}"
+    index_path = f"{base}/{layout.EPISODE_INDEX_FILE}"
     steps_size = _size(steps_path)
     content = _read_file(offsets_path)
     if content is None and not steps_size:
@@ -147,8 +149,8 @@ def _load_shard(directory: epath.Path) -> Shard | None:
 
     damage = []
 
-    def tell(path: epath.Path, problem: str, num_steps: int | None = None) -> None:
-        damage.append(Damage(os.fspath(path), problem, num_steps, advice=_RECOVER))
+    def tell(path: str, problem: str, num_steps: int | None = None) -> None:
+        damage.append(Damage(path, problem, num_steps, advice=_RECOVER))
 
     if content is None:
         tell(offsets_path, "is missing")
@@ -203,21 +205,21 @@ def _load_shard(directory: epath.Path) -> Shard | None:
     )
 
 
-def _size(path: epath.Path) -> int | None:
+def _size(path: str) -> int | None:
     """The size of a file; None if there is none."""
     try:
-        return os.stat(path).st_size if layout.is_local(path) else path.stat().length
+        return os.stat(path).st_size if layout.is_local(path) else epath.Path(path).stat().length
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as e:
         raise StorageError(f"cannot read {path}: {e}") from e
 
 
-def _read_file(path: epath.Path) -> bytes | None:
+def _read_file(path: str) -> bytes | None:
     """What is in a file; None if there is none."""
     try:
         if not layout.is_local(path):
-            return bytes(path.read_bytes())
+            return bytes(epath.Path(path).read_bytes())
         with open(path, "rb", buffering=0) as file:
             return file.read()
     except (FileNotFoundError, NotADirectoryError):
@@ -228,6 +230,8 @@ def _read_file(path: epath.Path) -> bytes | None:
 
 def _read_records(content: bytes) -> tuple[list[bytes], str | None]:
     """The records of a file up to the first that is damaged, and what is wrong with that."""
+    with contextlib.suppress(riegeli.InvalidArgumentError):
+        return riegeli.decode_file(content), None
     records: list[bytes] = []
     try:
         with riegeli.RecordReader(io.BytesIO(content)) as reader:
@@ -241,27 +245,27 @@ def _read_arrays(
     content: bytes, row_shape: tuple[int, ...]
 ) -> tuple[np.ndarray, Datum | None, str | None]:
     """The int64 arrays `[n, *row_shape]` of a file as one, the last of them, and what is wrong."""
-    arrays = [np.empty((0, *row_shape), np.int64)]
+    arrays = []
     datum = None
-    if not content:
-        return arrays[0], None, None
-    records, problem = _read_records(content)
+    records, problem = _read_records(content) if content else ([], None)
     for record in records:
         try:
             datum = parse(Datum, record)
             shape = [dim.size for dim in datum.shape.dim]
-            values = np.array(datum.values.int64_values, np.int64)
-            if tuple(shape[1:]) != row_shape or values.size != np.prod(shape) or not shape:
+            values = np.array(list(datum.values.int64_values), np.int64)
+            if tuple(shape[1:]) != row_shape or values.size != math.prod(shape) or not shape:
                 raise DamagedDataError("a record is not an array of positions")
         except DamagedDataError as e:
             problem = str(e)
             break
         arrays.append(values.reshape(shape))
-    return np.concatenate(arrays), datum, problem
+    if len(arrays) == 1:
+        return arrays[0], datum, problem
+    return np.concatenate([np.empty((0, *row_shape), np.int64), *arrays]), datum, problem
 
 
 def _is_increasing(values: np.ndarray) -> bool:
-    return len(values) == 0 or bool(values[0] >= 0 and np.all(values[1:] > values[:-1]))
+    return len(values) == 0 or bool(values[0] >= 0 and (values[1:] > values[:-1]).all())
 
 
 def _increasing_part(values: np.ndarray) -> np.ndarray:

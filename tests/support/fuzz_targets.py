@@ -24,6 +24,7 @@ from riegeli._format.chunk import SIGNATURE, Chunk, ChunkHeader
 from riegeli._format.compression import CompressionType, Compressor
 from riegeli._format.options import parse_options
 from riegeli._pure.machine import has_buffer, has_subtype
+from riegeli.records import decode_file
 
 T = TypeVar("T")
 
@@ -324,6 +325,7 @@ def read_files(data: bytes) -> None:
     """Reads a hostile file in many ways."""
     choices = Choices(data)
     file = _file(choices)
+    _compare_small_file(file)
     regions: list[riegeli.SkippedRegion] = []
 
     def note(region: riegeli.SkippedRegion) -> None:
@@ -364,6 +366,14 @@ def read_files(data: bytes) -> None:
         list(reader.read_records())
     with suppress(riegeli.RiegeliError):
         reader.close()
+
+
+def _compare_small_file(file: bytes) -> None:
+    """The short way to read a small file gives what the long way gives, or nothing."""
+    records = decode_file._decode_small_file(file)
+    if records is not None:
+        with riegeli.RecordReader(io.BytesIO(file)) as reader:
+            assert records == list(reader.read_records())
 
 
 def decode_chunks(data: bytes) -> None:

@@ -1,0 +1,59 @@
+"""Files that are decoded as a whole, beside what a reader gives."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import riegeli
+from riegeli.records import decode_file as module
+
+OPTIONS = ("uncompressed", "zstd:1", "brotli:1", "transpose,zstd:1", "zstd:1,chunk_size:10")
+
+
+def make_file(records, options="uncompressed"):
+    file = io.BytesIO()
+    with riegeli.RecordWriter(file, options=options, owns_dest=False) as writer:
+        writer.write_records(records)
+    return file.getvalue()
+
+
+@given(st.lists(st.binary(max_size=50), max_size=20), st.sampled_from(OPTIONS))
+def test_it_gives_what_was_written(records, options):
+    assert riegeli.decode_file(make_file(records, options)) == records
+
+
+def test_a_small_file_takes_the_short_way_and_a_large_one_the_long_way():
+    assert module._decode_small_file(make_file([b"a", b""], "zstd:3")) == [b"a", b""]
+    large = [bytes([i]) * 1000 for i in range(100)]
+    assert module._decode_small_file(make_file(large)) is None
+    assert riegeli.decode_file(make_file(large)) == large
+
+
+def test_a_file_that_ends_with_its_block():
+    records = [b"a" * (65536 - 24 - 40 - 40 - 1 - 1 - 3)]
+    content = make_file(records)
+    assert len(content) == 65536
+    assert module._decode_small_file(content) == records
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_each_bit_that_is_turned_over_is_noticed(options):
+    records = [b"one", b"two"]
+    content = make_file(records, options)
+    for i in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[i // 8] ^= 1 << i % 8
+        with pytest.raises(riegeli.InvalidArgumentError):
+            riegeli.decode_file(bytes(damaged))
+
+
+def test_a_file_that_is_cut_off_is_an_error_and_an_empty_one_is_not():
+    content = make_file([b"one"], "zstd:3")
+    for size in range(1, len(content)):
+        if size != 64:  # Where it ends as a file without records does.
+            with pytest.raises(riegeli.InvalidArgumentError):
+                riegeli.decode_file(content[:size])
+    assert riegeli.decode_file(content[:64]) == []
+    assert riegeli.decode_file(b"") == []
