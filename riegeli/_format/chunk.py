@@ -52,7 +52,7 @@ class ChunkHeader:
         return highway_hash64(body).to_bytes(8, "little") + body
 
     @classmethod
-    def decode(cls, data: bytes, pos: int) -> "ChunkHeader":
+    def decode(cls, data: bytes | bytearray | memoryview, pos: int) -> "ChunkHeader":
         """Reads the header of the chunk that begins at file offset `pos`.
 
         Raises:

@@ -130,6 +130,7 @@ class ChunkReader:
         self.truncated = self._damage = None
         self._check_within_file(pos)
         self.seek(self._chunk_from_block_header(pos))
+        size = self._source.size()  # Asked once, as that may cost the source what it has buffered.
         passed: list[int] = []
         while self.pos < pos:
             header = self.read_header()
@@ -137,10 +138,10 @@ class ChunkReader:
                 break
             end = header.end(self.pos)
             last = self.pos + header.num_records if find is Find.CONTAINING else end
-            if pos < last or end > self._source.size():
+            if pos < last or end > size:
                 break
             passed.append(self.pos)
-            self.seek(end)
+            self.pos = end
         return passed
 
     def skip_damage(self, message: str) -> SkippedRegion | None:
@@ -234,7 +235,8 @@ class ChunkReader:
         self._is_behind_end = False
         header_end = blocks.advance(begin, CHUNK_HEADER_SIZE)
         stored = self._source.read_at(begin, header_end - begin)
-        content = b"".join(self._without_block_headers(stored, begin))
+        crosses_block = begin % BLOCK_SIZE == 0 or len(stored) > CHUNK_HEADER_SIZE
+        content = b"".join(self._without_block_headers(stored, begin)) if crosses_block else stored
         if len(stored) < header_end - begin:
             if stored:
                 self._note_truncated(begin + len(stored), "its header is cut off")
@@ -243,7 +245,8 @@ class ChunkReader:
             header = ChunkHeader.decode(content, begin)
         except InvalidArgumentError as e:
             raise self._damaged(str(e), header_end) from e
-        self._without_block_headers(stored, begin, header.end(begin))  # Now that the end is known.
+        if crosses_block:  # Now that the end of the chunk is known.
+            self._without_block_headers(stored, begin, header.end(begin))
         if begin == 0 and not header.is_signature():
             raise self._damaged("the first chunk of a file must be its signature", header_end)
         return header
