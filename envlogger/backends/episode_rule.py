@@ -6,12 +6,14 @@ unless its mark says otherwise; see `Data.EpisodeMark` in storage.proto.
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 import dm_env
 from google.protobuf.message import DecodeError
 
 from envlogger.converters import codec
+from envlogger.errors import EnvLoggerError
 from envlogger.proto.storage_pb2 import Data
 
 __all__ = ["StepKind", "kind_of"]
@@ -54,6 +56,7 @@ class StepKind(NamedTuple):
 # A step is a tuple (timestep, action, custom data), and the timestep a tuple that begins with the
 # type. These are the tags in front of that, each followed by a length.
 _TAGS = bytes((0x1A, 0x0A, 0x1A, 0x0A, 0x0A))
+_MAX_SHIFT = 63  # In what is a length, all bits lie below that.
 _TYPES = {codec.encode(int(t)).datum.SerializeToString(): int(t) for t in dm_env.StepType}
 _TYPE_SIZE = len(next(iter(_TYPES)))
 _MARK_TAG = Data(episode_mark=Data.BEGINS).SerializeToString()[:-1]
@@ -78,6 +81,8 @@ def _kind_by_bytes(record: bytes) -> StepKind | None:
             size |= (byte & 0x7F) << shift
             shift += 7
             begin += 1
+            if shift > _MAX_SHIFT:
+                return None
         size |= byte << shift
         begin += 2
         if depth == 0:
@@ -99,6 +104,7 @@ def _kind_by_parsing(record: bytes) -> StepKind:
         return StepKind(None, Data.NONE)
     step_type = None
     if data.tuple.values and data.tuple.values[0].tuple.values:
-        value = codec.decode(data.tuple.values[0].tuple.values[0])
-        step_type = value if isinstance(value, int) else None
+        with contextlib.suppress(EnvLoggerError):  # It shows when the step is read.
+            value = codec.decode(data.tuple.values[0].tuple.values[0])
+            step_type = value if isinstance(value, int) else None
     return StepKind(step_type, data.episode_mark)
