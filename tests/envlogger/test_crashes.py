@@ -152,7 +152,7 @@ def test_the_environment_cannot_be_closed(tmp_path):
         try:
             logger.close()
         except OSError as e:
-            print(e)
+            print(e, flush=True)
         os._exit(0)
     """
     ended = run(tmp_path, code)
