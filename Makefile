@@ -15,7 +15,8 @@ quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --ignore tests/rlds
+	$(BIN)/python -m pytest -m "not slow" -n auto tests/rlds
 	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -m "not slow" tests/riegeli
 
 test-all: $(VENV)/.dev

@@ -2,7 +2,7 @@
 
 The names of a step and of an episode, the helpers that build them, and the transformations that
 feed them to an algorithm. Importing this package is cheap: TensorFlow is loaded when
-`rlds.transformations` is first touched.
+`rlds.transformations` or `rlds.tfds` is first touched.
 """
 
 import importlib
@@ -33,7 +33,7 @@ from rlds.rlds_types import (
 )
 
 if TYPE_CHECKING:
-    from rlds import transformations
+    from rlds import tfds, transformations
 
 __all__ = [
     "ACTION",
@@ -57,12 +57,13 @@ __all__ = [
     "build_episode",
     "build_step",
     "metadata",
+    "tfds",
     "transformations",
 ]
 
 # Subpackages that import TensorFlow: loaded on first use, so that a recorder or a command that
 # only needs the names of the fields starts in no time.
-_LAZY_SUBPACKAGES = frozenset({"transformations"})
+_LAZY_SUBPACKAGES = frozenset({"tfds", "transformations"})
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,7 +21,8 @@ from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.riegeli_layout import existing_directory
 from envlogger.backends.schedulers import Scheduler
 from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
-from envlogger.converters.tfds_features import lossless, match_columns
+from envlogger.converters.tfds_examples import ExampleEncoder
+from envlogger.converters.tfds_features import lossless_config, match_columns
 from envlogger.errors import (
     InvalidStepError,
     StorageError,
@@ -124,7 +124,7 @@ class TFDSBackendWriter(BackendWriter):
         if flush_interval is not None and flush_interval <= 0:
             raise ValueError(f"flush_interval must be positive, got {flush_interval}")
         directory = existing_directory(data_directory)
-        ds_config = _lossless(ds_config)
+        ds_config = lossless_config(ds_config)
         identity = tfds.core.dataset_info.DatasetIdentity(
             name=ds_config.name,
             version=tfds.core.Version(version),
@@ -148,15 +148,13 @@ class TFDSBackendWriter(BackendWriter):
         self._specs = {
             f"{name}_spec": _specs_of(self._step_features, name) for name in _ARRIVE_WITH_NEXT_STEP
         }
-        self._serializer = tfds.core.example_serializer.ExampleSerializer(
-            self._features.get_serialized_info()
-        )
+        self._encoder = ExampleEncoder(self._features)
         self._steps: list[StepData] = []
         self._episode_metadata: dict[str, Any] = {}
         self._num_episodes = 0
         self._shard: tfds_shards.ShardDraft | None = None
         self._shard_begin = 0.0
-        _open_dataset(self._info, self._split)
+        tfds_shards.open_dataset(self._info, [self._split], stacklevel=4)
         super().__init__(metadata=metadata, scheduler=scheduler)
 
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
@@ -235,8 +233,7 @@ class TFDSBackendWriter(BackendWriter):
         try:
             columns = to_rlds_episode(steps, **self._specs)
             columns = {name: columns[name] for name in self._features["steps"].feature}
-            example = self._features.encode_example({"steps": columns, **metadata})
-            serialized = self._serializer.serialize_example(example)
+            serialized = self._encoder.encode({"steps": columns, **metadata})
         except Exception as e:  # Whatever a feature of TFDS raises.
             raise UnsupportedValueError(f"episode {number} is not stored: {e}") from e
         try:
@@ -294,71 +291,6 @@ class TFDSBackendWriter(BackendWriter):
         if self._shard is not None:
             self._shard.abandon()
             self._shard = None
-
-
-def _open_dataset(info: tfds.core.DatasetInfo, split: str) -> None:
-    """Makes the dataset and the split, where they do not exist; else checks that they fit."""
-    if tfds.core.dataset_info.dataset_info_path(info.data_dir).exists():
-        _check_fits(info)
-        for name, num_episodes in tfds_shards.recover(info).items():
-            warnings.warn(
-                f"{info.data_dir}: added {num_episodes} episodes to the split {name!r}, from a "
-                "recorder that died before it finished its shard",
-                stacklevel=4,
-            )
-        if split in info.splits:
-            return
-    tfds_shards.add_split(info, split)
-
-
-def _check_fits(info: tfds.core.DatasetInfo) -> None:
-    """Checks that a dataset which exists can take what is recorded now."""
-    directory = info.data_dir
-    try:
-        stored = tfds.builder_from_directory(directory).info
-    except Exception as e:  # Whatever TFDS raises for a file that is damaged or missing.
-        raise StorageError(
-            f"{directory} has a dataset that cannot be read: {e}; record to another directory"
-        ) from e
-    for what, here, there in (
-        ("name", info.name, stored.name),
-        ("version", info.version, stored.version),
-        ("file format", info.file_format, stored.file_format),
-    ):
-        if here != there:
-            raise StorageError(
-                f"{directory} has a dataset of another {what}: {there}, not {here}; record to "
-                "another directory"
-            )
-    if stored.features.to_json() != info.features.to_json():
-        raise StorageError(
-            f"{directory} has a dataset with other features, or features that are stored in "
-            f"another way:\n{stored.features}\nnot\n{info.features}\nrecord to another directory"
-        )
-    for name, split in stored.splits.items():
-        if split.filename_template.template != tfds_shards.FILE_TEMPLATE:
-            raise StorageError(
-                f"{directory} has a dataset that is complete: the names of the files of its split "
-                f"{name!r} say how many there are; record to another directory"
-            )
-    if info.metadata is not None and dict(stored.metadata or {}) != dict(info.metadata):
-        warnings.warn(
-            f"the metadata of the dataset in {directory} is kept as it is, although the metadata "
-            "given now is different; record to another directory to store it",
-            stacklevel=5,
-        )
-
-
-def _lossless(ds_config: DatasetConfig) -> DatasetConfig:
-    """A configuration whose features give back what was recorded."""
-    names = ("observation_info", "action_info", "reward_info", "discount_info")
-    given = {name: getattr(ds_config, name) for name in names}
-    given = {name: feature for name, feature in given.items() if feature is not None}
-    given = dict(lossless(tfds.features.FeaturesDict(given), "ds_config"))
-    for name in ("step_metadata_info", "episode_metadata_info"):
-        features = tfds.features.FeaturesDict(dict(getattr(ds_config, name) or {}))
-        given[name] = dict(lossless(features, f"ds_config/{name}"))
-    return dataclasses.replace(ds_config, **given)
 
 
 def _select(features: Any, is_wanted: Callable[[str], bool]) -> Any:

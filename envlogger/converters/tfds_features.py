@@ -9,6 +9,7 @@ The features made here store these as raw bytes.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,14 @@ import numpy as np
 import tensorflow_datasets as tfds
 import tree
 
-__all__ = ["children_of", "encoding_of", "is_absent", "lossless", "match_columns"]
+__all__ = [
+    "children_of",
+    "encoding_of",
+    "is_absent",
+    "lossless",
+    "lossless_config",
+    "match_columns",
+]
 
 _AS_NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 _AS_NUMBERS += ["float16", "float32"]
@@ -43,6 +51,9 @@ def lossless(feature: Any, path: str = "") -> Any:
         return tfds.features.FeaturesDict(children, doc=feature.doc)
     if all(_is_lossless(stored) for stored in tree.flatten(feature.get_serialized_info())):
         return feature
+    if type(feature) is tfds.features.Sequence:
+        length = tree.flatten(feature.get_tensor_info())[0].shape[0]
+        return tfds.features.Sequence(lossless(feature.feature, path), length=length)
     if type(feature) not in (tfds.features.Tensor, tfds.features.Scalar):
         raise ValueError(
             f"{path}: TFDS would not store {feature} without loss; use tfds.features.Tensor with "
@@ -58,6 +69,22 @@ def lossless(feature: Any, path: str = "") -> Any:
         maximum=info.maximum,
         optional=info.optional,
     )
+
+
+def lossless_config(ds_config: Any) -> Any:
+    """Returns a `DatasetConfig` whose features give back what is stored, see `lossless`.
+
+    Raises:
+      ValueError: As `lossless`.
+    """
+    names = ("observation_info", "action_info", "reward_info", "discount_info")
+    given = {name: getattr(ds_config, name) for name in names}
+    given = {name: feature for name, feature in given.items() if feature is not None}
+    given = dict(lossless(tfds.features.FeaturesDict(given), "ds_config"))
+    for name in ("step_metadata_info", "episode_metadata_info"):
+        features = tfds.features.FeaturesDict(dict(getattr(ds_config, name) or {}))
+        given[name] = dict(lossless(features, f"ds_config/{name}"))
+    return dataclasses.replace(ds_config, **given)
 
 
 def match_columns(columns: Any, feature: Any, *, rows: int, where: str, path: str = "") -> Any:

@@ -4,7 +4,7 @@ Nested: a `tf.data.Dataset` whose elements are steps. Batched: one structure of 
 arrays, or lists of numbers) with a leading time axis, all of the same length.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -147,4 +147,72 @@ def with_cardinality(dataset: tf.data.Dataset, count: tf.Tensor) -> tf.data.Data
         tf.equal(count, tf.data.experimental.UNKNOWN_CARDINALITY),
         lambda: dataset,
         lambda: dataset.apply(tf.data.experimental.assert_cardinality(count)),
+    )
+
+
+# Larger than any episode: the size of a batch that holds all steps.
+ALL_STEPS = 2**62
+
+
+def are_episodes(dataset: tf.data.Dataset) -> bool:
+    """Whether the elements of a dataset are episodes; otherwise they are steps."""
+    spec = dataset.element_spec
+    return isinstance(spec, Mapping) and rlds_types.STEPS in spec
+
+
+def joined(batches: tf.data.Dataset, step_spec: Any) -> Any:
+    """The one batch of a dataset that has one at most; without any, a batch of no steps.
+
+    Where the spec does not know a dimension, the steps that are not there have length 0 in it.
+    """
+    nothing = tf.data.Dataset.from_tensors(no_steps(step_spec))
+    return batches.concatenate(nothing).take(1).get_single_element()
+
+
+def no_steps(step_spec: Any) -> Any:
+    """A batch of no steps."""
+    return tf.nest.map_structure(
+        lambda leaf: tf.zeros([0, *known_dims(leaf.shape, 0)], leaf.dtype), step_spec
+    )
+
+
+def known_dims(shape: tf.TensorShape, unknown: int) -> list[int]:
+    """The dimensions of a shape with a number for the unknown ones; none for an unknown rank."""
+    dims = shape.as_list() if shape.rank is not None else []
+    return [unknown if dim is None else dim for dim in dims]
+
+
+def assert_finite(cardinality: tf.Tensor, caller: str) -> tf.Operation:
+    """Raises an `InvalidArgumentError`, when the graph runs, if the dataset has no end."""
+    return tf.debugging.assert_none_equal(
+        cardinality,
+        tf.constant(tf.data.experimental.INFINITE_CARDINALITY, tf.int64),
+        message=f"{caller}: the dataset of steps is infinite.",
+    )
+
+
+def check_named(steps: Steps, names: Iterable[str], caller: str) -> None:
+    """Checks that steps are dicts with the given fields."""
+    spec = spec_of_steps(steps)
+    if not isinstance(spec, Mapping):
+        raise TypeError(f"{caller}: the steps must be dicts, got {spec}.")
+    for name in names:
+        if name not in spec:
+            raise KeyError(
+                f"{caller}: the steps have no field {name!r}, only {sorted(map(str, spec))}."
+            )
+
+
+def unbatched(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """The elements of batches, one by one.
+
+    `Dataset.unbatch` is the faster way, but it crashes the process (TensorFlow 2.21) on tensors
+    that have no elements, such as a vector of length 0.
+    """
+    specs = tf.nest.flatten(batches.element_spec)
+    if all(isinstance(s, tf.TensorSpec) and s.shape[1:].num_elements() for s in specs):
+        return batches.unbatch()
+    is_tuple = type(batches.element_spec) is tuple
+    return batches.flat_map(
+        lambda *members: tf.data.Dataset.from_tensor_slices(members if is_tuple else members[0])
     )

@@ -1,8 +1,11 @@
 """Runs a user's function of one step over a whole batch of steps."""
 
-from collections.abc import Callable
-from typing import Any
+import collections
+import types
+from collections.abc import Callable, Hashable
+from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
 import tree
 
@@ -36,6 +39,7 @@ class StepFunction:
                 result = tuple(result)  # as Dataset.map does
             return _layouts.as_tensors(result)
 
+        self._traced_over: Any = None
         # A tf.function, because it understands Python control flow, which vectorized_map does not.
         self._traced = tf.function(run)
         concrete = self._traced.get_concrete_function(step_spec)
@@ -46,12 +50,19 @@ class StepFunction:
             vectorize and _layouts.is_static(self.output_spec) and _vectorizes(concrete)
         )
 
+    def __call__(self, step: Any) -> Any:
+        """Calls the function on one step."""
+        return self._traced(step)
+
     def over(self, batch: Any) -> Any:
         """Calls the function on each step of the batch and stacks the results."""
         if tf.executing_eagerly():
-            # By its concrete function, because TensorFlow warns of functions that are traced
-            # for each call, and this one is not made to be called again.
-            return tf.function(self._over).get_concrete_function(batch)(batch)
+            if self._traced_over is None:
+                # By its concrete function, because TensorFlow warns of functions that are traced
+                # for each call.
+                spec = tf.nest.map_structure(_with_any_length, batch)
+                self._traced_over = tf.function(self._over).get_concrete_function(spec)
+            return self._traced_over(batch)
         return self._over(batch)
 
     def _over(self, batch: Any) -> Any:
@@ -77,3 +88,108 @@ def _vectorizes(concrete: Any) -> bool:
         if node.op == "Squeeze" and not node.attr["squeeze_dims"].list.i:
             return False
     return True
+
+
+def _with_any_length(leaf: tf.Tensor) -> tf.TensorSpec:
+    return tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype)
+
+
+# Eager calls with batched steps come once per episode, and tracing takes a hundred times longer
+# than what is traced. So the last few functions are kept.
+_MAX_KEPT: Final = 16
+_kept: collections.OrderedDict[Hashable, StepFunction] = collections.OrderedDict()
+
+
+def step_function(
+    function: Callable[..., Any], step_spec: Any, *, vectorize: bool = True
+) -> StepFunction:
+    """Returns a new `StepFunction`, or outside of graphs an earlier one that does the same."""
+    if not tf.executing_eagerly():
+        return StepFunction(function, step_spec, vectorize=vectorize)
+    leaves = tuple(tf.nest.flatten(step_spec))
+    try:
+        structure = repr(tf.nest.map_structure(lambda _: None, step_spec))
+        key = (_meaning(function, ()), structure, leaves, vectorize)
+    except _CannotTellError:
+        return StepFunction(function, step_spec, vectorize=vectorize)
+    found = _kept.pop(key, None) or StepFunction(function, step_spec, vectorize=vectorize)
+    _kept[key] = found  # the latest comes last
+    if len(_kept) > _MAX_KEPT:
+        _kept.popitem(last=False)
+    return found
+
+
+class _CannotTellError(Exception):
+    """What a function does depends on something that may change unnoticed."""
+
+
+# Arrays are compared by their bytes: a mean or a scale, not a data set.
+_MAX_ARRAY_SIZE_IN_BYTES: Final = 1 << 16
+
+_PLAIN_TYPES: Final = (type(None), type(...), bool, int, str, bytes, complex, tf.DType)
+
+
+def _meaning(value: Any, inside: tuple[Any, ...]) -> Hashable:
+    """A key that two values share only if a function that reads them does the same.
+
+    For a function: its code and everything that the code reads from outside, by content.
+    """
+    if any(value is outer for outer in inside):
+        raise _CannotTellError  # recursive
+    inside = (*inside, value)
+    if isinstance(value, float):
+        return (float, repr(value))
+    if type(value) in _PLAIN_TYPES:
+        return (type(value), value)
+    if isinstance(value, tf.Variable):
+        raise _CannotTellError  # it is read when the function runs, and may change until then
+    if tf.is_tensor(value) and hasattr(value, "numpy"):
+        return ("tensor", _meaning(value.numpy(), inside))
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.hasobject or value.nbytes > _MAX_ARRAY_SIZE_IN_BYTES:
+            raise _CannotTellError
+        return (type(value), value.dtype.str, value.shape, value.tobytes())
+    if type(value) in (tuple, list):
+        return (type(value), *(_meaning(member, inside) for member in value))
+    if type(value) is dict:
+        return (dict, *((_meaning(k, inside), _meaning(v, inside)) for k, v in value.items()))
+    if isinstance(value, types.ModuleType) and _is_known(value.__name__):
+        return (types.ModuleType, value.__name__)
+    if isinstance(value, types.BuiltinFunctionType | type) and _is_known(value.__module__):
+        return (type(value), value.__module__, value.__qualname__)
+    if isinstance(value, types.FunctionType):
+        return _meaning_of_function(value, inside)
+    raise _CannotTellError
+
+
+# Modules whose names do not come to mean something else while a program runs.
+_KNOWN_MODULES: Final = frozenset({"builtins", "math", "numpy", "rlds", "tensorflow", "tree"})
+
+
+def _is_known(module: str | None) -> bool:
+    return module is not None and module.partition(".")[0] in _KNOWN_MODULES
+
+
+def _meaning_of_function(function: types.FunctionType, inside: tuple[Any, ...]) -> Hashable:
+    code = function.__code__
+    if _is_known(function.__module__) and not function.__closure__:
+        return (types.FunctionType, code)
+    names = _names_read(code)
+    if "random" in names:
+        raise _CannotTellError  # drawn anew when traced anew
+    try:
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError as error:
+        raise _CannotTellError from error  # not yet assigned
+    read = {name: function.__globals__[name] for name in names if name in function.__globals__}
+    outside = (cells, function.__defaults__, function.__kwdefaults__, read)
+    return (types.FunctionType, code, _meaning(outside, inside))
+
+
+def _names_read(code: types.CodeType) -> set[str]:
+    """The global names (and attributes) that the code and the functions inside it read."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names_read(constant)
+    return names

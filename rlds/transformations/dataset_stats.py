@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ import tree
 
 from rlds import rlds_types
 from rlds.transformations import _layouts, flexible_batch, shape_ops
-from rlds.transformations._step_function import StepFunction
+from rlds.transformations._step_function import step_function
 
 __all__ = ["mean_and_std", "sar_fields_mask"]
 
@@ -68,9 +68,10 @@ def mean_and_std(
       optimization_batch_size: how many steps to process at once, see `map_steps`.
 
     Returns:
-      The mean and the standard deviation with divisor n - 1, both NumPy float64 arrays in the
-      structure and shape of the data. Where there are no valid values the mean is NaN; where
-      there are fewer than two the standard deviation is NaN. Both come with a `RuntimeWarning`.
+      The mean and the standard deviation with divisor n - 1, both NumPy float64 arrays (inside a
+      graph, tensors) in the structure and shape of the data. Where there are no valid values the
+      mean is NaN; where there are fewer than two the standard deviation is NaN. Both come with a
+      `RuntimeWarning`, outside of graphs.
 
     Raises:
       KeyError: if the elements of the dataset have no steps.
@@ -87,7 +88,7 @@ def mean_and_std(
     caller = "mean_and_std"
     step_spec = _layouts.spec_of_nested_steps(episodes_dataset, caller)
     size = flexible_batch.get_batch_size(episodes_dataset, optimization_batch_size)
-    function = StepFunction(get_step_fields, step_spec, vectorize=size > 1)
+    function = step_function(get_step_fields, step_spec, vectorize=size > 1)
     _check_fields(function.output_spec)
     data_spec, _ = function.output_spec
     if not _layouts.is_static(data_spec):
@@ -99,11 +100,12 @@ def mean_and_std(
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     total = moments.reduce(shape_ops.zeros_from_spec(moments.element_spec), _merge)
-    total = tree.map_structure(np.asarray, total)
-    _warn_of_undefined(total)
     mean = tree.map_structure(_mean, total.count, total.mean)
     std = tree.map_structure(_std, total.count, total.squares)
-    return mean, std
+    if not tf.executing_eagerly():
+        return mean, std
+    _warn_of_undefined(tree.map_structure(np.asarray, total))
+    return tree.map_structure(np.asarray, mean), tree.map_structure(np.asarray, std)
 
 
 def _check_fields(spec: Any) -> None:
@@ -204,12 +206,15 @@ def _merge(one: _Moments, other: _Moments) -> _Moments:
     return _Moments(count, mean, squares)
 
 
-def _mean(count: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    return np.where(count > 0, mean, np.nan)
+_NAN: Final = np.float64("nan")
 
 
-def _std(count: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    return np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)), np.nan)
+def _mean(count: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
+    return tf.where(count > 0, mean, _NAN)
+
+
+def _std(count: tf.Tensor, squares: tf.Tensor) -> tf.Tensor:
+    return tf.where(count > 1, tf.sqrt(squares / tf.maximum(count - 1, 1)), _NAN)
 
 
 def _warn_of_undefined(total: _Moments) -> None:

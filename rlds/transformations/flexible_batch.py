@@ -2,12 +2,10 @@
 
 import dataclasses
 import operator
-from collections.abc import Mapping
 from typing import Any, Final
 
 import tensorflow as tf
 
-from rlds import rlds_types
 from rlds.transformations import _layouts, shape_ops
 
 __all__ = ["BATCH_AUTO_TUNE", "DEFAULT_BATCH_SIZE_IN_BYTES", "batch", "get_batch_size"]
@@ -55,10 +53,9 @@ def get_batch_size(dataset: Any, optimization_batch_size: int = BATCH_AUTO_TUNE)
 def _spec_of_step(dataset: Any) -> Any:
     if not _layouts.is_nested(dataset):
         return _layouts.spec_of_steps(_layouts.as_batch(dataset, "get_batch_size"))
-    spec = dataset.element_spec
-    if isinstance(spec, Mapping) and rlds_types.STEPS in spec:
+    if _layouts.are_episodes(dataset):
         return _layouts.spec_of_nested_steps(dataset, "get_batch_size")
-    return spec
+    return dataset.element_spec
 
 
 def batch(
@@ -120,6 +117,20 @@ def batch(
     )
 
 
+def windows_of_batch(
+    steps: Any, size: int = BATCH_AUTO_TUNE, shift: int | None = None, stride: int = 1
+) -> tf.data.Dataset:
+    """Like `batch`, but gives a dataset of the windows of batched steps, shorter ones too."""
+    size = get_batch_size(steps, operator.index(size))
+    window = _Window(size=size, shift=operator.index(shift or size), stride=operator.index(stride))
+
+    def window_from(start: tf.Tensor) -> Any:
+        picked = slice(start, start + window.span, window.stride)
+        return tf.nest.map_structure(lambda leaf: leaf[picked], steps)
+
+    return tf.data.Dataset.range(0, _layouts.num_steps(steps), window.shift).map(window_from)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Window:
     """Where windows start and which elements they take."""
@@ -141,7 +152,8 @@ class _Window:
     def count(self, num_elements: tf.Tensor, drop_remainder: bool) -> tf.Tensor:
         """How many windows a sequence of that many elements has."""
         needed = self.span if drop_remainder else 1
-        return tf.maximum(num_elements - needed + self.shift, 0) // self.shift
+        count = tf.maximum(num_elements - needed + self.shift, 0)
+        return count if self.shift == 1 else count // self.shift
 
     def cardinality(self, num_elements: tf.Tensor, drop_remainder: bool) -> tf.Tensor:
         """Like `count`, but an infinite or unknown number of elements stays what it is."""
@@ -149,7 +161,7 @@ class _Window:
 
     def gather(self, elements: Any, first: tf.Tensor | int, count: tf.Tensor) -> Any:
         """Stacks `count` full windows, the first of which starts at element `first`."""
-        starts = first + self.shift * tf.range(count)
+        starts = tf.range(first, first + count * self.shift, self.shift)
         rows = starts[:, tf.newaxis] + self.stride * tf.range(self.size, dtype=tf.int64)
         return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), elements)
 
@@ -185,25 +197,27 @@ def _windows_from_chunks(
     overlap = -(-window.size // window.shift)
     bytes_per_element = max(1, shape_ops.size_from_spec(dataset.element_spec) * overlap)
     chunks = dataset.batch(max(1, _CHUNK_SIZE_IN_BYTES // bytes_per_element))
-    nothing = tf.nest.map_structure(
-        lambda leaf: tf.zeros([0, *leaf.shape], leaf.dtype), dataset.element_spec
-    )
+    nothing = _layouts.no_steps(dataset.element_spec)
     # What was carried over, and how far behind it the next window starts.
     begin = (nothing, tf.constant(0, tf.int64))
+    has_gaps = window.shift > window.span  # otherwise the next window never starts behind it
 
     def advance(state: Any, chunk: Any) -> tuple[Any, Any]:
         """Returns the state after the chunk and the full windows that end in it."""
         carried, first = state
+        if not has_gaps:
+            first = tf.constant(0, tf.int64)
         elements = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), carried, chunk)
         num_elements = _layouts.num_steps(elements)
         count = window.count(num_elements - first, drop_remainder=True)
         windows = window.gather(elements, first, count)
         next_first = first + count * window.shift
         kept = tf.nest.map_structure(lambda leaf: leaf[next_first:], elements)
-        return (kept, tf.maximum(next_first - num_elements, 0)), windows
+        behind = tf.maximum(next_first - num_elements, 0) if has_gaps else state[1]
+        return (kept, behind), windows
 
     if drop_remainder:
-        return chunks.scan(begin, advance).unbatch()
+        return _layouts.unbatched(chunks.scan(begin, advance))
 
     # The end of the input is marked by an empty chunk: what is carried over by then starts with
     # the first window that is short.

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rlds import rlds_types
 from rlds.transformations import _layouts, flexible_batch, shape_ops
-from rlds.transformations._step_function import StepFunction
+from rlds.transformations._step_function import StepFunction, step_function
 
 __all__ = [
     "apply_nested_steps",
@@ -24,6 +24,8 @@ def map_steps(
     steps_dataset: _layouts.Steps,
     transform_step: Callable[..., Any],
     optimization_batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
+    *,
+    num_parallel_calls: int | None = None,
 ) -> _layouts.Steps:
     """Applies a function to each step.
 
@@ -38,6 +40,9 @@ def map_steps(
         it takes their members, as in `Dataset.map`.
       optimization_batch_size: how many steps to process at once in the nested layout; 0 and 1
         call the function for each step on its own, in both layouts.
+      num_parallel_calls: how many batches (or steps on their own) to process at the same time, in
+        their order, in the nested layout; `tf.data.AUTOTUNE` selects it, None means one after the
+        other.
 
     Returns:
       The results in the layout of the steps, as many as there are steps. In the batched layout
@@ -56,11 +61,15 @@ def map_steps(
     if not _layouts.is_nested(steps_dataset):
         return _map_batch(steps_dataset, transform_step, size > 1, "map_steps")
     if size > 1 and _layouts.is_static(steps_dataset.element_spec):
-        function = StepFunction(transform_step, steps_dataset.element_spec)
+        function = step_function(transform_step, steps_dataset.element_spec)
         if function.is_vectorized:
-            batches = _layouts.map_elements(steps_dataset.batch(size), function.over)
-            return _layouts.with_cardinality(batches.unbatch(), steps_dataset.cardinality())
-    return steps_dataset.map(transform_step)
+            batches = _layouts.map_elements(
+                steps_dataset.batch(size), function.over, num_parallel_calls=num_parallel_calls
+            )
+            return _layouts.with_cardinality(
+                _layouts.unbatched(batches), steps_dataset.cardinality()
+            )
+    return steps_dataset.map(transform_step, num_parallel_calls=num_parallel_calls)
 
 
 def _map_batch(
@@ -68,13 +77,15 @@ def _map_batch(
 ) -> Any:
     batch = _layouts.as_batch(steps, caller)
     spec = _layouts.spec_of_steps(batch)
-    return StepFunction(function, spec, vectorize=vectorize).over(batch)
+    return step_function(function, spec, vectorize=vectorize).over(batch)
 
 
 def map_nested_steps(
     episodes_dataset: tf.data.Dataset,
     transform_step: Callable[..., Any],
     optimization_batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
+    *,
+    num_parallel_calls: int | None = None,
 ) -> tf.data.Dataset:
     """Applies a function to each step of each episode.
 
@@ -82,6 +93,8 @@ def map_nested_steps(
       episodes_dataset: episodes with steps in either layout.
       transform_step: see `map_steps`.
       optimization_batch_size: see `map_steps`.
+      num_parallel_calls: how many episodes to process at the same time, in their order;
+        `tf.data.AUTOTUNE` selects it, None means one after the other.
 
     Returns:
       The episodes with the results for their steps; their other fields stay as they are.
@@ -97,12 +110,31 @@ def map_nested_steps(
     """
     _layouts.have_nested_steps(episodes_dataset, "map_nested_steps")
     size = flexible_batch.get_batch_size(episodes_dataset, optimization_batch_size)
-    return _replace_steps(episodes_dataset, lambda steps: map_steps(steps, transform_step, size))
+    return episodes_dataset.map(
+        lambda episode: _map_episode(episode, transform_step, True, size),
+        num_parallel_calls=num_parallel_calls,
+    )
+
+
+def _map_episode(
+    episode: rlds_types.Episode,
+    transform_step: Callable[..., Any],
+    in_place: bool,
+    optimization_batch_size: int = 1,
+) -> rlds_types.Episode:
+    """Maps the steps of one episode, whose dict is changed in place or copied."""
+    steps = map_steps(episode[rlds_types.STEPS], transform_step, optimization_batch_size)
+    if not in_place:
+        return {**episode, rlds_types.STEPS: steps}
+    episode[rlds_types.STEPS] = steps
+    return episode
 
 
 def apply_nested_steps(
     episodes_dataset: tf.data.Dataset,
     transform_step_dataset: Callable[[Any], Any],
+    *,
+    num_parallel_calls: int | None = None,
 ) -> tf.data.Dataset:
     """Applies a function to all steps of an episode, episode by episode.
 
@@ -111,6 +143,8 @@ def apply_nested_steps(
       transform_step_dataset: takes the steps in the layout they have: a `tf.data.Dataset` for
         which it returns another one, or one structure of tensors with a leading time axis for
         which it returns another such structure.
+      num_parallel_calls: how many episodes to process at the same time, in their order;
+        `tf.data.AUTOTUNE` selects it, None means one after the other.
 
     Returns:
       The episodes with the results in place of their steps; their other fields stay as they are.
@@ -125,16 +159,15 @@ def apply_nested_steps(
     >>> [len(episode["steps"]) for episode in shorter]
     [2, 2]
     """
-    if _layouts.have_nested_steps(episodes_dataset, "apply_nested_steps"):
-        return _replace_steps(episodes_dataset, lambda steps: steps.apply(transform_step_dataset))
-    return _replace_steps(episodes_dataset, transform_step_dataset)
+    are_nested = _layouts.have_nested_steps(episodes_dataset, "apply_nested_steps")
 
+    def transform(steps: _layouts.Steps) -> _layouts.Steps:
+        # `apply` checks that it is a dataset again.
+        return steps.apply(transform_step_dataset) if are_nested else transform_step_dataset(steps)
 
-def _replace_steps(
-    episodes: tf.data.Dataset, function: Callable[[_layouts.Steps], Any]
-) -> tf.data.Dataset:
-    return episodes.map(
-        lambda episode: {**episode, rlds_types.STEPS: function(episode[rlds_types.STEPS])}
+    return episodes_dataset.map(
+        lambda episode: {**episode, rlds_types.STEPS: transform(episode[rlds_types.STEPS])},
+        num_parallel_calls=num_parallel_calls,
     )
 
 
@@ -170,10 +203,10 @@ def sum_dataset(
     size = flexible_batch.get_batch_size(steps_dataset, optimization_batch_size)
     if not _layouts.is_nested(steps_dataset):
         batch = _layouts.as_batch(steps_dataset, "sum_dataset")
-        function = StepFunction(data_to_sum, _layouts.spec_of_steps(batch), vectorize=size > 1)
+        function = step_function(data_to_sum, _layouts.spec_of_steps(batch), vectorize=size > 1)
         _check_summable(function.output_spec, "sum_dataset")
         return _rounded(_sum_of_batch(function.over(batch)), function.output_spec)
-    function = StepFunction(data_to_sum, steps_dataset.element_spec, vectorize=size > 1)
+    function = step_function(data_to_sum, steps_dataset.element_spec, vectorize=size > 1)
     return _sum_of_batches(
         steps_dataset.batch(_stackable_size(size, function)), function, "sum_dataset"
     )
@@ -207,7 +240,7 @@ def sum_nested_steps(
     caller = "sum_nested_steps"
     step_spec = _layouts.spec_of_nested_steps(episodes_dataset, caller)
     size = flexible_batch.get_batch_size(episodes_dataset, optimization_batch_size)
-    function = StepFunction(data_to_sum, step_spec, vectorize=size > 1)
+    function = step_function(data_to_sum, step_spec, vectorize=size > 1)
     batches = _layouts.batches_of_steps(episodes_dataset, _stackable_size(size, function), caller)
     return _sum_of_batches(batches, function, caller)
 
@@ -298,7 +331,7 @@ def final_step(steps_dataset: _layouts.Steps) -> Any:
             return tf.nest.map_structure(lambda leaf: tf.gather(leaf, length - 1), batch)
 
     cardinality = steps_dataset.cardinality()
-    with tf.control_dependencies([_assert_finite(cardinality, "final_step")]):
+    with tf.control_dependencies([_layouts.assert_finite(cardinality, "final_step")]):
         # Counted while read, because the cardinality may be unknown (a negative number).
         steps = steps_dataset.skip(tf.maximum(cardinality - 1, 0))
         count, step = steps.reduce(
@@ -340,7 +373,7 @@ def episode_length(
     size = flexible_batch.get_batch_size(steps_dataset, optimization_batch_size)
 
     cardinality = steps_dataset.cardinality()
-    with tf.control_dependencies([_assert_finite(cardinality, "episode_length")]):
+    with tf.control_dependencies([_layouts.assert_finite(cardinality, "episode_length")]):
         length = tf.cond(
             tf.equal(cardinality, tf.data.experimental.UNKNOWN_CARDINALITY),
             lambda: _count(steps_dataset, max(1, size)),
@@ -355,11 +388,3 @@ def _count(dataset: tf.data.Dataset, size: int) -> tf.Tensor:
         dataset.window(size), lambda window: tf.nest.flatten(window)[0].cardinality()
     )
     return windows.reduce(tf.constant(0, tf.int64), tf.add)
-
-
-def _assert_finite(cardinality: tf.Tensor, caller: str) -> tf.Operation:
-    return tf.debugging.assert_none_equal(
-        cardinality,
-        tf.constant(tf.data.experimental.INFINITE_CARDINALITY, tf.int64),
-        message=f"{caller}: the dataset of steps is infinite.",
-    )

@@ -4,10 +4,11 @@ import sys
 from typing import Any
 
 import tensorflow as tf
+import tree
 
 from rlds.transformations import _layouts
 
-__all__ = ["size_from_spec", "zero_dataset_like", "zeros_from_spec"]
+__all__ = ["size_from_spec", "uniform_from_spec", "zero_dataset_like", "zeros_from_spec"]
 
 # What a string counts for: its real size is not in the spec. Encoded images are larger and
 # instructions smaller; counting nothing would put thousands of images in one internal batch.
@@ -59,9 +60,8 @@ def zeros_from_spec(spec: Any) -> Any:
 
 def _zeros_of_leaf(spec: Any) -> Any:
     if isinstance(spec, tf.data.DatasetSpec):
-        return zero_dataset_like(spec)
-    dims = spec.shape.as_list() if spec.shape.rank is not None else []
-    return tf.zeros([1 if dim is None else dim for dim in dims], spec.dtype)
+        return _zero_dataset(spec.element_spec)
+    return tf.zeros(_layouts.known_dims(spec.shape, unknown=1), spec.dtype)
 
 
 def zero_dataset_like(ds: _layouts.Steps) -> _layouts.Steps:
@@ -71,8 +71,8 @@ def zero_dataset_like(ds: _layouts.Steps) -> _layouts.Steps:
       ds: a `tf.data.Dataset` of any elements, its `DatasetSpec`, or batched steps.
 
     Returns:
-      A dataset of one element; for batched steps, tensors with a time axis of length 1. Unknown
-      dimensions become 1.
+      A dataset of one element, with the same `element_spec`; for batched steps, tensors with a
+      time axis of length 1. Where the spec does not know a dimension, the element has length 1.
 
     >>> steps = tf.data.Dataset.from_tensor_slices({"reward": [1.0, 2.0]})
     >>> [float(step["reward"]) for step in zero_dataset_like(steps)]
@@ -81,7 +81,78 @@ def zero_dataset_like(ds: _layouts.Steps) -> _layouts.Steps:
     [0.0]
     """
     if isinstance(ds, tf.data.Dataset | tf.data.DatasetSpec):
-        return tf.data.Dataset.from_tensors(zeros_from_spec(ds.element_spec))
+        return _zero_dataset(ds.element_spec)
     steps = _layouts.as_batch(ds, "zero_dataset_like")
     zeros = zeros_from_spec(_layouts.spec_of_steps(steps))
     return tf.nest.map_structure(lambda leaf: tf.expand_dims(leaf, 0), zeros)
+
+
+def _zero_dataset(spec: Any) -> tf.data.Dataset:
+    """A dataset of one element of zeros that has the given spec."""
+    zeros = zeros_from_spec(spec)
+    if _layouts.is_static(spec):
+        return tf.data.Dataset.from_tensors(zeros)
+
+    def forget_shape(value: Any, leaf: Any) -> Any:
+        if not isinstance(leaf, tf.TensorSpec):
+            return value
+        return tf.compat.v1.placeholder_with_default(value, leaf.shape)
+
+    # A placeholder with a default is how a graph forgets what it knows of a shape.
+    return tf.data.Dataset.from_tensors(0).map(
+        lambda _: tf.nest.map_structure(forget_shape, zeros, spec)
+    )
+
+
+def uniform_from_spec(spec: Any, minval: Any, maxval: Any, seed: int | None) -> Any:
+    """Draws an element with the given spec.
+
+    Args:
+      spec: any structure of specs, for instance `Dataset.element_spec`. An unknown dimension
+        becomes 1 and an unknown rank 0. A nested dataset becomes a dataset of one such element.
+      minval: the smallest value. Booleans do not look at it, nor at `maxval`.
+      maxval: the end of the range: the values are smaller.
+      seed: of `tf.random`, or None. All fields draw from one seed, each from a stream of its own.
+
+    Returns:
+      The same structure with tensors (and datasets) in place of the specs. Values of floating
+      point and integer dtypes are uniform in [`minval`, `maxval`), booleans True half the time.
+
+    Raises:
+      ValueError: if a field has a dtype without uniform values, such as strings, or one that
+        cannot hold the range, or if there is no value in the range.
+
+    >>> spec = {"image": tf.TensorSpec([2, 2], tf.uint8), "done": tf.TensorSpec([], tf.bool)}
+    >>> step = uniform_from_spec(spec, 3, 5, seed=0)
+    >>> set(step["image"].numpy().ravel().tolist()) <= {3, 4}, step["done"].dtype
+    (True, tf.bool)
+    """
+    paths_and_leaves = list(_layouts.named_leaves(spec))
+    seeds = [None if seed is None else seed + i for i in range(len(paths_and_leaves))]
+    values = [
+        _uniform_of_leaf(name, leaf, minval, maxval, leaf_seed)
+        for (name, leaf), leaf_seed in zip(paths_and_leaves, seeds)
+    ]
+    return tree.unflatten_as(spec, values)
+
+
+def _uniform_of_leaf(name: str, spec: Any, minval: Any, maxval: Any, seed: int | None) -> Any:
+    if isinstance(spec, tf.data.DatasetSpec):
+        step = uniform_from_spec(spec.element_spec, minval, maxval, seed)
+        return tf.data.Dataset.from_tensors(step)
+    where = f"uniform_from_spec: field {name!r}" if name else "uniform_from_spec: the value"
+    shape = _layouts.known_dims(spec.shape, unknown=1)
+    if spec.dtype.is_bool:
+        return tf.cast(tf.random.uniform(shape, 0, 2, tf.int32, seed), tf.bool)
+    if not (spec.dtype.is_floating or spec.dtype.is_integer):
+        raise ValueError(f"{where} has dtype {spec.dtype.name}, which has no uniform values.")
+    largest = maxval - 1 if spec.dtype.is_integer else maxval
+    if not minval < maxval:
+        raise ValueError(f"{where}: there is no value in [{minval}, {maxval}).")
+    if minval < spec.dtype.min or largest > spec.dtype.max:
+        raise ValueError(
+            f"{where} has dtype {spec.dtype.name}, which cannot hold [{minval}, {maxval})."
+        )
+    if spec.dtype.is_floating:
+        return tf.random.uniform(shape, minval, maxval, spec.dtype, seed)
+    return tf.cast(tf.random.uniform(shape, minval, maxval, tf.int64, seed), spec.dtype)

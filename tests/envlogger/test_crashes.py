@@ -410,4 +410,4 @@ def test_reading_while_recording(tmp_path):
 
 @pytest.mark.slow
 def test_reading_while_recording_for_long(tmp_path):
-    read_while_recording(tmp_path, 3000)
+    read_while_recording(tmp_path, 500)

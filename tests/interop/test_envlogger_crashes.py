@@ -60,7 +60,9 @@ def test_the_original_reads_what_was_recovered(tmp_path, python, in_place, seed)
     processes = killing.kill([plan, plan], recording, 2.0, python)
     outcome = killing.check(processes, recording, tmp_path / "recovered")
     assert outcome.wrong == []
-    assert outcome.recovered > 0
+    # The original keeps a whole chunk in memory, which on a slow machine is all that it recorded.
+    has_chunks = any(path.stat().st_size > 64 for path in recording.rglob("steps.riegeli"))
+    assert outcome.recovered > 0 or (is_original and not has_chunks)
     recovered = tmp_path / "recovered"
     if in_place:
         recovered = recording

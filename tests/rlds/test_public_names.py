@@ -60,43 +60,72 @@ def test_every_module_lists_names_that_it_has(name: str) -> None:
         assert hasattr(module, public)
 
 
-def test_names_of_the_original() -> None:
-    arguments = {
-        "apply_nested_steps": "(episodes_dataset, transform_step_dataset)",
-        "batch": "(dataset, size=-1, shift=None, stride=1, drop_remainder=False)",
-        "episode_length": "(steps_dataset, optimization_batch_size=-1)",
-        "final_step": "(steps_dataset)",
-        "map_nested_steps": "(episodes_dataset, transform_step, optimization_batch_size=-1)",
-        "map_steps": "(steps_dataset, transform_step, optimization_batch_size=-1)",
-        "mean_and_std": "(episodes_dataset, get_step_fields, optimization_batch_size=-1)",
-        "sar_fields_mask": "(step)",
-        "sum_dataset": "(steps_dataset, data_to_sum, optimization_batch_size=-1)",
-        "sum_nested_steps": "(episodes_dataset, data_to_sum, optimization_batch_size=-1)",
-        "zero_dataset_like": "(ds)",
-        "zeros_from_spec": "(spec)",
-    }
-    assert {*arguments, "BATCH_AUTO_TUNE"} == set(transformations.__all__)
+# What upstream has, with its arguments.
+OF_UPSTREAM = {
+    "add_alignment_to_step": "(step, alignment)",
+    "apply_nested_steps": "(episodes_dataset, transform_step_dataset)",
+    "batch": "(dataset, size=-1, shift=None, stride=1, drop_remainder=False)",
+    "concat_if_terminal": "(steps, make_extra_steps)",
+    "concatenate": "(steps1, steps2)",
+    "episode_length": "(steps_dataset, optimization_batch_size=-1)",
+    "final_step": "(steps_dataset)",
+    "map_nested_steps": "(episodes_dataset, transform_step, optimization_batch_size=-1)",
+    "map_steps": "(steps_dataset, transform_step, optimization_batch_size=-1)",
+    "mean_and_std": "(episodes_dataset, get_step_fields, optimization_batch_size=-1)",
+    "pattern_map": "(episodes_dataset, configs, respect_episode_boundaries=True)",
+    "pattern_map_from_transform": (
+        "(episodes_dataset, transform_fn, conditions=None, respect_episode_boundaries=True)"
+    ),
+    "sar_fields_mask": "(step)",
+    "shift_keys": "(steps, keys, shift, batch_size=-1)",
+    "step_spec": "(episodes_dataset)",
+    "sum_dataset": "(steps_dataset, data_to_sum, optimization_batch_size=-1)",
+    "sum_nested_steps": "(episodes_dataset, data_to_sum, optimization_batch_size=-1)",
+    "truncate_after_condition": "(steps_dataset, truncate_condition)",
+    "uniform_from_spec": "(spec, minval, maxval, seed)",
+    "zero_dataset_like": "(ds)",
+    "zeros_from_spec": "(spec)",
+}
+OF_OURS = {
+    *("FieldStatistics", "PatternDataset", "Statistics", "add_absorbing_states"),
+    *("compute_statistics", "drop_idle_steps", "episode_return", "has_length", "has_return"),
+    *("is_successful", "is_usable", "mix", "normalize", "relabel_goals", "returns_to_go"),
+    *("shard_episodes", "shuffle_steps", "structured_writer", "subsample", "to_batched"),
+    *("to_nested", "transitions", "unnormalize", "windows"),
+}
+
+
+def test_names_that_are_listed() -> None:
+    of_upstream = {*OF_UPSTREAM, "AlignmentType", "BATCH_AUTO_TUNE"}
+    assert of_upstream | OF_OURS == set(transformations.__all__)
     assert transformations.BATCH_AUTO_TUNE == -1
-    for name, expected in arguments.items():
-        function = getattr(transformations, name)
-        signature = inspect.signature(function)
-        plain = [
-            parameter.replace(annotation=inspect.Parameter.empty)
-            for parameter in signature.parameters.values()
-        ]
-        assert str(inspect.Signature(plain)) == expected
-        module = importlib.import_module(function.__module__)
-        assert name in module.__all__
+
+
+@pytest.mark.parametrize("name", OF_UPSTREAM)
+def test_arguments_of_upstream(name: str) -> None:
+    function = getattr(transformations, name)
+    positional = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+    ]
+    assert str(inspect.Signature(positional)) == OF_UPSTREAM[name]
+    assert name in importlib.import_module(function.__module__).__all__
 
 
 @pytest.mark.parametrize(
     ("name", "attempted"),
     [
         ("rlds.rlds_types", 8),
+        ("rlds.transformations.alignment", 3),
+        ("rlds.transformations.batched_helpers", 4),
+        ("rlds.transformations.dataset_concat", 7),
         ("rlds.transformations.dataset_stats", 6),
+        ("rlds.transformations.dataset_truncate", 4),
         ("rlds.transformations.flexible_batch", 10),
+        ("rlds.transformations.layouts", 7),
         ("rlds.transformations.nested_ops", 21),
-        ("rlds.transformations.shape_ops", 7),
+        ("rlds.transformations.shape_ops", 10),
     ],
 )
 def test_examples_in_docstrings_run(name: str, attempted: int) -> None:

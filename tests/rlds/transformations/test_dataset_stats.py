@@ -120,6 +120,17 @@ def test_masks_may_go_down_to_the_elements(nested: bool) -> None:
     assert mean["x"]["b"] == 1.5
 
 
+@pytest.mark.parametrize("nested", [True, False])
+def test_in_graphs(nested: bool) -> None:
+    """Square roots by NumPy cannot be part of a graph."""
+    dataset = episodes({"x": [1.0, 3.0, 5.0]}, nested=nested)
+    mean, std = tf.function(lambda: mean_and_std(dataset, everything))()
+    assert (float(mean["x"]), float(std["x"])) == (3.0, 2.0)
+    (result,) = tf.data.Dataset.range(1).map(lambda _: mean_and_std(dataset, everything))
+    mean, std = result
+    assert (float(mean["x"]), float(std["x"])) == (3.0, 2.0)
+
+
 def test_data_is_read_once() -> None:
     reads = []
 

@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds import transformations
-from rlds.transformations import flexible_batch
+from rlds.transformations import (
+    alignment,
+    batched_helpers,
+    dataset_concat,
+    dataset_truncate,
+    flexible_batch,
+    layouts,
+)
 
 Columns = dict[str, Any]
 
@@ -196,6 +203,136 @@ def test_sar_fields_mask(steps: Columns) -> None:
     assert_equal(data["action"], np.array([int(data["action"]) for data, _ in one]))
     assert mask["observation"] is True
     assert mask["action"].numpy().tolist() == [bool(mask["action"]) for _, mask in one]
+
+
+@few_examples
+@given(steps=columns(), shift=st.integers(-3, 3))
+def test_shift_keys(steps: Columns, shift: int) -> None:
+    keys = ["action", "is_first"]
+    shifted = alignment.shift_keys(nested(steps), keys, shift)
+    assert_equal(shifted, alignment.shift_keys(steps, keys, shift))
+
+
+@few_examples
+@given(one=columns(), other=columns())
+def test_concatenate(one: Columns, other: Columns) -> None:
+    other = {"observation": {"state": other["observation"]["state"], "more": other["action"]}}
+    joined = dataset_concat.concatenate(nested(one), nested(other))
+    assert_equal(joined, dataset_concat.concatenate(one, other))
+
+
+@few_examples
+@given(steps=columns(1), is_terminal=st.booleans())
+def test_concat_if_terminal(steps: Columns, is_terminal: bool) -> None:
+    steps["is_terminal"] = steps["is_last"] & is_terminal
+    joined = dataset_concat.concat_if_terminal(
+        nested(steps), lambda last: tf.data.Dataset.from_tensors({**last, "extra": 1})
+    )
+    batched = dataset_concat.concat_if_terminal(
+        steps, lambda last: tf.nest.map_structure(lambda x: tf.stack([x]), {**last, "extra": 1})
+    )
+    assert_equal(joined, batched)
+
+
+@few_examples
+@given(steps=columns(), set_is_last=st.booleans())
+def test_truncate_after_condition(steps: Columns, set_is_last: bool) -> None:
+    cut, batched = (
+        dataset_truncate.truncate_after_condition(
+            either, lambda step: step["reward"] > 0.5, set_is_last=set_is_last
+        )
+        for either in (nested(steps), steps)
+    )
+    assert_equal(cut, batched)
+
+
+@few_examples
+@given(steps=columns(), size=st.integers(1, 3), shift=st.integers(0, 3))
+def test_batched_map(steps: Columns, size: int, shift: int) -> None:
+    def backwards(window: Columns) -> Columns:
+        return tf.nest.map_structure(lambda leaf: leaf[::-1], window)
+
+    mapped = batched_helpers.batched_map(nested(steps), backwards, size, shift)
+    assert_equal(mapped, batched_helpers.batched_map(steps, backwards, size, shift))
+
+
+@few_examples
+@given(episodes=st.lists(columns(), min_size=1, max_size=3))
+def test_conversion_there_and_back(episodes: list[Columns]) -> None:
+    one, other = in_both_layouts(*episodes)
+    assert_same_episodes(layouts.to_nested(other), layouts.to_batched(one, num_parallel_calls=2))
+    assert_same_episodes(one, other)
+    assert_same_episodes(layouts.to_nested(one), layouts.to_batched(other))
+    for steps in episodes:
+        assert_equal(layouts.to_nested(steps), steps)
+        assert_equal(layouts.to_batched(nested(steps)), steps)
+        assert_equal(layouts.to_batched(steps), steps)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda steps: transformations.map_steps(steps, lambda step: step),
+        lambda steps: transformations.batch(steps, 2, 1),
+        lambda steps: alignment.shift_keys(steps, ["x"], 1),
+        lambda steps: batched_helpers.batched_map(steps, lambda window: window),
+        lambda steps: dataset_concat.concatenate(nested({"y": [1]}), steps),
+        lambda steps: dataset_truncate.truncate_after_condition(steps, lambda step: False),
+    ],
+)
+def test_episodes_longer_than_memory_stream(function: Callable[[Any], Any]) -> None:
+    endless = tf.data.Dataset.counter().map(lambda i: {"x": i, "wide": tf.zeros([1000])})
+    assert len(list(function(endless).skip(500).take(3))) == 3
+
+
+def test_lengths_are_kept_in_a_conversion() -> None:
+    steps = {"x": np.zeros([3, 2])}
+    assert int(layouts.to_nested(steps).cardinality()) == 3
+    assert layouts.to_batched(nested(steps).filter(lambda _: True))["x"].shape == [3, 2]
+    one, other = in_both_layouts(steps)
+    assert int(layouts.to_batched(one).cardinality()) == int(one.cardinality())
+    spec = layouts.to_batched(one).element_spec["steps"]["x"]
+    assert spec.shape.as_list() == [None, 2]
+    assert layouts.to_nested(other).element_spec == one.element_spec
+
+
+def test_conversion_in_graphs() -> None:
+    steps = {"x": np.arange(3)}
+    assert tf.function(layouts.to_batched)(nested(steps))["x"].numpy().tolist() == [0, 1, 2]
+    assert [int(step["x"]) for step in tf.function(layouts.to_nested)(steps)] == [0, 1, 2]
+
+
+def test_conversion_of_no_steps() -> None:
+    empty = tf.data.Dataset.range(0).map(lambda n: {"x": tf.range(n), "y": (n, "text")})
+    steps = layouts.to_batched(empty)
+    assert steps["x"].shape == (0, 0)
+    assert steps["y"][1].shape == (0,)
+    assert steps["y"][1].dtype == tf.string
+
+
+def test_what_cannot_be_batched_is_named() -> None:
+    ragged = tf.data.Dataset.from_tensor_slices({"a": {"b": tf.ragged.constant([[1], [2, 3]])}})
+    with pytest.raises(TypeError, match=r"to_batched: field 'a/b' of the steps is a RaggedTensor"):
+        layouts.to_batched(ragged)
+    growing = tf.data.Dataset.range(3).map(lambda n: {"x": tf.range(n)})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="different shapes"):
+        layouts.to_batched(growing)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"to_batched: .*infinite"):
+        layouts.to_batched(tf.data.Dataset.range(3).repeat())
+
+
+def test_fields_without_elements_go_through_everything() -> None:
+    """`Dataset.unbatch`, on which most functions are built, crashes on such tensors."""
+    steps = {"x": np.arange(3), "nothing": np.zeros([3, 0]), "is_terminal": np.arange(3) == 2}
+    for function in (
+        lambda steps: transformations.map_steps(steps, lambda step: step),
+        lambda steps: transformations.batch(steps, 2, 1, drop_remainder=True),
+        lambda steps: alignment.shift_keys(steps, ["x"], 1),
+        lambda steps: dataset_truncate.truncate_after_condition(steps, lambda s: s["x"] == 1),
+    ):
+        assert_equal(function(nested(steps)), function(steps))
+    one = dataset_concat.concatenate(nested({"x": np.arange(2)}), nested(steps))
+    assert_equal(one, dataset_concat.concatenate({"x": np.arange(2)}, steps))
 
 
 def test_batch_size() -> None:

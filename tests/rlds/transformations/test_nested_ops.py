@@ -254,6 +254,33 @@ def test_a_negative_batch_size_is_an_error():
                 function(steps, lambda step: step, -3)
 
 
+def test_work_in_parallel_keeps_the_order():
+    steps = nested({"x": np.arange(20)})
+    dataset = tf.data.Dataset.range(4).map(lambda i: {"number": i, "steps": steps})
+    for batch_size in (-1, 1):
+        mapped = map_steps(steps, lambda step: -step["x"], batch_size, num_parallel_calls=2)
+        assert as_lists(mapped) == [-i for i in range(20)]
+    for result in (
+        map_nested_steps(dataset, lambda step: step["x"], num_parallel_calls=tf.data.AUTOTUNE),
+        apply_nested_steps(dataset, lambda s: s.map(lambda step: step["x"]), num_parallel_calls=2),
+    ):
+        assert [int(episode["number"]) for episode in result] == [0, 1, 2, 3]
+        assert [as_lists(episode["steps"]) for episode in result] == [[*range(20)]] * 4
+
+
+@pytest.mark.parametrize("function", [map_steps, episode_length, final_step, sum_dataset])
+def test_in_a_tf_function(function):
+    arguments = [lambda step: step["reward"]] if function in (map_steps, sum_dataset) else []
+    for steps in (nested(), BATCHED):
+        result = tf.function(lambda steps: function(steps, *arguments))(steps)
+        if function is map_steps:
+            assert as_lists(result) == REWARDS.tolist()
+        elif function is final_step:
+            assert float(result["reward"]) == -1.0
+        else:
+            assert float(result) == {episode_length: 4.0, sum_dataset: 5.0}[function]
+
+
 # Sums
 
 

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from rlds.transformations import shape_ops, zero_dataset_like, zeros_from_spec
+from rlds.transformations.shape_ops import uniform_from_spec
 
 SPEC = {
     "observation": {"image": tf.TensorSpec([2, 3], tf.uint8), "text": tf.TensorSpec([], tf.string)},
@@ -68,3 +69,60 @@ def test_zero_dataset_like() -> None:
     batched = zero_dataset_like(columns)
     assert batched["observation"].numpy().tolist() == [[0.0, 0.0]]
     assert batched["text"].numpy().tolist() == [b""]
+
+
+def test_zero_dataset_keeps_what_the_spec_does_not_know() -> None:
+    """The dimensions used to become 1 in the spec too."""
+    steps = tf.data.Dataset.range(3).map(lambda n: {"x": tf.range(n), "text": tf.fill([n, 2], "")})
+    zeros = zero_dataset_like(steps)
+    assert zeros.element_spec == steps.element_spec
+    (zero,) = zeros
+    assert zero["x"].numpy().tolist() == [0]
+    assert zero["text"].shape == (1, 2)
+    assert len(list(steps.concatenate(zeros))) == 4
+
+
+DTYPES = "float16 bfloat16 float32 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
+
+
+@pytest.mark.parametrize("name", DTYPES.split())
+def test_uniform_numbers(name: str) -> None:
+    """Only few dtypes used to be possible: no images, for example."""
+    dtype = tf.as_dtype(name)
+    values = uniform_from_spec(tf.TensorSpec([1000], dtype), 3, 7, seed=1)
+    assert values.dtype == dtype
+    numbers = values.numpy().astype(np.float64)
+    assert 3 <= numbers.min() < 3.1
+    assert numbers.max() <= 7
+    if dtype.is_integer:
+        assert set(numbers) == {3, 4, 5, 6}
+
+
+def test_uniform_steps() -> None:
+    spec = {
+        "image": tf.TensorSpec([None, 4], tf.uint8),
+        "a": tf.TensorSpec([100], tf.float32),
+        "b": (tf.TensorSpec([100], tf.float32), tf.TensorSpec([100], tf.bool)),
+        "steps": tf.data.DatasetSpec({"reward": tf.TensorSpec([], tf.float64)}),
+    }
+    values = uniform_from_spec(spec, 0, 2, 7)
+    assert values["image"].shape == (1, 4)
+    assert 20 < np.sum(values["b"][1]) < 80
+    assert not np.array_equal(values["a"], values["b"][0])
+    assert [0 <= float(step["reward"]) < 2 for step in values["steps"]] == [True]
+    inside = next(iter(tf.data.Dataset.range(1).map(lambda _: uniform_from_spec(spec, 0, 2, 7))))
+    assert not np.array_equal(inside["a"], inside["b"][0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high", "message"),
+    [
+        (tf.string, 0, 1, "field 'x/y' has dtype string, which has no uniform values"),
+        (tf.uint8, -1, 1, r"field 'x/y' has dtype uint8, which cannot hold \[-1, 1\)"),
+        (tf.uint8, 0, 257, "cannot hold"),
+        (tf.float32, 1, 1, r"there is no value in \[1, 1\)"),
+    ],
+)
+def test_no_uniform_values(dtype: tf.DType, low: int, high: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        uniform_from_spec({"x": {"y": tf.TensorSpec([2], dtype)}}, low, high, 0)

@@ -1,0 +1,168 @@
+"""How fast episodes are written as a TFDS dataset, and read: beside TFDS's own writer and reader.
+
+    python benchmarks/bench_episode_writer.py [--episodes N] [--images]
+
+Rows of the table, in thousand steps per second, are medians of the rounds; all of a round is
+measured one after the other, so that a busy machine slows them alike. The bytes that are written
+are the same in both cases, which is checked.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from rich.console import Console
+from rich.table import Table
+from tensorflow_datasets.rlds.rlds_base import build_info
+
+from envlogger.converters.tfds_examples import ExampleEncoder
+from rlds.tfds import DatasetConfig, EpisodeWriter, load
+
+
+def make_config(*, images: bool) -> DatasetConfig:
+    """17 floats a step, or 64 x 64 images in colour, with an action and the flags."""
+    observation: Any = tfds.features.Tensor(shape=(17,), dtype=np.float32)
+    if images:
+        observation = tfds.features.Image(shape=(64, 64, 3), encoding_format="png")
+    return DatasetConfig(
+        name="benchmark",
+        observation_info=observation,
+        action_info=tfds.features.Tensor(shape=(6,), dtype=np.float32),
+        reward_info=np.float32,
+        discount_info=np.float32,
+    )
+
+
+def make_episode(seed: int, num_steps: int, *, images: bool) -> dict[str, Any]:
+    """An episode as columns."""
+    rng = np.random.default_rng(seed)
+    index = np.arange(num_steps)
+    observation: Any = rng.random((num_steps, 17), np.float32)
+    if images:
+        observation = np.repeat(rng.integers(0, 255, (num_steps, 8, 8, 3), np.uint8), 8, axis=1)
+        observation = np.repeat(observation, 8, axis=2)
+    steps = {
+        "observation": observation,
+        "action": rng.random((num_steps, 6), np.float32),
+        "reward": rng.random(num_steps, np.float32),
+        "discount": np.ones(num_steps, np.float32),
+        "is_first": index == 0,
+        "is_last": index == num_steps - 1,
+        "is_terminal": index == num_steps - 1,
+    }
+    return {"steps": steps}
+
+
+def write_by_tfds(directory: str, config: DatasetConfig, episodes: list[Any]) -> None:
+    """Writes as the published EpisodeWriter does."""
+    identity = tfds.core.dataset_info.DatasetIdentity(
+        name=config.name, version=tfds.core.Version("0.0.1"), data_dir=directory, module_name=""
+    )
+    writer = tfds.core.SequentialWriter(build_info(config, identity), 1000)
+    writer.initialize_splits(["train"])
+    for episode in episodes:
+        writer.add_examples({"train": [episode]})
+    writer.close_all()
+
+
+def write(directory: str, config: DatasetConfig, episodes: list[Any]) -> None:
+    """Writes with `EpisodeWriter`."""
+    with EpisodeWriter(directory, config) as writer:
+        for episode in episodes:
+            writer.add_episode(episode)
+
+
+def as_rows(episode: dict[str, Any]) -> dict[str, Any]:
+    """The same episode as a list of steps."""
+    columns = episode["steps"]
+    num_steps = len(columns["is_first"])
+    rows = [{name: column[i] for name, column in columns.items()} for i in range(num_steps)]
+    return {"steps": rows}
+
+
+def read_nested(dataset: tf.data.Dataset) -> None:
+    """Reads all steps of nested episodes, in batches."""
+    for _ in dataset.flat_map(lambda episode: episode["steps"]).batch(256):
+        pass
+
+
+def read_batched(dataset: tf.data.Dataset) -> None:
+    """Reads all steps of batched episodes, in batches."""
+    for _ in dataset.map(lambda episode: episode["steps"]).rebatch(256):
+        pass
+
+
+def seconds(job: Callable[[], Any]) -> float:
+    """How long a job takes."""
+    begin = time.perf_counter()
+    job()
+    return time.perf_counter() - begin
+
+
+def measure(num_episodes: int, num_steps: int, rounds: int, *, images: bool) -> dict[str, float]:
+    """Thousand steps per second of each task."""
+    config = make_config(images=images)
+    episodes = [make_episode(seed, num_steps, images=images) for seed in range(num_episodes)]
+    rows = [as_rows(episode) for episode in episodes]
+    times: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as parent:
+        by_tfds, by_us, stored = f"{parent}/tfds", f"{parent}/rlds", f"{parent}/stored"
+        write(stored, config, episodes)
+        Path(by_tfds).mkdir()
+        write_by_tfds(by_tfds, config, episodes)
+        shards = [Path(path, "benchmark-train.tfrecord-00000") for path in (by_tfds, stored)]
+        if shards[0].read_bytes() != shards[1].read_bytes():
+            raise AssertionError("the files differ")
+        builder = tfds.builder_from_directory(stored)
+        features = builder.info.features
+        encoder = ExampleEncoder(features)
+        nested = builder.as_dataset(split="train", read_config=tfds.ReadConfig(try_autocache=False))
+        batched = load(stored)
+        read_nested(nested.take(1))  # What is only done the first time is not measured.
+        read_batched(batched.take(1))
+        tasks = {
+            "encode, TFDS": lambda: [features.serialize_example(e) for e in episodes],
+            "encode, columns": lambda: [encoder.encode(e) for e in episodes],
+            "write, SequentialWriter of TFDS": lambda: write_by_tfds(by_tfds, config, episodes),
+            "write, EpisodeWriter, lists of steps": lambda: write(by_us, config, rows),
+            "write, EpisodeWriter, columns": lambda: write(by_us, config, episodes),
+            "read, TFDS, nested steps": lambda: read_nested(nested),
+            "read, rlds.tfds.load, batched": lambda: read_batched(batched),
+        }
+        for _ in range(rounds):
+            for name, task in tasks.items():
+                times.setdefault(name, []).append(seconds(task))
+    total = num_episodes * num_steps / 1000
+    return {name: total / statistics.median(measured) for name, measured in times.items()}
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--episodes", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--images", action="store_true", help="64 x 64 images, not 17 floats")
+    arguments = parser.parse_args()
+    speeds = measure(arguments.episodes, arguments.steps, arguments.rounds, images=arguments.images)
+    what = "64 x 64 x 3 images" if arguments.images else "17 floats"
+    table = Table(title=f"{arguments.episodes} episodes of {arguments.steps} steps of {what}")
+    table.add_column("task")
+    table.add_column("thousand steps/s", justify="right")
+    table.add_column("of TFDS", justify="right")
+    base = 1.0
+    for name, speed in speeds.items():
+        base = speed if "TFDS" in name else base
+        table.add_row(name, f"{speed:,.1f}", f"{speed / base:.1f} x")
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""RLDS datasets in TFDS: features for your data, a writer of episodes, and a fast reader."""
+
+from rlds.tfds.config_generator import extract_feature_from_data, generate_config_from_spec
+from rlds.tfds.episode_writer import DatasetConfig, EpisodeWriter
+from rlds.tfds.loading import load
+
+__all__ = [
+    "DatasetConfig",
+    "EpisodeWriter",
+    "extract_feature_from_data",
+    "generate_config_from_spec",
+    "load",
+]

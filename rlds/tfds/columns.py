@@ -1,0 +1,377 @@
+"""Steps in any layout as columns that are exactly what the features of a dataset say."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from envlogger.converters.tfds_examples import RaggedColumn
+from rlds.transformations import _layouts
+
+__all__ = ["fit_steps", "fit_value"]
+
+_READ_AT_ONCE = 1024
+
+
+def fit_steps(steps: Any, features: tfds.features.FeaturesDict, where: str) -> dict[str, Any]:
+    """Returns steps as columns for an `ExampleEncoder`.
+
+    Numbers are converted to the dtype of their feature if that keeps their value; floats may be
+    rounded to the precision of the feature.
+
+    Args:
+      steps: A dataset of steps, one dict of columns, or any iterable of steps.
+      features: The features of a step.
+      where: The episode, for error messages.
+
+    Raises:
+      ValueError: Fields are missing, or there are others; a value does not fit its feature. Says
+        where: the episode, the step and the field.
+    """
+    if isinstance(steps, tf.data.Dataset):
+        steps = _read(steps)
+    if not isinstance(steps, Mapping):
+        steps = list(steps)
+        if not steps:
+            return dict(_empty(features))
+        return dict(_fit(features, steps, _Place(where, "steps", np.arange(len(steps)))))
+    lengths = {path: _num_rows(leaf) for path, leaf in _leaves(steps, "steps")}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(
+            f"{where}: the columns of the steps differ in length, or are no columns: {lengths}"
+        )
+    num_steps = next(iter(lengths.values()), None)
+    if num_steps is None:
+        raise ValueError(f"{where}: the steps have no fields")
+    columns: dict[str, Any] = _fit(features, steps, _Place(where, "steps", np.arange(num_steps)))
+    return columns
+
+
+def fit_value(value: Any, feature: Any, name: str, where: str) -> Any:
+    """Returns a single value, such as the metadata of an episode, as its feature says.
+
+    Args:
+      value: The value.
+      feature: Its feature.
+      name: The name of the field.
+      where: The episode, for error messages.
+
+    Raises:
+      ValueError: It does not fit; says where.
+    """
+    return _first_row(_fit(feature, [value], _Place(where, name, None)))
+
+
+class _Place:
+    """Where rows are, for error messages: the number of the step of each row, if it has one."""
+
+    def __init__(self, where: str, path: str, steps: np.ndarray | None) -> None:
+        self.where = where
+        self.path = path
+        self.steps = steps
+
+    def __truediv__(self, name: str) -> "_Place":
+        return _Place(self.where, f"{self.path}/{name}", self.steps)
+
+    def of_elements(self, lengths: np.ndarray) -> "_Place":
+        """The place of the elements of sequences that are the rows of this one."""
+        steps = None if self.steps is None else np.repeat(self.steps, lengths)
+        return _Place(self.where, self.path, steps)
+
+    def error(self, row: int | None, got: str, expected: str) -> ValueError:
+        """The error that a row is not what is expected; None if that is so for all."""
+        step = "" if self.steps is None or row is None else f", step {self.steps[row]}"
+        return ValueError(f"{self.where}{step}, {self.path}: got {got}, expected {expected}")
+
+
+def _fit(feature: Any, rows: Any, place: _Place) -> Any:
+    """Returns rows as a column, or a dict of columns, of a feature.
+
+    Args:
+      feature: The feature of a row.
+      rows: A list of rows, a column, or a dict of these.
+      place: Where they are.
+    """
+    if type(feature) is tfds.features.FeaturesDict:
+        children = _by_field(list(feature), rows, place)
+        return {name: _fit(feature[name], children[name], place / name) for name in feature}
+    rows = _as_rows(rows)
+    if isinstance(rows, list) and not rows:
+        return _empty(feature)
+    if type(feature) is tfds.features.Sequence:
+        return _fit_sequences(feature, rows, place)
+    if isinstance(rows, RaggedColumn):
+        rows = np.split(rows.values, np.cumsum(rows.lengths))[:-1]
+    if type(feature) in (tfds.features.Tensor, tfds.features.Scalar, tfds.features.Text):
+        if feature.get_tensor_info().optional or getattr(feature, "encoder", None) is not None:
+            return rows
+        return _fit_tensors(feature, rows, place)
+    if isinstance(feature, tfds.features.Image):
+        return _fit_images(feature, rows, place)
+    return rows
+
+
+def _by_field(names: list[str], rows: Any, place: _Place) -> dict[str, Any]:
+    """Rows that are dicts, as a dict of rows."""
+    expected = f"the fields {names}"
+    if isinstance(rows, Mapping):
+        if rows.keys() != set(names):
+            raise place.error(None, _compare(rows, names), expected)
+        return dict(rows)
+    for index, row in enumerate(rows):
+        if not isinstance(row, Mapping) or row.keys() != set(names):
+            got = _compare(row, names) if isinstance(row, Mapping) else _in_words(row)
+            raise place.error(index, got, expected)
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _compare(fields: Iterable[str], expected: Iterable[str]) -> str:
+    missing, unknown = sorted(set(expected) - set(fields)), sorted(set(fields) - set(expected))
+    return " and ".join(
+        f"{what} fields {names}"
+        for what, names in (("missing", missing), ("unknown", unknown))
+        if names
+    )
+
+
+def _fit_sequences(feature: Any, rows: Any, place: _Place) -> Any:
+    inner = feature.feature
+    if isinstance(inner, tfds.features.Sequence):
+        return rows  # Of sequences: left to TFDS, which knows how to nest them.
+    if type(inner) is tfds.features.FeaturesDict:
+        if not isinstance(rows, Mapping):
+            if not all(isinstance(row, Mapping) for row in rows):
+                return rows
+            rows = _by_field(list(inner), rows, place)
+        rows = _by_field(list(inner), rows, place)
+        length = tf.nest.flatten(feature.get_tensor_info())[0].shape[0]
+        return {
+            name: _fit_sequences(
+                tfds.features.Sequence(inner[name], length=length),
+                _as_rows(rows[name]),
+                place / name,
+            )
+            for name in inner
+        }
+    if isinstance(rows, np.ndarray) and rows.dtype != object and rows.ndim >= 2:
+        shape = rows.shape
+        rows = RaggedColumn(
+            rows.reshape(shape[0] * shape[1], *shape[2:]), np.full(shape[0], shape[1])
+        )
+    elif not isinstance(rows, RaggedColumn):
+        for index, row in enumerate(rows):
+            if isinstance(row, str | bytes) or not hasattr(row, "__len__"):
+                raise place.error(index, _in_words(row), f"a sequence of {inner}")
+        lengths = np.array([len(row) for row in rows], np.int64)
+        rows = RaggedColumn([element for row in rows for element in row], lengths)
+    values = rows.values
+    if not len(values) and len(rows.lengths):
+        values = _empty(inner)
+    return RaggedColumn(_fit(inner, values, place.of_elements(rows.lengths)), rows.lengths)
+
+
+def _fit_tensors(feature: Any, rows: Any, place: _Place) -> Any:
+    info = feature.get_tensor_info()
+    dtype = np.dtype(info.np_dtype)
+    expected = f"{_dtype_name(dtype)} of shape {tuple(info.shape)}"
+    column = _as_column(rows, dtype)
+    if column is None:  # The rows have different shapes.
+        arrays = [_as_array(row, dtype) for row in rows]
+        for index, array in enumerate(arrays):
+            if not _fits(array.shape, info.shape):
+                raise place.error(index, _in_words(array), expected)
+        if not _is_raw(feature):
+            first = next(i for i, a in enumerate(arrays) if a.shape != arrays[0].shape)
+            raise place.error(
+                first,
+                _in_words(arrays[first]),
+                f"the shape of the first step, {arrays[0].shape}, because TFDS stores different "
+                "shapes only in a Sequence, or in a Tensor with an encoding",
+            )
+        return [
+            _convert(array[np.newaxis], dtype, expected, _row(place, index))[0]
+            for index, array in enumerate(arrays)
+        ]
+    if isinstance(rows, list) and column.dtype.kind in "SUO" and dtype.kind != "O":
+        for index, row in enumerate(rows):  # NumPy has made strings or objects of all.
+            if np.asarray(row).dtype.kind in "SUO":
+                raise place.error(index, _in_words(row), expected)
+    if not _fits(column.shape[1:], info.shape):
+        got = f"{_dtype_name(column.dtype)} of shape {column.shape[1:]}"
+        raise place.error(None, got, expected)
+    return _convert(column, dtype, expected, place)
+
+
+def _fit_images(feature: Any, rows: Any, place: _Place) -> Any:
+    info = feature.get_tensor_info()
+    expected = f"{np.dtype(info.np_dtype).name} of shape {tuple(info.shape)}"
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "OSU":
+        rows = rows.tolist()
+    if isinstance(rows, list):
+        if not all(isinstance(row, np.ndarray) or tf.is_tensor(row) for row in rows):
+            return rows  # Images that are encoded already, files, and what else TFDS takes.
+        rows = [np.asarray(row) for row in rows]
+    for index, row in enumerate(rows):
+        if row.dtype != np.dtype(info.np_dtype) or not _fits(row.shape, info.shape):
+            raise place.error(index, _in_words(row), expected)
+    if isinstance(rows, list) and len({row.shape for row in rows}) == 1:
+        return np.stack(rows)
+    return rows
+
+
+def _convert(column: np.ndarray, dtype: np.dtype, expected: str, place: _Place) -> np.ndarray:
+    """Returns a column in another dtype, if all values have a place there."""
+    if dtype.kind == "O":
+        column = column.astype(object) if column.dtype.kind in "SU" else column
+        is_right = np.frompyfunc(lambda item: isinstance(item, str | bytes), 1, 1)
+        wrong = ~is_right(column).astype(bool) if column.dtype.kind == "O" else None
+        converted = column
+    elif column.dtype == dtype:
+        return column
+    else:
+        converted, wrong = _convert_numbers(column, dtype)
+    if wrong is None:
+        wrong = np.ones(column.shape, bool)
+    if wrong.any():
+        index = tuple(np.argwhere(wrong)[0])
+        value = column[index]
+        value = value.item() if isinstance(value, np.generic) else value
+        raise place.error(int(index[0]), f"{value!r:.100} ({type(value).__name__})", expected)
+    return converted
+
+
+def _convert_numbers(column: np.ndarray, dtype: np.dtype) -> tuple[Any, np.ndarray | None]:
+    """Returns numbers in another dtype, and which of them it does not hold; None for all."""
+    if column.dtype.kind not in "biuf" or column.dtype == object:
+        column = column.astype(np.float64) if column.dtype.name == "bfloat16" else column
+        if column.dtype.kind not in "fc" or (column.dtype.kind == "c" and dtype.kind != "c"):
+            return None, None
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = column.astype(dtype)
+        if dtype.kind in "biu":
+            # The sign, because NumPy compares int64 and uint64 after rounding them to float64.
+            changed = converted.astype(column.dtype) != column
+            if dtype.kind != "b" and column.dtype.kind != "b":
+                changed |= (converted < 0) != (column < 0)
+            return converted, changed
+        if column.dtype.kind in "biu":
+            return converted, converted.astype(column.dtype) != column
+        wide = converted.astype(np.complex128 if dtype.kind == "c" else np.float64)
+        return converted, np.isfinite(wide) != np.isfinite(column)
+
+
+def _read(steps: tf.data.Dataset) -> Any:
+    """Reads nested steps: as columns where their shapes allow it, else one by one."""
+    spec = steps.element_spec
+    if isinstance(spec, Mapping) and _layouts.is_static(spec):
+        batches = list(steps.batch(_READ_AT_ONCE).as_numpy_iterator())
+        if batches:
+            return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *batches)
+        return []
+    return list(steps.as_numpy_iterator())
+
+
+def _empty(feature: Any) -> Any:
+    """The column of a feature that has no rows."""
+    if type(feature) is tfds.features.FeaturesDict:
+        return {name: _empty(child) for name, child in feature.items()}
+    info = feature.get_tensor_info()
+    if isinstance(feature, tfds.features.Sequence) or isinstance(info, Mapping):
+        return []
+    return np.zeros((0, *(size or 0 for size in info.shape)), info.np_dtype)
+
+
+def _as_rows(rows: Any) -> Any:
+    """Tensors as arrays."""
+    if isinstance(rows, tf.RaggedTensor):
+        if rows.ragged_rank > 1:
+            return rows.to_list()
+        return RaggedColumn(rows.values.numpy(), rows.row_lengths().numpy())
+    if tf.is_tensor(rows):
+        return rows.numpy()
+    if isinstance(rows, tuple):
+        return list(rows)
+    if isinstance(rows, list) and any(hasattr(row, "to_list") for row in rows):
+        return [row.to_list() if hasattr(row, "to_list") else row for row in rows]
+    return rows
+
+
+def _as_column(rows: Any, dtype: np.dtype) -> np.ndarray | None:
+    """Rows as one array, or None if their shapes differ."""
+    if isinstance(rows, np.ndarray):
+        return rows
+    if dtype.kind == "O":
+        arrays = [_as_array(row, dtype) for row in rows]
+        return np.stack(arrays) if len({array.shape for array in arrays}) == 1 else None
+    try:
+        return np.asarray(rows)
+    except ValueError:
+        return None
+
+
+def _as_array(value: Any, dtype: np.dtype) -> np.ndarray:
+    """An array; strings as they are, because those of NumPy lose zeros at their end."""
+    if tf.is_tensor(value):
+        value = value.numpy()
+    if dtype.kind == "O" and isinstance(value, str | bytes):
+        array = np.empty((), object)
+        array[()] = value
+        return array
+    return np.asarray(value, object if dtype.kind == "O" else None)
+
+
+def _is_raw(feature: Any) -> bool:
+    """Whether a tensor is stored as bytes, so that its shape may differ from row to row."""
+    stored = feature.get_serialized_info()
+    value = stored["value"] if isinstance(stored, Mapping) else stored
+    return bool(np.dtype(value.np_dtype) == object and np.dtype(feature.np_dtype) != object)
+
+
+def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(expected) and all(
+        size == wanted or wanted is None for size, wanted in zip(shape, expected)
+    )
+
+
+def _row(place: _Place, index: int) -> _Place:
+    steps = None if place.steps is None else place.steps[index : index + 1]
+    return _Place(place.where, place.path, steps)
+
+
+def _first_row(columns: Any) -> Any:
+    if isinstance(columns, RaggedColumn):
+        return columns.values
+    if isinstance(columns, Mapping):
+        return {name: _first_row(child) for name, child in columns.items()}
+    return columns[0]
+
+
+def _leaves(columns: Any, path: str) -> Iterable[tuple[str, Any]]:
+    if isinstance(columns, Mapping):
+        for name, child in columns.items():
+            yield from _leaves(child, f"{path}/{name}")
+    else:
+        yield path, columns
+
+
+def _num_rows(leaf: Any) -> int | None:
+    if isinstance(leaf, tf.RaggedTensor):
+        return int(leaf.nrows())
+    if isinstance(leaf, str | bytes) or not hasattr(leaf, "__len__"):
+        return None
+    try:
+        return len(leaf)
+    except TypeError:  # A scalar.
+        return None
+
+
+def _dtype_name(dtype: np.dtype) -> str:
+    return "string" if dtype.kind == "O" else dtype.name
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, np.ndarray | np.generic):
+        return f"{_dtype_name(value.dtype)} of shape {value.shape}"
+    return f"{type(value).__name__} {value!r:.100}"

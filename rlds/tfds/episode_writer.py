@@ -1,0 +1,267 @@
+"""Writes episodes as a TFDS dataset."""
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+import tensorflow_datasets as tfds
+import tree
+from etils import epath
+from tensorflow_datasets.rlds.rlds_base import DatasetConfig, build_info
+
+from envlogger.backends import tfds_shards
+from envlogger.converters.tfds_examples import ExampleEncoder
+from envlogger.converters.tfds_features import lossless_config
+from envlogger.errors import StorageError
+from rlds import rlds_types
+from rlds.tfds.columns import fit_steps, fit_value
+
+__all__ = ["DatasetConfig", "EpisodeWriter"]
+
+_FILE_FORMATS = ("tfrecord", "array_record")
+
+
+class EpisodeWriter:
+    """Writes episodes to a directory as an RLDS dataset, for `tfds.builder_from_directory`.
+
+    A context manager. Episodes go to shards; a shard is part of the dataset from the moment when it
+    is full, and the rest on `close`. Shards are never written to again, and several writers may add
+    to a dataset at a time.
+
+    If the process dies, all finished shards can be read. The episodes of the shard that was being
+    written are added, with a warning, by the next writer that opens the directory.
+
+    With `overwrite`, splits that have episodes are replaced by `close`, when the new ones are
+    complete: until then the old ones stay as they are, also if the process dies or the `with` block
+    is left by an exception.
+
+    Args:
+      data_directory: Where the dataset is written; made if it is missing.
+      ds_config: The name of the dataset and the features of its steps and episodes, see
+        `generate_config_from_spec`.
+      max_episodes_per_file: How many episodes a shard takes.
+      split_name: The split that is written, or several of them; 'train' if None.
+      version: The version of the dataset, as `major.minor.patch`.
+      overwrite: Whether to replace the splits if they exist. Other splits of the dataset stay; so
+        they have to have the same features. If false, new shards are added to the splits.
+      file_format: 'tfrecord', or 'array_record' for random access (`tfds.data_source`).
+      lossless: Whether to store values as bytes that TFDS would store with fewer bits, such as
+        float64. What a reader gets has the same dtype in both cases. If false, the features are
+        taken as they are, and TFDS rounds float64 to float32.
+
+    Raises:
+      StorageError: The directory cannot be written to, or has a dataset that this one does not fit;
+        says what is different.
+      ValueError: An argument is wrong, or a feature cannot hold its values without loss.
+
+    >>> import tempfile, numpy as np
+    >>> config = DatasetConfig(name="example", observation_info=np.int64)
+    >>> flags = {"is_first": [True, False], "is_last": [False, True], "is_terminal": [False] * 2}
+    >>> directory = tempfile.mkdtemp()
+    >>> with EpisodeWriter(directory, config) as writer:
+    ...     writer.add_episode({"steps": {"observation": [1, 2], **flags}})
+    >>> dataset = tfds.builder_from_directory(directory).as_dataset(split="train")
+    >>> [[int(step["observation"]) for step in episode["steps"]] for episode in dataset]
+    [[1, 2]]
+    """
+
+    def __init__(
+        self,
+        data_directory: str | os.PathLike[str],
+        ds_config: DatasetConfig,
+        max_episodes_per_file: int = 1000,
+        split_name: str | Iterable[str] | None = "train",
+        version: str = "0.0.1",
+        overwrite: bool = True,
+        file_format: str = "tfrecord",
+        *,
+        lossless: bool = True,
+    ) -> None:
+        if max_episodes_per_file <= 0:
+            raise ValueError(f"max_episodes_per_file must be positive, got {max_episodes_per_file}")
+        self._splits = _names_of_splits(split_name)
+        file_format = str(getattr(file_format, "value", file_format))
+        if file_format not in _FILE_FORMATS:
+            raise ValueError(f"file_format must be one of {_FILE_FORMATS}, got {file_format!r}")
+        if file_format == "array_record" and importlib.util.find_spec("array_record") is None:
+            raise ImportError("to write ArrayRecord files: pip install array_record")
+        self._max_episodes_per_file = max_episodes_per_file
+        self._num_episodes = 0
+        self._shards: dict[str, tfds_shards.ShardDraft] = {}
+        self._is_closed = False
+        self._replacement: tfds_shards.Replacement | None = None
+
+        directory = epath.Path(data_directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        self._target = _info(ds_config, directory, version, file_format, lossless=lossless)
+        _check_readable(self._target.features)
+        if overwrite:
+            if tfds_shards.has_to_be_replaced(self._target, self._splits):
+                self._replacement = tfds_shards.Replacement(directory)
+        elif lossless:
+            as_it_is = _info(ds_config, directory, version, file_format, lossless=False)
+            if tfds_shards.has_same_features(as_it_is):  # Another program began the dataset.
+                self._target = as_it_is
+        self._info = self._target
+        if self._replacement is not None:
+            self._info = _info(
+                ds_config, self._replacement.directory, version, file_format, lossless=lossless
+            )
+        tfds_shards.open_dataset(self._info, self._splits, stacklevel=3)
+        self._features = self._info.features
+        self._encoder = ExampleEncoder(self._features)
+
+    def add_episode(self, episode: rlds_types.Episode) -> None:
+        """Writes an episode, if the writer has one split; else see `add_episode_to_split`.
+
+        Args:
+          episode: The episode. Its steps are a `tf.data.Dataset` of steps, one dict of columns
+            (arrays or tensors with a leading time axis), or an iterable of steps. Columns are
+            written many times faster than steps.
+
+        Raises:
+          StorageError: It cannot be written; those before are.
+          ValueError: It has not the fields of the dataset, or a value does not fit its feature;
+            says where. Nothing is written of the episode.
+        """
+        if len(self._splits) > 1:
+            raise ValueError(
+                f"the writer has the splits {self._splits}; say which one with add_episode_to_split"
+            )
+        self.add_episode_to_split(episode, self._splits[0])
+
+    def add_episode_to_split(self, episode: rlds_types.Episode, split: str) -> None:
+        """Writes an episode to one of the splits.
+
+        Args:
+          episode: See `add_episode`.
+          split: The name of the split.
+
+        Raises:
+          KeyError: The writer has not this split.
+          StorageError: See `add_episode`.
+          ValueError: See `add_episode`.
+        """
+        if self._is_closed:
+            raise ValueError("the writer is closed; make another one with overwrite=False")
+        if split not in self._splits:
+            raise KeyError(
+                f"the writer has no split {split!r}, it has {self._splits}; name all splits that "
+                "are written as split_name"
+            )
+        example = self._encode(episode, f"episode {self._num_episodes}")
+        where = f"episode {self._num_episodes}"
+        try:
+            shard = self._shards.get(split)
+            if shard is None:
+                shard = self._shards[split] = tfds_shards.ShardDraft(self._info, split)
+            shard.add(example)
+        except StorageError as e:
+            with contextlib.suppress(StorageError):  # Of which this one tells.
+                self._finish_shard(split)
+            raise StorageError(f"{where} is not stored, those before are: {e}") from e
+        self._num_episodes += 1
+        if shard.num_examples >= self._max_episodes_per_file:
+            self._finish_shard(split)
+
+    def _finish_shard(self, split: str) -> None:
+        shard = self._shards.pop(split, None)
+        if shard is not None:
+            shard.finish()
+
+    def _encode(self, episode: Any, where: str) -> bytes:
+        names = list(self._features)
+        if not isinstance(episode, Mapping) or episode.keys() != set(names):
+            got = sorted(episode) if isinstance(episode, Mapping) else type(episode).__name__
+            raise ValueError(f"{where}: got {got}, expected the fields {sorted(names)}")
+        fields = {
+            name: fit_value(value, self._features[name], name, where)
+            for name, value in episode.items()
+            if name != rlds_types.STEPS
+        }
+        step_features = self._features[rlds_types.STEPS].feature
+        fields[rlds_types.STEPS] = fit_steps(episode[rlds_types.STEPS], step_features, where)
+        try:
+            return self._encoder.encode(fields)
+        except Exception as e:  # Whatever a feature of TFDS raises.
+            raise ValueError(f"{where}, {e}") from e
+
+    def close(self) -> None:
+        """Makes all episodes part of the dataset; further calls do nothing.
+
+        Raises:
+          StorageError: They cannot be written.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            for split in self._splits:
+                self._finish_shard(split)
+            if self._replacement is not None:
+                self._replacement.commit(self._info, self._target)
+        finally:
+            self._abandon()
+
+    def __enter__(self) -> "EpisodeWriter":
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc_type is not None and self._replacement is not None:
+            self._is_closed = True  # The new splits are not complete: the old ones stay.
+            self._abandon()
+            self._replacement.discard()
+            return
+        self.close()
+
+    def _abandon(self) -> None:
+        for shard in self._shards.values():
+            shard.abandon()
+        if self._replacement is not None:
+            self._replacement.abandon()
+
+
+def _names_of_splits(split_name: str | Iterable[str] | None) -> list[str]:
+    names = ["train"] if split_name is None else split_name
+    names = [names] if isinstance(names, str) else list(names)
+    if not names or len(set(names)) < len(names) or not all(isinstance(n, str) for n in names):
+        raise ValueError(f"split_name must be the name of a split, or different names; got {names}")
+    return names
+
+
+def _info(
+    ds_config: DatasetConfig,
+    directory: epath.Path,
+    version: str,
+    file_format: str,
+    *,
+    lossless: bool,
+) -> tfds.core.DatasetInfo:
+    identity = tfds.core.dataset_info.DatasetIdentity(
+        name=ds_config.name,
+        version=tfds.core.Version(version),
+        data_dir=os.fspath(directory),
+        module_name="",
+    )
+    if lossless:
+        ds_config = lossless_config(ds_config)
+    info = build_info(ds_config, identity)
+    info.set_file_format(file_format)
+    return info
+
+
+def _check_readable(features: Any) -> None:
+    for path, stored in tree.flatten_with_path(features.get_serialized_info()):
+        if stored.sequence_rank > 1 and None not in stored.shape[1:]:
+            raise ValueError(
+                f"ds_config, {'/'.join(path)}: TFDS cannot read sequences of a fixed "
+                "length in steps; use a Tensor, or a Sequence without length"
+            )

@@ -1,0 +1,270 @@
+"""Reads RLDS datasets that TFDS wrote, in either layout, and no more of them than is asked for."""
+
+import difflib
+import os
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from etils import epath
+
+from rlds import rlds_types
+
+__all__ = ["load"]
+
+_LAYOUTS = ("batched", "nested")
+
+
+def load(
+    path_or_builder: Any,
+    split: str = "train",
+    *,
+    layout: str = "batched",
+    fields: Collection[str] | None = None,
+    episode_fields: Collection[str] | None = None,
+    decode: bool | Collection[str] = True,
+    shuffle_files: bool = False,
+    read_config: tfds.ReadConfig | None = None,
+) -> tf.data.Dataset:
+    """Returns the episodes of a dataset.
+
+    In the batched layout, `steps` is one dict of tensors with a leading time axis; that is many
+    times faster than the nested layout, where it is a dataset of steps. All values are decoded, and
+    equal to those that TFDS gives. A sequence inside a step is a `RaggedTensor` in the batched
+    layout. Tensors and images that have no fixed shape can only be batched if all steps of an
+    episode have one shape; read others nested.
+
+    Without `shuffle_files` the episodes come in the order in which they are stored, unless
+    `read_config` says otherwise. Iterators over the dataset can be checkpointed.
+
+    Args:
+      path_or_builder: A directory with a dataset, the name of a dataset as for `tfds.builder`, or
+        a builder.
+      split: What to read: 'train', 'train[:10%]', 'train+test', ...
+      layout: 'batched' or 'nested'.
+      fields: The fields of a step to read, such as 'action', 'observation/image', or 'observation'
+        for all below it; None for all. Others are not even parsed.
+      episode_fields: Likewise, which fields there are beside `steps`.
+      decode: Whether to decode images and encoded tensors; otherwise they are the strings that are
+        stored. Or those fields of a step to decode.
+      shuffle_files: Whether to read the files in a random order.
+      read_config: See `tfds.ReadConfig`. Not for ArrayRecord files.
+
+    Raises:
+      FileNotFoundError: There is no such directory, and no such dataset.
+      KeyError: There is no such field; says which there are.
+      ValueError: The dataset has no steps, or an argument is wrong.
+    """
+    if layout not in _LAYOUTS:
+        raise ValueError(f"load: layout must be one of {_LAYOUTS}, got {layout!r}")
+    builder = _builder(path_or_builder)
+    features = builder.info.features
+    is_dict = isinstance(features, tfds.features.FeaturesDict)
+    steps = features[rlds_types.STEPS] if is_dict and rlds_types.STEPS in features else None
+    if not isinstance(steps, tfds.features.Dataset):
+        raise ValueError(
+            f"load: {builder.name} has no RLDS episodes: no nested dataset {rlds_types.STEPS!r} "
+            f"among its features {features}"
+        )
+    if split in builder.info.splits and not builder.info.splits[split].num_examples:
+        raise ValueError(f"load: the split {split!r} of {builder.data_path} has no episodes")
+    others = tfds.features.FeaturesDict(
+        {name: feature for name, feature in features.items() if name != rlds_types.STEPS}
+    )
+    step_features = _select(steps.feature, fields, "fields")
+    step_decoders = _decoders(step_features, _names(step_features, decode))
+    decoders = {rlds_types.STEPS: step_decoders} if step_decoders else None
+    container = tfds.features.Sequence if layout == "batched" else tfds.features.Dataset
+    selected = tfds.features.FeaturesDict(
+        {
+            **dict(_select(others, episode_fields, "episode_fields").items()),
+            rlds_types.STEPS: container(step_features),
+        }
+    )
+    if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
+        if read_config is not None:
+            raise ValueError("load: read_config is not supported for ArrayRecord files")
+        return _from_array_records(builder, split, selected, decoders, shuffle=shuffle_files)
+    if read_config is None:
+        # Not cached: decoded images may be many times larger than the files, and a checkpoint of
+        # an iterator would hold them all.
+        read_config = tfds.ReadConfig(try_autocache=False)
+        if not shuffle_files:
+            read_config.interleave_cycle_length = 1
+    return builder.as_dataset(
+        split=split,
+        decoders=_Features(selected, decoders),
+        shuffle_files=shuffle_files,
+        read_config=read_config,
+    )
+
+
+class _Features(tfds.decode.PartialDecoding):  # type: ignore[misc]
+    """Makes TFDS read other features than those that the dataset says it has.
+
+    Steps that are to be batched are read as a `Sequence`, which is stored in the same way as a
+    nested `Dataset`.
+    """
+
+    def extract_features(self, features: Any) -> Any:
+        del features
+        return self._feature_specs
+
+
+class _Stored(tfds.decode.SkipDecoding):  # type: ignore[misc]
+    """Leaves values as they are stored, without visiting them one by one."""
+
+    def decode_batch_example(self, serialized_example: Any) -> Any:
+        return serialized_example
+
+    def decode_ragged_example(self, serialized_example: Any) -> Any:
+        return serialized_example
+
+
+class _Raw(tfds.decode.Decoder):  # type: ignore[misc]
+    """Decodes tensors that are stored as bytes.
+
+    TFDS does so row by row, and fails if there are no rows and the shape is not known.
+    """
+
+    def decode_example(self, serialized_example: Any) -> Any:
+        return self.feature.decode_example(serialized_example)
+
+    def decode_batch_example(self, serialized_example: Any) -> tf.Tensor:
+        if None not in self.feature.shape:
+            return self._decode_at_once(serialized_example)
+        rows = tf.nest.flatten(serialized_example)[0]
+        values = tf.cond(
+            tf.shape(rows)[0] > 0,
+            lambda: tf.map_fn(
+                self.decode_example, serialized_example, fn_output_signature=self.feature.tf_dtype
+            ),
+            lambda: tf.zeros(
+                [0, *(size or 0 for size in self.feature.shape)], self.feature.tf_dtype
+            ),
+        )
+        return tf.ensure_shape(values, [None, *self.feature.shape])
+
+    def _decode_at_once(self, serialized_example: tf.Tensor) -> tf.Tensor:
+        if self.feature.to_json_content().encoding == tfds.features.Encoding.ZLIB.value:
+            serialized_example = tf.io.decode_compressed(serialized_example, "ZLIB")
+        dtype = self.feature.tf_dtype
+        values = tf.io.decode_raw(serialized_example, tf.int64 if dtype == tf.uint64 else dtype)
+        if dtype == tf.uint64:
+            values = tf.bitcast(values, tf.uint64)
+        num_rows = tf.shape(serialized_example)[0]
+        values = tf.reshape(values, [num_rows, *self.feature.shape])
+        return tf.ensure_shape(values, [None, *self.feature.shape])
+
+
+def _builder(path_or_builder: Any) -> tfds.core.DatasetBuilder:
+    if isinstance(path_or_builder, tfds.core.DatasetBuilder):
+        return path_or_builder
+    path = epath.Path(path_or_builder)
+    if tfds.core.dataset_info.dataset_info_path(path).exists():
+        return tfds.builder_from_directory(path)
+    try:
+        return tfds.builder(os.fspath(path_or_builder))
+    except (tfds.core.DatasetNotFoundError, ValueError) as e:
+        raise FileNotFoundError(
+            f"load: {os.fspath(path_or_builder)!r} is neither a directory with a dataset_info.json "
+            "nor the name of a dataset that TFDS knows"
+        ) from e
+
+
+def _leaves(features: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the features that are no dicts, with their paths."""
+    for name, feature in features.items():
+        child_path = f"{path}/{name}" if path else name
+        if type(feature) is tfds.features.FeaturesDict:
+            yield from _leaves(feature, child_path)
+        else:
+            yield child_path, feature
+
+
+def _names(features: Any, wanted: bool | Collection[str]) -> set[str]:
+    """The paths of the leaves that are wanted."""
+    leaves = dict(_leaves(features))
+    if isinstance(wanted, bool):
+        return set(leaves) if wanted else set()
+    chosen = _select(features, wanted, "decode") if wanted else {}
+    return {path for path, _ in _leaves(chosen)}
+
+
+def _select(features: Any, paths: Collection[str] | None, argument: str) -> Any:
+    """The features at and below some paths."""
+    if paths is None:
+        return features
+    if isinstance(paths, str):
+        raise ValueError(f"load: {argument} must be a list of names, got the string {paths!r}")
+    leaves = dict(_leaves(features))
+    chosen = set()
+    for path in paths:
+        below = {leaf for leaf in leaves if leaf == path or leaf.startswith(f"{path}/")}
+        if not below:
+            close = difflib.get_close_matches(path, leaves, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise KeyError(f"load: {argument} has {path!r}; {hint}there are {sorted(leaves)}")
+        chosen |= below
+    return _keep(features, chosen)
+
+
+def _keep(features: Any, leaves: set[str], path: str = "") -> Any:
+    kept = {}
+    for name, feature in features.items():
+        child_path = f"{path}/{name}" if path else name
+        if type(feature) is not tfds.features.FeaturesDict:
+            if child_path in leaves:
+                kept[name] = feature
+        elif any(leaf.startswith(f"{child_path}/") for leaf in leaves):
+            kept[name] = _keep(feature, leaves, child_path)
+    return tfds.features.FeaturesDict(kept)
+
+
+def _decoders(features: Any, decoded: set[str], path: str = "") -> dict[str, Any]:
+    """How to decode what TFDS does not decode right, or not fast."""
+    decoders: dict[str, Any] = {}
+    for name, feature in features.items():
+        child_path = f"{path}/{name}" if path else name
+        decoder: Any = None
+        if type(feature) is tfds.features.FeaturesDict:
+            decoder = _decoders(feature, decoded, child_path)
+        elif child_path not in decoded:
+            decoder = _Stored()
+        elif _is_raw(feature):
+            decoder = _Raw()
+        if decoder:
+            decoders[name] = decoder
+    return decoders
+
+
+def _is_raw(feature: Any) -> bool:
+    """Whether these are tensors that are stored as bytes."""
+    if type(feature) not in (tfds.features.Tensor, tfds.features.Scalar):
+        return False
+    stored = feature.get_serialized_info()
+    value = stored["value"] if isinstance(stored, dict) else stored
+    return bool(np.dtype(value.np_dtype) == object and np.dtype(feature.np_dtype) != object)
+
+
+def _from_array_records(
+    builder: tfds.core.DatasetBuilder, split: str, features: Any, decoders: Any, *, shuffle: bool
+) -> tf.data.Dataset:
+    """Reads files that TFDS itself gives to NumPy only."""
+    source = builder.as_data_source(
+        split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
+    )
+    dataset = tf.data.Dataset.range(len(source))
+    if shuffle:
+        dataset = dataset.shuffle(len(source))
+
+    def read(index: tf.Tensor) -> Any:
+        # Said to be stateless, because iterators over other functions cannot be checkpointed.
+        example = tf.numpy_function(
+            lambda i: bytes(source[int(i)]), [index], tf.string, stateful=False
+        )
+        return features.deserialize_example(tf.ensure_shape(example, []), decoders=decoders)
+
+    return dataset.map(read, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

@@ -1,0 +1,141 @@
+"""Quantiles of a stream of numbers, in bounded memory and with an error that is known."""
+
+import dataclasses
+from typing import Final
+
+import numpy as np
+
+CAPACITY: Final = 8192
+"""How many values of a column are sorted together; quantiles of fewer are exact."""
+
+
+@dataclasses.dataclass
+class _Level:
+    """Values that stand for 2 ** (level) values each.
+
+    Attributes:
+      half: sorted values that wait for as many others, [columns, CAPACITY / 2].
+      num_rounded: how often the values of odd and of even places were dropped.
+    """
+
+    half: np.ndarray | None = None
+    num_rounded: list[int] = dataclasses.field(default_factory=lambda: [0, 0])
+
+
+class QuantileSketch:
+    """The quantiles of several columns of numbers, which come in rows.
+
+    It is exact up to `CAPACITY` rows. Beyond that, sorted values are halved again and again by
+    dropping every other one, in turns those at odd and at even places so that the errors cancel:
+    then a value that is returned as the quantile q of n values is the exact quantile of some q'
+    with |q - q'| <= `error`. This is at most about log2(n / 8192) / 16384 in the worst case:
+    0.05 % for 3 million values, 0.1 % for 10^9. Of each column it keeps 8192 values and 4096 for
+    each halving, of which there are log2(n / 8192).
+
+    >>> sketch = QuantileSketch(num_columns=2)
+    >>> sketch.add(np.array([[0.0, 5.0], [1.0, 6.0], [2.0, 7.0]]))
+    >>> sketch.quantile(0.25).tolist(), sketch.error
+    ([0.5, 5.5], 0.0)
+    """
+
+    def __init__(self, num_columns: int, dtype: np.dtype | type = np.float64) -> None:
+        self._buffer = np.empty([num_columns, CAPACITY], dtype)
+        self._num_buffered = 0
+        self._levels: list[_Level] = [_Level()]
+        self.count = 0
+
+    @property
+    def error(self) -> float:
+        """How far from q a returned quantile can be, as a fraction of all values."""
+        error = sum(max(level.num_rounded) << i for i, level in enumerate(self._levels))
+        return error / max(self.count, 1)
+
+    def add(self, rows: np.ndarray) -> None:
+        """Adds values of shape [rows, columns]."""
+        self.count += len(rows)
+        self._add_to_buffer(rows)
+
+    def merge(self, other: "QuantileSketch") -> None:
+        """Adds all values that the other sketch has seen."""
+        self.count += other.count
+        self._add_to_buffer(other._buffer[:, : other._num_buffered].T)
+        for i, level in enumerate(other._levels):
+            self._level(i)
+            for place in (0, 1):
+                self._levels[i].num_rounded[place] += level.num_rounded[place]
+            if level.half is not None:
+                self._add_half(i, level.half)
+
+    def copy(self) -> "QuantileSketch":
+        """Another sketch that has seen the same values."""
+        copy = QuantileSketch(0)
+        copy._buffer, copy._num_buffered = self._buffer.copy(), self._num_buffered
+        copy._levels = [_Level(level.half, list(level.num_rounded)) for level in self._levels]
+        copy.count = self.count
+        return copy
+
+    def quantile(self, q: float) -> np.ndarray:
+        """The q-th quantile of each column, as `np.quantile` has it; NaN of no values."""
+        num_columns = len(self._buffer)
+        if not self.count:
+            return np.full(num_columns, np.nan)
+        parts = [self._buffer[:, : self._num_buffered]]
+        weights = [np.ones(self._num_buffered)]
+        for i, level in enumerate(self._levels):
+            if level.half is not None:
+                parts.append(level.half)
+                weights.append(np.full(level.half.shape[1], 2.0**i))
+        values = np.concatenate(parts, axis=1)
+        order = np.argsort(values, axis=1)
+        values = np.take_along_axis(values, order, axis=1).astype(np.float64)
+        # How many of all values there are up to each of these.
+        ranks = np.cumsum(np.concatenate(weights)[order], axis=1)
+        place = q * (self.count - 1)
+        below, fraction = np.floor(place), place - np.floor(place)
+        rows = np.arange(num_columns)
+
+        def at(rank: float) -> np.ndarray:
+            index = np.sum(ranks <= rank, axis=1)
+            found: np.ndarray = values[rows, np.minimum(index, values.shape[1] - 1)]
+            return found
+
+        low = at(below)
+        if not fraction:
+            return low
+        interpolated: np.ndarray = low + fraction * (at(below + 1) - low)
+        return interpolated
+
+    def _level(self, index: int) -> _Level:
+        while len(self._levels) <= index:
+            self._levels.append(_Level())
+        return self._levels[index]
+
+    def _add_to_buffer(self, rows: np.ndarray) -> None:
+        start = 0
+        while start < len(rows):
+            part = rows[start : start + CAPACITY - self._num_buffered]
+            end = self._num_buffered + len(part)
+            self._buffer[:, self._num_buffered : end] = part.T
+            self._num_buffered = end
+            start += len(part)
+            if end == CAPACITY:
+                self._num_buffered = 0
+                self._buffer.sort(axis=1)
+                self._halve(0, self._buffer)
+
+    def _halve(self, index: int, values: np.ndarray) -> None:
+        """Drops every other one of the sorted values and hands the rest to the next level."""
+        num_rounded = self._level(index).num_rounded
+        place = 0 if num_rounded[0] <= num_rounded[1] else 1
+        num_rounded[place] += 1
+        self._add_half(index + 1, values[:, place::2])
+
+    def _add_half(self, index: int, half: np.ndarray) -> None:
+        level = self._level(index)
+        if level.half is None:
+            level.half = half.copy()
+            return
+        both = np.concatenate([level.half, half], axis=1)
+        both.sort(axis=1)
+        level.half = None
+        self._halve(index, both)

@@ -1,0 +1,127 @@
+"""Functions of each step and its neighbours, over episodes of any length.
+
+Batched steps are one section, the whole episode. Nested steps pass in several, each of a few
+thousand steps; those at its ends that lack a neighbour are carried over to the next section.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from rlds.transformations import _episodes, _layouts, shape_ops
+
+# An integer that is a tensor where the graph does not know it.
+Index: TypeAlias = Any
+
+# How many bytes of results a section of nested steps aims at: enough for small steps to share the
+# cost of the graph calls (about 0.2 ms), little enough not to matter beside the data itself.
+_SECTION_SIZE_IN_BYTES = 1_000_000
+# The same in steps where their size is not known: single steps would pay for all calls alone.
+_SECTION_SIZE_OF_UNKNOWN_STEPS = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """Consecutive steps of an episode.
+
+    Attributes:
+      steps: the steps, batched.
+      start: the first of them to make a result for.
+      stop: the one after the last to make a result for. Steps outside are neighbours.
+      offset: what place in the episode the first of them has.
+      is_end: whether the last of them is the last of the episode.
+    """
+
+    steps: Any
+    start: Index
+    stop: Index
+    offset: Index
+    is_end: Any
+
+    @property
+    def num_steps(self) -> Index:
+        """How many steps there are, neighbours included."""
+        static = _layouts.static_num_steps(self.steps)
+        return _layouts.num_steps(self.steps) if static is None else static
+
+    @property
+    def places(self) -> tf.Tensor:
+        """The places of the steps to make a result for, among `steps`."""
+        return tf.range(self.start, self.stop, dtype=tf.int64)
+
+
+def map_sections(
+    steps: _layouts.Steps,
+    function: Callable[[Section], Any],
+    *,
+    before: int,
+    after: int,
+    caller: str,
+    expansion: int = 1,
+) -> _layouts.Steps:
+    """Calls a function on the sections of an episode and joins the results.
+
+    Args:
+      steps: the steps, in either layout.
+      function: takes a section and returns batched results, as many as it likes.
+      before: how many earlier steps each step needs (the first steps have fewer).
+      after: how many later steps each step needs (the last steps have fewer). Only when
+        `is_end` is true, a section has results for any of its last `after` steps.
+      caller: the public function, for messages.
+      expansion: how many steps a result is as large as.
+
+    Returns:
+      The results, in the layout of the steps. Nested results do not know their number.
+    """
+    if not _layouts.is_nested(steps):
+        batch = _layouts.as_batch(steps, caller)
+        static = _layouts.static_num_steps(batch)
+        num_steps = _layouts.num_steps(batch) if static is None else static
+        return function(Section(batch, start=0, stop=num_steps, offset=0, is_end=True))
+
+    spec = steps.element_spec
+    chunks = _episodes.batched(steps, _chunk_size(spec, expansion))
+    nothing = _layouts.no_steps(spec)
+    # The end is marked by an empty chunk: only then it is known which step is the last.
+    marked = tf.data.Dataset.zip((chunks, tf.data.Dataset.from_tensors(False).repeat()))
+    marked = marked.concatenate(tf.data.Dataset.from_tensors((nothing, True)))
+    is_static = _layouts.is_static(spec)
+
+    @_episodes.in_graph
+    def advance(state: Any, element: Any) -> tuple[Any, Any]:
+        carried, start, offset = state
+        chunk, is_end = element
+        joined = _join(carried, chunk, is_static)
+        num_steps = _layouts.num_steps(joined)
+        stop = tf.where(is_end, num_steps, tf.maximum(num_steps - after, start))
+        results = function(Section(joined, start, stop, offset, is_end))
+        first_kept = tf.maximum(stop - before, 0)
+        kept = tf.nest.map_structure(lambda leaf: leaf[first_kept:], joined)
+        return (kept, stop - first_kept, offset + first_kept), results
+
+    zero = tf.constant(0, tf.int64)
+    return _layouts.unbatched(marked.scan((nothing, zero, zero), advance))
+
+
+def _chunk_size(spec: Any, expansion: int) -> int:
+    if not _layouts.is_static(spec):
+        return _SECTION_SIZE_OF_UNKNOWN_STEPS
+    size = max(1, shape_ops.size_from_spec(spec)) * max(1, expansion)
+    return max(1, _SECTION_SIZE_IN_BYTES // size)
+
+
+def _join(first: Any, second: Any, is_static: bool) -> Any:
+    """Concatenates batches; where shapes are unknown, no steps fit to steps of any shape."""
+
+    def concat() -> Any:
+        return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), first, second)
+
+    if is_static:
+        return concat()
+    return tf.cond(
+        tf.equal(_layouts.num_steps(first), 0),
+        lambda: second,
+        lambda: tf.cond(tf.equal(_layouts.num_steps(second), 0), lambda: first, concat),
+    )

@@ -1,0 +1,160 @@
+"""Absorbing states, after which nothing changes any more, in place of terminal ones."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from rlds import rlds_types
+from rlds.transformations import _episodes, _layouts, _sections
+
+__all__ = ["add_absorbing_states"]
+
+_CALLER = "add_absorbing_states"
+_INDICATOR = "absorbing"
+
+
+def add_absorbing_states(
+    data: _episodes.EpisodesOrSteps,
+    *,
+    indicator: bool = True,
+    keep_observation: bool = False,
+    discount: float = 1.0,
+    final_observation_known: Any = True,
+) -> _episodes.EpisodesOrSteps:
+    """Lets terminal episodes go on for ever, in an absorbing state.
+
+    Imitation learning that learns a reward is biased if nothing can be learned of what follows a
+    terminal state. So the terminal step becomes an absorbing state, and one more step repeats it:
+    this makes a transition into the absorbing state and one from there to itself. Episodes that
+    were cut only get the indicator.
+
+    In an absorbing state the observation is zero, action and reward are zero, and `is_terminal` is
+    false. The discount of the transitions into it and within it is `discount`, because now there
+    is a future; `is_last` is true on the added step, where the episode is cut.
+
+    Args:
+      data: steps in either layout, an episode, or a dataset of episodes. Steps need
+        `observation`, `is_last` and `is_terminal`.
+      indicator: whether to mark absorbing states in the observation, by 1 (0 in other states): as
+        one more element of an observation that is a vector, as the field `absorbing` (float32)
+        of one that is a dict.
+      keep_observation: whether the absorbing state has the observation of the terminal step
+        instead of zeros.
+      discount: the discount of the transitions into and within the absorbing state.
+      final_observation_known: whether the last step is the observation after the last
+        transition; the field of that name decides where an episode has it. If not, the
+        terminal step keeps its observation and action, and two absorbing steps follow it.
+
+    Returns:
+      The steps with absorbing states in place of the steps. Where an episode says that its
+      final observation is not known, that holds on only if it is not terminal.
+
+    Raises:
+      KeyError: if a field is missing.
+      ValueError: if there is no place for the indicator in the observation.
+
+    >>> steps = {"observation": [[1.0], [2.0], [3.0]], "action": [5, 6, 0],
+    ...          "is_last": [False, False, True], "is_terminal": [False, False, True]}
+    >>> steps = add_absorbing_states(steps)
+    >>> steps["observation"].numpy().tolist()
+    [[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+    >>> steps["action"].numpy().tolist(), steps["is_last"].numpy().tolist()
+    ([5, 6, 0, 0], [False, False, False, True])
+    """
+    spec = _episodes.spec_of_step(data, _CALLER)
+    needed = [rlds_types.OBSERVATION, rlds_types.IS_LAST, rlds_types.IS_TERMINAL]
+    _episodes.check_fields(spec, needed, _CALLER)
+    if indicator:
+        _check_indicator(spec[rlds_types.OBSERVATION])
+
+    def of_section(section: _sections.Section, is_final_known: Any) -> Any:
+        is_known = tf.cast(is_final_known, tf.bool)
+        ends_terminal = section.is_end & tf.reduce_any(section.steps[rlds_types.IS_TERMINAL][-1:])
+        num_added = tf.where(ends_terminal, tf.where(is_known, 1, 2), 0)
+        places = tf.range(section.start, section.stop + tf.cast(num_added, tf.int64))
+        copied = tf.minimum(places, section.num_steps - 1)
+        steps = tf.nest.map_structure(lambda leaf: tf.gather(leaf, copied), section.steps)
+
+        first = section.num_steps - tf.cast(is_known, tf.int64)
+        is_absorbing = ends_terminal & (places >= first)
+        is_added = ends_terminal & (places >= section.num_steps)
+        is_final = is_added & tf.equal(places, places[-1:])
+        leads_on = ends_terminal & (places >= first - 1) & ~is_final
+        if not keep_observation:
+            observation = steps[rlds_types.OBSERVATION]
+            steps[rlds_types.OBSERVATION] = _zeros_where(is_absorbing, observation)
+        for name in (rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT):
+            if name in steps:
+                steps[name] = _zeros_where(is_absorbing, steps[name])
+        if rlds_types.DISCOUNT in steps:
+            stored = steps[rlds_types.DISCOUNT]
+            at = _episodes.with_rank_of(stored, leads_on)
+            steps[rlds_types.DISCOUNT] = tf.where(at, tf.cast(discount, stored.dtype), stored)
+        if rlds_types.IS_FIRST in steps:
+            steps[rlds_types.IS_FIRST] &= ~is_added
+        steps[rlds_types.IS_LAST] = (steps[rlds_types.IS_LAST] & ~ends_terminal) | is_final
+        steps[rlds_types.IS_TERMINAL] &= ~ends_terminal
+        if indicator:
+            observation = steps[rlds_types.OBSERVATION]
+            steps[rlds_types.OBSERVATION] = _with_indicator(observation, is_absorbing)
+        return steps
+
+    def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
+        # The last two steps change once it is known that they are the last.
+        return _sections.map_sections(
+            steps,
+            lambda section: of_section(section, is_final_known),
+            before=0,
+            after=2,
+            caller=_CALLER,
+        )
+
+    @_episodes.in_graph
+    def of_episode(episode: rlds_types.Episode) -> rlds_types.Episode:
+        result: rlds_types.Episode
+        result = _episodes.over_steps(episode, of_steps, final_observation_known)
+        if _episodes.FINAL_OBSERVATION_KNOWN in episode:
+            is_known = tf.cast(episode[_episodes.FINAL_OBSERVATION_KNOWN], tf.bool)
+            is_known |= _ends_terminal(episode[rlds_types.STEPS])
+            result[_episodes.FINAL_OBSERVATION_KNOWN] = is_known
+        return result
+
+    if _episodes.are_episodes(data):
+        return data.map(of_episode, num_parallel_calls=_episodes.parallelism(data))
+    if _episodes.is_episode(data):
+        return of_episode(data)
+    return of_steps(data, final_observation_known)
+
+
+def _ends_terminal(steps: _layouts.Steps) -> tf.Tensor:
+    if not _layouts.is_nested(steps):
+        return tf.reduce_any(steps[rlds_types.IS_TERMINAL][-1:])
+    return steps.reduce(False, lambda _, step: step[rlds_types.IS_TERMINAL])
+
+
+def _check_indicator(spec: Any) -> None:
+    if isinstance(spec, dict):
+        if _INDICATOR in spec:
+            raise ValueError(f"{_CALLER}: the observation already has a field {_INDICATOR!r}.")
+    elif not (
+        isinstance(spec, tf.TensorSpec)
+        and spec.shape.rank == 1
+        and (spec.dtype.is_floating or spec.dtype.is_integer)
+    ):
+        raise ValueError(
+            f"{_CALLER}: an indicator can be added to an observation that is a vector of numbers "
+            f"or a dict, got {spec}. Pass indicator=False, or put the observation in a dict."
+        )
+
+
+def _with_indicator(observation: Any, is_absorbing: tf.Tensor) -> Any:
+    if isinstance(observation, dict):
+        return {**observation, _INDICATOR: tf.cast(is_absorbing, tf.float32)}
+    bit = tf.cast(is_absorbing, observation.dtype)[:, tf.newaxis]
+    return tf.concat([observation, bit], axis=1)
+
+
+def _zeros_where(mask: tf.Tensor, field: Any) -> Any:
+    return tf.nest.map_structure(
+        lambda leaf: tf.where(_episodes.with_rank_of(leaf, mask), tf.zeros_like(leaf), leaf), field
+    )

@@ -1,0 +1,170 @@
+"""Moves fields of steps in time, and names how they are aligned."""
+
+import enum
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rlds import rlds_types
+from rlds.transformations import _layouts, flexible_batch
+
+__all__ = ["AlignmentType", "add_alignment_to_step", "shift_keys"]
+
+
+def shift_keys(
+    steps: _layouts.Steps,
+    keys: Sequence[str],
+    shift: int,
+    batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
+) -> _layouts.Steps:
+    """Shifts the given fields against the others.
+
+    Step i gets the values that the given fields have in step i + `shift`. Where such a step does
+    not exist, step i is left out: `abs(shift)` steps less remain, from the end if the shift is
+    positive and from the beginning if it is negative. All other fields stay with their step,
+    flags such as `is_first` and `is_last` too.
+
+    Args:
+      steps: the steps of one episode, dicts, in either layout.
+      keys: the top-level fields to shift.
+      shift: how far, in steps. 0 returns the steps as they are.
+      batch_size: how many steps to process at once in the nested layout; more than `abs(shift)`.
+
+    Returns:
+      The steps in the layout they have. Their number is known if it was.
+
+    Raises:
+      KeyError: if the steps have no field of that name.
+      TypeError: if the steps are not dicts, or `keys` is a single string.
+      ValueError: if the batch size is not larger than `abs(shift)`.
+
+    >>> steps = {"observation": [0, 1, 2, 3], "action": [0, 1, 2, 3]}
+    >>> for shift in (-1, 1):
+    ...     shifted = shift_keys(steps, ["observation"], shift)
+    ...     print(shifted["observation"].numpy().tolist(), shifted["action"].numpy().tolist())
+    [0, 1, 2] [1, 2, 3]
+    [1, 2, 3] [0, 1, 2]
+    """
+    shift = operator.index(shift)
+    if isinstance(keys, str):
+        raise TypeError(f"shift_keys: keys must be a list of fields, got the string {keys!r}.")
+    if not _layouts.is_nested(steps):
+        steps = _layouts.as_batch(steps, "shift_keys")
+    _layouts.check_named(steps, keys, "shift_keys")
+    distance = abs(shift)
+    size = max(flexible_batch.get_batch_size(steps, batch_size), 4 * distance)
+    if batch_size != flexible_batch.BATCH_AUTO_TUNE:
+        size = batch_size
+    if distance >= size:
+        raise ValueError(
+            f"shift_keys: cannot shift {shift} positions with a batch size of {size}, which must "
+            "be larger than that. BATCH_AUTO_TUNE selects one that is."
+        )
+    if shift == 0:
+        return steps
+
+    # Each step is put together from a step of the `early` and the step `distance` later.
+    early = {name for name in _layouts.spec_of_steps(steps) if (name in keys) == (shift < 0)}
+    if not _layouts.is_nested(steps):
+        return _shift_batch(steps, early, distance)
+    if _layouts.is_static(steps.element_spec):
+        shifted = _shift_chunks(steps, early, distance, size)
+    else:
+        shifted = _shift_one_by_one(steps, early, distance)
+    length = steps.cardinality()
+    return _layouts.with_cardinality(
+        shifted, tf.where(length < 0, length, tf.maximum(length - distance, 0))
+    )
+
+
+def _shift_batch(steps: Any, early: set[str], distance: int) -> Any:
+    def shift(name: str, field: Any) -> Any:
+        kept = slice(None, -distance) if name in early else slice(distance, None)
+        return tf.nest.map_structure(lambda leaf: leaf[kept], field)
+
+    return {name: shift(name, field) for name, field in steps.items()}
+
+
+def _shift_chunks(
+    steps: tf.data.Dataset, early: set[str], distance: int, size: int
+) -> tf.data.Dataset:
+    """Shifts chunks of steps; the early fields of their last steps wait for the next chunk."""
+    if not early:
+        return steps.skip(distance)
+    nothing = _layouts.no_steps({name: steps.element_spec[name] for name in early})
+
+    def advance(waiting: Any, chunk: Any) -> tuple[Any, Any]:
+        late = {name: field for name, field in chunk.items() if name not in early}
+        new = {name: field for name, field in chunk.items() if name in early}
+        waiting = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), waiting, new)
+        # At most as many as the chunk has, because never more than `distance` steps wait.
+        count = tf.maximum(_layouts.num_steps(waiting) - distance, 0)
+        first_late = _layouts.num_steps(chunk) - count
+        shifted = {
+            **tf.nest.map_structure(lambda leaf: leaf[:count], waiting),
+            **tf.nest.map_structure(lambda leaf: leaf[first_late:], late),
+        }
+        return tf.nest.map_structure(lambda leaf: leaf[count:], waiting), shifted
+
+    return _layouts.unbatched(steps.batch(size).scan(nothing, advance))
+
+
+def _shift_one_by_one(steps: tf.data.Dataset, early: set[str], distance: int) -> tf.data.Dataset:
+    """Puts each step together on its own, which is slow but asks nothing of the fields.
+
+    They may differ in shape from step to step, or be datasets themselves.
+    """
+
+    def first_and_last(window: dict[str, Any]) -> tf.data.Dataset:
+        def pick(name: str, field: Any) -> Any:
+            skipped = 0 if name in early else distance
+            return tf.nest.map_structure(lambda values: values.skip(skipped).take(1), field)
+
+        return tf.data.Dataset.zip({name: pick(name, field) for name, field in window.items()})
+
+    windows = steps.window(distance + 1, shift=1, drop_remainder=True)
+    return windows.flat_map(first_and_last)
+
+
+@enum.unique
+class AlignmentType(enum.Enum):
+    """In which order the fields of a step belong together.
+
+    Attributes:
+      UNKNOWN: it is not known.
+      SAR: state, action, reward: the action was taken in this observation and brought this reward.
+      ARS: action, reward, state: the action brought this reward and led to this observation.
+      RSA: reward, state, action: the reward came with this observation, in which the action was
+        taken.
+    """
+
+    UNKNOWN = 1
+    SAR = 2
+    ARS = 3
+    RSA = 4
+
+
+def add_alignment_to_step(step: rlds_types.Step, alignment: AlignmentType) -> rlds_types.Step:
+    """Writes into a step how its fields are aligned.
+
+    Args:
+      step: a single step; it is changed in place. For many steps, pass this to `map_steps`.
+      alignment: the alignment, whose value becomes the field `alignment`.
+
+    Returns:
+      The same step.
+
+    Raises:
+      TypeError: if the alignment is something else.
+
+    >>> add_alignment_to_step({"reward": 1.0}, AlignmentType.SAR)
+    {'reward': 1.0, 'alignment': 2}
+    """
+    if not isinstance(alignment, AlignmentType):
+        raise TypeError(
+            f"add_alignment_to_step: the alignment must be an AlignmentType, got {alignment!r}."
+        )
+    step[rlds_types.ALIGNMENT] = alignment.value
+    return step

@@ -1,0 +1,202 @@
+"""Appends steps to steps."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from rlds import rlds_types
+from rlds.transformations import _layouts, flexible_batch, nested_ops, shape_ops
+
+__all__ = ["concat_if_terminal", "concatenate"]
+
+
+def concatenate(steps1: _layouts.Steps, steps2: _layouts.Steps) -> _layouts.Steps:
+    """Appends the steps of one sequence to another.
+
+    Fields that only one of the two has, at any level, are added to the other: as zeros (False,
+    empty strings) of the same shape. Flags such as `is_first` and `is_last` stay what they are.
+
+    Args:
+      steps1: the steps that come first, in either layout.
+      steps2: the steps that follow, in the same layout.
+
+    Returns:
+      All steps, in the layout they have. Their number is known if both numbers were. In the
+      nested layout fields may differ in shape, and then their dimensions are unknown; a field that
+      is added has length 0 in the dimensions that the other one does not know.
+
+    Raises:
+      TypeError: if the layouts differ, or a field differs in dtype or in structure.
+      ValueError: if a field of batched steps differs in shape.
+
+    >>> both = concatenate({"reward": [1.0, 2.0]}, {"reward": [0.0], "is_extra": [True]})
+    >>> both["reward"].numpy().tolist(), both["is_extra"].numpy().tolist()
+    ([1.0, 2.0, 0.0], [False, False, True])
+    """
+    if _layouts.is_nested(steps1) != _layouts.is_nested(steps2):
+        raise TypeError(
+            "concatenate: one of the steps is nested and the other batched. Convert one of them "
+            "with to_nested or to_batched."
+        )
+    if not _layouts.is_nested(steps1):
+        return _concatenate_batches(
+            _layouts.as_batch(steps1, "concatenate"), _layouts.as_batch(steps2, "concatenate")
+        )
+    spec1, spec2 = steps1.element_spec, steps2.element_spec
+    _check_compatible(spec1, spec2, ())
+    return _fill_dataset(steps1, spec2).concatenate(_fill_dataset(steps2, spec1))
+
+
+def _check_compatible(spec1: Any, spec2: Any, path: tuple[str, ...]) -> None:
+    """Checks that what both have is of the same kind."""
+    if isinstance(spec1, Mapping) and isinstance(spec2, Mapping):
+        for name in spec1:
+            if name in spec2:
+                _check_compatible(spec1[name], spec2[name], (*path, str(name)))
+        return
+    if isinstance(spec1, tuple) and isinstance(spec2, tuple) and len(spec1) == len(spec2):
+        for i, (one, other) in enumerate(zip(spec1, spec2)):
+            _check_compatible(one, other, (*path, str(i)))
+        return
+    where = f"field {'/'.join(path)!r}" if path else "the value"
+    if isinstance(spec1, Mapping | tuple) or isinstance(spec2, Mapping | tuple):
+        raise TypeError(
+            f"concatenate: {where} differs in structure: {spec1} in the first steps, {spec2} in "
+            "the second."
+        )
+    dtypes = [getattr(spec, "dtype", type(spec).__name__) for spec in (spec1, spec2)]
+    if dtypes[0] != dtypes[1]:
+        raise TypeError(
+            f"concatenate: {where} differs in dtype: {dtypes[0]} in the first steps, {dtypes[1]} "
+            "in the second. Cast one of them."
+        )
+
+
+def _lacks(spec: Any, other: Any) -> bool:
+    """Whether the other spec has a field that this one lacks."""
+    if isinstance(other, Mapping):
+        return any(name not in spec or _lacks(spec[name], other[name]) for name in other)
+    if isinstance(other, tuple):
+        return any(map(_lacks, spec, other))
+    return False
+
+
+def _filled(value: Any, other: Any, make: Callable[[Any], Any]) -> Any:
+    """The value, with what only the other has made anew."""
+    if isinstance(other, Mapping):
+        added = {name: make(other[name]) for name in other if name not in value}
+        kept = {
+            name: _filled(field, other[name], make) if name in other else field
+            for name, field in value.items()
+        }
+        return {**kept, **added}
+    if isinstance(other, tuple):
+        members = [_filled(*pair, make) for pair in zip(value, other)]
+        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+    return value
+
+
+def _fill_dataset(steps: tf.data.Dataset, other_spec: Any) -> tf.data.Dataset:
+    if not _lacks(steps.element_spec, other_spec):
+        return steps
+    other_spec = tf.nest.map_structure(_without_unknown_dims, other_spec)
+    if not _layouts.is_static(steps.element_spec) or not _layouts.is_static(other_spec):
+        return _layouts.map_elements(
+            steps, lambda step: _filled(step, other_spec, shape_ops.zeros_from_spec)
+        )
+    nothing = _layouts.no_steps(other_spec)
+    batches = steps.batch(flexible_batch.get_batch_size(steps))
+    filled = _layouts.map_elements(batches, lambda batch: _fill_batch(batch, nothing))
+    return _layouts.with_cardinality(_layouts.unbatched(filled), steps.cardinality())
+
+
+def _without_unknown_dims(spec: Any) -> Any:
+    if not isinstance(spec, tf.TensorSpec):
+        return spec
+    return tf.TensorSpec(_layouts.known_dims(spec.shape, unknown=0), spec.dtype)
+
+
+def _fill_batch(batch: Any, other: Any) -> Any:
+    """Adds to batched steps the fields that only the other ones have."""
+    length = _layouts.num_steps(batch)
+
+    def zeros_like(leaf: tf.Tensor) -> tf.Tensor:
+        dims = tf.concat([[length], tf.shape(leaf, out_type=tf.int64)[1:]], 0)
+        return tf.ensure_shape(tf.zeros(dims, leaf.dtype), [None, *leaf.shape[1:]])
+
+    return _filled(batch, other, lambda field: tf.nest.map_structure(zeros_like, field))
+
+
+def _concatenate_batches(steps1: Any, steps2: Any) -> Any:
+    spec1, spec2 = _layouts.spec_of_steps(steps1), _layouts.spec_of_steps(steps2)
+    _check_compatible(spec1, spec2, ())
+    steps1, steps2 = _fill_batch(steps1, steps2), _fill_batch(steps2, steps1)
+    for (name, one), (_, other) in zip(
+        _layouts.named_leaves(steps1), _layouts.named_leaves(steps2)
+    ):
+        if not one.shape[1:].is_compatible_with(other.shape[1:]):
+            raise ValueError(
+                f"concatenate: field {name!r} of the batched steps differs in shape: "
+                f"{one.shape[1:]} in the first steps, {other.shape[1:]} in the second. Only the "
+                "nested layout (to_nested) can hold both."
+            )
+    return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), steps1, steps2)
+
+
+def concat_if_terminal(
+    steps: _layouts.Steps, make_extra_steps: Callable[[rlds_types.Step], _layouts.Steps]
+) -> _layouts.Steps:
+    """Appends extra steps, such as absorbing states, if the last step is terminal.
+
+    Args:
+      steps: the steps of one episode, at least one, with a field `is_terminal`. If the length of
+        a dataset is not known, it is read to the end to find the last step.
+      make_extra_steps: takes the last step and returns the steps to append, in the layout of the
+        steps. It is called for each episode; if the episode is not terminal, its result only
+        tells which fields to add.
+
+    Returns:
+      The steps and those appended, joined as by `concatenate`. So all episodes have the same
+      fields, whether terminal or not.
+
+    Raises:
+      KeyError: if the steps have no field `is_terminal`.
+      TypeError: if the extra steps are not in the layout of the steps, or do not fit them.
+      tf.errors.InvalidArgumentError: if there are no steps. In a graph it is raised when the
+        graph runs.
+
+    >>> def absorbing(last):
+    ...     return {"reward": tf.zeros([2]), "is_terminal": [True, True]}
+    >>> steps = {"reward": [1.0, 2.0], "is_terminal": [False, True]}
+    >>> concat_if_terminal(steps, absorbing)["reward"].numpy().tolist()
+    [1.0, 2.0, 0.0, 0.0]
+    >>> steps = {"reward": [1.0, 2.0], "is_terminal": [False, False]}
+    >>> concat_if_terminal(steps, absorbing)["reward"].numpy().tolist()
+    [1.0, 2.0]
+    """
+    caller = "concat_if_terminal"
+    if not _layouts.is_nested(steps):
+        steps = _layouts.as_batch(steps, caller)
+    _layouts.check_named(steps, [rlds_types.IS_TERMINAL], caller)
+    last = nested_ops.final_step(steps)
+    is_terminal = tf.reshape(tf.cast(last[rlds_types.IS_TERMINAL], tf.bool), [])
+    extra = make_extra_steps(last)
+    if _layouts.is_nested(steps) != _layouts.is_nested(extra):
+        layout, function = (
+            ("nested", "to_nested")
+            if _layouts.is_nested(steps)
+            else (
+                "batched",
+                "to_batched",
+            )
+        )
+        raise TypeError(
+            f"{caller}: the steps are {layout}, but make_extra_steps returned a "
+            f"{type(extra).__name__}. Let it return {function}(...) of that."
+        )
+    if _layouts.is_nested(steps):
+        return concatenate(steps, extra.take(tf.where(is_terminal, tf.constant(-1, tf.int64), 0)))
+    extra = _layouts.as_batch(extra, caller)
+    count = tf.where(is_terminal, _layouts.num_steps(extra), 0)
+    return concatenate(steps, tf.nest.map_structure(lambda leaf: leaf[:count], extra))

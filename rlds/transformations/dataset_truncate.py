@@ -1,0 +1,105 @@
+"""Cuts episodes off where a condition holds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from rlds import rlds_types
+from rlds.transformations import _layouts, flexible_batch
+from rlds.transformations._step_function import StepFunction, step_function
+
+__all__ = ["truncate_after_condition"]
+
+
+def truncate_after_condition(
+    steps_dataset: _layouts.Steps,
+    truncate_condition: Callable[..., Any],
+    *,
+    set_is_last: bool = False,
+) -> _layouts.Steps:
+    """Keeps the steps up to and including the first that satisfies a condition.
+
+    Args:
+      steps_dataset: the steps of one episode, in either layout.
+      truncate_condition: takes a step and returns one boolean. It may use Python control flow,
+        and may be evaluated on some of the steps after the cut too (which are read in chunks).
+      set_is_last: whether `is_last` becomes True in the step at which the steps are cut. By
+        default all steps stay as they are, so the last one may not be marked as such.
+
+    Returns:
+      The steps that are kept, in the layout they have: all of them, unchanged, if none satisfies
+      the condition. How many there are is not known beforehand.
+
+    Raises:
+      KeyError: if `is_last` is to be set but the steps have no such field.
+      TypeError: if the condition does not return one boolean.
+
+    >>> steps = {"reward": [0.0, 1.0, 0.0], "is_last": [False, False, True]}
+    >>> def is_rewarded(step):
+    ...     return step["reward"] > 0.0
+    >>> kept = truncate_after_condition(steps, is_rewarded, set_is_last=True)
+    >>> kept["reward"].numpy().tolist(), kept["is_last"].numpy().tolist()
+    ([0.0, 1.0], [False, True])
+    """
+    caller = "truncate_after_condition"
+    if not _layouts.is_nested(steps_dataset):
+        steps_dataset = _layouts.as_batch(steps_dataset, caller)
+    if set_is_last:
+        _layouts.check_named(steps_dataset, [rlds_types.IS_LAST], caller)
+    condition = step_function(truncate_condition, _layouts.spec_of_steps(steps_dataset))
+    _check_condition(condition.output_spec)
+    if not _layouts.is_nested(steps_dataset):
+        kept, _ = _cut(steps_dataset, condition, set_is_last)
+        return kept
+
+    def advance(is_over: tf.Tensor, chunk: Any) -> tuple[tf.Tensor, Any]:
+        kept, is_cut = _cut(chunk, condition, set_is_last)
+        return is_over | is_cut, (is_over, kept)
+
+    def advance_one(is_over: tf.Tensor, step: Any) -> tuple[tf.Tensor, Any]:
+        is_met = tf.reshape(condition(step), [])
+        return is_over | is_met, (is_over, _marked(step, is_met) if set_is_last else step)
+
+    if not _layouts.is_static(steps_dataset.element_spec):
+        return _until_over(steps_dataset, advance_one)
+    chunks = steps_dataset.batch(flexible_batch.get_batch_size(steps_dataset))
+    return _layouts.unbatched(_until_over(chunks, advance))
+
+
+def _until_over(
+    elements: tf.data.Dataset, advance: Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]]
+) -> tf.data.Dataset:
+    """Takes elements until one of them says that it was the last one; none is read after that."""
+    flagged = elements.scan(tf.constant(False), advance)
+    flagged = flagged.take_while(lambda was_over, _: tf.logical_not(was_over))
+    return flagged.map(lambda _, element: element)
+
+
+def _check_condition(spec: Any) -> None:
+    is_boolean = isinstance(spec, tf.TensorSpec) and spec.dtype.is_bool
+    if not is_boolean or spec.shape.num_elements() not in (1, None):
+        raise TypeError(
+            "truncate_after_condition: truncate_condition must return one boolean for a step, got "
+            f"{spec}."
+        )
+
+
+def _cut(steps: Any, condition: StepFunction, set_is_last: bool) -> tuple[Any, tf.Tensor]:
+    """Returns the steps that are kept of batched ones, and whether the condition was met."""
+    length = _layouts.num_steps(steps)
+    is_met = tf.reshape(condition.over(steps), [length])
+    first = tf.reduce_min(tf.where(is_met, tf.range(length), length))
+    count = tf.minimum(first, length - 1) + 1
+    kept = tf.nest.map_structure(lambda leaf: leaf[:count], steps)
+    if set_is_last:
+        kept = _marked(kept, is_met[:count])
+    return kept, first < length
+
+
+def _marked(step: Any, is_met: tf.Tensor) -> Any:
+    """Sets `is_last` where the condition is met, in one step or several."""
+    is_last = step[rlds_types.IS_LAST]
+    is_met = tf.reshape(is_met, tf.shape(is_last))
+    marked = tf.where(is_met, tf.cast(True, is_last.dtype), is_last)
+    return {**step, rlds_types.IS_LAST: marked}

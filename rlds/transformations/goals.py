@@ -1,0 +1,124 @@
+"""Hindsight goals: each step is told a later observation of its episode as its goal."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from rlds import rlds_types
+from rlds.transformations import _episodes, _layouts
+from rlds.transformations._step_function import StepFunction
+
+__all__ = ["relabel_goals"]
+
+_CALLER = "relabel_goals"
+_GOAL = "goal"
+_GOAL_DISTANCE = "goal_distance"
+_STRATEGIES = ("uniform", "last", "geometric")
+
+
+def relabel_goals(
+    data: _episodes.EpisodesOrSteps,
+    *,
+    seed: Any,
+    strategy: str = "uniform",
+    max_distance: int | None = None,
+    gamma: float = 0.99,
+    get_goal: Callable[[Any], Any] | None = None,
+    reward_fn: Callable[[rlds_types.Step], Any] | None = None,
+) -> _episodes.EpisodesOrSteps:
+    """Gives each step an observation that the episode reached later as its goal.
+
+    With L - i steps from step i to the last one, the goal of step i is the observation of step
+    i + d, where the distance d is
+
+    * "uniform": one of 1, ..., L - i, each as likely as the others;
+    * "last": L - i, which is the final observation;
+    * "geometric": one of 1, ..., L - i with a probability proportional to `gamma` ** d.
+
+    The goal of the last step is its own observation.
+
+    The goals depend on `seed` and, in a dataset of episodes, on the place of the episode in it,
+    and on nothing else. So each pass over the result has the same goals; relabel
+    `episodes.repeat()` to have others in every epoch.
+
+    Args:
+      data: steps in either layout, or a dataset of episodes.
+      seed: an integer, which may be a tensor.
+      strategy: "uniform", "last" or "geometric".
+      max_distance: the largest distance of a goal; also the last observation may be no further.
+      gamma: of the geometric distribution.
+      get_goal: takes the batched observations of an episode and returns what of them is the
+        goal, with the same time axis. Everything, if not given.
+      reward_fn: takes a step that has its goal and returns its new reward.
+
+    Returns:
+      The steps, in their layout, with the new fields `goal` and `goal_distance` (int64), and
+      with a new `reward` if there is a `reward_fn`. A nested episode is held in memory as a
+      whole, because a goal may lie anywhere in it.
+
+    Raises:
+      KeyError: if there is no observation.
+      ValueError: if the strategy is unknown, or a number is out of range.
+
+    >>> steps = {"observation": [0, 1, 2, 3], "action": [5, 6, 7, 0]}
+    >>> def is_reached(step):
+    ...     return tf.cast(step["goal_distance"] == 1, tf.float32)
+    >>> steps = relabel_goals(steps, strategy="last", seed=0, reward_fn=is_reached)
+    >>> steps["goal"].numpy().tolist(), steps["reward"].numpy().tolist()
+    ([3, 3, 3, 3], [0.0, 0.0, 1.0, 0.0])
+    """
+    if strategy not in _STRATEGIES:
+        raise ValueError(f"{_CALLER}: strategy must be one of {_STRATEGIES}, got {strategy!r}.")
+    if max_distance is not None and max_distance < 1:
+        raise ValueError(f"{_CALLER}: max_distance must be positive, got {max_distance}.")
+    if not 0.0 < gamma < 1.0:
+        raise ValueError(f"{_CALLER}: gamma must lie between 0 and 1, got {gamma}.")
+    spec = _episodes.spec_of_step(data, _CALLER)
+    _episodes.check_fields(spec, [rlds_types.OBSERVATION], _CALLER)
+    taken = sorted({_GOAL, _GOAL_DISTANCE} & spec.keys())
+    if taken:
+        raise ValueError(f"{_CALLER}: the steps already have the fields {taken}.")
+
+    def relabel(steps: Any, index: Any) -> Any:
+        num_steps = _layouts.num_steps(steps)
+        places = tf.range(num_steps)
+        farthest = num_steps - 1 - places
+        if max_distance is not None:
+            farthest = tf.minimum(farthest, max_distance)
+        stateless_seed = tf.stack([tf.cast(seed, tf.int64), tf.cast(index, tf.int64)])
+        distance = _distances(farthest, strategy, gamma, stateless_seed)
+        observation = steps[rlds_types.OBSERVATION]
+        candidates = observation if get_goal is None else get_goal(observation)
+        result = dict(steps)
+        result[_GOAL] = tf.nest.map_structure(
+            lambda leaf: tf.gather(leaf, places + distance), candidates
+        )
+        result[_GOAL_DISTANCE] = distance
+        if reward_fn is not None:
+            function = StepFunction(reward_fn, _layouts.spec_of_steps(result))
+            result[rlds_types.REWARD] = function.over(result)
+        return result
+
+    def of_steps(steps: _layouts.Steps, index: Any) -> _layouts.Steps:
+        return _episodes.whole(
+            steps, lambda batch: relabel(batch, index), _CALLER, keeps_length=True
+        )
+
+    return _episodes.over_steps_by_index(data, of_steps)
+
+
+def _distances(farthest: tf.Tensor, strategy: str, gamma: float, seed: tf.Tensor) -> tf.Tensor:
+    """Draws a distance from 1 to the farthest (0 if that is 0) for each step."""
+    if strategy == "last":
+        return farthest
+    uniform = tf.random.stateless_uniform(tf.shape(farthest), seed, dtype=tf.float64)
+    limit = tf.cast(farthest, tf.float64)
+    if strategy == "uniform":
+        drawn = uniform * limit
+    else:
+        # The inverse of the distribution function, (1 - gamma^d) / (1 - gamma^limit).
+        drawn = tf.math.log1p(uniform * tf.math.expm1(limit * math.log(gamma))) / math.log(gamma)
+    # Rounding must not lead beyond the last step.
+    return tf.minimum(1 + tf.cast(tf.floor(drawn), tf.int64), farthest)

@@ -1,0 +1,95 @@
+"""Conversion of steps and of datasets of episodes between the nested and the batched layout."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from rlds import rlds_types
+from rlds.transformations import _layouts
+
+__all__ = ["to_batched", "to_nested"]
+
+
+def to_batched(dataset: _layouts.Steps, *, num_parallel_calls: int | None = None) -> Any:
+    """Converts steps, or the steps of all episodes, to the batched layout.
+
+    Args:
+      dataset: the steps of an episode, in either layout, or a dataset of episodes (anything with
+        a field `steps`). Steps that are batched already are only checked.
+      num_parallel_calls: for a dataset of episodes: how many to convert at the same time, in
+        their order; `tf.data.AUTOTUNE` selects it, None means one after the other.
+
+    Returns:
+      For steps: tensors with a leading time axis. They are read to the end, and held in memory.
+      For episodes: the same episodes with batched steps, read one by one.
+
+    Raises:
+      TypeError: if a field is not a dense tensor, so that it cannot be batched.
+      tf.errors.InvalidArgumentError: if a field differs in shape from step to step, or there is
+        no end of steps. In a graph it is raised when the graph runs.
+
+    >>> steps = tf.data.Dataset.from_tensor_slices({"reward": [1.0, 2.0]})
+    >>> to_batched(steps)["reward"].numpy().tolist()
+    [1.0, 2.0]
+    >>> episodes = tf.data.Dataset.range(2).map(lambda i: {"id": i, "steps": steps.take(i + 1)})
+    >>> [episode["steps"]["reward"].numpy().tolist() for episode in to_batched(episodes)]
+    [[1.0], [1.0, 2.0]]
+    """
+    if not _layouts.is_nested(dataset):
+        return _layouts.as_batch(dataset, "to_batched")
+    if not _layouts.are_episodes(dataset):
+        return _stacked(dataset)
+    if not _layouts.have_nested_steps(dataset, "to_batched"):
+        return dataset
+    return _map_steps_field(dataset, _stacked, num_parallel_calls)
+
+
+def _stacked(steps: tf.data.Dataset) -> Any:
+    for name, leaf in _layouts.named_leaves(steps.element_spec):
+        if not isinstance(leaf, tf.TensorSpec):
+            raise TypeError(
+                f"to_batched: field {name!r} of the steps is a {type(leaf).__name__}, but only "
+                "dense tensors can be batched. Map it to a dense tensor first, or stay with the "
+                "nested layout."
+            )
+    with tf.control_dependencies([_layouts.assert_finite(steps.cardinality(), "to_batched")]):
+        return _layouts.joined(steps.batch(_layouts.ALL_STEPS), steps.element_spec)
+
+
+def to_nested(dataset: _layouts.Steps, *, num_parallel_calls: int | None = None) -> Any:
+    """Converts steps, or the steps of all episodes, to the nested layout.
+
+    Args:
+      dataset: the steps of an episode, in either layout, or a dataset of episodes (anything with
+        a field `steps`). Steps that are nested already stay as they are.
+      num_parallel_calls: for a dataset of episodes: how many to convert at the same time, in
+        their order; `tf.data.AUTOTUNE` selects it, None means one after the other.
+
+    Returns:
+      For steps: a `tf.data.Dataset` of them, whose cardinality is known. For episodes: the same
+      episodes with nested steps.
+
+    Raises:
+      TypeError: if a field of batched steps is not a dense tensor.
+      ValueError: if batched steps differ in length.
+
+    >>> [float(step["reward"]) for step in to_nested({"reward": [1.0, 2.0]})]
+    [1.0, 2.0]
+    >>> episodes = tf.data.Dataset.from_tensors({"id": 7, "steps": {"reward": [1.0, 2.0]}})
+    >>> [len(episode["steps"]) for episode in to_nested(episodes)]
+    [2]
+    """
+    if not _layouts.is_nested(dataset):
+        return tf.data.Dataset.from_tensor_slices(_layouts.as_batch(dataset, "to_nested"))
+    if not _layouts.are_episodes(dataset) or _layouts.have_nested_steps(dataset, "to_nested"):
+        return dataset
+    return _map_steps_field(dataset, to_nested, num_parallel_calls)
+
+
+def _map_steps_field(
+    episodes: tf.data.Dataset, convert: Any, num_parallel_calls: int | None
+) -> tf.data.Dataset:
+    return episodes.map(
+        lambda episode: {**episode, rlds_types.STEPS: convert(episode[rlds_types.STEPS])},
+        num_parallel_calls=num_parallel_calls,
+    )

@@ -1,0 +1,138 @@
+"""Applies patterns to episodes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rlds import rlds_types
+from rlds.transformations import _layouts, structured_writer
+from rlds.transformations.pattern_dataset import Patterns, is_one_bool
+
+__all__ = ["pattern_map", "pattern_map_from_transform", "step_spec"]
+
+
+def step_spec(episodes_dataset: tf.data.Dataset) -> Any:
+    """Returns the spec of one step.
+
+    Args:
+      episodes_dataset: a dataset of episodes, whose steps are in either layout.
+
+    Raises:
+      KeyError: if the elements have no field 'steps'.
+
+    >>> episodes = tf.data.Dataset.from_tensors({"steps": {"action": [1, 2, 3]}})
+    >>> step_spec(episodes)
+    {'action': TensorSpec(shape=(), dtype=tf.int32, name=None)}
+    """
+    return _layouts.spec_of_nested_steps(episodes_dataset, "step_spec")
+
+
+def pattern_map(
+    episodes_dataset: tf.data.Dataset,
+    configs: Sequence[structured_writer.Config],
+    respect_episode_boundaries: bool = True,
+    *,
+    end_at_episode_boundary: bool = False,
+    batch_size: int | None = None,
+) -> tf.data.Dataset:
+    """Makes outputs from the steps of episodes, as the configs describe them.
+
+    At each step, the configs make an output in the order of the list: each that has all the steps
+    it refers to and whose conditions hold. The others have a second chance if the step ends its
+    episode. So there are no outputs with steps from before the first one.
+
+    Args:
+      episodes_dataset: a dataset of episodes, whose steps are in either layout. They must have the
+        field 'is_last', which says where an episode ends.
+      configs: what to make, from `structured_writer.create_config`.
+      respect_episode_boundaries: whether an output has steps of one episode only.
+      end_at_episode_boundary: whether each element of the dataset ends an episode, even if its last
+        step does not say so.
+      batch_size: if not None, the outputs come in batches of this size, the last of which may be
+        smaller. This is faster than to batch them later, most of all for batched steps.
+
+    Returns:
+      A dataset of outputs, for steps in either layout. Its spec is that of
+      `structured_writer.infer_signature`, where lists become tuples. Other fields of the episodes
+      are dropped.
+
+    Raises:
+      KeyError: if there are no steps, or they have no field 'is_last'.
+      TypeError: if a field that is referred to is not a dense tensor.
+      ValueError: if the configs do not fit together or do not fit the steps, if a condition looks
+        at a field that is not one number, or if 'is_last' is not one bool.
+
+    >>> steps = {"x": [1, 2, 3, 4], "is_last": [False, False, False, True]}
+    >>> episodes = tf.data.Dataset.from_tensors({"steps": steps})
+    >>> pattern = structured_writer.pattern_from_transform(
+    ...     step_spec(episodes), lambda step: step["x"][-2:])
+    >>> every_other = structured_writer.Condition.steps_since_applied() >= 2
+    >>> config = structured_writer.create_config(pattern, "table", [every_other])
+    >>> [window.numpy().tolist() for window in pattern_map(episodes, [config])]
+    [[1, 2], [3, 4]]
+    """
+    spec = step_spec(episodes_dataset)
+    if not isinstance(spec, Mapping) or rlds_types.IS_LAST not in spec:
+        found = sorted(map(str, spec)) if isinstance(spec, Mapping) else spec
+        raise KeyError(
+            f"pattern_map: the steps have no field {rlds_types.IS_LAST!r}, which says where an "
+            f"episode ends. They have {found}."
+        )
+    if not is_one_bool(spec[rlds_types.IS_LAST]):
+        raise ValueError(
+            f"pattern_map: the field {rlds_types.IS_LAST!r} must be one bool per step, but it is "
+            f"{spec[rlds_types.IS_LAST]}."
+        )
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"pattern_map: batch_size must be positive, got {batch_size}.")
+    patterns = Patterns(configs, spec, respect_episode_boundaries)
+    chunks = patterns.chunks_of_episodes(
+        episodes_dataset, rlds_types.IS_LAST, end_at_episode_boundary
+    )
+    return patterns.outputs(chunks, batch_size)
+
+
+def pattern_map_from_transform(
+    episodes_dataset: tf.data.Dataset,
+    transform_fn: Callable[[structured_writer.ReferenceStep], structured_writer.Pattern],
+    conditions: Sequence[structured_writer.Condition] | None = None,
+    respect_episode_boundaries: bool = True,
+    *,
+    end_at_episode_boundary: bool = False,
+    batch_size: int | None = None,
+) -> tf.data.Dataset:
+    """Makes outputs from the steps of episodes, as one function describes them.
+
+    Args:
+      episodes_dataset: as in `pattern_map`.
+      transform_fn: takes a reference step, each field of which is to be indexed like the sequence
+        of its values up to now (`[-1]`, `[-3:]`), and returns any structure of these.
+      conditions: all of these must hold; none means always.
+      respect_episode_boundaries: as in `pattern_map`.
+      end_at_episode_boundary: as in `pattern_map`.
+      batch_size: as in `pattern_map`.
+
+    Returns:
+      A dataset of outputs, as in `pattern_map`.
+
+    Raises:
+      KeyError: as in `pattern_map`.
+      TypeError: as in `pattern_map`; and if a field in the pattern is not indexed.
+      ValueError: as in `pattern_map`; and if an index refers to no step.
+
+    >>> steps = {"x": [1, 2, 3], "is_last": [False, False, True]}
+    >>> episodes = tf.data.Dataset.from_tensors({"steps": steps})
+    >>> pairs = pattern_map_from_transform(episodes, lambda step: (step["x"][-2], step["x"][-1]))
+    >>> [(int(x), int(next_x)) for x, next_x in pairs]
+    [(1, 2), (2, 3)]
+    """
+    pattern = structured_writer.pattern_from_transform(step_spec(episodes_dataset), transform_fn)
+    config = structured_writer.create_config(pattern, "transition", conditions or ())
+    return pattern_map(
+        episodes_dataset,
+        [config],
+        respect_episode_boundaries,
+        end_at_episode_boundary=end_at_episode_boundary,
+        batch_size=batch_size,
+    )

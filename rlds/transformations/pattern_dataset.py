@@ -1,0 +1,634 @@
+"""Applies patterns to a stream of steps.
+
+Steps are processed in chunks: the conditions are evaluated for all steps of a chunk at once, and
+one `tf.gather` makes all the outputs. The steps that later outputs refer to are carried over from
+chunk to chunk.
+"""
+
+import collections
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+import tree
+
+from rlds import rlds_types
+from rlds.transformations import _layouts, shape_ops
+from rlds.transformations._step_function import StepFunction
+from rlds.transformations.structured_writer import (
+    OPERATORS,
+    Condition,
+    Config,
+    as_config,
+    infer_signature,
+    source_spec,
+)
+
+__all__ = ["PatternDataset"]
+
+# How many bytes of steps and outputs, and how many steps, are processed at once: enough for the
+# cost of the graph calls (about 0.5 ms per chunk) not to matter.
+_CHUNK_SIZE_IN_BYTES = 4_000_000
+_MAX_STEPS_IN_CHUNK = 1024
+
+# Steps that `_spaced` looks at together, at a cost that grows with the square.
+_BLOCK_SIZE = 128
+
+# The fields that are referred to, with a leading time axis, and whether each step ends an episode.
+Chunk: TypeAlias = tuple[tuple[tf.Tensor, ...], tf.Tensor]
+
+
+def PatternDataset(  # noqa: N802 (this is what reverb calls it)
+    input_dataset: Any,
+    configs: Sequence[Config],
+    respect_episode_boundaries: bool,
+    is_end_of_episode: Callable[..., Any],
+) -> Any:
+    """Applies patterns to steps, as a stream without regard to where it comes from.
+
+    At each step, the configs make an output in the order of the list: each that has all the steps
+    it refers to and whose conditions hold. If the step ends an episode, those that made none have a
+    second chance, in which `Condition.is_end_episode` holds.
+
+    Args:
+      input_dataset: a dataset of steps, or batched steps.
+      configs: what to make, from `structured_writer.create_config`.
+      respect_episode_boundaries: whether an output has steps of one episode only.
+      is_end_of_episode: takes a step and tells whether it is the last of its episode, as a bool.
+
+    Returns:
+      A dataset of outputs with the spec `structured_writer.infer_signature`, where lists become
+      tuples. For batched steps, the outputs with a leading axis.
+
+    Raises:
+      TypeError: if a field that is referred to is not a dense tensor.
+      ValueError: if the configs do not fit together or do not fit the steps, if a condition looks
+        at a field that is not one number, or if `is_end_of_episode` does not return one bool.
+
+    >>> from rlds.transformations import structured_writer
+    >>> steps = {"x": [1, 2, 3, 4], "is_last": [False, False, True, True]}
+    >>> pattern = structured_writer.pattern_from_transform(
+    ...     {"x": None, "is_last": None}, lambda step: step["x"][-2:])
+    >>> config = structured_writer.create_config(pattern, "table")
+    >>> PatternDataset(steps, [config], True, lambda step: step["is_last"]).numpy().tolist()
+    [[1, 2], [2, 3]]
+    >>> PatternDataset(steps, [config], False, lambda step: step["is_last"]).numpy().tolist()
+    [[1, 2], [2, 3], [3, 4]]
+    """
+    are_nested = _layouts.is_nested(input_dataset)
+    steps = input_dataset if are_nested else _layouts.as_batch(input_dataset, "PatternDataset")
+    spec = _layouts.spec_of_steps(steps)
+    function = StepFunction(is_end_of_episode, spec)
+    if not is_one_bool(function.output_spec):
+        raise ValueError(
+            "PatternDataset: is_end_of_episode must return one bool for a step, not "
+            f"{function.output_spec}."
+        )
+    patterns = Patterns(configs, spec, respect_episode_boundaries)
+    if not are_nested:
+        return patterns.outputs_of_batch(steps, function.over(steps))
+    traced = tf.function(is_end_of_episode)
+
+    def is_end_of_step(step: Any) -> tf.Tensor:
+        return tf.convert_to_tensor(traced(*step) if type(step) is tuple else traced(step))
+
+    return patterns.outputs(patterns.chunks_of_steps(steps, is_end_of_step, function.over))
+
+
+def is_one_bool(spec: Any) -> bool:
+    """Whether something of that spec can be one bool."""
+    return isinstance(spec, tf.TensorSpec) and tf.TensorSpec([], tf.bool).is_compatible_with(spec)
+
+
+class Patterns:
+    """Configs, made ready for steps of one spec.
+
+    Args:
+      configs: what to make.
+      step_spec: the spec of a step.
+      respect_episode_boundaries: whether an output has steps of one episode only.
+
+    Attributes:
+      are_dense: whether all fields that are referred to have a fully known shape. The others are
+        packed: each value travels as a string, because chunks can hold those of any shape.
+    """
+
+    def __init__(
+        self, configs: Sequence[Config], step_spec: Any, respect_episode_boundaries: bool
+    ) -> None:
+        configs = [as_config(config) for config in configs]
+        self._signature = infer_signature(configs, step_spec)
+        signatures = [tree.flatten(infer_signature([config], step_spec)) for config in configs]
+        self._are_alike = all(signature == signatures[0] for signature in signatures)
+        self._respects_boundaries = respect_episode_boundaries
+
+        fields = tree.flatten(step_spec)
+        reaches: dict[int, int] = {}  # How many steps back a field is referred to, from 1.
+        for config in configs:
+            for node in config.flat:
+                source = node.flat_source_index
+                reaches[source] = max(reaches.get(source, 1), -node.positions[0])
+            for condition in config.conditions:
+                _check_condition(condition, step_spec)
+                if condition.quantity == "data":
+                    reaches.setdefault(condition.flat_source_index, 1)
+        self._columns = [
+            _Column(source, fields[source], reach - 1) for source, reach in reaches.items()
+        ]
+        self._rules = [_Rule(config, list(reaches)) for config in configs]
+        self.are_dense = not any(column.is_packed for column in self._columns)
+        self._chunk_size = self._choose_chunk_size(step_spec)
+
+    def _choose_chunk_size(self, step_spec: Any) -> int:
+        sizes = [shape_ops.size_from_spec(column.spec) for column in self._columns]
+        copies = [
+            sizes[leaf.column] * len(leaf.positions) for r in self._rules for leaf in r.leaves
+        ]
+        step_size = shape_ops.size_from_spec(step_spec) if _layouts.is_static(step_spec) else 0
+        num_steps = _CHUNK_SIZE_IN_BYTES // max(1, step_size + sum(sizes) + sum(copies))
+        return max(1, min(num_steps, _MAX_STEPS_IN_CHUNK))
+
+    # What is read.
+
+    def chunks_of_steps(
+        self,
+        steps: tf.data.Dataset,
+        is_end_of_step: Callable[[Any], tf.Tensor],
+        are_ends_of_batch: Callable[[Any], tf.Tensor],
+    ) -> tf.data.Dataset:
+        """Reads nested steps.
+
+        Args:
+          steps: a dataset of steps.
+          is_end_of_step: tells whether a step ends an episode.
+          are_ends_of_batch: the same for each step of a batch.
+        """
+        if _layouts.is_static(steps.element_spec):
+            # All fields, because batching them costs less than a map call for each step.
+            return _map(
+                steps.batch(self._chunk_size),
+                lambda batch: (self._columns_of(batch), are_ends_of_batch(batch)),
+            )
+
+        def read(step: Any) -> Chunk:
+            values = zip(self._columns, self._columns_of(step))
+            return tuple(column.pack(value) for column, value in values), is_end_of_step(step)
+
+        return _map(steps, read).batch(self._chunk_size)
+
+    def chunks_of_episodes(
+        self, episodes: tf.data.Dataset, end_field: str, end_at_episode_boundary: bool
+    ) -> tf.data.Dataset:
+        """Reads episodes.
+
+        Args:
+          episodes: a dataset of episodes.
+          end_field: the field that tells whether a step ends an episode.
+          end_at_episode_boundary: whether the last step of each element does so too.
+        """
+        get_end = operator.itemgetter(end_field)
+        if not _layouts.have_nested_steps(episodes, "pattern_map"):
+            if self.are_dense:
+
+                def read(episode: Any) -> Chunk:
+                    steps = episode[rlds_types.STEPS]
+                    ends = get_end(steps)
+                    return self._columns_of(steps), (
+                        _end_last(ends) if end_at_episode_boundary else ends
+                    )
+
+                return _map(episodes, read).rebatch(self._chunk_size)
+            episodes = _map(
+                episodes,
+                lambda episode: {
+                    rlds_types.STEPS: tf.data.Dataset.from_tensor_slices(episode[rlds_types.STEPS])
+                },
+            )
+
+        if not end_at_episode_boundary:
+            steps = episodes.flat_map(operator.itemgetter(rlds_types.STEPS))
+            return self.chunks_of_steps(steps, get_end, get_end)
+        chunks = episodes.flat_map(
+            lambda episode: self._end_with_the_last(
+                self.chunks_of_steps(episode[rlds_types.STEPS], get_end, get_end)
+            )
+        )
+        return chunks.rebatch(self._chunk_size)
+
+    def _columns_of(self, steps: Any) -> tuple[tf.Tensor, ...]:
+        leaves = tree.flatten(steps)
+        return tuple(leaves[column.source] for column in self._columns)
+
+    def _end_with_the_last(self, chunks: tf.data.Dataset) -> tf.data.Dataset:
+        """Makes the last step of a dataset the end of an episode.
+
+        Only the end of the input tells which chunk is the last: each is held back until then.
+        """
+        nothing = (tuple(column.zeros(0) for column in self._columns), tf.zeros([0], tf.bool))
+        marked = tf.data.Dataset.zip((chunks, tf.data.Dataset.from_tensors(False).repeat()))
+        marked = marked.concatenate(tf.data.Dataset.from_tensors((nothing, True)))
+
+        def hold_back(held: Chunk, element: tuple[Chunk, tf.Tensor]) -> tuple[Chunk, Chunk]:
+            chunk, is_mark = element
+            columns, ends = held
+            return chunk, (columns, tf.where(is_mark, _end_last(ends), ends))
+
+        return _scan(marked, nothing, hold_back)
+
+    # What is made.
+
+    def outputs(self, chunks: tf.data.Dataset, batch_size: int | None = None) -> tf.data.Dataset:
+        """Makes the outputs, one by one or in batches."""
+        zero = tf.constant(0, tf.int64)
+        carried = tuple(column.zeros(column.num_carried) for column in self._columns)
+        begin = (carried, zero, zero, tuple(zero for _ in self._rules))
+        if self._are_alike and self.are_dense:
+            batches = _scan(chunks, begin, self._advance_all)
+            return (
+                _layouts.unbatched(batches) if batch_size is None else batches.rebatch(batch_size)
+            )
+        if batch_size is not None and not self._are_alike:
+            raise ValueError(
+                "Outputs of several shapes cannot be batched: the configs differ in the first "
+                f"dimension ({self._signature}). Use a batch_size of None."
+            )
+        outputs = _scan(chunks, begin, self._advance).flat_map(self._one_by_one)
+        return outputs if batch_size is None else outputs.batch(batch_size)
+
+    def outputs_of_batch(self, batch: Any, ends: tf.Tensor) -> Any:
+        """Makes the outputs of batched steps, given which steps end an episode."""
+        if not self._are_alike:
+            raise ValueError(
+                "The configs differ in the first dimension of their outputs, which one batch "
+                f"cannot hold ({self._signature}). Use the nested layout: a tf.data.Dataset of "
+                "steps."
+            )
+        columns = self._columns_of(batch)
+        zero = tf.constant(0, tf.int64)
+        carried = tuple(
+            tf.zeros(tf.concat([[column.num_carried], tf.shape(values)[1:]], 0), values.dtype)
+            for column, values in zip(self._columns, columns)
+        )
+        begin = (carried, zero, zero, tuple(zero for _ in self._rules))
+        return self._advance_all(begin, (columns, ends))[1]
+
+    def _advance_all(self, state: Any, chunk: Chunk) -> tuple[Any, Any]:
+        """Returns the state after the chunk, and the outputs of all configs stacked."""
+        state, (order, parts) = self._advance(state, chunk)
+        if len(parts) == 1:
+            leaves = parts[0]
+        else:
+            leaves = [tf.gather(tf.concat(leaf, 0), order) for leaf in zip(*parts)]
+        return state, self._pack(leaves)
+
+    def _advance(self, state: Any, chunk: Chunk) -> tuple[Any, Any]:
+        """Returns the state after the chunk, and the outputs of each config with their order.
+
+        The state has the steps carried over, the index of the next step in its episode, how many
+        steps the outputs may refer to, and for each config how long ago it was applied.
+        """
+        carried, next_index, num_available, last_applied = state
+        columns, ends = chunk
+        index = _count_from_end(ends, next_index)
+        if self._respects_boundaries:
+            available = index
+        else:
+            available = num_available + tf.range(tf.size(index, tf.int64))
+        steps = _Steps(columns, ends, index, available)
+        history = tuple(tf.concat(both, 0) for both in zip(carried, columns))
+        keys, parts, applied = [], [], []
+        for number, (rule, counter) in enumerate(zip(self._rules, last_applied)):
+            at_step, at_end, counter = rule.apply(steps, counter)
+            applied.append(counter)
+            times = tf.where(at_step | at_end)[:, 0]
+            # All configs of a step come before those which the end of the episode adds.
+            phase = 2 * times + tf.cast(tf.gather(at_end, times), tf.int64)
+            keys.append(phase * len(self._rules) + number)
+            parts.append(
+                tuple(
+                    leaf.gather(
+                        history[leaf.column], times + self._columns[leaf.column].num_carried
+                    )
+                    for leaf in rule.leaves
+                )
+            )
+        num_steps = tf.shape(ends)[0]
+        carried_on = tuple(values[num_steps:] for values in history)
+        for column, values in zip(self._columns, carried_on):
+            values.set_shape([column.num_carried, *values.shape[1:]])
+        state = (
+            carried_on,
+            steps.index[-1],
+            steps.available[-1],
+            tuple(applied),
+        )
+        return state, (tf.argsort(tf.concat(keys, 0)), tuple(parts))
+
+    def _one_by_one(self, order: tf.Tensor, parts: Any) -> tf.data.Dataset:
+        """The outputs of a chunk, where each may have a shape of its own."""
+        counts = [tf.shape(leaves[0])[0] for leaves in parts]
+        configs = tf.repeat(tf.range(len(parts)), tf.stack(counts))
+        rows = tf.concat([tf.range(count) for count in counts], 0)
+        of_configs = [
+            [self._columns[leaf.column].unpacker(leaf) for leaf in rule.leaves]
+            for rule in self._rules
+        ]
+
+        def output(config: tf.Tensor, row: tf.Tensor) -> Any:
+            def of_config(number: int) -> list[tf.Tensor]:
+                return [
+                    unpack(tf.gather(values, row))
+                    for unpack, values in zip(of_configs[number], parts[number])
+                ]
+
+            leaves = tf.switch_case(
+                config, [functools.partial(of_config, number) for number in range(len(parts))]
+            )
+            for leaf, spec in zip(leaves, tree.flatten(self._signature)):
+                leaf.set_shape(spec.shape)
+            return self._pack(leaves)
+
+        sequence = (tf.gather(configs, order), tf.gather(rows, order))
+        return tf.data.Dataset.from_tensor_slices(sequence).map(_no_autograph(output))
+
+    def _pack(self, leaves: Sequence[tf.Tensor]) -> Any:
+        """Returns the structure of an output, with tuples for lists, which tf.data cannot hold."""
+        return _without_lists(tree.unflatten_as(self._signature, leaves))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """A field that is referred to.
+
+    Attributes:
+      source: its number among all fields.
+      field_spec: its spec.
+      num_carried: how many old values are carried over from chunk to chunk.
+    """
+
+    source: int
+    field_spec: tf.TensorSpec
+    num_carried: int
+
+    @property
+    def is_packed(self) -> bool:
+        return not _layouts.is_static(self.field_spec)
+
+    @property
+    def spec(self) -> tf.TensorSpec:
+        """The spec of one value in a chunk."""
+        return tf.TensorSpec([], tf.string) if self.is_packed else self.field_spec
+
+    def zeros(self, num_steps: int) -> tf.Tensor:
+        return tf.zeros([num_steps, *self.spec.shape], self.spec.dtype)
+
+    def pack(self, value: tf.Tensor) -> tf.Tensor:
+        return tf.io.serialize_tensor(value) if self.is_packed else value
+
+    def unpacker(self, leaf: "_Leaf") -> Callable[[tf.Tensor], tf.Tensor]:
+        """Returns the function that makes the leaf of an output of what was in the chunk."""
+        if not self.is_packed:
+            return lambda values: values
+
+        def parse(value: tf.Tensor) -> tf.Tensor:
+            return tf.ensure_shape(
+                tf.io.parse_tensor(value, self.field_spec.dtype), self.field_spec.shape
+            )
+
+        if not leaf.is_window:
+            return parse
+        return lambda values: tf.stack([parse(value) for value in tf.unstack(values)])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Leaf:
+    """A leaf of a pattern: a column and which of its steps, counted back from -1."""
+
+    column: int
+    positions: range
+    is_window: bool
+
+    def gather(self, history: tf.Tensor, newest: tf.Tensor) -> tf.Tensor:
+        """Gathers the values for outputs whose newest steps are in those rows of the history."""
+        if not self.is_window:
+            return tf.gather(history, newest + (self.positions[0] + 1))
+        offsets = tf.constant([position + 1 for position in self.positions], tf.int64)
+        return tf.gather(history, newest[:, tf.newaxis] + offsets)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """A chunk of steps, with what the conditions look at.
+
+    Attributes:
+      values: the columns.
+      ends: whether each step ends an episode.
+      index: of each step in its episode; and of the step after the chunk.
+      available: how many steps before each step an output may refer to; and for the step after.
+    """
+
+    values: Sequence[tf.Tensor]
+    ends: tf.Tensor
+    index: tf.Tensor
+    available: tf.Tensor
+
+
+class _Rule:
+    """A config, made ready.
+
+    Attributes:
+      leaves: of the pattern.
+    """
+
+    def __init__(self, config: Config, sources: Sequence[int]) -> None:
+        self.leaves = [
+            _Leaf(sources.index(node.flat_source_index), node.positions, node.is_window)
+            for node in config.flat
+        ]
+        self._reach = max(-leaf.positions[0] for leaf in self.leaves)
+        self._conditions: dict[str, list[Condition]] = collections.defaultdict(list)
+        for condition in config.conditions:
+            self._conditions[condition.quantity].append(condition)
+        self._sources = sources
+
+    def apply(
+        self, steps: _Steps, last_applied: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the steps at which there is an output, and those where the end brings it.
+
+        Args:
+          steps: the chunk.
+          last_applied: how many steps have come since the config was applied.
+
+        Returns:
+          Two masks that exclude each other, and `last_applied` after the chunk.
+        """
+        ready = steps.available[:-1] >= self._reach - 1
+        for condition in self._conditions["step_index"]:
+            ready &= _holds(condition, steps.index[:-1])
+        for condition in self._conditions["data"]:
+            values = steps.values[self._sources.index(condition.flat_source_index)]
+            ready &= _holds(condition, tf.reshape(values, tf.shape(steps.ends)))
+        at_step = ready & self._is_for(is_end_episode=False)
+        at_end = ready & steps.ends & self._is_for(is_end_episode=True) & ~at_step
+
+        spacing = self._conditions["steps_since_applied"]
+        if spacing:
+            applied = _spaced(at_step | at_end, last_applied, spacing)
+            at_step &= applied
+            at_end &= applied
+            last_applied = _since_last(applied, last_applied)
+        return at_step, at_end, last_applied
+
+    def _is_for(self, is_end_episode: bool) -> bool:
+        return all(
+            OPERATORS[condition.comparison](int(is_end_episode), condition.value)
+            for condition in self._conditions["is_end_episode"]
+        )
+
+
+def _check_condition(condition: Condition, step_spec: Any) -> None:
+    """Checks that the condition can be evaluated on such steps."""
+    dtype = tf.int64
+    if condition.quantity == "data":
+        spec = source_spec(condition, step_spec)
+        dtype = spec.dtype
+        if not (dtype.is_bool or dtype.is_integer or dtype.is_floating):
+            raise ValueError(f"'{condition}' cannot hold: the field is no number but {dtype.name}.")
+        if spec.shape.num_elements() != 1:
+            raise ValueError(
+                f"'{condition}' needs one number per step, but the field has the shape "
+                f"{spec.shape}."
+            )
+    if dtype.is_floating:
+        if condition.is_from_reverb:
+            raise ValueError(
+                f"'{condition}' was made by reverb, which knows whole numbers only, but the field "
+                f"is {dtype.name}. Make it with rlds.transformations.structured_writer.Condition."
+            )
+    elif isinstance(condition.value, float):
+        raise ValueError(f"'{condition}' compares whole numbers ({dtype.name}) with a float.")
+
+
+def _holds(condition: Condition, values: tf.Tensor) -> tf.Tensor:
+    """Whether the condition holds for each of the values."""
+    compare = OPERATORS[condition.comparison]
+    if values.dtype == tf.uint64:
+        if condition.value < 0:
+            return tf.fill(tf.shape(values), compare(0, -1))
+        if condition.modulo is not None:
+            values = tf.math.floormod(values, tf.constant(condition.modulo, tf.uint64))
+    else:
+        if not values.dtype.is_floating:
+            values = tf.cast(values, tf.int64)
+        if condition.modulo is not None:
+            values = tf.truncatemod(values, tf.constant(condition.modulo, values.dtype))
+    return compare(values, tf.constant(condition.value, values.dtype))
+
+
+def _end_last(ends: tf.Tensor) -> tf.Tensor:
+    """Marks the last step, if there is one."""
+    num_steps = tf.shape(ends)[0]
+    return ends | tf.equal(tf.range(num_steps), num_steps - 1)
+
+
+def _count_from_end(ends: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+    """Counts the steps from 0 after each end, starting with a first number.
+
+    Returns:
+      The number of each step, and of the one that would come next.
+    """
+    num_steps = tf.shape(ends, out_type=tf.int64)[0]
+    after_ends = tf.where(ends)[:, 0] + 1
+    starts = tf.concat([[first], tf.zeros_like(after_ends)], 0)
+    lengths = tf.concat([after_ends, [num_steps + 1]], 0) - tf.concat([[0], after_ends], 0)
+    return tf.ragged.range(starts, starts + lengths).values
+
+
+def _since_last(applied: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+    """How many steps have come after the last that is marked, if none then since before."""
+    num_steps = tf.shape(applied, out_type=tf.int64)[0]
+    last = tf.reduce_max(tf.where(applied, tf.range(num_steps), -1 - before))
+    return num_steps - 1 - last
+
+
+def _spaced(possible: tf.Tensor, before: tf.Tensor, conditions: Sequence[Condition]) -> tf.Tensor:
+    """Chooses among possible steps, one after the other, those whose distance is right.
+
+    Args:
+      possible: a mask of the steps to choose from.
+      before: how many steps have come since the last choice before these.
+      conditions: on the number of steps since the last choice.
+
+    Returns:
+      A mask of the chosen steps.
+    """
+    num_steps = tf.shape(possible)[0]
+    padded = tf.pad(possible, [[0, -num_steps % _BLOCK_SIZE]])
+    blocks = tf.reshape(padded, [-1, _BLOCK_SIZE])
+
+    def choose(state: Any, block: tf.Tensor) -> Any:
+        before, _ = state
+        chosen = _spaced_in_block(block, before, conditions)
+        return _since_last(chosen, before), chosen
+
+    begin = (before, tf.zeros([_BLOCK_SIZE], tf.bool))
+    _, chosen = tf.scan(choose, blocks, begin)
+    return tf.reshape(chosen, [-1])[:num_steps]
+
+
+def _spaced_in_block(
+    possible: tf.Tensor, before: tf.Tensor, conditions: Sequence[Condition]
+) -> tf.Tensor:
+    """Like `_spaced`, for one block.
+
+    Each choice decides which is the next. So the choices are a path through a graph, whose nodes
+    are the steps (from 1), what was before them (0), and that there is no next one. Knowing which
+    nodes are at most n jumps away, and where n jumps lead from each node, tells both for 2n.
+    """
+    nothing = _BLOCK_SIZE + 1
+    step = tf.range(1, nothing, dtype=tf.int64)
+    node = tf.range(nothing, dtype=tf.int64)[:, tf.newaxis]
+    since = step - node + tf.where(node == 0, before, 0)
+    is_next = possible & (step > node)
+    for condition in conditions:
+        is_next &= _holds(condition, since)
+    jump = tf.reduce_min(tf.where(is_next, step, nothing), axis=1)
+    jump = tf.concat([jump, [nothing]], 0)
+    reached = tf.equal(tf.range(nothing + 1), 0)
+    for _ in range(_BLOCK_SIZE.bit_length()):
+        ahead = tf.math.unsorted_segment_max(tf.cast(reached, tf.int32), jump, nothing + 1)
+        reached |= ahead > 0
+        jump = tf.gather(jump, jump)
+    return reached[1:nothing]
+
+
+def _no_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Saves the time to convert our own functions, which have no control flow on tensors."""
+    converted: Callable[..., Any] = tf.autograph.experimental.do_not_convert(function)
+    return converted
+
+
+def _map(dataset: tf.data.Dataset, function: Callable[[Any], Any]) -> tf.data.Dataset:
+    return _layouts.map_elements(dataset, _no_autograph(function))
+
+
+def _scan(
+    dataset: tf.data.Dataset, begin: Any, function: Callable[[Any, Any], tuple[Any, Any]]
+) -> tf.data.Dataset:
+    return dataset.scan(begin, _no_autograph(function))
+
+
+def _without_lists(structure: Any) -> Any:
+    """Makes tuples of the lists."""
+    if isinstance(structure, Mapping):
+        return {key: _without_lists(value) for key, value in structure.items()}
+    if isinstance(structure, list):
+        return tuple(map(_without_lists, structure))
+    if isinstance(structure, tuple):
+        members = map(_without_lists, structure)
+        return type(structure)(*members) if hasattr(structure, "_fields") else tuple(members)
+    return structure

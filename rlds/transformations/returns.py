@@ -1,0 +1,182 @@
+"""Sums of rewards: over an episode, and from each step to its end."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from rlds import rlds_types
+from rlds.transformations import _episodes, _layouts
+
+__all__ = ["episode_return", "returns_to_go"]
+
+
+def episode_return(
+    data: Any,
+    *,
+    gamma: float = 1.0,
+    stored_discounts: bool = False,
+    final_observation_known: Any = True,
+) -> tf.Tensor:
+    """Sums the rewards of an episode.
+
+    The reward of the last step is a placeholder and not counted, unless the final observation is
+    not known: then it is the reward of the last transition.
+
+    Args:
+      data: an episode, or its steps, in either layout.
+      gamma: the discount of every step, 1 for a plain sum.
+      stored_discounts: whether to multiply with the field `discount` too.
+      final_observation_known: whether the last step is the observation after the last
+        transition. The field of that name decides where the episode has it.
+
+    Returns:
+      The sum, of the dtype of the reward if that is floating, otherwise float32. It is added
+      in float64. 0 if there are no steps.
+
+    Raises:
+      KeyError: if a field is missing.
+      TypeError: if the reward is not a numeric tensor.
+      ValueError: if `gamma` is not in [0, 1].
+
+    >>> float(episode_return({"reward": [1.0, 2.0, 0.0]}))
+    3.0
+    >>> episode = {"steps": {"reward": [1.0, 2.0, 4.0]}, "final_observation_known": False}
+    >>> float(episode_return(episode, gamma=0.5))
+    3.0
+    """
+    caller = "episode_return"
+    if _episodes.are_episodes(data):
+        raise TypeError(
+            f"{caller}: expected one episode, got a dataset of them. Map it: "
+            "`episodes.map(episode_return)`."
+        )
+    _check(data, gamma, stored_discounts, caller)
+    steps = data
+    if _episodes.is_episode(data):
+        steps = data[rlds_types.STEPS]
+        final_observation_known = _episodes.is_final_known(data, final_observation_known)
+    columns = _columns(steps, stored_discounts, caller)
+
+    def of_batch(batch: Any) -> tf.Tensor:
+        to_go = _to_go(batch, gamma, final_observation_known)
+        # Of no steps: zero, in the shape of the reward.
+        return tf.reduce_sum(to_go[:1], 0)
+
+    if not _layouts.is_nested(columns):
+        return of_batch(columns)
+    spec = columns.element_spec[rlds_types.REWARD]
+    dtype = spec.dtype if spec.dtype.is_floating else tf.float32
+    dims = [dim or 1 for dim in spec.shape]
+    batch = _episodes.as_one_batch(columns)
+    return batch.reduce(tf.zeros(dims, dtype), lambda _, batch: of_batch(batch))
+
+
+def returns_to_go(
+    data: _episodes.EpisodesOrSteps,
+    *,
+    gamma: float = 1.0,
+    stored_discounts: bool = False,
+    field: str = "return_to_go",
+    final_observation_known: Any = True,
+) -> _episodes.EpisodesOrSteps:
+    """Adds to each step the sum of the rewards from there to the end of the episode.
+
+    The sum of a step is its reward plus `gamma` times the sum of the next step. That of the last
+    step is 0, because its reward is a placeholder, unless the final observation is not known.
+    Nothing is added for what would have followed an episode that was cut.
+
+    Args:
+      data: steps in either layout, an episode, or a dataset of episodes. Nested steps are read
+        twice: their rewards first.
+      gamma: the discount of every step.
+      stored_discounts: whether to multiply with the field `discount` too.
+      field: the name of the new field.
+      final_observation_known: see `episode_return`.
+
+    Returns:
+      The steps with the new field, in the dtype of `episode_return`.
+
+    Raises:
+      KeyError: if a field is missing.
+      TypeError: if the reward is not a numeric tensor.
+      ValueError: if `gamma` is not in [0, 1], or the steps have the new field already.
+
+    >>> steps = returns_to_go({"reward": [1.0, 2.0, 4.0, 0.0]}, gamma=0.5)
+    >>> steps["return_to_go"].numpy().tolist()
+    [3.0, 4.0, 4.0, 0.0]
+    """
+    caller = "returns_to_go"
+    spec = _check(data, gamma, stored_discounts, caller)
+    if field in spec:
+        raise ValueError(f"{caller}: the steps already have a field {field!r}.")
+
+    def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
+        columns = _columns(steps, stored_discounts, caller)
+        if not _layouts.is_nested(steps):
+            batch = _layouts.as_batch(steps, caller)
+            return {**batch, field: _to_go(columns, gamma, is_final_known)}
+        to_go = _episodes.whole(
+            columns, lambda batch: _to_go(batch, gamma, is_final_known), caller, keeps_length=True
+        )
+        return tf.data.Dataset.zip((steps, to_go)).map(lambda step, value: {**step, field: value})
+
+    return _episodes.over_steps(data, of_steps, final_observation_known)
+
+
+def _check(data: Any, gamma: float, stored_discounts: bool, caller: str) -> Any:
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"{caller}: gamma must be between 0 and 1, got {gamma}.")
+    spec = _episodes.spec_of_step(data, caller)
+    _episodes.check_numeric(spec, rlds_types.REWARD, caller)
+    if stored_discounts:
+        _episodes.check_numeric(spec, rlds_types.DISCOUNT, caller)
+    return spec
+
+
+def _columns(steps: _layouts.Steps, stored_discounts: bool, caller: str) -> _layouts.Steps:
+    """The fields to calculate with: an episode of any length has room for them."""
+    names = [rlds_types.REWARD, *([rlds_types.DISCOUNT] if stored_discounts else [])]
+    if _layouts.is_nested(steps):
+        return steps.map(lambda step: {name: step[name] for name in names})
+    return _layouts.as_batch({name: steps[name] for name in names}, caller)
+
+
+def _to_go(columns: Any, gamma: float, is_final_known: Any) -> tf.Tensor:
+    """The discounted sums of the rewards from each step on."""
+    reward = columns[rlds_types.REWARD]
+    num_steps = _layouts.num_steps(columns)
+    is_placeholder = tf.equal(tf.range(num_steps), num_steps - 1) & is_final_known
+    is_placeholder = _episodes.with_rank_of(reward, is_placeholder)
+    sums = tf.where(is_placeholder, tf.zeros([], tf.float64), tf.cast(reward, tf.float64))
+    if gamma == 1.0 and rlds_types.DISCOUNT not in columns:
+        sums = tf.cumsum(sums, reverse=True)
+    else:
+        factors = tf.fill(num_steps[tf.newaxis], tf.constant(gamma, tf.float64))
+        if rlds_types.DISCOUNT in columns:
+            discount = tf.cast(columns[rlds_types.DISCOUNT], tf.float64)
+            factors = _episodes.with_rank_of(discount, factors) * discount
+        sums = _discounted_sums(sums, _episodes.with_rank_of(sums, factors), num_steps)
+    return tf.cast(sums, _episodes.float_dtype(reward))
+
+
+def _discounted_sums(rewards: tf.Tensor, factors: tf.Tensor, num_steps: tf.Tensor) -> tf.Tensor:
+    """Solves sums[i] = rewards[i] + factors[i] * sums[i + 1], in log2(num_steps) passes.
+
+    After each pass the sums reach twice as far, and the factors are those of as many steps.
+    """
+
+    def later(values: tf.Tensor, distance: tf.Tensor) -> tf.Tensor:
+        kept = values[distance:]
+        return tf.concat([kept, tf.zeros_like(values[:distance])], 0)
+
+    def double(distance: tf.Tensor, sums: tf.Tensor, factors: tf.Tensor) -> Any:
+        sums += factors * later(sums, distance)
+        return 2 * distance, sums, factors * later(factors, distance)
+
+    _, sums, _ = tf.while_loop(
+        lambda distance, *_: distance < num_steps,
+        double,
+        (tf.constant(1, tf.int64), rewards, factors),
+        shape_invariants=(tf.TensorShape([]), rewards.shape, factors.shape),
+    )
+    return sums

@@ -1,0 +1,144 @@
+"""Shuffles steps of a dataset with bounded memory, and deals episodes to hosts."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rlds.transformations import _episodes, _layouts, shape_ops
+
+__all__ = ["shard_episodes", "shuffle_steps"]
+
+# How many bytes of steps are permuted at once by default.
+_BUFFER_SIZE_IN_BYTES = 200_000_000
+
+
+def shuffle_steps(
+    episodes: tf.data.Dataset,
+    *,
+    seed: int | None = None,
+    batch_size: int | None = None,
+    episode_buffer: int = 100,
+    step_buffer: int | None = None,
+    drop_remainder: bool = False,
+    reshuffle_each_iteration: bool = True,
+) -> tf.data.Dataset:
+    """Mixes the steps (or transitions, windows) of many episodes.
+
+    The episodes are shuffled as `Dataset.shuffle(episode_buffer)` does. Their steps, one episode
+    after the other, make blocks of `step_buffer` steps, each of which is permuted. So the steps in
+    a block come from `step_buffer` / (length of an episode) episodes that were drawn at random: if
+    that is large against the batch size, so is the mixture. Every step is there once.
+
+    In memory are the episodes in the first buffer (nested ones cost little: they have not been
+    read), and about three blocks.
+
+    Args:
+      episodes: episodes with steps in either layout. Batched ones are many times faster. The
+        fields of a step must have the same shape in all of them.
+      seed: makes the order the same in each run; otherwise it differs.
+      batch_size: how many steps to put in a batch; None for single steps, which is slow.
+      episode_buffer: how many episodes to draw from; 0 and 1 leave them in their order.
+      step_buffer: how many steps to permute; 0 and 1 leave them in their order. The default is
+        50,000, or less for large steps: what fits into 200 MB.
+      drop_remainder: whether to leave out a last batch that is shorter.
+      reshuffle_each_iteration: whether each pass has another order of episodes.
+
+    Returns:
+      A dataset of steps, or of batches of steps. Its iterator can be saved and restored.
+
+    Raises:
+      KeyError: if the elements of the dataset have no steps.
+      ValueError: if a number is out of range.
+
+    >>> steps = {"observation": tf.reshape(tf.range(12), [3, 4])}
+    >>> episodes = tf.data.Dataset.from_tensor_slices({"steps": steps})
+    >>> batches = [b["observation"] for b in shuffle_steps(episodes, batch_size=6, seed=0)]
+    >>> [len(batch) for batch in batches], sorted(tf.concat(batches, 0).numpy().tolist())
+    ([6, 6], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
+    """
+    caller = "shuffle_steps"
+    _layouts.have_nested_steps(episodes, caller)
+    if step_buffer is None:
+        step_buffer = _default_step_buffer(_layouts.spec_of_nested_steps(episodes, caller))
+    for name, value in (("episode_buffer", episode_buffer), ("step_buffer", step_buffer)):
+        if value < 0:
+            raise ValueError(f"{caller}: {name} must not be negative, got {value}.")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"{caller}: batch_size must be positive, got {batch_size}.")
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    if episode_buffer > 1:
+        episodes = episodes.shuffle(
+            episode_buffer, seed=seed, reshuffle_each_iteration=reshuffle_each_iteration
+        )
+    blocks = _layouts.batches_of_steps(episodes, max(1, step_buffer), caller)
+    if step_buffer > 1:
+        blocks = blocks.enumerate().map(lambda index, block: _permuted(index, block, seed))
+    if batch_size is None:
+        return _layouts.unbatched(blocks)
+    return blocks.rebatch(batch_size, drop_remainder=drop_remainder).prefetch(tf.data.AUTOTUNE)
+
+
+def _default_step_buffer(step_spec: Any) -> int:
+    # Of a shape that is not known it is likely that it is that of an image.
+    size = shape_ops.size_from_spec(step_spec) if _layouts.is_static(step_spec) else 200_000
+    return min(50_000, max(1, _BUFFER_SIZE_IN_BYTES // max(1, size)))
+
+
+@_episodes.in_graph
+def _permuted(index: tf.Tensor, block: Any, seed: int) -> Any:
+    order = tf.random.experimental.index_shuffle(
+        tf.range(_layouts.num_steps(block)),
+        tf.stack([tf.constant(seed, tf.int64), index]),
+        _layouts.num_steps(block) - 1,
+    )
+    return tf.nest.map_structure(lambda leaf: tf.gather(leaf, order), block)
+
+
+def shard_episodes(
+    episodes: tf.data.Dataset,
+    num_shards: int,
+    index: int,
+    *,
+    drop_remainder: bool = True,
+) -> tf.data.Dataset:
+    """Deals the episodes to hosts: no episode to two of them, and as many to each.
+
+    The first host gets the episodes 0, n, 2 n and so on. What cannot be dealt to all is left out.
+    All hosts must see the episodes in the same order: shuffle afterwards, or with the same seed.
+
+    Args:
+      episodes: a dataset of any elements.
+      num_shards: how many hosts there are, n.
+      index: which of them this is, from 0 on.
+      drop_remainder: False to deal out the last episodes too, so that some hosts get one more.
+
+    Returns:
+      The episodes of the host. Its cardinality is exact if that of the input is known.
+
+    Raises:
+      ValueError: if there is no such host.
+
+    >>> hosts = [shard_episodes(tf.data.Dataset.range(7), 3, i) for i in range(3)]
+    >>> [[int(episode) for episode in host] for host in hosts]
+    [[0, 3], [1, 4], [2, 5]]
+    """
+    caller = "shard_episodes"
+    if num_shards < 1:
+        raise ValueError(f"{caller}: num_shards must be positive, got {num_shards}.")
+    if not 0 <= index < num_shards:
+        raise ValueError(f"{caller}: index must be from 0 to {num_shards - 1}, got {index}.")
+    if not drop_remainder:
+        return episodes.shard(num_shards, index)
+    cardinality = tf.get_static_value(episodes.cardinality())
+    if cardinality is not None and cardinality >= 0:
+        return episodes.take(cardinality // num_shards * num_shards).shard(num_shards, index)
+    if cardinality == tf.data.experimental.INFINITE_CARDINALITY:
+        return episodes.shard(num_shards, index)
+    # Only when the last episode of a round has been seen it is known that there is one for all.
+    rounds = episodes.window(num_shards, drop_remainder=True)
+    is_tuple = type(episodes.element_spec) is tuple
+    return rounds.flat_map(
+        lambda *parts: tf.data.Dataset.zip(parts if is_tuple else parts[0]).skip(index).take(1)
+    )

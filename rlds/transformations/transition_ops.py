@@ -1,0 +1,207 @@
+"""Transitions: a step, what it brought, and the observation it led to."""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from rlds import rlds_types
+from rlds.transformations import _episodes, _layouts, _sections
+
+__all__ = ["transitions"]
+
+_CALLER = "transitions"
+_NEXT_OBSERVATION = "next_observation"
+_NEXT_IS_LAST = "next_is_last"
+_NEXT_IS_TERMINAL = "next_is_terminal"
+
+
+def transitions(
+    data: _episodes.EpisodesOrSteps,
+    *,
+    n: int = 1,
+    gamma: float = 1.0,
+    final_observation_known: Any = True,
+) -> _episodes.EpisodesOrSteps:
+    """Makes the transitions of each episode, of one step (SARS) or of up to `n` steps.
+
+    A transition starts at a step and goes `n` steps ahead. Near the end of the episode it goes to
+    the final observation, in fewer steps. It has all fields of its step, with these changes:
+
+    * `reward` is the sum of the rewards on the way, each multiplied by `gamma` and the stored
+      discount once for every step before it.
+    * `discount` is what the value of `next_observation` has to be multiplied with: the product of
+      `gamma` and the stored discount over all steps on the way. It is 0 if that observation is
+      terminal, and is not 0 because the episode was cut there.
+    * `next_observation` is the observation that the transition leads to.
+    * `next_is_terminal` says whether this is a terminal state, and `next_is_last` whether it is the
+      last observation of the episode. They replace `is_last` and `is_terminal`.
+
+    So an episode of T + 1 steps has T transitions; the last step, whose action is a placeholder,
+    starts none. Where the final observation is not known, the last step has a valid action and
+    reward, but nothing to bootstrap from. Its transition is kept if the step is terminal: then
+    nothing depends on `next_observation`, which is zeros. Otherwise it is left out, and the other
+    transitions go no further than to the observation of the last step.
+
+    Args:
+      data: steps in either layout, an episode, or a dataset of episodes. Steps need the field
+        `observation`, and `is_terminal` or `discount`; `reward` and `action` are optional, a
+        missing `discount` counts as 1.
+      n: how many steps to go ahead.
+      gamma: the discount of every step, beside those that are stored.
+      final_observation_known: whether the last step is the observation after the last
+        transition. The field of that name decides where an episode has it.
+
+    Returns:
+      The transitions in place of the steps. Floating point rewards and discounts keep their
+      dtype, others become float32.
+
+    Raises:
+      KeyError: if a field is missing.
+      ValueError: if `n` is not positive or `gamma` not in [0, 1].
+
+    >>> steps = {"observation": [0, 1, 2, 3], "action": [5, 6, 7, 0],
+    ...          "reward": [1.0, 2.0, 4.0, 0.0], "is_terminal": [False, False, False, True]}
+    >>> two_steps = transitions(steps, n=2, gamma=0.5)
+    >>> for name in ("action", "reward", "discount", "next_observation"):
+    ...     print(name, two_steps[name].numpy().tolist())
+    action [5, 6, 7]
+    reward [2.0, 4.0, 4.0]
+    discount [0.25, 0.0, 0.0]
+    next_observation [2, 3, 3]
+    """
+    if n < 1:
+        raise ValueError(f"{_CALLER}: n must be positive, got {n}.")
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"{_CALLER}: gamma must be between 0 and 1, got {gamma}.")
+    _check(_episodes.spec_of_step(data, _CALLER))
+
+    def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
+        # Two more steps than the transition goes over, so that none of them is the last step of
+        # the episode before it is known to be.
+        result = _sections.map_sections(
+            steps,
+            lambda section: _of_section(section, n, gamma, is_final_known),
+            before=0,
+            after=n + 1,
+            caller=_CALLER,
+        )
+        if not _layouts.is_nested(steps):
+            return result
+        cardinality = steps.cardinality()
+        shorter = tf.where(cardinality > 0, cardinality - 1, cardinality)
+        unknown = tf.constant(tf.data.experimental.UNKNOWN_CARDINALITY, tf.int64)
+        return _layouts.with_cardinality(result, tf.where(is_final_known, shorter, unknown))
+
+    return _episodes.over_steps(data, of_steps, final_observation_known)
+
+
+def _check(spec: Any) -> None:
+    _episodes.check_fields(spec, [rlds_types.OBSERVATION], _CALLER)
+    if rlds_types.IS_TERMINAL not in spec and rlds_types.DISCOUNT not in spec:
+        raise KeyError(
+            f"{_CALLER}: the steps have neither {rlds_types.IS_TERMINAL!r} nor "
+            f"{rlds_types.DISCOUNT!r}, only {sorted(spec)}; without them an episode that ended "
+            "cannot be told from one that was cut."
+        )
+    taken = sorted({_NEXT_OBSERVATION, _NEXT_IS_LAST, _NEXT_IS_TERMINAL} & spec.keys())
+    if taken:
+        raise ValueError(f"{_CALLER}: the steps already have the fields {taken}.")
+    for name in {rlds_types.REWARD, rlds_types.DISCOUNT} & spec.keys():
+        _episodes.check_numeric(spec, name, _CALLER)
+
+
+def _of_section(section: _sections.Section, n: int, gamma: float, is_final_known: Any) -> Any:
+    section = _with_terminal_observation(section, is_final_known)
+    steps, num_steps, start = section.steps, section.num_steps, section.start
+    # The last step is the final observation, which starts no transition.
+    if section.is_end is True and isinstance(num_steps, int):
+        stop = max(num_steps - 1, 0)
+    else:
+        stop = tf.where(section.is_end, tf.maximum(num_steps - 1, start), section.stop)
+    next_places = tf.minimum(tf.range(start, stop, dtype=tf.int64) + n, num_steps - 1)
+
+    def here(leaf: tf.Tensor) -> tf.Tensor:
+        return leaf[start:stop]
+
+    def following(leaf: tf.Tensor) -> tf.Tensor:
+        return leaf[start + 1 : stop + 1] if n == 1 else tf.gather(leaf, next_places)
+
+    next_is_terminal = following(_is_terminal(steps))
+    left_out = (rlds_types.IS_LAST, rlds_types.IS_TERMINAL)
+    result = {name: field for name, field in steps.items() if name not in left_out}
+    result = tf.nest.map_structure(here, result)
+
+    rewards, discounts = _continued(steps, n, gamma)
+    total, product = tf.zeros([], tf.float64), tf.ones([], tf.float64)
+    for ahead in range(n):
+        window = slice(start + ahead, stop + ahead)
+        if rewards is not None:
+            total += rewards[window] * _episodes.with_rank_of(rewards, product)
+        product *= discounts[window]
+    product *= _episodes.with_rank_of(discounts, tf.cast(~next_is_terminal, tf.float64))
+
+    if rewards is not None:
+        dtype = _episodes.float_dtype(steps[rlds_types.REWARD])
+        result[rlds_types.REWARD] = tf.cast(total, dtype)
+    stored = steps.get(rlds_types.DISCOUNT)
+    dtype = tf.float32 if stored is None else _episodes.float_dtype(stored)
+    result[rlds_types.DISCOUNT] = tf.cast(product, dtype)
+    result[_NEXT_OBSERVATION] = tf.nest.map_structure(following, steps[rlds_types.OBSERVATION])
+    result[_NEXT_IS_LAST] = tf.equal(next_places, num_steps - 1) & section.is_end
+    result[_NEXT_IS_TERMINAL] = next_is_terminal
+    return result
+
+
+def _continued(steps: Any, n: int, gamma: float) -> tuple[tf.Tensor | None, tf.Tensor]:
+    """Rewards and discounts in float64, continued after the last transition.
+
+    There the rewards are 0 and the discounts 1, which changes no sum and no product.
+    """
+
+    def column(values: tf.Tensor, filler: float) -> tf.Tensor:
+        paddings = [[0, n], *([0, 0] for _ in values.shape[1:])]
+        return tf.pad(values[:-1], paddings, constant_values=tf.constant(filler, values.dtype))
+
+    rewards = steps.get(rlds_types.REWARD)
+    if rewards is not None:
+        rewards = column(tf.cast(rewards, tf.float64), 0.0)
+    if rlds_types.DISCOUNT in steps:
+        stored = tf.cast(steps[rlds_types.DISCOUNT], tf.float64)
+    else:
+        stored = tf.ones(_layouts.num_steps(steps)[tf.newaxis], tf.float64)
+    return rewards, column(stored * gamma, 1.0)
+
+
+def _is_terminal(steps: Any) -> tf.Tensor:
+    """Whether each observation is terminal: by its flag, or by the discount that led to it."""
+    if rlds_types.IS_TERMINAL in steps:
+        return steps[rlds_types.IS_TERMINAL]
+    is_zero = tf.equal(steps[rlds_types.DISCOUNT], 0)
+    of_step = tf.reduce_all(is_zero, axis=list(range(1, is_zero.shape.rank)))
+    return tf.concat([tf.zeros_like(of_step[:1]), of_step[:-1]], 0)
+
+
+def _with_terminal_observation(section: _sections.Section, is_final_known: Any) -> Any:
+    """Appends the terminal observation, as zeros, to an episode that ends without it."""
+    if tf.get_static_value(is_final_known) is not None and is_final_known:
+        return section
+    steps = section.steps
+    if rlds_types.IS_TERMINAL in steps:
+        ends_terminal = tf.reduce_any(steps[rlds_types.IS_TERMINAL][-1:])
+    else:
+        last = steps[rlds_types.DISCOUNT][-1:]
+        ends_terminal = tf.reduce_all(tf.equal(last, 0)) & (tf.size(last) > 0)
+    is_missing = ends_terminal & section.is_end & tf.logical_not(is_final_known)
+    count = tf.cast(is_missing, tf.int64)
+    steps = tf.nest.map_structure(lambda leaf: _append_zeros(leaf, count), steps)
+    if rlds_types.IS_TERMINAL in steps:
+        is_appended = tf.range(_layouts.num_steps(steps)) >= section.num_steps
+        steps[rlds_types.IS_TERMINAL] = tf.where(
+            is_missing, is_appended, steps[rlds_types.IS_TERMINAL]
+        )
+    return dataclasses.replace(section, steps=steps)
+
+
+def _append_zeros(leaf: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    return tf.concat([leaf, tf.zeros_like(tf.repeat(leaf[-1:], count, axis=0))], 0)

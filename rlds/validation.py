@@ -1,0 +1,404 @@
+"""Checks that a dataset keeps the rules of RLDS, and names every place where it does not.
+
+Datasets of `tf.data` are checked, and so are plain Python and NumPy episodes. TensorFlow is not
+imported here: who has a dataset of it has it loaded.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from rlds import metadata, rlds_types
+
+__all__ = ["InvalidDatasetError", "Report", "Violation", "validate"]
+
+# How many nested steps are read at once.
+_BATCH_SIZE = 1024
+_FLAGS = (rlds_types.IS_FIRST, rlds_types.IS_LAST, rlds_types.IS_TERMINAL)
+_FINAL_OBSERVATION_KNOWN = "final_observation_known"
+
+# Steps in the order of time, in batches: columns with a leading time axis, by path.
+Columns: TypeAlias = dict[str, np.ndarray]
+
+
+class InvalidDatasetError(ValueError):
+    """A dataset breaks the rules of RLDS; `report` has the violations."""
+
+    def __init__(self, report: "Report") -> None:
+        super().__init__(str(report))
+        self.report = report
+
+
+@dataclasses.dataclass(frozen=True)
+class Violation:
+    """A broken rule.
+
+    Attributes:
+      what: what is wrong, and what was expected.
+      episode: which episode of the dataset, from 0 on.
+      episode_id: its identifier, if it has one.
+      step: which step of the episode, from 0 on; None if it is not about a single step.
+      field: the path of the field; None if it is not about a single field.
+    """
+
+    what: str
+    episode: int
+    episode_id: str | None = None
+    step: int | None = None
+    field: str | None = None
+
+    def __str__(self) -> str:
+        where = f"episode {self.episode}"
+        if self.episode_id is not None:
+            where += f" ({self.episode_id})"
+        if self.step is not None:
+            where += f", step {self.step}"
+        if self.field is not None:
+            where += f", field {self.field!r}"
+        return f"{where}: {self.what}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What was found in a dataset.
+
+    Attributes:
+      violations: the broken rules, in the order of the dataset.
+      num_episodes: how many episodes were read.
+      num_steps: how many steps were read.
+      is_complete: whether all of the dataset was read; otherwise there were too many violations.
+    """
+
+    violations: tuple[Violation, ...]
+    num_episodes: int
+    num_steps: int
+    is_complete: bool = True
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether no rule is broken."""
+        return not self.violations
+
+    def raise_if_invalid(self) -> None:
+        """Raises an `InvalidDatasetError` with all violations if there are any."""
+        if not self.is_valid:
+            raise InvalidDatasetError(self)
+
+    def __str__(self) -> str:
+        read = f"{_count(self.num_episodes, 'episode')}, {_count(self.num_steps, 'step')}"
+        if self.is_valid:
+            return f"valid: {read}"
+        rules = _count(len(self.violations), "violation")
+        end = "" if self.is_complete else "\n  (stopped here: there may be more)"
+        lines = "".join(f"\n  {violation}" for violation in self.violations)
+        return f"invalid: {rules} in {read}{lines}{end}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def validate(
+    episodes: Any,
+    *,
+    max_violations: int = 100,
+    finite_fields: Iterable[str] = (),
+) -> Report:
+    """Checks a dataset of episodes, reading it once, step by step, and all of it.
+
+    The rules:
+
+    * An episode is a dict with `steps`, of which there is at least one.
+    * `is_first` is true on the first step and on no other, `is_last` on the last step and on no
+      other; `is_terminal`, if there is one, on the last step or not at all. They are boolean.
+    * All steps of the dataset have the same fields, of the same dtypes and shapes. Where a
+      `tf.data` dataset declares a dimension as unknown, it may vary.
+    * All episodes have the same metadata. `episode_id`, if there is one, is unique, and
+      `final_observation_known` and `invalid` are boolean.
+    * There is no NaN and no infinity in the fields of `finite_fields`, where they are valid:
+      action, reward and discount are not in the last step, unless `final_observation_known` is
+      False.
+
+    Args:
+      episodes: a `tf.data.Dataset` of episodes with steps in either layout, or any iterable of
+        episodes in plain Python and NumPy: their steps are a dict of columns, or an iterable of
+        steps.
+      max_violations: how many violations to collect before giving up.
+      finite_fields: paths of fields, such as "observation/state"; a name stands for all that is
+        nested in it.
+
+    Returns:
+      The report.
+
+    Raises:
+      KeyError: if the steps have none of the fields that must be finite.
+      TypeError: if the episodes are not iterable.
+      ValueError: if `max_violations` is not positive.
+
+    >>> steps = {"reward": [0.5, 0.0], "is_first": [True, True], "is_last": [False, True]}
+    >>> report = validate([{"steps": steps, "episode_id": "a"}], finite_fields=["reward"])
+    >>> print(report)
+    invalid: 1 violation in 1 episode, 2 steps
+      episode 0 (a), step 1, field 'is_first': True, but this is not the first step
+    """
+    if max_violations < 1:
+        raise ValueError(f"validate: max_violations must be positive, got {max_violations}.")
+    if isinstance(episodes, Mapping | str) or not isinstance(episodes, Iterable):
+        raise TypeError(
+            f"validate: expected a dataset or an iterable of episodes, got a "
+            f"{type(episodes).__name__}."
+        )
+    finite = (finite_fields,) if isinstance(finite_fields, str) else tuple(finite_fields)
+    checker = _Checker(finite)
+    violations: list[Violation] = []
+    for violation in checker.check(episodes):
+        if len(violations) == max_violations:
+            return Report(tuple(violations), checker.num_episodes, checker.num_steps, False)
+        violations.append(violation)
+    return Report(tuple(violations), checker.num_episodes, checker.num_steps)
+
+
+class _Finding(NamedTuple):
+    """A violation, when it is clear which episode it is in."""
+
+    what: str
+    step: int | None = None
+    field: str | None = None
+
+
+def _is_tf_dataset(value: Any) -> bool:
+    tf = sys.modules.get("tensorflow")
+    return tf is not None and isinstance(value, tf.data.Dataset)
+
+
+class _Checker:
+    """Checks episode after episode, and remembers what the later ones have to agree with."""
+
+    def __init__(self, finite_fields: Sequence[str]) -> None:
+        self.num_episodes = 0
+        self.num_steps = 0
+        self._finite_fields = finite_fields
+        self._fields: dict[str, _Field] | None = None
+        self._metadata: set[str] | None = None
+        self._episode_of_id: dict[str, int] = {}
+
+    def check(self, episodes: Iterable[Any]) -> Iterator[Violation]:
+        """Yields the violations in the order of the dataset."""
+        if _is_tf_dataset(episodes):
+            self._fields = _declared_fields(episodes)
+            _check_names(self._finite_fields, self._fields or self._finite_fields)
+        for index, episode in enumerate(episodes):
+            self.num_episodes += 1
+            if not isinstance(episode, Mapping) or rlds_types.STEPS not in episode:
+                found = sorted(map(str, episode)) if isinstance(episode, Mapping) else type(episode)
+                yield Violation(f"no field 'steps', only {found}", index)
+                continue
+            episode_id = episode.get(metadata.EPISODE_ID)
+            name = None if episode_id is None else _as_text(episode_id)
+            for finding in self._check_episode(index, name, episode):
+                yield Violation(finding.what, index, name, finding.step, finding.field)
+
+    def _check_episode(
+        self, index: int, name: str | None, episode: Mapping[str, Any]
+    ) -> Iterator[_Finding]:
+        names = set(episode) - {rlds_types.STEPS}
+        self._metadata = names if self._metadata is None else self._metadata
+        for field in sorted(self._metadata ^ names):
+            what = "missing" if field in self._metadata else "not in the first episode"
+            yield _Finding(what, field=field)
+        if name is not None and self._episode_of_id.setdefault(name, index) != index:
+            what = f"{name!r} is the identifier of episode {self._episode_of_id[name]} too"
+            yield _Finding(what, field=metadata.EPISODE_ID)
+        for field in sorted(names & {_FINAL_OBSERVATION_KNOWN, metadata.INVALID}):
+            value = _as_array(episode[field])
+            if value.dtype != np.bool_ or value.shape:
+                yield _Finding(f"{_describe(value)}, expected a boolean", field=field)
+        is_final_known = bool(np.all(_as_array(episode.get(_FINAL_OBSERVATION_KNOWN, True))))
+
+        start = 0
+        batches = _batches(episode[rlds_types.STEPS])
+        batch = next(batches, None)
+        while batch is not None:
+            following = next(batches, None)
+            lengths = {field: len(v) if v.shape else None for field, v in batch.items()}
+            length = next((n for n in lengths.values() if n is not None), 0)
+            if set(lengths.values()) - {length}:
+                yield _Finding(f"the columns differ in length: {lengths}")
+                return
+            yield from self._check_fields(start, batch)
+            yield from _check_flags(start, batch, is_end=following is None)
+            num_valid = length - (following is None and is_final_known)
+            yield from self._check_finite(start, batch, num_valid)
+            start += length
+            self.num_steps += length
+            batch = following
+        if not start:
+            yield _Finding("no steps, expected at least one")
+
+    def _check_fields(self, start: int, batch: Columns) -> Iterator[_Finding]:
+        """Compares the fields with those of the first step of the dataset."""
+        if self._fields is None:
+            self._fields = {name: _Field.of(column) for name, column in batch.items()}
+            _check_names(self._finite_fields, self._fields)
+        for name in sorted({rlds_types.IS_FIRST, rlds_types.IS_LAST} - batch.keys()):
+            yield _Finding("missing, every step needs it", start, name)
+        for name in sorted(self._fields.keys() - batch.keys() - set(_FLAGS[:2])):
+            yield _Finding("missing, the first step of the dataset has it", start, name)
+        for name, column in batch.items():
+            expected, found = self._fields.get(name), _Field.of(column)
+            if expected is None:
+                what = "unexpected, the first step of the dataset does not have it"
+                yield _Finding(what, start, name)
+            elif not expected.holds(found):
+                yield _Finding(f"{found}, expected {expected}", start, name)
+
+    def _check_finite(self, start: int, batch: Columns, num_valid: int) -> Iterator[_Finding]:
+        placeholders = (rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT)
+        for name, column in batch.items():
+            if not any(_is_in(name, field) for field in self._finite_fields):
+                continue
+            if column.dtype.kind == "V":  # bfloat16 and the like, which NumPy knows nothing of
+                column = column.astype(np.float32)
+            if column.dtype.kind not in "fc":
+                continue
+            is_finite = np.isfinite(column).reshape(len(column), -1)
+            if name.split("/")[0] in placeholders:
+                is_finite = is_finite[:num_valid]
+            for step in np.flatnonzero(~is_finite.all(axis=1)):
+                bad = column[step].reshape(-1)[~is_finite[step]][0]
+                what = f"{bad} in {np.sum(~is_finite[step])} of {is_finite[step].size} elements"
+                yield _Finding(what, int(start + step), name)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Field:
+    """The type of a field; a dimension that is None may have any size."""
+
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+    @classmethod
+    def of(cls, column: np.ndarray) -> "_Field":
+        if column.dtype.kind in "SUO":
+            return cls("string", column.shape[1:])
+        return cls(column.dtype.name, column.shape[1:])
+
+    def holds(self, other: "_Field") -> bool:
+        """Whether the other is of this type."""
+        if self.dtype != other.dtype:
+            return False
+        if self.shape is None or other.shape is None:
+            return True
+        return len(self.shape) == len(other.shape) and all(
+            dim in (None, found) for dim, found in zip(self.shape, other.shape)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.dtype} of shape {self.shape}"
+
+
+def _is_in(path: str, field: str) -> bool:
+    """Whether the path is that of the field or of something nested in it."""
+    return f"{path}/".startswith(f"{field}/")
+
+
+def _check_names(names: Iterable[str], fields: Iterable[str]) -> None:
+    for name in names:
+        if not any(_is_in(field, name) for field in fields):
+            raise KeyError(f"validate: there is no field {name!r}. The fields are {list(fields)}.")
+
+
+def _declared_fields(episodes: Any) -> dict[str, _Field] | None:
+    """The types that the elements of a `tf.data.Dataset` have by its declaration."""
+    spec = episodes.element_spec
+    if not isinstance(spec, Mapping) or rlds_types.STEPS not in spec:
+        return None
+    spec = spec[rlds_types.STEPS]
+    is_nested = hasattr(spec, "element_spec")
+    fields = {}
+    for name, leaf in _flatten(spec.element_spec if is_nested else spec):
+        shape = getattr(leaf, "shape", None)
+        dims = None if shape is None or shape.rank is None else tuple(shape)
+        if dims is not None and not is_nested:
+            dims = dims[1:]
+        fields[name] = _Field(leaf.dtype.name, dims)
+    return fields
+
+
+def _batches(steps: Any) -> Iterator[Columns]:
+    """The steps as consecutive columns, none of which is empty."""
+    if isinstance(steps, Mapping):
+        columns = {name: _as_array(leaf) for name, leaf in _flatten(steps)}
+        if any(len(column) if column.shape else True for column in columns.values()):
+            yield columns
+        return
+    if _is_tf_dataset(steps) and _is_static(steps.element_spec):
+        for batch in steps.batch(_BATCH_SIZE):
+            yield {name: _as_array(leaf) for name, leaf in _flatten(batch)}
+        return
+    for step in steps:
+        yield {name: _as_array(leaf)[np.newaxis] for name, leaf in _flatten(step)}
+
+
+def _is_static(spec: Any) -> bool:
+    return all(leaf.shape.is_fully_defined() for _, leaf in _flatten(spec))
+
+
+def _flatten(structure: Any) -> Iterator[tuple[str, Any]]:
+    """The leaves with their paths. A list is a leaf, as in `tf.data`."""
+
+    def is_branch(node: Any) -> bool:
+        return isinstance(node, Mapping | tuple)
+
+    def walk(path: str, node: Any) -> Iterator[tuple[str, Any]]:
+        if not is_branch(node):
+            yield path, node
+            return
+        items = node.items() if isinstance(node, Mapping) else enumerate(node)
+        for key, child in items:
+            yield from walk(f"{path}/{key}" if path else str(key), child)
+
+    return walk("", structure)
+
+
+def _as_array(leaf: Any) -> np.ndarray:
+    return np.asarray(leaf.numpy() if hasattr(leaf, "numpy") else leaf)
+
+
+def _as_text(leaf: Any) -> str:
+    value = _as_array(leaf).item() if _as_array(leaf).size == 1 else leaf
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _describe(value: np.ndarray) -> str:
+    return str(_Field.of(value[np.newaxis]))
+
+
+def _check_flags(start: int, batch: Columns, is_end: bool) -> Iterator[_Finding]:
+    """Checks the flags of a batch of steps, which may be the end of the episode."""
+    flags = {name: batch[name] for name in _FLAGS if name in batch}
+    for name, column in flags.items():
+        if column.dtype != np.bool_ or column.ndim != 1:
+            found = _Field.of(column)
+            yield _Finding(f"{found}, expected a boolean for each step", start, name)
+            return
+    length = len(next(iter(batch.values())))
+    is_first = np.arange(start, start + length) == 0
+    is_last = is_end & (np.arange(length) == length - 1)
+    rules = (
+        (rlds_types.IS_FIRST, is_first, "first"),
+        (rlds_types.IS_LAST, is_last, "last"),
+    )
+    for name, expected, which in rules:
+        found = flags.get(name, expected)
+        for step in np.flatnonzero(found != expected):
+            is_not = "is" if expected[step] else "is not"
+            what = f"{found[step]}, but this {is_not} the {which} step"
+            yield _Finding(what, int(start + step), name)
+    is_terminal = flags.get(rlds_types.IS_TERMINAL, np.zeros(length, np.bool_))
+    for step in np.flatnonzero(is_terminal & ~is_last):
+        what = "True, but steps follow this one"
+        yield _Finding(what, int(start + step), rlds_types.IS_TERMINAL)

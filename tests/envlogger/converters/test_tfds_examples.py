@@ -1,0 +1,205 @@
+"""Examples made from columns are, byte by byte, those that TFDS makes from steps."""
+
+import doctest
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from tensorflow_datasets import features as tf_features
+
+from envlogger.converters import tfds_examples
+from envlogger.converters.tfds_examples import ExampleEncoder, RaggedColumn
+
+FINITE_OR_NOT = ["float16", "float32", "float64"]
+INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+def of_steps(feature):
+    return tf_features.FeaturesDict({"steps": tf_features.Dataset({"x": feature})})
+
+
+def assert_same_bytes(features, episode, for_tfds=None):
+    assert ExampleEncoder(features).encode(episode) == features.serialize_example(
+        for_tfds or episode
+    )
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_tensors(data):
+    dtype = np.dtype(data.draw(st.sampled_from(INTEGERS + FINITE_OR_NOT)))
+    shape = data.draw(npst.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=3))
+    encoding = data.draw(st.sampled_from(["none", "bytes", "zlib"]))
+    num_steps = data.draw(st.integers(0, 4))
+    column = data.draw(npst.arrays(dtype, (num_steps, *shape)))
+    feature = tf_features.Tensor(shape=shape, dtype=dtype, encoding=encoding)
+    assert_same_bytes(of_steps(feature), {"steps": {"x": column}})
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text() | st.binary()))
+def test_text(values):
+    column = np.empty(len(values), object)
+    column[:] = values
+    assert_same_bytes(of_steps(tf_features.Text()), {"steps": {"x": column}})
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_many_fields_at_once(data):
+    """The order of the fields in a message depends on their names and their number."""
+    characters = st.characters(codec="utf-8", exclude_characters="/")
+    names = data.draw(st.lists(st.text(characters), unique=True))
+    names = [name for name in names if name and name != "steps"]
+    features = tf_features.FeaturesDict(
+        {
+            "steps": tf_features.Dataset({name: {name: np.int64} for name in [*names, "x"]}),
+            **dict.fromkeys(names, np.float32),
+        }
+    )
+    columns = {name: {name: np.arange(3)} for name in [*names, "x"]}
+    assert_same_bytes(features, {"steps": columns, **dict.fromkeys(names, 0.5)})
+
+
+@pytest.mark.parametrize("values", [[127, 128], [-1, 0], [2**62, -(2**63)], [300] * 3])
+def test_long_varints(values):
+    assert_same_bytes(of_steps(np.int64), {"steps": {"x": np.array(values)}})
+
+
+def test_numbers_that_are_encoded_with_loss():
+    features = of_steps(np.float64)
+    column = np.array([1 / 3, 1e300, -np.inf, np.nan])
+    assert_same_bytes(features, {"steps": {"x": column}})
+    quiet = np.array([0x7F800001], np.uint32).view(np.float32)
+    assert_same_bytes(of_steps(np.float32), {"steps": {"x": quiet}})
+
+
+@pytest.mark.parametrize(
+    ("encoding_format", "dtype", "channels"),
+    [
+        ("png", np.uint8, 1),
+        ("png", np.uint8, 3),
+        ("png", np.uint8, 4),
+        (None, np.uint8, 3),
+        ("jpeg", np.uint8, 1),
+        ("jpeg", np.uint8, 3),
+        ("png", np.uint16, 3),
+        ("png", np.float32, 1),
+    ],
+)
+@pytest.mark.parametrize("num_steps", [0, 1, 3])
+def test_images(encoding_format, dtype, channels, num_steps):
+    shape = (6, 5, channels)
+    feature = tf_features.Image(shape=shape, dtype=dtype, encoding_format=encoding_format)
+    column = np.random.default_rng(1).integers(0, 255, (num_steps, *shape)).astype(dtype)
+    assert_same_bytes(of_steps(feature), {"steps": {"x": column}})
+
+
+def test_images_that_are_encoded_already():
+    feature = tf_features.Image(shape=(None, None, 3))
+    encoded = feature.encode_example(np.zeros((2, 2, 3), np.uint8))
+    assert_same_bytes(of_steps(feature), {"steps": {"x": [encoded] * 2}})
+
+
+LENGTHS = np.array([2, 0, 1])
+
+
+def by_row(values):
+    return [values[:2], values[2:2], values[2:]]
+
+
+@pytest.mark.parametrize(
+    ("inner", "values"),
+    [
+        (np.int64, np.array([1, -2, 300])),
+        (np.bool_, np.array([True, False, True])),
+        (tf_features.Text(), np.array(["a", "ü", "日本"], object)),
+        (tf_features.Tensor(shape=(2,), dtype=np.float32), np.ones((3, 2), np.float32)),
+        (tf_features.Tensor(shape=(2,), dtype=np.float64, encoding="zlib"), np.ones((3, 2))),
+        (tf_features.Image(shape=(2, 2, 3)), np.ones((3, 2, 2, 3), np.uint8)),
+        (tf_features.ClassLabel(num_classes=3), np.array([0, 1, 2])),
+    ],
+)
+def test_sequences_in_steps(inner, values):
+    features = of_steps(tf_features.Sequence(inner))
+    steps = [{"x": row} for row in by_row(values)]
+    column = RaggedColumn(values, LENGTHS)
+    assert_same_bytes(features, {"steps": {"x": column}}, {"steps": steps})
+    rectangular = np.stack([values, values])
+    assert_same_bytes(
+        features, {"steps": {"x": rectangular}}, {"steps": [{"x": row} for row in rectangular]}
+    )
+    assert_same_bytes(features, {"steps": {"x": []}}, {"steps": []})
+
+
+def test_sequences_of_dicts_and_of_sequences():
+    numbers = np.arange(3)
+    features = of_steps(tf_features.Sequence({"a": np.int64, "b": {"c": np.float32}}))
+    floats = numbers.astype(np.float32)
+    columns = {"a": RaggedColumn(numbers, LENGTHS), "b": {"c": RaggedColumn(floats, LENGTHS)}}
+    rows = zip(by_row(numbers), by_row(floats))
+    steps = [{"x": {"a": a, "b": {"c": c}}} for a, c in rows]
+    assert_same_bytes(features, {"steps": {"x": columns}}, {"steps": steps})
+    deep = of_steps(tf_features.Sequence(tf_features.Sequence(np.int64)))
+    assert_same_bytes(deep, {"steps": {"x": [[[1, 2], []], [], [[3]]]}})
+
+
+def test_shapes_that_vary():
+    dynamic = tf_features.Tensor(shape=(None, None), dtype=np.float64, encoding="zlib")
+    rows = [np.ones((size, 2)) for size in range(3)]
+    assert_same_bytes(of_steps(dynamic), {"steps": {"x": rows}})
+    assert_same_bytes(of_steps(dynamic), {"steps": {"x": np.ones((3, 4, 2))}})
+    partly = tf_features.Tensor(shape=(None, 2), dtype=np.uint8, encoding="bytes")
+    assert_same_bytes(of_steps(partly), {"steps": {"x": [row.astype(np.uint8) for row in rows]}})
+
+
+def test_features_that_only_tfds_knows():
+    features = tf_features.FeaturesDict(
+        {
+            "steps": tf_features.Dataset(
+                {
+                    "label": tf_features.ClassLabel(names=["no", "yes"]),
+                    "box": tf_features.BBoxFeature(),
+                    "maybe": tf_features.Scalar(np.int64, optional=True),
+                }
+            ),
+            "path": tf_features.Sequence({"x": np.float32}),
+        }
+    )
+    steps = {
+        "label": ["no", "yes"],
+        "box": [tf_features.BBox(0.0, 0.0, 1.0, 1.0)] * 2,
+        "maybe": [3, 4],
+    }
+    assert_same_bytes(features, {"steps": steps, "path": {"x": [1.0, 2.0]}})
+
+
+def test_what_does_not_fit():
+    encoder = ExampleEncoder(of_steps(tf_features.ClassLabel(names=["no", "yes"])))
+    with pytest.raises(ValueError, match="steps/x, step 1: 'perhaps'"):
+        encoder.encode({"steps": {"x": ["no", "perhaps"]}})
+    with pytest.raises(ValueError, match=r"steps: got \['y'\], expected the fields \['x'\]"):
+        encoder.encode({"steps": {"y": ["no"]}})
+    encoder = ExampleEncoder(
+        tf_features.FeaturesDict({"steps": tf_features.Dataset({"x": np.int64, "y": np.int64})})
+    )
+    with pytest.raises(ValueError, match=r"steps: the columns differ in length: \[1, 2\]"):
+        encoder.encode({"steps": {"x": np.zeros(1, int), "y": np.zeros(2, int)}})
+
+
+def test_examples_in_docstrings_run():
+    results = doctest.testmod(tfds_examples)
+    assert results.attempted == 3
+    assert not results.failed
+
+
+def test_the_bytes_are_read_by_tfds():
+    features = of_steps(tf_features.Tensor(shape=(2,), dtype=np.float32))
+    column = np.arange(6, dtype=np.float32).reshape(3, 2)
+    encoded = ExampleEncoder(features).encode({"steps": {"x": column}})
+    steps = tfds.as_numpy(features.deserialize_example(encoded))["steps"]
+    np.testing.assert_array_equal([step["x"] for step in steps], column)

@@ -1,0 +1,60 @@
+"""Patterns are what the published rlds and reverb make of them, in random cases.
+
+Runs where the environment variable RLDS_PEER_PYTHON names a Python that has rlds 0.1.8, dm-reverb
+0.14 and TensorFlow 2.15.
+"""
+
+import json
+import os
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import interop
+import pattern_cases
+import pytest
+
+from rlds.transformations import pattern
+from rlds.transformations import structured_writer as sw
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "rlds"
+PEER = os.environ.get("RLDS_PEER_PYTHON", "")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PEER, reason="RLDS_PEER_PYTHON names no Python with rlds and reverb"),
+]
+
+
+def ask(cases: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """What the original makes of the cases."""
+    questions, answers = folder / "cases.json", folder / "answers.json"
+    questions.write_text(json.dumps({"cases": cases}), encoding="utf-8")
+    maker = GOLDEN / "make_pattern_golden.py"
+    subprocess.run([PEER, maker, questions, answers], check=True, capture_output=True)
+    answered = json.loads(answers.read_text(encoding="utf-8"))["cases"]
+    return [case["upstream"] for case in answered]
+
+
+def test_the_golden_file_is_what_the_original_answers(tmp_path):
+    golden = json.loads((GOLDEN / "pattern_golden.json").read_text(encoding="utf-8"))["cases"]
+    for case, answer in zip(golden, ask(golden, tmp_path)):
+        assert answer == case["upstream"], case["id"]
+
+
+def test_random_patterns(tmp_path):
+    cases = {seed: pattern_cases.random_case(random.Random(seed)) for seed in interop.seeds()}
+    num_outputs = 0
+    for (seed, case), answer in zip(cases.items(), ask(list(cases.values()), tmp_path)):
+        assert "error" not in answer, f"seed {seed}: {answer}"
+        expected = pattern_cases.decode(answer["outputs"])
+        assert pattern_cases.expected_outputs(case) == expected, f"seed {seed}, the model"
+        world = pattern_cases.World(case)
+        configs = [pattern_cases.config_of(config, world.spec, sw) for config in case["configs"]]
+        episodes = world.nested() if seed % 2 else world.batched()
+        outputs = pattern.pattern_map(episodes, configs, case["respect_episode_boundaries"])
+        assert [pattern_cases.as_plain(output) for output in outputs] == expected, f"seed {seed}"
+        num_outputs += len(expected)
+    print(f"{len(cases)} cases with {num_outputs} outputs")
+    assert num_outputs > len(cases)

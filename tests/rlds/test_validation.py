@@ -1,0 +1,203 @@
+"""The report of what is wrong with a dataset."""
+
+import operator
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from random_episodes import Columns, episode_columns, in_both_layouts
+
+from rlds.validation import InvalidDatasetError, Violation, validate
+
+
+def with_changes(columns: Columns, **changes: Any) -> Columns:
+    changed = {**columns, **changes}
+    return {name: value for name, value in changed.items() if value is not None}
+
+
+def as_list(columns: Columns) -> list[dict[str, Any]]:
+    """The same steps one by one, in plain Python."""
+    length = len(columns["reward"])
+    return [tf.nest.map_structure(operator.itemgetter(i), columns) for i in range(length)]
+
+
+def all_forms(*all_columns: Columns, **metadata: list[Any]) -> list[Any]:
+    """The same episodes as datasets in both layouts, and in plain Python."""
+    others = [
+        {name: values[i] for name, values in metadata.items()} for i in range(len(all_columns))
+    ]
+    return [
+        *in_both_layouts(*all_columns, **metadata),
+        [{"steps": columns, **o} for columns, o in zip(all_columns, others)],
+        [{"steps": as_list(columns), **o} for columns, o in zip(all_columns, others)],
+        [{"steps": iter(as_list(columns)), **o} for columns, o in zip(all_columns, others)],
+    ]
+
+
+def test_a_valid_dataset() -> None:
+    for data in all_forms(
+        episode_columns(4), episode_columns(1, terminal=False), episode_id=["a", "b"]
+    ):
+        report = validate(data, finite_fields=["observation/state", "reward"])
+        assert report.is_valid
+        assert report.violations == ()
+        report.raise_if_invalid()
+        assert str(report) == "valid: 2 episodes, 5 steps"
+
+
+@pytest.mark.parametrize(
+    ("changes", "violations"),
+    [
+        (
+            {"is_first": [False, False, True]},
+            [
+                (0, "is_first", "False, but this is the first step"),
+                (2, "is_first", "True, but this is not the first step"),
+            ],
+        ),
+        (
+            {"is_last": [True, False, False]},
+            [
+                (0, "is_last", "True, but this is not the last step"),
+                (2, "is_last", "False, but this is the last step"),
+            ],
+        ),
+        (
+            {"is_terminal": [False, True, True]},
+            [(1, "is_terminal", "True, but steps follow this one")],
+        ),
+        ({"is_last": None}, [(0, "is_last", "missing, every step needs it")]),
+        (
+            {"is_last": [0, 0, 1]},
+            [(0, "is_last", "int64 of shape (), expected a boolean for each step")],
+        ),
+        (
+            {"reward": [1.0, np.nan, np.nan]},
+            # That of the last step is a placeholder.
+            [(1, "reward", "nan in 1 of 1 elements")],
+        ),
+        (
+            {"observation": np.array([[1, 2], [1, 2], [1, -np.inf]])},
+            [(2, "observation", "-inf in 1 of 2 elements")],
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_step(changes: dict, violations: list) -> None:
+    columns = episode_columns(3)
+    arrays = {name: None if v is None else np.array(v) for name, v in changes.items()}
+    columns = with_changes(columns, **arrays)
+    for data in all_forms(columns, episode_id=["a"]):
+        report = validate(data, finite_fields=["reward", "observation"])
+        # Without the flag, each of the steps in a list lacks it.
+        found = report.violations[: len(violations)]
+        assert found == tuple(
+            Violation(what, 0, "a", step, field) for step, field, what in violations
+        )
+        assert not report.is_valid
+        with pytest.raises(InvalidDatasetError, match=r"episode 0 .a., step") as raised:
+            report.raise_if_invalid()
+        assert raised.value.report is report
+
+
+def test_an_episode_without_steps() -> None:
+    for data in all_forms(episode_columns(2), episode_columns(0)):
+        (violation,) = validate(data).violations
+        assert str(violation) == "episode 1: no steps, expected at least one"
+    (violation,) = validate([{"id": 3}]).violations
+    assert str(violation) == "episode 0: no field 'steps', only ['id']"
+    (violation,) = validate(tf.data.Dataset.range(1)).violations
+    assert "no field 'steps'" in str(violation)
+
+
+def test_metadata() -> None:
+    columns = episode_columns(2)
+    for data in all_forms(*[columns] * 3, episode_id=["a", "b", "a"], invalid=[0, 1, 0]):
+        report = validate(data)
+        assert [v.field for v in report.violations] == [
+            "invalid",
+            "invalid",
+            "episode_id",
+            "invalid",
+        ]
+        assert str(report.violations[2]) == (
+            "episode 2 (a), field 'episode_id': 'a' is the identifier of episode 0 too"
+        )
+        assert "expected a boolean" in report.violations[0].what
+    report = validate([{"steps": columns, "episode_id": "a"}, {"steps": columns, "agent": 1}])
+    assert [(v.field, v.what) for v in report.violations] == [
+        ("agent", "not in the first episode"),
+        ("episode_id", "missing"),
+    ]
+
+
+def test_a_last_step_with_a_real_reward() -> None:
+    columns = with_changes(episode_columns(2), reward=np.array([1.0, np.nan]))
+    for known, count in ((True, 0), (False, 1)):
+        for data in all_forms(columns, final_observation_known=[known]):
+            assert len(validate(data, finite_fields="reward").violations) == count
+
+
+def test_fields_that_differ_between_episodes() -> None:
+    one = episode_columns(2)
+    observation = {**one["observation"], "state": one["observation"]["state"].astype(np.float64)}
+    other = with_changes(one, observation=observation, reward=None, action=np.zeros([2, 4, 1]))
+    other["extra"] = np.zeros(2)
+    report = validate([{"steps": one}, {"steps": other}])
+    assert [str(v) for v in report.violations] == [
+        "episode 1, step 0, field 'reward': missing, the first step of the dataset has it",
+        "episode 1, step 0, field 'observation/state': float64 of shape (2,), expected float32 of "
+        "shape (2,)",
+        "episode 1, step 0, field 'action': float64 of shape (4, 1), expected float32 of shape "
+        "(3,)",
+        "episode 1, step 0, field 'extra': unexpected, the first step of the dataset does not have "
+        "it",
+    ]  # fmt: skip
+    (violation,) = validate([{"steps": with_changes(one, reward=np.zeros(3))}]).violations
+    assert "the columns differ in length: {" in str(violation)
+    assert "'reward': 3" in str(violation)
+
+
+def test_shapes_that_are_declared_as_unknown() -> None:
+    images = [np.zeros([h, 5, 3], np.uint8) for h in (2, 3)]
+    steps = [
+        {"image": image, "is_first": i == 0, "is_last": i == 1} for i, image in enumerate(images)
+    ]
+    spec = {"image": tf.TensorSpec([None, 5, 3], tf.uint8)}
+    spec |= {name: tf.TensorSpec([], tf.bool) for name in ("is_first", "is_last")}
+    nested = tf.data.Dataset.from_generator(lambda: iter(steps), output_signature=spec)
+    episodes = tf.data.Dataset.range(2).map(lambda _: {"steps": nested})
+    assert str(validate(episodes)) == "valid: 2 episodes, 4 steps"
+    assert "expected uint8 of shape (2, 5, 3)" in str(validate([{"steps": steps}]))
+
+
+def test_it_gives_up_after_some_violations_and_says_so() -> None:
+    columns = with_changes(episode_columns(3000), is_first=np.ones(3000, np.bool_))
+    for data in all_forms(columns)[:4]:
+        report = validate(data, max_violations=5)
+        assert [v.step for v in report.violations] == [1, 2, 3, 4, 5]
+        assert not report.is_complete
+        assert str(report).endswith("(stopped here: there may be more)")
+        assert len(validate(data, max_violations=5000).violations) == 2999
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(TypeError, match=r"validate: expected .* iterable of episodes, got a dict"):
+        validate({"steps": {}})
+    with pytest.raises(ValueError, match="max_violations must be positive, got 0"):
+        validate([], max_violations=0)
+    for data in all_forms(episode_columns(2)):
+        with pytest.raises(KeyError, match="validate: there is no field 'rewards'"):
+            validate(data, finite_fields=["rewards"])
+
+
+def test_tensorflow_is_not_loaded() -> None:
+    code = (
+        "import sys; from rlds import validation\n"
+        "steps = [{'is_first': True, 'is_last': True}]\n"
+        "assert validation.validate([{'steps': steps}]).is_valid\n"
+        "assert 'tensorflow' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

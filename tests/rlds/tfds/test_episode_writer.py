@@ -1,0 +1,598 @@
+"""Episodes that are written as a TFDS dataset: what is read back, also after an accident."""
+
+import doctest
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from tensorflow_datasets import features as tf_features
+
+from envlogger.backends import tfds_shards
+from envlogger.errors import StorageError
+from rlds.tfds import DatasetConfig, EpisodeWriter, episode_writer, load
+
+CONFIG = DatasetConfig(
+    name="counting",
+    observation_info={"count": np.int64, "exact": np.float64},
+    action_info=tf_features.Tensor(shape=(2,), dtype=np.float32),
+    reward_info=np.float32,
+    episode_metadata_info={"id": np.int64},
+)
+
+
+def columns(begin, num_steps=3):
+    index = np.arange(num_steps)
+    return {
+        "observation": {"count": begin + index, "exact": (begin + index) / 3},
+        "action": np.stack([index, index + 0.5], axis=1).astype(np.float32),
+        "reward": (index / 2).astype(np.float32),
+        "is_first": index == 0,
+        "is_last": index == num_steps - 1,
+        "is_terminal": np.zeros(num_steps, bool),
+    }
+
+
+def episode(begin, num_steps=3):
+    return {"steps": columns(begin, num_steps), "id": begin}
+
+
+def rows(steps):
+    num_steps = len(steps["is_first"])
+    return [step_of(steps, index) for index in range(num_steps)]
+
+
+def step_of(steps, index):
+    return tf.nest.map_structure(lambda column: column[index], steps)
+
+
+def write(directory, begins, **options):
+    with EpisodeWriter(directory, CONFIG, **options) as writer:
+        for begin in begins:
+            writer.add_episode(episode(begin))
+
+
+def ids(directory, split="train"):
+    if not sum(shard_lengths(directory, split)):
+        return []
+    return [int(example["id"]) for example in load(directory, split)]
+
+
+def shard_lengths(directory, split="train"):
+    return tfds.builder_from_directory(directory).info.splits[split].shard_lengths
+
+
+def files(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def assert_equal(found, expected):
+    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda steps: steps,
+        lambda steps: tf.nest.map_structure(tf.constant, steps),
+        lambda steps: tf.nest.map_structure(list, steps),
+        rows,
+        lambda steps: iter(rows(steps)),
+        tf.data.Dataset.from_tensor_slices,
+    ],
+    ids=["arrays", "tensors", "lists", "steps", "iterator", "dataset"],
+)
+def test_layouts(tmp_path, layout):
+    with EpisodeWriter(tmp_path, CONFIG) as writer:
+        writer.add_episode({"steps": layout(columns(10)), "id": 7})
+    (read,) = tfds.builder_from_directory(tmp_path).as_dataset(split="train")
+    assert int(read["id"]) == 7
+    for step, expected in zip(read["steps"], rows(columns(10)), strict=True):
+        assert_equal(step, expected)
+
+
+@pytest.mark.parametrize("layout", ["batched", "nested"])
+def test_what_was_read_is_written_back(tmp_path, layout):
+    write(tmp_path / "old", [0, 10])
+    with EpisodeWriter(tmp_path / "new", CONFIG) as writer:
+        for example in load(tmp_path / "old", layout=layout):
+            writer.add_episode(example)
+    shards = [tmp_path / name / "counting-train.tfrecord-00000" for name in ("old", "new")]
+    assert shards[0].read_bytes() == shards[1].read_bytes()
+
+
+def test_an_episode_without_steps(tmp_path):
+    with EpisodeWriter(tmp_path, CONFIG) as writer:
+        writer.add_episode({"steps": [], "id": 1})
+        writer.add_episode(episode(2, num_steps=0))
+        writer.add_episode(
+            {"steps": tf.data.Dataset.from_tensor_slices(columns(3)).take(0), "id": 3}
+        )
+    for example in load(tmp_path):
+        assert example["steps"]["action"].shape == (0, 2)
+    assert ids(tmp_path) == [1, 2, 3]
+
+
+def test_the_directory_is_made(tmp_path):
+    write(tmp_path / "a" / "b", [5])
+    assert ids(tmp_path / "a" / "b") == [5]
+
+
+def test_shards(tmp_path):
+    write(tmp_path, range(5), max_episodes_per_file=2)
+    assert shard_lengths(tmp_path) == [2, 2, 1]
+    assert ids(tmp_path) == [0, 1, 2, 3, 4]
+    shards = [f"counting-train.tfrecord-{i:05}" for i in range(3)]
+    assert files(tmp_path) == [*shards, "dataset_info.json", "features.json"]
+
+
+def test_finished_shards_can_be_read_before_close(tmp_path):
+    writer = EpisodeWriter(tmp_path, CONFIG, max_episodes_per_file=2)
+    for begin in range(3):
+        writer.add_episode(episode(begin))
+    assert ids(tmp_path) == [0, 1]
+    writer.close()
+    writer.close()
+    assert ids(tmp_path) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_appending(tmp_path, file_format):
+    for begin in (0, 10, 20):
+        write(tmp_path, [begin, begin + 1], overwrite=False, file_format=file_format)
+    assert ids(tmp_path) == [0, 1, 10, 11, 20, 21]
+    assert shard_lengths(tmp_path) == [2, 2, 2]
+
+
+def test_several_writers_append_at_a_time(tmp_path):
+    with (
+        EpisodeWriter(tmp_path, CONFIG, overwrite=False) as one,
+        EpisodeWriter(tmp_path, CONFIG, overwrite=False) as other,
+    ):
+        one.add_episode(episode(1))
+        other.add_episode(episode(2))
+    assert sorted(ids(tmp_path)) == [1, 2]
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_overwriting(tmp_path, file_format):
+    for begin in (0, 10, 20):
+        write(tmp_path, range(begin, begin + 3), max_episodes_per_file=2, file_format=file_format)
+        assert ids(tmp_path) == [begin, begin + 1, begin + 2]
+        assert len(files(tmp_path)) == 4  # Nothing is left of the old one.
+    write(tmp_path, [30], overwrite=False, file_format=file_format)
+    assert ids(tmp_path) == [20, 21, 22, 30]
+
+
+def test_the_old_split_stays_until_the_new_one_is_complete(tmp_path):
+    write(tmp_path, [0, 1])
+    before = files(tmp_path)
+    writer = EpisodeWriter(tmp_path, CONFIG, max_episodes_per_file=1)
+    writer.add_episode(episode(10))
+    assert ids(tmp_path) == [0, 1]
+    with pytest.raises(ZeroDivisionError), EpisodeWriter(tmp_path, CONFIG) as failing:
+        failing.add_episode(episode(20))
+        1 / 0  # noqa: B018
+    assert ids(tmp_path) == [0, 1]
+    writer.close()
+    assert ids(tmp_path) == [10]
+    write(tmp_path, [0, 1])
+    assert files(tmp_path) == before
+
+
+def test_an_exception_keeps_what_was_written_to_a_new_split(tmp_path):
+    with pytest.raises(ZeroDivisionError), EpisodeWriter(tmp_path, CONFIG) as writer:
+        writer.add_episode(episode(20))
+        1 / 0  # noqa: B018
+    assert ids(tmp_path) == [20]
+
+
+def test_overwriting_with_another_description(tmp_path):
+    write(tmp_path, [0, 1])
+    config = DatasetConfig(name="other", observation_info=np.int64)
+    flags = {name: [True] for name in ("is_first", "is_last", "is_terminal")}
+    with EpisodeWriter(tmp_path, config, version="2.0.0", file_format="array_record") as writer:
+        writer.add_episode({"steps": {"observation": [5], **flags}})
+    builder = tfds.builder_from_directory(tmp_path)
+    assert (builder.name, builder.info.splits["train"].num_examples) == ("other", 1)
+    assert files(tmp_path) == [
+        "dataset_info.json",
+        "features.json",
+        "other-train.array_record-00000",
+    ]
+    with pytest.raises(
+        StorageError, match=r"the splits \['train'\] would be lost: .* another name"
+    ):
+        EpisodeWriter(tmp_path, CONFIG, split_name="val")
+
+
+def test_splits(tmp_path):
+    with EpisodeWriter(tmp_path, CONFIG, split_name=["train", "val"]) as writer:
+        for begin in range(4):
+            writer.add_episode_to_split(episode(begin), "val" if begin == 3 else "train")
+        with pytest.raises(KeyError, match=r"no split 'test', it has \['train', 'val'\]"):
+            writer.add_episode_to_split(episode(0), "test")
+        with pytest.raises(ValueError, match="say which one with add_episode_to_split"):
+            writer.add_episode(episode(0))
+    assert (ids(tmp_path), ids(tmp_path, "val")) == ([0, 1, 2], [3])
+    write(tmp_path, [10], split_name="val")
+    write(tmp_path, [20], split_name="test", overwrite=False)
+    assert (ids(tmp_path), ids(tmp_path, "val")) == ([0, 1, 2], [10])
+    assert ids(tmp_path, "test") == [20]
+
+
+def test_no_name_of_a_split(tmp_path):
+    write(tmp_path, [0], split_name=None)
+    assert ids(tmp_path, "train") == [0]
+
+
+def test_random_access(tmp_path):
+    write(tmp_path, range(5), file_format="array_record", max_episodes_per_file=2)
+    source = tfds.builder_from_directory(tmp_path).as_data_source("train")
+    assert source[3]["id"] == 3
+    assert source[3]["steps"][1]["observation"]["count"] == 4
+
+
+def with_step(**fields):
+    steps = columns(0)
+    for name, value in fields.items():
+        steps[name] = value
+    return {"steps": steps, "id": 0}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            with_step(observation={"count": [0, 1.7, 2], "exact": [0.0] * 3}),
+            r"episode 1, step 1, steps/observation/count: got 1.7 \(float\), expected int64",
+        ),
+        (with_step(action=np.zeros((3, 4))), r"steps/action: got float64 of shape \(4,\)"),
+        (with_step(reward=[0, 1e300, 0]), r"step 1, steps/reward: got 1e\+300 .* expected float32"),
+        (with_step(reward=[0, "a", 0]), "step 1, steps/reward: got str 'a', expected float32"),
+        (with_step(reward=[0, None, 0]), "step 1, steps/reward: got NoneType None, expected"),
+        (with_step(is_first=[0, 0, 2]), r"step 2, steps/is_first: got 2 \(int\), expected bool"),
+        (with_step(reward=np.zeros(2)), "episode 1: the columns of the steps differ in length"),
+        (with_step(extra=np.zeros(3)), r"steps: got unknown fields \['extra'\]"),
+        ({"steps": {"reward": [1.0]}, "id": 1}, r"steps: got missing fields \['action', "),
+        (
+            {"steps": [*rows(columns(0)), {"reward": 1.0}], "id": 1},
+            r"step 3, steps: got missing fields \['action', ",
+        ),
+        ({"steps": [1, 2], "id": 1}, "step 0, steps: got int 1, expected the fields"),
+        ({"steps": columns(0)}, r"got \['steps'\], expected the fields \['id', 'steps'\]"),
+        ({"steps": columns(0), "id": 1.5}, r"episode 1, id: got 1.5 \(float\), expected int64"),
+        ({"steps": rows(columns(0))[0], "id": 1}, "differ in length, or are no columns"),
+    ],
+)
+def test_what_does_not_fit_is_not_written(tmp_path, wrong, message):
+    with EpisodeWriter(tmp_path, CONFIG) as writer:
+        writer.add_episode(episode(10))
+        with pytest.raises(ValueError, match=message):
+            writer.add_episode(wrong)
+        writer.add_episode(episode(20))
+    assert ids(tmp_path) == [10, 20]
+
+
+def test_numbers_are_converted_where_they_keep_their_value(tmp_path):
+    with EpisodeWriter(tmp_path, CONFIG) as writer:
+        writer.add_episode(
+            with_step(
+                observation={"count": np.array([0, 1, 2], np.uint8), "exact": [0, 1, 0.1]},
+                reward=[0, 0.1, 1],
+                is_first=[1, 0, 0],
+            )
+        )
+    (example,) = load(tmp_path)
+    steps = example["steps"]
+    assert steps["observation"]["exact"].numpy().tolist() == [0, 1, 0.1]
+    np.testing.assert_array_equal(steps["reward"], np.array([0, 0.1, 1], np.float32))
+    assert steps["is_first"].numpy().tolist() == [True, False, False]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_conversion_keeps_values_or_fails(data):
+    from rlds.tfds.columns import fit_value
+
+    dtypes = st.sampled_from(["bool", "int8", "uint8", "int64", "uint64", "float32", "float64"])
+    value = data.draw(npst.arrays(data.draw(dtypes), (), fill=st.nothing()))
+    dtype = np.dtype(data.draw(dtypes))
+    try:
+        fitted = fit_value(value, tf_features.Scalar(dtype), "x", "here")
+    except ValueError:
+        fits = dtype.kind == "f" and value.dtype.kind == "f" and not np.isfinite(value)
+        assert not fits
+        if dtype.kind in "iu" and value.dtype.kind in "iub":
+            limits = np.iinfo(dtype)
+            assert not limits.min <= int(value) <= limits.max
+    else:
+        assert fitted.dtype == dtype
+        if dtype.kind == "f" and value.dtype.kind == "f":
+            np.testing.assert_allclose(fitted, value, rtol=1e-6, atol=1e-45)
+        else:
+            assert fitted.item() == value.item()
+
+
+def test_float64_is_kept_unless_it_is_not_wanted(tmp_path):
+    for lossless in (True, False):
+        with EpisodeWriter(tmp_path / str(lossless), CONFIG, lossless=lossless) as writer:
+            writer.add_episode(episode(1))
+    exact, rounded = (
+        next(iter(load(tmp_path / name)))["steps"]["observation"]["exact"].numpy()
+        for name in ("True", "False")
+    )
+    assert exact.tolist() == [1 / 3, 2 / 3, 1]
+    assert rounded.tolist() == np.float32([1 / 3, 2 / 3, 1]).tolist()
+    # What was begun so goes on so.
+    with EpisodeWriter(tmp_path / "False", CONFIG, overwrite=False) as writer:
+        writer.add_episode(episode(2))
+    assert ids(tmp_path / "False") == [1, 2]
+
+
+def test_other_features(tmp_path):
+    config = DatasetConfig(
+        name="kinds",
+        observation_info={
+            "frame": tf_features.Image(shape=(None, None, 3)),
+            "label": tf_features.ClassLabel(names=["no", "yes"]),
+            "words": tf_features.Sequence(tf_features.Text()),
+            "boxes": tf_features.Sequence({"box": tf_features.BBoxFeature(), "size": np.float64}),
+            "tree": tf_features.Sequence(tf_features.Sequence(np.int64)),
+            "cloud": tf_features.Tensor(shape=(None, 3), dtype=np.float32, encoding="zlib"),
+            "text": tf_features.Text(),
+        },
+        episode_metadata_info={
+            "tags": tf_features.Sequence(tf_features.Text()),
+            "by": {"who": tf_features.Text()},
+        },
+    )
+    box = tf_features.BBox(0.0, 0.0, 1.0, 1.0)
+    flags = {"is_first": True, "is_last": False, "is_terminal": False}
+    steps = [
+        {
+            "observation": {
+                "frame": np.full((2, 2 + i, 3), i, np.uint8),
+                "label": ["no", "yes"][i],
+                "words": ["ü", "b"][:i],
+                "boxes": {"box": [box] * i, "size": [1 / 3] * i},
+                "tree": [[1, 2], []][: i + 1],
+                "cloud": np.ones((i, 3)),
+                "text": "a\0",
+            },
+            **flags,
+        }
+        for i in range(2)
+    ]
+    with EpisodeWriter(tmp_path, config) as writer:
+        writer.add_episode({"steps": steps, "tags": ["x", "y"], "by": {"who": "me"}})
+        steps[1]["observation"]["label"] = "perhaps"
+        with pytest.raises(
+            ValueError, match="episode 1, steps/observation/label, step 1: 'perhaps'"
+        ):
+            writer.add_episode({"steps": steps, "tags": [], "by": {"who": "me"}})
+        steps[1]["observation"]["label"] = "yes"
+        steps[1]["observation"]["words"] = "ab"
+        with pytest.raises(ValueError, match="step 1, steps/observation/words: got str 'ab'"):
+            writer.add_episode({"steps": steps, "tags": [], "by": {"who": "me"}})
+    (example,) = load(tmp_path, layout="nested")
+    assert example["tags"].numpy().tolist() == [b"x", b"y"]
+    found = [step["observation"] for step in example["steps"]]
+    assert [step["frame"].shape for step in found] == [(2, 2, 3), (2, 3, 3)]
+    assert [int(step["label"]) for step in found] == [0, 1]
+    assert [step["words"].numpy().tolist() for step in found] == [[], ["ü".encode()]]
+    assert found[1]["boxes"]["size"].numpy().tolist() == [1 / 3]
+    assert [step["tree"].to_list() for step in found] == [[[1, 2]], [[1, 2], []]]
+    assert [step["cloud"].shape for step in found] == [(0, 3), (1, 3)]
+    assert [step["text"].numpy() for step in found] == [b"a\0"] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"max_episodes_per_file": 0}, ValueError, "must be positive, got 0"),
+        ({"split_name": []}, ValueError, r"different names; got \[\]"),
+        ({"split_name": ["a", "a"]}, ValueError, "different names"),
+        ({"file_format": "riegeli"}, ValueError, "must be one of .* got 'riegeli'"),
+    ],
+)
+def test_wrong_arguments(tmp_path, options, error, message):
+    with pytest.raises(error, match=message):
+        EpisodeWriter(tmp_path, CONFIG, **options)
+    assert not files(tmp_path)
+
+
+def test_features_that_tfds_cannot_read(tmp_path):
+    config = DatasetConfig(name="x", observation_info=tf_features.Sequence(np.int64, length=2))
+    with pytest.raises(
+        ValueError, match="steps/observation: TFDS cannot read sequences of a fixed"
+    ):
+        EpisodeWriter(tmp_path, config)
+
+
+def test_another_dataset_is_not_appended_to(tmp_path):
+    write(tmp_path, [0])
+    for options, message in [
+        ({"version": "2.0.0"}, "another version"),
+        ({"file_format": "array_record"}, "another file format"),
+    ]:
+        with pytest.raises(StorageError, match=message):
+            write(tmp_path, [1], overwrite=False, **options)
+    assert ids(tmp_path) == [0]
+
+
+def test_after_close(tmp_path):
+    writer = EpisodeWriter(tmp_path, CONFIG)
+    writer.close()
+    with pytest.raises(ValueError, match="the writer is closed"):
+        writer.add_episode(episode(0))
+    with pytest.raises(ValueError, match=r"load: the split 'train' of .* has no episodes"):
+        load(tmp_path)
+
+
+def test_a_full_disk(tmp_path):
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with EpisodeWriter(tmp_path, CONFIG) as writer:
+        writer.add_episode(episode(0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (900, limits[1]))
+        try:
+            with pytest.raises(StorageError, match="episode 1 is not stored, those before are"):
+                writer.add_episode(episode(1, num_steps=1000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, handler)
+        writer.add_episode(episode(2))
+    assert ids(tmp_path) == [0, 2]
+
+
+def fail(*args, **options):
+    raise OSError("the power is gone")
+
+
+def test_a_kill_while_a_shard_gets_its_format(tmp_path, monkeypatch):
+    options = {"file_format": "array_record", "overwrite": False}
+    writer = EpisodeWriter(tmp_path, CONFIG, **options)
+    writer.add_episode(episode(0))
+    with monkeypatch.context() as patch:
+        patch.setattr(tfds_shards, "_adopt", fail)
+        with pytest.raises(StorageError, match="the power is gone"):
+            writer.close()
+    assert [name for name in files(tmp_path) if name.endswith(".whole")]
+    writer = EpisodeWriter(tmp_path / "other", CONFIG, **options)
+    writer.add_episode(episode(0))
+    with monkeypatch.context() as patch:
+        patch.setattr(tfds_shards, "_adopt_draft", fail)
+        with pytest.raises(StorageError, match="the power is gone"):
+            writer.close()
+    for directory in (tmp_path, tmp_path / "other"):
+        with pytest.warns(UserWarning, match="added 1 episodes to the split 'train'") as warned:
+            write(directory, [1], **options)
+        assert warned[0].filename == __file__
+        assert ids(directory) == [0, 1]
+        assert not [name for name in files(directory) if name.startswith(".")]
+
+
+@pytest.mark.parametrize("step", ["_sync", "_write_info"])
+def test_a_kill_while_a_split_is_replaced(tmp_path, monkeypatch, step):
+    write(tmp_path, range(3), max_episodes_per_file=1)
+    writer = EpisodeWriter(tmp_path, CONFIG)
+    for begin in (10, 20):
+        writer.add_episode(episode(begin))
+    writer._finish_shard("train")
+    with monkeypatch.context() as patch:
+        patch.setattr(tfds_shards, step, fail)
+        with pytest.raises(StorageError, match="the power is gone"):
+            writer.close()
+    assert ids(tmp_path) == [0, 1, 2]
+    write(tmp_path, [30])
+    assert ids(tmp_path) == [30]
+    assert len(files(tmp_path)) == 3
+
+
+# Writes in a child at a time, which is killed: by the kernel, at a random moment.
+KILLED = """
+    import os, random, signal, sys
+    import numpy as np
+    from rlds.tfds import DatasetConfig, EpisodeWriter
+
+    config = DatasetConfig(
+        name="counting", observation_info=np.int64, episode_metadata_info={"id": np.int64}
+    )
+    flags = {name: [True] * 4 for name in ("is_first", "is_last", "is_terminal")}
+
+    def write(writer, number):
+        writer.add_episode({"steps": {"observation": [number] * 4, **flags}, "id": number})
+
+    def append(directory, note):
+        file_format = "array_record" if directory.endswith("1") else "tfrecord"
+        writer = EpisodeWriter(
+            directory, config, max_episodes_per_file=3, overwrite=False, file_format=file_format
+        )
+        for number in range(10**9):
+            write(writer, number)
+            os.pwrite(note, b"%d" % (number + 1), 0)
+            if not number:
+                die_soon()
+
+    def replace(directory, note):
+        for generation in range(10**9):
+            with EpisodeWriter(directory, config, max_episodes_per_file=3) as writer:
+                for number in range(7):
+                    write(writer, 10 * generation + number)
+            os.pwrite(note, b"%d" % (generation + 1), 0)
+            if not generation:
+                die_soon()
+
+    def die_soon():
+        signal.setitimer(signal.ITIMER_REAL, delay)
+
+    rng = random.Random(int(sys.argv[2]))
+    for number in range(int(sys.argv[3])):
+        for task in (append, replace):
+            directory = f"{sys.argv[1]}/{task.__name__}{number}"
+            note = os.open(directory + ".note", os.O_CREAT | os.O_RDWR)
+            delay = 1e-6 + 0.7 * rng.random()
+            child = os.fork()
+            if not child:
+                task(directory, note)
+            _, status = os.waitpid(child, 0)
+            assert os.WTERMSIG(status) == signal.SIGALRM, status
+"""
+
+
+def test_a_kill_at_any_moment(tmp_path):
+    num_kills = 4
+    code = textwrap.dedent(KILLED)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, str(tmp_path), "1", str(num_kills)],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        check=True,
+    )
+    for number in range(num_kills):
+        directory = tmp_path / f"append{number}"
+        num_accepted = int((tmp_path / f"append{number}.note").read_text() or 0)
+        finished = ids(directory)
+        assert finished == list(range(len(finished)))
+        assert len(finished) >= num_accepted // 3 * 3 - 3
+        config = DatasetConfig(
+            name="counting", observation_info=np.int64, episode_metadata_info={"id": np.int64}
+        )
+        file_format = "array_record" if number % 10 == 1 else "tfrecord"
+        with warnings.catch_warnings(action="ignore"):  # Of what is added, if anything is left.
+            EpisodeWriter(directory, config, overwrite=False, file_format=file_format).close()
+        recovered = ids(directory)
+        assert recovered == list(range(len(recovered)))
+        assert num_accepted <= len(recovered) <= num_accepted + 1
+
+        directory = tmp_path / f"replace{number}"
+        num_complete = int((tmp_path / f"replace{number}.note").read_text() or 0)
+        read = ids(directory)
+        assert read in [
+            [10 * generation + i for i in range(7)]
+            for generation in (num_complete - 1, num_complete)
+        ]
+        with EpisodeWriter(directory, config) as writer:
+            steps = {name: [True] for name in ("is_first", "is_last", "is_terminal")}
+            writer.add_episode({"steps": {"observation": [1], **steps}, "id": 1})
+        assert files(directory) == [
+            next(name for name in files(directory) if "train" in name),
+            "dataset_info.json",
+            "features.json",
+        ]
+
+
+def test_examples_in_docstrings_run():
+    results = doctest.testmod(episode_writer)
+    assert results == doctest.TestResults(failed=0, attempted=7)

@@ -1,0 +1,286 @@
+"""Datasets that are read by episode are those that TFDS reads by step."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from tensorflow_datasets import features as tf_features
+
+from rlds.tfds import DatasetConfig, EpisodeWriter, load
+from tfds_builders import build_from_logs
+
+FEATURES = {
+    "png": tf_features.Image(shape=(4, 5, 3)),
+    "jpeg": tf_features.Image(shape=(None, None, 3), encoding_format="jpeg"),
+    "depth": tf_features.Image(shape=(4, 5, 1), dtype=np.float32),
+    "mono": tf_features.Image(shape=(4, 5, 1), dtype=np.uint16),
+    "zlib": tf_features.Tensor(shape=(2, 2), dtype=np.int16, encoding="zlib"),
+    "bytes": tf_features.Tensor(shape=(2,), dtype=np.float64, encoding="bytes"),
+    "exact": np.float64,
+    "flags": tf_features.Tensor(shape=(2,), dtype=np.bool_, encoding="zlib"),
+    "uint64": np.uint64,
+    "raw_uint64": tf_features.Tensor(shape=(2,), dtype=np.uint64, encoding="bytes"),
+    "half": np.float16,
+    "complex": np.complex64,
+    "nothing": tf_features.Tensor(shape=(0, 2), dtype=np.float32),
+    "dynamic": tf_features.Tensor(shape=(None, None), dtype=np.float32, encoding="zlib"),
+    "partly": tf_features.Tensor(shape=(None, 2), dtype=np.int32, encoding="bytes"),
+    "text": tf_features.Text(),
+    "strings": tf_features.Tensor(shape=(2,), dtype=np.object_),
+    "label": tf_features.ClassLabel(names=["no", "yes"]),
+    "box": tf_features.BBoxFeature(),
+    "sequence": tf_features.Sequence(np.int64),
+    "raw_sequence": tf_features.Sequence(tf_features.Tensor(shape=(2,), dtype=np.float64)),
+    "frames": tf_features.Sequence(tf_features.Image(shape=(2, 2, 3))),
+    "dicts": tf_features.Sequence({"a": np.int64, "b": tf_features.Text()}),
+    "deep": tf_features.Sequence(tf_features.Sequence(np.int64)),
+}
+CONFIG = DatasetConfig(
+    name="kinds",
+    observation_info=FEATURES,
+    action_info=tf_features.Tensor(shape=(3,), dtype=np.float32),
+    episode_metadata_info={"id": np.int64, "exact": np.float64, "by": {"who": tf_features.Text()}},
+)
+
+
+def episode(number, num_steps=3):
+    rng = np.random.default_rng(number)
+
+    def numbers(*shape):
+        return rng.integers(0, 255, (num_steps, *shape))
+
+    lengths = [i % 3 for i in range(num_steps)]
+    observation = {
+        "png": numbers(4, 5, 3).astype(np.uint8),
+        "jpeg": numbers(4, 5, 3).astype(np.uint8),
+        "depth": rng.random((num_steps, 4, 5, 1), np.float32),
+        "mono": numbers(4, 5, 1).astype(np.uint16) * 255,
+        "zlib": numbers(2, 2).astype(np.int16),
+        "bytes": rng.random((num_steps, 2)),
+        "exact": rng.random(num_steps),
+        "flags": numbers(2) > 100,
+        "uint64": numbers().astype(np.uint64) + np.uint64(2**63),
+        "raw_uint64": numbers(2).astype(np.uint64) + np.uint64(2**63),
+        "half": rng.random(num_steps).astype(np.float16),
+        "complex": rng.random(num_steps) * np.complex64(1j),
+        "nothing": np.zeros((num_steps, 0, 2), np.float32),
+        "dynamic": rng.random((num_steps, 1 + number, 2), np.float32),
+        "partly": numbers(1 + number, 2).astype(np.int32),
+        "text": ["a", "ü\0", "日本", "", "x"][:num_steps],
+        "strings": [["a", "b"]] * num_steps,
+        "label": ["no", "yes", "no", "no", "no"][:num_steps],
+        "box": [tf_features.BBox(0.0, 0.25, 1.0, 1.0)] * num_steps,
+        "sequence": [range(length) for length in lengths],
+        "raw_sequence": [rng.random((length, 2)) for length in lengths],
+        "frames": [np.full((length, 2, 2, 3), length, np.uint8) for length in lengths],
+        "dicts": [{"a": range(length), "b": ["ü"] * length} for length in lengths],
+        "deep": [[list(range(length))] * 2 for length in lengths],
+    }
+    flags = {name: np.zeros(num_steps, bool) for name in ("is_first", "is_last", "is_terminal")}
+    steps = {"observation": observation, "action": rng.random((num_steps, 3)), **flags}
+    return {"steps": steps, "id": number, "exact": 1 / 3, "by": {"who": "me"}}
+
+
+NUM_EPISODES = 5
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("kinds"), "tfrecord")
+
+
+@pytest.fixture(scope="module", params=["tfrecord", "array_record"])
+def any_directory(request, tmp_path_factory):
+    return written(tmp_path_factory.mktemp("kinds"), request.param)
+
+
+def written(path, file_format):
+    options = {"max_episodes_per_file": 2, "file_format": file_format}
+    with EpisodeWriter(path, CONFIG, split_name=["train", "empty"], **options) as writer:
+        for number in range(NUM_EPISODES):
+            writer.add_episode_to_split(episode(number, num_steps=number), "train")
+        writer.add_episode_to_split(episode(9, num_steps=0), "empty")
+    return path
+
+
+def plain(value):
+    if isinstance(value, tf.RaggedTensor):
+        return value.to_list()
+    value = value.numpy() if tf.is_tensor(value) else value
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def by_tfds(directory):
+    """The episodes as TFDS gives them, with their steps as a list."""
+    builder = tfds.builder_from_directory(directory)
+    if builder.info.file_format == tfds.core.FileFormat.TFRECORD:
+        config = tfds.ReadConfig(interleave_cycle_length=1)
+        examples = builder.as_dataset(split="train", read_config=config)
+    else:
+        raw = builder.as_data_source(
+            "train", deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
+        )
+        examples = [builder.info.features.deserialize_example(example) for example in raw]
+    return [{**example, "steps": list(example["steps"])} for example in examples]
+
+
+def test_batched_steps_are_the_nested_ones_of_tfds(any_directory):
+    expected = by_tfds(any_directory)
+    assert [int(example["id"]) for example in expected] == list(range(NUM_EPISODES))
+    batched, nested = load(any_directory), load(any_directory, layout="nested")
+    for theirs, columns, ours in zip(expected, batched, nested, strict=True):
+        for others in (columns, ours):
+            assert {name: tf.nest.map_structure(plain, others[name]) for name in ("id", "by")} == {
+                name: tf.nest.map_structure(plain, theirs[name]) for name in ("id", "by")
+            }
+            assert float(others["exact"]) == 1 / 3
+        steps = list(ours["steps"])
+        assert len(steps) == len(theirs["steps"])
+        for index, step in enumerate(theirs["steps"]):
+            row = tf.nest.map_structure(lambda column, index=index: column[index], columns["steps"])
+            for other in (steps[index], row):
+                tf.nest.assert_same_structure(step, other)
+                for one, same in zip(tf.nest.flatten(step), tf.nest.flatten(other)):
+                    assert one.dtype == same.dtype
+                    assert plain(one) == plain(same)
+
+
+def test_static_shapes_and_cardinality(directory):
+    for layout, batch in (("batched", [None]), ("nested", [])):
+        dataset = load(directory, layout=layout)
+        assert dataset.cardinality() == NUM_EPISODES
+        spec = dataset.element_spec["steps"]
+        spec = spec if layout == "batched" else spec.element_spec
+        for name, shape in [("png", [4, 5, 3]), ("bytes", [2]), ("exact", []), ("zlib", [2, 2])]:
+            assert spec["observation"][name].shape.as_list() == [*batch, *shape]
+        assert spec["action"].shape.as_list() == [*batch, 3]
+
+
+def test_an_episode_without_steps(directory):
+    (example,) = load(directory, "empty")
+    observation = example["steps"]["observation"]
+    shapes = {name: observation[name].shape for name in ("png", "dynamic", "partly", "exact")}
+    assert shapes["png"] == (0, 4, 5, 3)
+    assert {name: shape[0] for name, shape in shapes.items()} == dict.fromkeys(shapes, 0)
+    (example,) = load(directory, "empty", layout="nested")
+    assert list(example["steps"]) == []
+
+
+@pytest.mark.parametrize("layout", ["batched", "nested"])
+def test_only_some_fields(directory, layout):
+    dataset = load(
+        directory,
+        "train[2:4]",
+        layout=layout,
+        fields=["observation/exact", "observation/text", "action"],
+        episode_fields=["by"],
+    )
+    assert dataset.cardinality() == 2
+    spec = dataset.element_spec
+    steps = spec["steps"] if layout == "batched" else spec["steps"].element_spec
+    assert set(spec) == {"steps", "by"}
+    assert (set(steps), set(steps["observation"])) == ({"action", "observation"}, {"exact", "text"})
+    for example, number in zip(dataset, (2, 3), strict=True):
+        steps = example["steps"]
+        exact = (
+            steps["observation"]["exact"]
+            if layout == "batched"
+            else tf.stack([step["observation"]["exact"] for step in steps])
+        )
+        expected = episode(number, number)["steps"]["observation"]["exact"]
+        np.testing.assert_array_equal(exact, expected)
+    whole = load(directory, fields=["observation"]).element_spec["steps"]
+    assert set(whole) == {"observation"}
+    assert set(whole["observation"]) == set(FEATURES)
+
+
+def test_what_is_not_decoded(directory):
+    fields = ["observation/png", "observation/bytes"]
+    encoded = load(directory, fields=fields, decode=False).element_spec["steps"]["observation"]
+    assert {name: spec.dtype for name, spec in encoded.items()} == {
+        "png": tf.string,
+        "bytes": tf.string,
+    }
+    partly = load(directory, fields=fields, decode=["observation/bytes"])
+    (example,) = partly.skip(4).take(1)
+    observation = example["steps"]["observation"]
+    assert observation["bytes"].dtype == tf.float64
+    expected = episode(4, 4)["steps"]["observation"]
+    for image, array in zip(observation["png"], expected["png"], strict=True):
+        np.testing.assert_array_equal(tf.io.decode_png(image), array)
+    nested = load(directory, fields=fields, decode=False, layout="nested")
+    assert nested.element_spec["steps"].element_spec["observation"]["png"].dtype == tf.string
+
+
+@pytest.mark.parametrize("layout", ["batched", "nested"])
+def test_iterators_can_be_checkpointed(any_directory, tmp_path, layout):
+    iterator = iter(load(any_directory, layout=layout, fields=["action"]))
+    assert [int(next(iterator)["id"]) for _ in range(2)] == [0, 1]
+    checkpoint = tf.train.Checkpoint(iterator=iterator)
+    path = checkpoint.save(tmp_path / "checkpoint")
+    assert [int(example["id"]) for example in iterator] == [2, 3, 4]
+    checkpoint.restore(path)
+    assert [int(example["id"]) for example in iterator] == [2, 3, 4]
+
+
+def test_the_order(any_directory):
+    for _ in range(2):
+        assert [int(e["id"]) for e in load(any_directory, fields=["action"])] == [0, 1, 2, 3, 4]
+    tf.random.set_seed(1)
+    shuffled = load(any_directory, fields=["action"], shuffle_files=True)
+    orders = {tuple(int(example["id"]) for example in shuffled) for _ in range(10)}
+    assert len(orders) > 1
+    assert {tuple(sorted(order)) for order in orders} == {(0, 1, 2, 3, 4)}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"fields": ["observation/txt"]},
+            KeyError,
+            r"'observation/txt'; did you mean 'observation/text'\? there are \['action',",
+        ),
+        ({"fields": ["steps"]}, KeyError, "fields has 'steps'.*there are"),
+        ({"episode_fields": ["name"]}, KeyError, r"there are \['by/who', 'exact', 'id'\]"),
+        ({"decode": ["image"]}, KeyError, "decode has 'image'"),
+        ({"fields": "action"}, ValueError, "a list of names, got the string 'action'"),
+        ({"layout": "flat"}, ValueError, "layout must be one of .*, got 'flat'"),
+    ],
+)
+def test_wrong_arguments(directory, options, error, message):
+    with pytest.raises(error, match=message):
+        load(directory, **options)
+
+
+def test_what_is_no_dataset(tmp_path):
+    with pytest.raises(FileNotFoundError, match="neither a directory with a dataset_info"):
+        load(tmp_path)
+    with pytest.raises(FileNotFoundError, match="'no_such_dataset' is neither"):
+        load("no_such_dataset")
+
+
+def test_a_builder_and_a_dataset_from_logs(tmp_path):
+    import envlogger
+    from envlogger.testing.catch_env import Catch
+
+    (tmp_path / "logs").mkdir()
+    with envlogger.EnvLogger(Catch(), data_directory=str(tmp_path / "logs")) as env:
+        for _ in range(2):
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(2)
+    builder = build_from_logs(tmp_path / "logs", name="catch", data_dir=tmp_path / "data")
+    batched = load(builder)
+    expected = list(builder.as_dataset(split="train"))
+    for example, theirs in zip(batched, expected, strict=True):
+        for index, step in enumerate(theirs["steps"]):
+            for name, value in step.items():
+                np.testing.assert_array_equal(example["steps"][name][index], value)
+
+
+def test_a_dataset_that_has_no_episodes():
+    with tfds.testing.mock_data(num_examples=1):
+        builder = tfds.testing.DummyDataset()
+        with pytest.raises(ValueError, match="load: dummy_dataset has no RLDS episodes"):
+            load(builder)

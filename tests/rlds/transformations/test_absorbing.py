@@ -1,0 +1,127 @@
+"""Absorbing states in place of terminal ones."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from random_episodes import (
+    Columns,
+    as_columns,
+    assert_equal,
+    assert_same_episodes,
+    datasets,
+    episode_columns,
+    few_examples,
+    in_both_layouts,
+)
+
+from rlds.transformations import _sections
+from rlds.transformations.absorbing import add_absorbing_states
+from rlds.transformations.transition_ops import transitions
+
+
+@few_examples
+@given(all_columns=datasets(), indicator=st.booleans(), keep=st.booleans(), unknown=st.booleans())
+def test_the_same_in_both_layouts(
+    all_columns: list[Columns], indicator: bool, keep: bool, unknown: bool
+) -> None:
+    known = [not unknown or i % 2 == 0 for i in range(len(all_columns))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", 5000)
+        nested, batched = (
+            add_absorbing_states(data, indicator=indicator, keep_observation=keep)
+            for data in in_both_layouts(*all_columns, final_observation_known=known)
+        )
+        assert_same_episodes(nested, batched)
+    for columns, is_known, episode in zip(all_columns, known, batched, strict=True):
+        made = as_columns(episode["steps"])
+        ends = len(columns["is_terminal"]) > 0 and columns["is_terminal"][-1]
+        num_added = (1 if is_known else 2) if ends else 0
+        assert len(made["is_last"]) == len(columns["is_last"]) + num_added
+        index = np.arange(len(made["is_last"]))
+        assert made["is_first"].tolist() == (index == 0).tolist()
+        assert made["is_last"].tolist() == (index == len(index) - 1).tolist()
+        assert not made["is_terminal"].any()
+        if indicator:
+            is_absorbing = index >= (len(index) - 2 if ends else len(index))
+            assert made["observation"]["absorbing"].tolist() == is_absorbing.tolist()
+
+
+def test_an_episode_that_ends() -> None:
+    """The example of the paper: zeros, and a bit in the observation."""
+    columns = {
+        "observation": np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32),
+        "action": np.array([1, 2, 3], np.int32),
+        "reward": np.array([0.5, 1.5, 7.0], np.float32),
+        "discount": np.array([1.0, 0.0, 7.0], np.float32),
+        "is_last": np.array([False, False, True]),
+        "is_terminal": np.array([False, False, True]),
+        "tag": np.array([b"a", b"b", b"c"]),
+    }
+    made = as_columns(add_absorbing_states(columns, discount=0.75))
+    assert made["observation"].tolist() == [[1, 2, 0], [3, 4, 0], [0, 0, 1], [0, 0, 1]]
+    assert made["action"].tolist() == [1, 2, 0, 0]
+    assert made["reward"].tolist() == [0.5, 1.5, 0.0, 0.0]
+    assert made["discount"].tolist() == [1.0, 0.75, 0.75, 0.0]
+    assert made["tag"].tolist() == [b"a", b"b", b"c", b"c"]
+
+    # What learns from transitions sees a future behind the end.
+    assert transitions(columns)["discount"].numpy().tolist() == [1.0, 0.0]
+    assert transitions(made)["discount"].numpy().tolist() == [1.0, 0.75, 0.75]
+    assert transitions(made)["next_observation"][2].numpy().tolist() == [0, 0, 1]
+
+    kept = as_columns(add_absorbing_states(columns, indicator=False, keep_observation=True))
+    assert kept["observation"].tolist() == [[1, 2], [3, 4], [5, 6], [5, 6]]
+
+
+def test_an_episode_that_was_cut_stays() -> None:
+    columns = episode_columns(4, terminal=False)
+    assert_equal(add_absorbing_states(columns, indicator=False), columns)
+    made = add_absorbing_states(columns)
+    assert made["observation"]["absorbing"].numpy().tolist() == [0.0] * 4
+
+
+def test_an_end_that_was_not_observed() -> None:
+    """The last step keeps its action; the absorbing state is what follows it."""
+    columns = {
+        "observation": np.array([[1.0], [2.0]]),
+        "action": np.array([1, 2]),
+        "is_last": np.array([False, True]),
+        "is_terminal": np.array([False, True]),
+    }
+    made = as_columns(add_absorbing_states(columns, final_observation_known=False))
+    assert made["observation"].tolist() == [[1, 0], [2, 0], [0, 1], [0, 1]]
+    assert made["action"].tolist() == [1, 2, 0, 0]
+
+    both = in_both_layouts(columns, final_observation_known=[False])
+    for data in both:
+        (episode,) = add_absorbing_states(data)
+        assert episode["final_observation_known"]
+    for data in in_both_layouts(
+        {**columns, "is_terminal": np.array([False, False])}, final_observation_known=[False]
+    ):
+        (episode,) = add_absorbing_states(data)
+        assert not episode["final_observation_known"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"is_terminal": None}, KeyError, "there is no field 'is_terminal'"),
+        ({"observation": np.zeros([3, 2, 2])}, ValueError, "indicator can be added to .* a vector"),
+        ({"observation": {"absorbing": np.zeros(3)}}, ValueError, "already has a field 'absorb"),
+    ],
+)
+@pytest.mark.parametrize("layout", [0, 1])
+def test_bad_input_is_an_error_at_once(
+    layout: int, changes: dict, error: type, message: str
+) -> None:
+    columns = {k: v for k, v in {**episode_columns(3), **changes}.items() if v is not None}
+    with pytest.raises(error, match=f"add_absorbing_states: .*{message}"):
+        add_absorbing_states(in_both_layouts(columns)[layout])
+
+
+def test_in_a_tf_function() -> None:
+    columns = episode_columns(4)
+    assert_equal(tf.function(add_absorbing_states)(columns), add_absorbing_states(columns))

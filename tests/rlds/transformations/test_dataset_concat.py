@@ -1,0 +1,216 @@
+"""Steps appended to steps."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rlds.transformations import layouts, map_steps, zero_dataset_like
+from rlds.transformations.dataset_concat import concat_if_terminal, concatenate
+
+UNKNOWN = tf.data.experimental.UNKNOWN_CARDINALITY
+
+
+def nested(steps: Any) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(steps)
+
+
+def values(steps: Any) -> Any:
+    return tf.nest.map_structure(lambda leaf: leaf.numpy().tolist(), layouts.to_batched(steps))
+
+
+both_layouts = pytest.mark.parametrize("layout", [nested, dict], ids=["nested", "batched"])
+
+
+@both_layouts
+def test_fields_of_one_side_become_zeros_on_the_other(layout: Callable[[Any], Any]) -> None:
+    one = layout({"a": [1, 2], "text": [b"x", b"y"]})
+    other = layout({"a": [3], "flag": [True], "vector": [[1.0, 2.0]]})
+    joined = concatenate(one, other)
+    assert values(joined) == {
+        "a": [1, 2, 3],
+        "text": [b"x", b"y", b""],
+        "flag": [False, False, True],
+        "vector": [[0.0, 0.0], [0.0, 0.0], [1.0, 2.0]],
+    }
+
+
+@both_layouts
+def test_fields_are_filled_at_every_level(layout: Callable[[Any], Any]) -> None:
+    """Only missing top-level fields used to be filled; others were a TypeError."""
+    one = layout({"observation": {"a": [1], "pair": ([2], {"x": [3]})}})
+    other = layout({"observation": {"b": [1.0], "pair": ([4], {"y": [5]})}})
+    assert values(concatenate(one, other)) == {
+        "observation": {
+            "a": [1, 0],
+            "b": [0.0, 1.0],
+            "pair": ([2, 4], {"x": [3, 0], "y": [0, 5]}),
+        }
+    }
+
+
+def test_a_field_of_unknown_length_is_filled_with_none_of_it() -> None:
+    """It used to be filled with one made-up element."""
+    one = nested({"a": [1]})
+    other = tf.data.Dataset.range(2, 4).map(lambda n: {"a": 7, "x": tf.range(n)})
+    joined = concatenate(one, other)
+    assert [step["x"].numpy().tolist() for step in joined] == [[], [0, 1], [0, 1, 2]]
+    assert joined.element_spec["x"].shape.as_list() == [None]
+
+
+def test_lengths_stay_known() -> None:
+    joined = concatenate(nested({"a": [1, 2]}), nested({"b": [3]}))
+    assert int(joined.cardinality()) == 3
+    unknown = nested({"a": [1, 2]}).filter(lambda _: True)
+    assert int(concatenate(unknown, nested({"b": [3]})).cardinality()) == UNKNOWN
+    assert concatenate({"a": [1, 2]}, {"b": [3]})["b"].shape == [3]
+
+
+def test_shapes_may_differ_in_the_nested_layout_only() -> None:
+    one, other = {"x": [[1, 2]]}, {"x": [[3]]}
+    joined = concatenate(nested(one), nested(other))
+    assert [step["x"].numpy().tolist() for step in joined] == [[1, 2], [3]]
+    with pytest.raises(ValueError, match=r"field 'x'.*\(2,\) in the first.*\(1,\).*to_nested"):
+        concatenate(one, other)
+
+
+@both_layouts
+def test_what_does_not_fit_is_named(layout: Callable[[Any], Any]) -> None:
+    def with_observation(value: Any) -> Any:
+        return layout({"observation": {"x": value}})
+
+    with pytest.raises(TypeError, match=r"field 'observation/x' differs in dtype: .*int32.*float"):
+        concatenate(with_observation([1]), with_observation([1.0]))
+    with pytest.raises(TypeError, match="field 'observation/x' differs in structure"):
+        concatenate(with_observation([1]), with_observation({"deeper": [1]}))
+    with pytest.raises(TypeError, match="field 'observation/x' differs in structure"):
+        concatenate(with_observation(([1],)), with_observation(([1], [1])))
+
+
+def test_layouts_do_not_mix() -> None:
+    with pytest.raises(TypeError, match=r"one of the steps is nested.*to_nested or to_batched"):
+        concatenate(nested({"a": [1]}), {"a": [1]})
+
+
+@both_layouts
+def test_no_steps(layout: Callable[[Any], Any]) -> None:
+    none = layout({"a": np.zeros(0, np.int32)})
+    assert values(concatenate(none, layout({"b": [1.0]}))) == {"a": [0], "b": [1.0]}
+    assert values(concatenate(layout({"b": [1.0]}), none)) == {"a": [0], "b": [1.0]}
+
+
+@both_layouts
+def test_concatenate_in_graphs(layout: Callable[[Any], Any]) -> None:
+    def extend(steps: Any) -> Any:
+        return concatenate(steps, map_steps(steps, lambda step: {"b": -step["a"]}))
+
+    expected = {"a": [1, 2, 0, 0], "b": [0, 0, -1, -2]}
+    steps = layout({"a": [1, 2]})
+    assert values(tf.function(extend)(steps)) == expected
+    (inside,) = tf.data.Dataset.from_tensors(steps).map(extend)
+    assert values(inside) == expected
+    if layout is nested:
+        flat = tf.data.Dataset.from_tensors(steps).flat_map(extend)
+        assert values(flat) == expected
+
+
+def test_iterators_can_be_saved_and_restored(tmp_path: Any) -> None:
+    joined = concatenate(nested({"a": [1, 2]}), nested({"a": [3, 4], "b": [5, 6]}))
+    iterator = iter(joined)
+    next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).write(f"{tmp_path}/position")
+    restored = iter(joined)
+    tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
+    assert [int(step["a"]) for step in restored] == [int(step["a"]) for step in iterator]
+
+
+# Extra steps after a terminal one
+
+
+def episode(is_terminal: bool) -> dict[str, Any]:
+    return {"reward": [1.0, 2.0], "is_terminal": [False, is_terminal]}
+
+
+def absorbing(layout: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Two steps with a field that the others do not have."""
+
+    def make(last: dict[str, Any]) -> Any:
+        return layout(
+            {"reward": tf.stack([last["reward"], 0.0]), "extra": tf.constant([True, True])}
+        )
+
+    return make
+
+
+@both_layouts
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_extra_steps_may_have_fields_of_their_own(
+    layout: Callable[[Any], Any], is_terminal: bool
+) -> None:
+    """They used to be a TypeError, although `concatenate` fills what is missing."""
+    steps = layout(episode(is_terminal))
+    joined = concat_if_terminal(steps, absorbing(layout))
+    n = 2 if is_terminal else 0
+    expected = {
+        "reward": [1.0, 2.0, 2.0, 0.0][: 2 + n],
+        "is_terminal": [False, is_terminal] + [False] * n,
+        "extra": [False, False, True, True][: 2 + n],
+    }
+    assert values(joined) == expected
+    if layout is nested:
+        assert int(joined.cardinality()) == 2 + n
+
+    traced = tf.function(lambda steps: concat_if_terminal(steps, absorbing(layout)))(steps)
+    assert values(traced) == expected
+    (inside,) = tf.data.Dataset.from_tensors(steps).map(
+        lambda steps: concat_if_terminal(steps, absorbing(layout))
+    )
+    assert values(inside) == expected
+
+
+def test_steps_of_unknown_length() -> None:
+    steps = nested(episode(True)).filter(lambda _: True)
+    joined = concat_if_terminal(steps, lambda _: zero_dataset_like(steps))
+    assert values(joined)["reward"] == [1.0, 2.0, 0.0]
+
+
+def test_nothing_is_traced_and_kept_for_each_function() -> None:
+    """With a `tf.function` around it, each lambda was one more graph in its cache."""
+    assert not hasattr(concat_if_terminal, "get_concrete_function")
+    eager = []
+
+    def extra(last: dict[str, Any]) -> Any:
+        eager.append(float(last["reward"]))
+        return {"reward": [0.0]}
+
+    for _ in range(3):
+        concat_if_terminal(episode(True), lambda last: extra(last))
+    assert eager == [2.0, 2.0, 2.0]
+
+
+def test_python_control_flow_on_the_last_step() -> None:
+    def extra(last: dict[str, Any]) -> Any:
+        if last["reward"] > 1.0:
+            reward = 7.0
+        else:
+            reward = 8.0
+        return {"reward": [reward], "is_terminal": [True]}
+
+    assert values(concat_if_terminal(episode(True), extra))["reward"] == [1.0, 2.0, 7.0]
+    (inside,) = tf.data.Dataset.from_tensors(episode(True)).map(
+        lambda steps: concat_if_terminal(steps, extra)
+    )
+    assert values(inside)["reward"] == [1.0, 2.0, 7.0]
+
+
+@both_layouts
+def test_bad_input_is_named(layout: Callable[[Any], Any]) -> None:
+    with pytest.raises(KeyError, match=r"no field 'is_terminal', only \['reward'\]"):
+        concat_if_terminal(layout({"reward": [1.0]}), absorbing(layout))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the episode has no steps"):
+        concat_if_terminal(layout({"is_terminal": np.zeros(0, bool)}), lambda last: layout({}))
+    other = dict if layout is nested else nested
+    with pytest.raises(TypeError, match=r"concat_if_terminal: the steps are .* returned a"):
+        concat_if_terminal(layout(episode(True)), absorbing(other))

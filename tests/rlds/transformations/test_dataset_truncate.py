@@ -1,0 +1,167 @@
+"""Episodes cut off where a condition holds."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds.transformations import layouts, sar_fields_mask
+from rlds.transformations.dataset_truncate import truncate_after_condition
+
+
+def columns(n: int) -> dict[str, Any]:
+    index = np.arange(n)
+    return {"x": index, "is_last": index == n - 1}
+
+
+def nested(steps: Any) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(steps)
+
+
+def of_varying_shape(steps: dict[str, Any]) -> tf.data.Dataset:
+    return nested(steps).map(lambda step: {**step, "ragged": tf.range(step["x"])})
+
+
+def kept(steps: Any, name: str = "x") -> list[Any]:
+    if isinstance(steps, tf.data.Dataset):
+        return [step[name].numpy().tolist() for step in steps]
+    return steps[name].numpy().tolist()
+
+
+all_kinds = pytest.mark.parametrize("layout", [nested, dict, of_varying_shape])
+
+
+@all_kinds
+def test_up_to_and_including_the_first_that_fits(layout: Callable[[Any], Any]) -> None:
+    steps = layout(columns(6))
+    assert kept(truncate_after_condition(steps, lambda step: step["x"] % 3 == 2)) == [0, 1, 2]
+    assert kept(truncate_after_condition(steps, lambda step: step["x"] == 0)) == [0]
+    assert kept(truncate_after_condition(steps, lambda step: step["x"] == 5)) == [*range(6)]
+    assert kept(truncate_after_condition(steps, lambda step: step["x"] > 9)) == [*range(6)]
+    assert kept(truncate_after_condition(layout(columns(0)), lambda step: True)) == []
+
+
+@all_kinds
+def test_conditions_of_any_form(layout: Callable[[Any], Any]) -> None:
+    def with_if(step: dict[str, Any]) -> Any:
+        if step["x"] > 1:
+            result = True
+        else:
+            result = False
+        return result
+
+    steps = layout(columns(4))
+    assert kept(truncate_after_condition(steps, with_if)) == [0, 1, 2]
+    assert kept(truncate_after_condition(steps, lambda step: step["x"][None] > 1)) == [0, 1, 2]
+    assert kept(truncate_after_condition(steps, lambda step: True)) == [0]
+    assert kept(truncate_after_condition(steps, lambda step: False)) == [0, 1, 2, 3]
+
+
+@all_kinds
+def test_the_last_step_can_be_marked_as_such(layout: Callable[[Any], Any]) -> None:
+    """Otherwise the invalid action of the new last step is taken for valid, among others."""
+    steps = layout(columns(4))
+
+    def cut(**options: Any) -> Any:
+        return truncate_after_condition(steps, lambda step: step["x"] == 1, **options)
+
+    assert kept(cut(), "is_last") == [False, False]
+    marked = cut(set_is_last=True)
+    assert kept(marked, "is_last") == [False, True]
+    assert kept(marked) == [0, 1]
+    never = truncate_after_condition(steps, lambda step: False, set_is_last=True)
+    assert kept(never, "is_last") == [False, False, False, True]
+
+    last = {"observation": 1, "action": 2, "is_last": kept(marked, "is_last")[-1]}
+    assert not sar_fields_mask(last)[1]["action"]
+
+
+@settings(max_examples=15, deadline=None)
+@given(met=st.lists(st.booleans(), max_size=8), chunk=st.integers(1, 3))
+def test_chunks_do_not_show(met: list[bool], chunk: int) -> None:
+    # Wide steps, of which so many fit into a chunk.
+    steps = {
+        "met": np.array(met, bool),
+        "is_last": np.zeros(len(met), np.int8),
+        "wide": np.zeros([len(met), 200_000 // chunk - 10], np.uint8),
+    }
+    cut = truncate_after_condition(nested(steps), lambda step: step["met"], set_is_last=True)
+    count = met.index(True) + 1 if True in met else len(met)
+    assert kept(cut, "met") == met[:count]
+    assert kept(cut, "is_last") == [int(flag) for flag in met[:count]]
+
+
+def test_nothing_is_read_after_the_chunk_of_the_cut() -> None:
+    read = []
+
+    def steps() -> Iterator[int]:
+        for i in range(1000):
+            read.append(i)
+            yield i
+
+    dataset = tf.data.Dataset.from_generator(steps, output_signature=tf.TensorSpec([], tf.int64))
+    wide = dataset.map(lambda i: {"x": i, "wide": tf.zeros([10_000])})
+    assert kept(truncate_after_condition(wide, lambda step: step["x"] == 6)) == [*range(7)]
+    assert len(read) < 200  # tf.data reads ahead on its own account
+    endless = tf.data.Dataset.range(3).repeat().map(lambda i: {"x": i})
+    assert kept(truncate_after_condition(endless, lambda step: step["x"] == 2)) == [0, 1, 2]
+
+
+def test_any_structure() -> None:
+    pairs = tf.data.Dataset.zip((tf.data.Dataset.range(4), tf.data.Dataset.range(4)))
+    cut = truncate_after_condition(pairs, lambda a, b: a + b == 2)
+    assert [(int(a), int(b)) for a, b in cut] == [(0, 0), (1, 1)]
+    cut = truncate_after_condition(tf.data.Dataset.range(4), lambda x: x == 1)
+    assert [int(x) for x in cut] == [0, 1]
+    assert truncate_after_condition(np.arange(4), lambda x: x == 1).numpy().tolist() == [0, 1]
+
+
+@all_kinds
+def test_bad_conditions_are_named(layout: Callable[[Any], Any]) -> None:
+    steps = layout(columns(3))
+    for condition in (
+        lambda step: step["x"],
+        lambda step: {"met": True},
+        lambda step: tf.stack([True, False]),
+    ):
+        with pytest.raises(TypeError, match="truncate_condition must return one boolean"):
+            truncate_after_condition(steps, condition)
+    with pytest.raises(KeyError, match="is_lsat"):
+        truncate_after_condition(steps, lambda step: step["is_lsat"])
+    with pytest.raises(KeyError, match="no field 'is_last'"):
+        truncate_after_condition(layout({"x": [1]}), lambda step: True, set_is_last=True)
+
+
+@all_kinds
+def test_in_graphs(layout: Callable[[Any], Any]) -> None:
+    def cut(steps: Any) -> Any:
+        return truncate_after_condition(steps, lambda step: step["x"] == 1, set_is_last=True)
+
+    steps = layout(columns(4))
+    traced = tf.function(cut)(steps)
+    (inside,) = tf.data.Dataset.from_tensors(steps).map(cut)
+    for result in (traced, inside):
+        assert kept(result) == [0, 1]
+        assert kept(result, "is_last") == [False, True]
+    if layout is not dict:
+        assert kept(tf.data.Dataset.from_tensors(steps).flat_map(cut)) == [0, 1]
+
+
+@pytest.mark.parametrize("layout", [nested, of_varying_shape])
+def test_iterators_can_be_saved_and_restored(layout: Callable[[Any], Any], tmp_path: Any) -> None:
+    cut = truncate_after_condition(layout(columns(6)), lambda step: step["x"] == 4)
+    iterator = iter(cut)
+    next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).write(f"{tmp_path}/position")
+    restored = iter(cut)
+    tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
+    assert [int(step["x"]) for step in restored] == [1, 2, 3, 4]
+
+
+def test_layouts_agree_on_the_way() -> None:
+    cut = truncate_after_condition(nested(columns(5)), lambda step: step["x"] == 3)
+    assert layouts.to_batched(cut)["x"].numpy().tolist() == [0, 1, 2, 3]

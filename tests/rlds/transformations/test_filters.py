@@ -1,0 +1,177 @@
+"""Which episodes to keep, and which of their steps."""
+
+import operator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from random_episodes import (
+    Columns,
+    as_columns,
+    assert_equal,
+    assert_same_episodes,
+    datasets,
+    episode_columns,
+    few_examples,
+    in_both_layouts,
+)
+
+from rlds.transformations import _sections
+from rlds.transformations.filters import (
+    drop_idle_steps,
+    has_length,
+    has_return,
+    is_successful,
+    is_usable,
+    subsample,
+)
+
+
+def ids(episodes: tf.data.Dataset) -> list[int]:
+    return [int(episode["id"]) for episode in episodes]
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+def test_episodes_by_length_and_return(layout: int) -> None:
+    all_columns = [episode_columns(length, seed=length) for length in (0, 1, 4, 6)]
+    returns = [float(np.sum(columns["reward"][:-1])) for columns in all_columns]
+    data = in_both_layouts(*all_columns)[layout]
+    assert ids(data.filter(has_length())) == [1, 2, 3]
+    assert ids(data.filter(has_length(2, 5))) == [2]
+    assert ids(data.filter(has_length(0, 1))) == [0, 1]
+    for low, high in ((0.0, None), (None, -1.0), (returns[2], returns[2])):
+        expected = [
+            i
+            for i, total in enumerate(returns)
+            if (low is None or total >= low) and (high is None or total <= high)
+        ]
+        assert ids(data.filter(has_return(low, high))) == expected
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+def test_successful_and_usable_episodes(layout: int) -> None:
+    steps = {"x": np.zeros(2), "done": np.array([False, True]), "reward": np.zeros(2)}
+    failed = {**steps, "done": np.array([False, False])}
+    data = in_both_layouts(steps, failed, success=[0, 1], invalid=[True, False])[layout]
+    assert ids(data.filter(is_successful())) == [1]
+    assert ids(data.filter(is_successful("done"))) == [0]
+    assert ids(data.filter(is_usable)) == [1]
+    unmarked = data.map(lambda e: {"steps": e["steps"], "id": e["id"]})
+    assert ids(unmarked.filter(is_usable)) == [0, 1]
+
+
+def idle_by_hand(columns: Columns, min_run: int, unchanged: bool, known: bool) -> list[int]:
+    """The places of the steps that stay."""
+    actions = columns["action"]
+    length = len(actions)
+    is_idle = []
+    for i in range(length):
+        origin = (actions[i - 1] if i else np.inf) if unchanged else 0.0
+        is_placeholder = known and i == length - 1
+        is_idle.append(bool(np.all(np.abs(actions[i] - origin) <= 1e-3)) and not is_placeholder)
+    kept = []
+    for i in range(length):
+        begin, end = i, i
+        while begin > 0 and is_idle[begin - 1]:
+            begin -= 1
+        while end < length and is_idle[end]:
+            end += 1
+        is_dropped = is_idle[i] and end - begin >= min_run and 0 < i < length - 1
+        if not is_dropped:
+            kept.append(i)
+    return kept
+
+
+@few_examples
+@given(
+    all_columns=datasets(max_length=12),
+    min_run=st.integers(1, 3),
+    unchanged=st.booleans(),
+    unknown=st.sets(st.integers(0, 12)),
+    seed=st.integers(0, 1000),
+)
+def test_idle_steps_by_hand_in_both_layouts(
+    all_columns: list[Columns], min_run: int, unchanged: bool, unknown: set[int], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    for columns in all_columns:
+        shape = [len(columns["action"]), 1]
+        columns["action"] = rng.choice([0.0, 0.0, 0.0005, 1.0], size=shape).astype(np.float32)
+    is_known = [i not in unknown for i in range(len(all_columns))]
+    both = in_both_layouts(*all_columns, final_observation_known=is_known)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", 8000)
+        nested, batched = (
+            drop_idle_steps(data, min_run=min_run, unchanged=unchanged) for data in both
+        )
+        assert_same_episodes(nested, batched)
+    for columns, known, episode in zip(all_columns, is_known, batched, strict=True):
+        kept = idle_by_hand(columns, min_run, unchanged, known)
+        expected = tf.nest.map_structure(operator.itemgetter(kept), columns)
+        assert_equal(episode["steps"], expected)
+
+
+@few_examples
+@given(
+    all_columns=datasets(),
+    stride=st.integers(1, 3),
+    limit=st.sampled_from([None, 0, 2]),
+    seed=st.sampled_from([None, 7]),
+)
+def test_subsample_in_both_layouts(
+    all_columns: list[Columns], stride: int, limit: int | None, seed: int | None
+) -> None:
+    seed = None if limit is None else seed
+    nested, batched = (
+        subsample(data, stride=stride, limit=limit, seed=seed)
+        for data in in_both_layouts(*all_columns)
+    )
+    assert_same_episodes(nested, batched)
+    for columns, episode in zip(all_columns, batched, strict=True):
+        texts = columns["observation"]["text"][::stride].tolist()
+        made = as_columns(episode["steps"])["observation"]["text"].tolist()
+        assert made == sorted(set(made))
+        assert set(made) <= set(texts)
+        assert len(made) == min(len(texts), len(texts) if limit is None else limit)
+        if seed is None:
+            assert made == texts[:limit]
+
+
+def test_random_steps_are_all_as_likely() -> None:
+    episodes = tf.data.Dataset.from_tensors({"steps": {"x": np.arange(5)}}).repeat(1000)
+    chosen = np.concatenate([e["steps"]["x"] for e in subsample(episodes, limit=2, seed=0)])
+    counts = np.bincount(chosen)
+    assert counts.sum() == 2000
+    assert np.abs(counts - 400).max() < 80
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda d: has_length(3, 2), ValueError, "has_length: nothing is at least 3 and at most 2"),
+        (lambda d: has_length(-1), ValueError, "has_length: minimum must not be negative"),
+        (lambda d: has_return(1.0, 0.0), ValueError, "has_return: nothing is at least"),
+        (lambda d: d.filter(is_successful("won")), KeyError, "is_successful: neither .*'won'"),
+        (lambda d: d.filter(is_successful("instruction")), TypeError, "'instruction' must be bool"),
+        (lambda d: drop_idle_steps(d, min_run=0), ValueError, "min_run must be positive, got 0"),
+        (lambda d: drop_idle_steps(d, tolerance=-1), ValueError, "tolerance must not be negative"),
+        (lambda d: drop_idle_steps(d, field="act"), KeyError, "there is no field 'act'"),
+        (lambda d: subsample(d, stride=0), ValueError, "subsample: stride must be positive"),
+        (lambda d: subsample(d, limit=-1), ValueError, "subsample: limit must not be negative"),
+        (lambda d: subsample(d, seed=1), ValueError, "there is no limit"),
+    ],
+)
+@pytest.mark.parametrize("layout", [0, 1])
+def test_bad_input_is_an_error_at_once(layout: int, call: Any, error: type, message: str) -> None:
+    data = in_both_layouts(episode_columns(3))[layout]
+    with pytest.raises(error, match=message):
+        call(data)
+
+
+def test_filtering_steps_instead_of_episodes() -> None:
+    steps = tf.data.Dataset.from_tensor_slices(episode_columns(3))
+    with pytest.raises(KeyError, match="has_length: an episode needs the field 'steps', this has"):
+        steps.filter(has_length(2))

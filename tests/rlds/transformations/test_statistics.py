@@ -1,0 +1,256 @@
+"""Statistics of the fields of a dataset."""
+
+import itertools
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from random_episodes import Columns, datasets, episode_columns, few_examples, in_both_layouts
+
+from rlds.transformations import mean_and_std, sar_fields_mask
+from rlds.transformations.statistics import FieldStatistics, Statistics, compute_statistics
+
+
+def assert_same(one: FieldStatistics, other: FieldStatistics) -> None:
+    assert one.count.tolist() == other.count.tolist()
+    assert one.ddof == other.ddof
+    assert one.mask.tolist() == other.mask.tolist()
+    assert one.quantiles.keys() == other.quantiles.keys()
+    for name in ("mean", "std", "min", "max"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-12, atol=1e-14)
+    for q, values in one.quantiles.items():
+        np.testing.assert_allclose(values, other.quantiles[q], rtol=1e-12)
+
+
+def valid_values(all_columns: list[Columns], known: list[bool], field: str) -> np.ndarray:
+    def of(columns: Columns, is_known: bool) -> np.ndarray:
+        if field == "observation/state":
+            return columns["observation"]["state"]
+        return columns[field][: len(columns[field]) - is_known]
+
+    return np.concatenate([of(c, k) for c, k in zip(all_columns, known)]).astype(np.float64)
+
+
+@few_examples
+@given(
+    all_columns=datasets(min_length=1), unknown=st.sets(st.integers(0, 6)), ddof=st.integers(0, 1)
+)
+def test_as_numpy_would_in_both_layouts(
+    all_columns: list[Columns], unknown: set[int], ddof: int
+) -> None:
+    known = [i not in unknown for i in range(len(all_columns))]
+    both = in_both_layouts(*all_columns, final_observation_known=known)
+    nested, batched = (compute_statistics(data, quantiles=(0.01, 0.5), ddof=ddof) for data in both)
+    assert set(nested) == set(batched) == {"observation/state", "action", "reward"}
+    for statistics in (nested, batched):
+        assert statistics.num_trajectories == len(all_columns)
+        assert statistics.num_transitions == sum(
+            len(columns["action"]) - is_known for columns, is_known in zip(all_columns, known)
+        )
+    for name in nested:
+        assert_same(nested[name], batched[name])
+        values = valid_values(all_columns, known, name)
+        field = nested[name]
+        assert (field.count == len(values)).all()
+        np.testing.assert_allclose(field.mean, values.mean(0), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(field.std, values.std(0, ddof=ddof), rtol=1e-12)
+        assert field.min.tolist() == values.min(0).tolist()
+        assert field.max.tolist() == values.max(0).tolist()
+        for q in (0.01, 0.5):
+            np.testing.assert_allclose(
+                field.quantiles[q], np.quantile(values, q, axis=0), rtol=1e-6, atol=1e-6
+            )
+
+
+def test_as_mean_and_std_has_it() -> None:
+    columns = episode_columns(50)
+    columns["observation"] = columns["observation"]["state"]
+    for data in in_both_layouts(columns):
+        mean, std = mean_and_std(data, sar_fields_mask)
+        statistics = compute_statistics(data, sar_fields_mask, ddof=1)
+        assert set(statistics) == {"observation", "action", "reward"}
+        for name, field in statistics.fields.items():
+            np.testing.assert_allclose(field.mean, mean[name], rtol=1e-12)
+            np.testing.assert_allclose(field.std, std[name], rtol=1e-12)
+
+
+def test_far_from_zero() -> None:
+    values = np.random.default_rng(0).normal(1e6, 1.0, size=200_000).astype(np.float32)
+    flags = {"is_first": np.zeros(200_000, np.bool_), "is_last": np.zeros(200_000, np.bool_)}
+    for data in in_both_layouts({"x": values, **flags}):
+        field = compute_statistics(data, ["x"])["x"]
+        exact = values.astype(np.float64)
+        assert field.mean == pytest.approx(exact.mean(), rel=1e-13)
+        assert field.std == pytest.approx(exact.std(), rel=1e-10)
+        assert 0 < field.quantile_error < 0.001
+        for q in (0.01, 0.99):
+            low, high = np.quantile(exact, [q - field.quantile_error, q + field.quantile_error])
+            assert low <= field.quantiles[q] <= high
+
+
+def test_names_stand_for_what_is_nested_in_them() -> None:
+    columns = episode_columns(4)
+    columns["observation"] = {"arm": {"joints": np.ones([4, 2]), "grip": np.zeros(4)}, "x": [1] * 4}
+    columns["observation"]["image"] = np.zeros([4, 2, 2, 3], np.uint8)
+    data = tf.data.Dataset.from_tensors({"steps": columns})
+    assert set(compute_statistics(data, ["observation/arm"])) == {
+        "observation/arm/joints",
+        "observation/arm/grip",
+    }
+    by_default = set(compute_statistics(data))
+    assert by_default == {
+        "observation/arm/joints",
+        "observation/arm/grip",
+        "observation/x",
+        "action",
+        "reward",
+    }
+    # Images are left out unless they are asked for.
+    image = compute_statistics(data, ["observation/image"], quantiles=())["observation/image"]
+    assert image.mean.shape == (2, 2, 3)
+    assert not image.quantiles
+
+
+def test_masks_of_single_elements() -> None:
+    columns = {
+        "x": np.array([[1.0, np.nan], [3.0, 4.0], [5.0, 8.0]]),
+        "is_first": [True, False, False],
+        "is_last": [False, False, True],
+    }
+
+    def finite(step: dict[str, Any]) -> tuple[Any, Any]:
+        return {"x": step["x"]}, {"x": tf.math.is_finite(step["x"])}
+
+    data = tf.data.Dataset.from_tensors({"steps": columns})
+    field = compute_statistics(data, finite, quantiles=[0.5])["x"]
+    assert field.count.tolist() == [3, 2]
+    assert field.mean.tolist() == [3.0, 6.0]
+    assert field.min.tolist() == [1.0, 4.0]
+    assert field.quantiles[0.5].tolist() == [3.0, 6.0]
+    both = field.merge(field)
+    assert both.count.tolist() == [6, 4]
+    assert both.quantiles[0.5].tolist() == [3.0, 6.0]
+
+    with pytest.warns(RuntimeWarning, match="x: NaN or infinite values in 1 of its 2 elements"):
+        field = compute_statistics(data, ["x"])["x"]
+    assert np.isnan([field.mean[1], field.max[1], field.quantiles[0.01][1]]).all()
+    assert field.max[0] == 5.0
+
+
+def test_no_values_are_said_to_be_none() -> None:
+    data = in_both_layouts(episode_columns(3))[0].take(0)
+    with pytest.warns(RuntimeWarning, match="action: no valid values in 3 of its 3 elements"):
+        statistics = compute_statistics(data)
+    assert statistics.num_trajectories == 0
+    assert np.isnan(statistics["action"].mean).all()
+    full = compute_statistics(in_both_layouts(episode_columns(3))[0])
+    for merged in (statistics + full, full + statistics):
+        assert_same(merged["action"], full["action"])
+
+
+def test_parts_are_merged() -> None:
+    parts = [[episode_columns(n, seed=n + k) for n in (2, 30, 7)] for k in range(3)]
+    one, two, three = (compute_statistics(in_both_layouts(*part)[1]) for part in parts)
+    whole = compute_statistics(in_both_layouts(*itertools.chain(*parts))[1])
+    merged = one.merge(two) + three
+    assert merged.num_trajectories == whole.num_trajectories == 9
+    assert merged.num_transitions == whole.num_transitions
+    for name in whole:
+        assert_same(merged[name], whole[name])
+
+
+def statistics_of(**options: Any) -> Statistics:
+    return compute_statistics(in_both_layouts(episode_columns(20))[1], **options)
+
+
+def test_what_cannot_be_merged() -> None:
+    one = statistics_of()
+    with pytest.raises(ValueError, match=r"of the fields \['action', .*\] and of \['action'\]"):
+        one + statistics_of(fields=["action"])
+    with pytest.raises(ValueError, match=r"Field 'action': .* ddof 0 and 1"):
+        one + statistics_of(ddof=1)
+    with pytest.raises(ValueError, match=r"Field 'action': .* different normalization masks"):
+        one + statistics_of(masks={"action": [True, True, False]})
+
+
+def test_json_round_trip() -> None:
+    statistics = statistics_of(masks={"action": [True, True, False]}, quantiles=(0.01, 0.99, 0.5))
+    for name in (None, "toy"):
+        read = Statistics.from_json(statistics.to_json(dataset_name=name))
+        assert set(read) == set(statistics)
+        assert read.num_transitions == 19
+        assert read.num_trajectories == 1
+        for field in read:
+            assert_same(read[field], statistics[field])
+    # Quantiles of both cannot be told without the values.
+    merged = read + read
+    assert merged["action"].count[0] == 38
+    assert merged["action"].quantiles == {}
+
+
+def test_json_as_octo_and_openvla_read_it() -> None:
+    statistics = statistics_of(masks={"action": [True, True, False]})
+    names = {"observation/state": "proprio"}
+    octo = json.loads(statistics.to_json(rename=names))
+    assert {"action", "proprio", "num_transitions", "num_trajectories"} <= octo.keys()
+    for key in ("mean", "std", "max", "min", "p01", "p99"):
+        assert len(octo["action"][key]) == 3
+    assert octo["action"]["p99"] == octo["action"]["q99"]
+    assert octo["action"]["mask"] == [True, True, False]
+    openvla = json.loads(statistics.to_json(rename=names, dataset_name="toy"))
+    assert openvla == {"toy": octo}
+
+
+def test_json_of_others() -> None:
+    field = {"mean": [0.5], "std": [2.0], "max": [3.0], "min": [-1.0], "q01": [-0.9], "q99": [2.9]}
+    file = {
+        "bridge": {"action": field, "num_transitions": 10, "num_trajectories": 2},
+        "other": {"action": {**field, "mask": [False]}, "num_transitions": 5},
+    }
+    read = Statistics.from_json(json.dumps(file), dataset_name="bridge")
+    assert read["action"].std.tolist() == [2.0]
+    assert read["action"].count.tolist() == [10]
+    assert read["action"].quantiles[0.99].tolist() == [2.9]
+    assert read["action"].mask.tolist() == [True]
+    with pytest.raises(ValueError, match=r"of the datasets \['bridge', 'other'\], not of None"):
+        Statistics.from_json(json.dumps(file))
+    with pytest.raises(ValueError, match="no field with 'mean' and 'std'"):
+        Statistics.from_json('{"a": {"b": 1}}')
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"quantiles": [1.5]}, ValueError, "quantiles must be between 0 and 1, got 1.5"),
+        ({"ddof": -1}, ValueError, "ddof must not be negative, got -1"),
+        ({"fields": ["obs"]}, KeyError, "there is no field 'obs'. The fields are"),
+        ({"fields": ["instruction"]}, TypeError, "'instruction' must be a numeric tensor"),
+        ({"masks": {"act": True}}, ValueError, r"masks for \['act'\], but the fields are"),
+        ({"masks": {"action": [True]*2}}, ValueError, r"'action' has shape \(3,\), its mask has"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("layout", [0, 1])
+def test_bad_input_is_an_error_at_once(
+    layout: int, options: dict, error: type, message: str
+) -> None:
+    data = in_both_layouts(episode_columns(3))[layout]
+    with pytest.raises(error, match=f"compute_statistics: .*{message}"):
+        compute_statistics(data, **options)
+
+
+def test_steps_without_flags_or_shapes() -> None:
+    data = tf.data.Dataset.from_tensors({"steps": {"action": [1.0, 2.0], "is_last": [False, True]}})
+    with pytest.raises(KeyError, match="there is no field 'is_first'"):
+        compute_statistics(data)
+    columns = episode_columns(3)
+    spec = tf.nest.map_structure(lambda x: tf.TensorSpec([None] * x.ndim, x.dtype), columns)
+    data = tf.data.Dataset.from_generator(lambda: [columns], output_signature=spec)
+    data = data.map(lambda steps: {"steps": steps})
+    message = re.escape("field 'action' has the shape (None,), which must be known")
+    with pytest.raises(ValueError, match=message):
+        compute_statistics(data, ["action"])

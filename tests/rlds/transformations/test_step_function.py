@@ -1,0 +1,95 @@
+"""When an eager call uses what an earlier one traced."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rlds.transformations import _step_function, map_steps
+from rlds.transformations._step_function import step_function
+
+SPEC = {"x": tf.TensorSpec([], tf.float32)}
+SCALE = 2.0
+
+
+def of_global(step: dict[str, Any]) -> Any:
+    return step["x"] * SCALE
+
+
+def scaled_by(scale: Any) -> Any:
+    return lambda step: step["x"] * scale
+
+
+@pytest.mark.parametrize(
+    "scale", [3.0, np.float32(3.0), np.array([3.0], np.float32), tf.constant(3.0), (3.0, 1)[:1]]
+)
+def test_what_reads_the_same_is_traced_once(scale: Any) -> None:
+    assert step_function(scaled_by(scale), SPEC) is step_function(scaled_by(scale), SPEC)
+
+
+def test_other_values_other_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a function reads from outside may have changed since it was traced."""
+    steps = {"x": np.array([1.0], np.float32)}
+    scale = np.array(2.0, np.float32)
+    by_array, settings = scaled_by(scale), {"scale": 2.0}
+
+    def by_dict(step: dict[str, Any]) -> Any:
+        return step["x"] * settings["scale"]
+
+    def through_another(step: dict[str, Any]) -> Any:
+        return of_global(step)
+
+    functions = (by_array, by_dict, of_global, through_another)
+    for function in functions:
+        assert map_steps(steps, function).numpy().tolist() == [2.0]
+    scale[...] = 5.0
+    settings["scale"] = 5.0
+    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    for function in functions:
+        assert map_steps(steps, function).numpy().tolist() == [5.0]
+
+
+class Scaler:
+    def __init__(self) -> None:
+        self.scale = 2.0
+
+    def __call__(self, step: dict[str, Any]) -> Any:
+        return step["x"] * self.scale
+
+
+def test_what_cannot_be_compared_is_traced_anew() -> None:
+    scaler = Scaler()
+    steps = {"x": np.array([1.0], np.float32)}
+    for function in (scaler, scaler.__call__, lambda step: scaler(step)):
+        scaler.scale = 2.0
+        assert map_steps(steps, function).numpy().tolist() == [2.0]
+        scaler.scale = 3.0
+        assert map_steps(steps, function).numpy().tolist() == [3.0]
+
+    def noisy(step: dict[str, Any]) -> Any:
+        return step["x"] + np.random.default_rng().normal()
+
+    assert step_function(noisy, SPEC) is not step_function(noisy, SPEC)
+
+
+def test_other_steps_another_trace() -> None:
+    function = scaled_by(2.0)
+    assert map_steps({"x": np.array([1.0, 2.0])}, function).numpy().tolist() == [2.0, 4.0]
+    assert map_steps({"x": np.array([[1.0]])}, function).numpy().tolist() == [[2.0]]
+    assert map_steps({"x": np.array([1.0])}, function).numpy().tolist() == [2.0]
+
+
+def test_only_so_many_are_kept() -> None:
+    for scale in range(2 * _step_function._MAX_KEPT):
+        step_function(scaled_by(float(scale)), SPEC)
+    assert len(_step_function._kept) == _step_function._MAX_KEPT
+
+
+def test_variables_that_are_alike_are_not_taken_for_each_other() -> None:
+    one, other = tf.Variable(2.0), tf.Variable(2.0)
+    steps = {"x": np.array([1.0], np.float32)}
+    assert map_steps(steps, scaled_by(one)).numpy().tolist() == [2.0]
+    one.assign(5.0)
+    assert map_steps(steps, scaled_by(other)).numpy().tolist() == [2.0]
+    assert map_steps(steps, scaled_by(one)).numpy().tolist() == [5.0]

@@ -1,0 +1,147 @@
+"""Windows around each step."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from random_episodes import (
+    Columns,
+    as_columns,
+    assert_same_episodes,
+    datasets,
+    episode_columns,
+    few_examples,
+    in_both_layouts,
+    rest_after_restoring,
+)
+
+from rlds.transformations import _sections
+from rlds.transformations.window_ops import windows
+
+
+@pytest.fixture
+def _tiny_sections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nested steps pass in sections of a few."""
+    monkeypatch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", 20_000)
+
+
+@few_examples
+@given(
+    all_columns=datasets(min_length=1),
+    history=st.integers(1, 4),
+    horizon=st.integers(1, 4),
+    padding=st.sampled_from(["edge", "zeros"]),
+    unknown=st.sets(st.integers(0, 6)),
+)
+@pytest.mark.usefixtures("_tiny_sections")
+def test_as_by_hand_in_both_layouts(
+    all_columns: list[Columns], history: int, horizon: int, padding: str, unknown: set[int]
+) -> None:
+    is_known = [i not in unknown for i in range(len(all_columns))]
+    both = in_both_layouts(*all_columns, final_observation_known=is_known)
+    nested, batched = (
+        windows(data, history=history, horizon=horizon, padding=padding) for data in both
+    )
+    assert_same_episodes(nested, batched)
+    for columns, known, episode in zip(all_columns, is_known, batched, strict=True):
+        made = as_columns(episode["steps"])
+        compare_by_hand(made, columns, history, horizon, padding, known)
+
+
+def compare_by_hand(
+    made: Columns, columns: Columns, history: int, horizon: int, padding: str, known: bool
+) -> None:
+    length = len(columns["reward"])
+    num_actions = length - known
+    assert len(made["reward"]) == length
+    for i in range(length):
+        past = range(i - history + 1, i + 1)
+        future = range(i, i + horizon)
+        assert made["timestep_pad_mask"][i].tolist() == [j >= 0 for j in past]
+        assert made["action_pad_mask"][i].tolist() == [j < num_actions for j in future]
+        for k, j in enumerate(past):
+            state = columns["observation"]["state"][max(j, 0)]
+            is_zero = padding == "zeros" and j < 0
+            np.testing.assert_array_equal(
+                made["observation"]["state"][i, k], 0 * state if is_zero else state
+            )
+            text = columns["observation"]["text"][max(j, 0)]
+            assert made["observation"]["text"][i, k] == (b"" if is_zero else text)
+        for k, j in enumerate(future):
+            action = columns["action"][max(min(j, num_actions - 1), 0)]
+            is_zero = padding == "zeros" and j >= num_actions
+            np.testing.assert_array_equal(made["action"][i, k], 0 * action if is_zero else action)
+
+
+def test_other_fields_stay_and_sides_can_be_left_out() -> None:
+    columns = episode_columns(4)
+    made = windows(columns, history=2, history_fields=["reward"], horizon_fields=[])
+    assert set(made) == {*columns, "timestep_pad_mask"}
+    assert made["reward"].shape == (4, 2)
+    assert made["action"].shape == (4, 3)
+    made = windows(columns, horizon=5, history_fields=[])
+    assert set(made) == {*columns, "action_pad_mask"}
+    assert made["action"].shape == (4, 5, 3)
+
+
+def test_shapes_and_lengths_are_known_where_they_can_be() -> None:
+    columns = episode_columns(5)
+    static = tf.data.Dataset.from_tensors({"steps": columns})
+    spec = windows(static, history=2, horizon=3).element_spec["steps"]
+    assert spec["observation"]["state"].shape == [5, 2, 2]
+    assert spec["action"].shape == [5, 3, 3]
+    steps = windows(tf.data.Dataset.from_tensor_slices(columns), history=2, horizon=3)
+    assert steps.element_spec["action"].shape == [3, 3]
+    assert len(steps) == 5
+
+
+def test_no_steps_make_no_windows() -> None:
+    for data in in_both_layouts(episode_columns(0)):
+        (episode,) = windows(data, history=3, horizon=3)
+        assert as_columns(episode["steps"])["action"].shape[0] == 0
+
+
+def test_a_long_episode_streams() -> None:
+    """An episode without end: windows come while it is read."""
+    steps = tf.data.Dataset.range(10**12).map(lambda i: {"observation": i, "action": i})
+    made = windows(steps, history=2, horizon=2)
+    assert len(made) == 10**12
+    (window,) = made.skip(49_999).take(1)
+    assert window["observation"].numpy().tolist() == [49_998, 49_999]
+    assert window["action"].numpy().tolist() == [49_999, 50_000]
+
+
+def test_iterators_can_be_restored(tmp_path: Any) -> None:
+    steps = tf.data.Dataset.from_tensor_slices(episode_columns(9))
+    made = windows(steps, history=3, horizon=2)
+    expected, restored = rest_after_restoring(made, 4, tmp_path)
+    assert len(expected) == len(restored) == 5
+    np.testing.assert_array_equal(
+        [step["action"] for step in expected], [step["action"] for step in restored]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"history": 0}, ValueError, "windows: history must be positive, got 0"),
+        ({"horizon": -1}, ValueError, "windows: horizon must be positive, got -1"),
+        ({"padding": "wrap"}, ValueError, r"padding must be one of \('edge', 'zeros'\), got 'wra"),
+        ({"history_fields": ["obs"]}, KeyError, "there is no field 'obs'. The fields are"),
+        (
+            {"history_fields": ["action"]},
+            ValueError,
+            r"\['action'\] are history and horizon fields at once",
+        ),
+    ],
+)
+@pytest.mark.parametrize("layout", [0, 1])
+def test_bad_input_is_an_error_at_once(
+    layout: int, options: dict, error: type, message: str
+) -> None:
+    data = in_both_layouts(episode_columns(3))[layout]
+    with pytest.raises(error, match=message):
+        windows(data, **options)
