@@ -1,6 +1,7 @@
 """What recording costs an environment, and how fast recordings are read, beside EnvLogger 1.2.
 
     python benchmarks/bench_envlogger.py [--envlogger-python PATH]
+    python benchmarks/bench_envlogger.py --shards [--envlogger-python PATH]
 
 PATH is a Python in which the published `envlogger` (1.2) is installed. Both record the same steps
 of the same environment with their default options, and read what they recorded; each runs in a
@@ -9,6 +10,8 @@ process of its own, one after the other, round by round; the tables show the med
 The overhead of a step is the time that `step` of the recorded environment takes, less the median of
 what it takes bare. "paced" is at 30 steps a second, as a robot would be; "throughput" counts the
 time until everything is on the disk. Observations do not repeat within a chunk.
+
+With `--shards` it is measured how long a recording of many shards takes to open.
 """
 
 import argparse
@@ -35,6 +38,8 @@ KINDS = {
     "uint8 224x224x3": 400,
 }
 EPISODE_LENGTH = 1000
+NUM_SHARDS = 1000
+SHARDS = f"{NUM_SHARDS} shards"
 PACED_STEPS = 240
 PACED_SECONDS = 1 / 30
 
@@ -210,6 +215,29 @@ def measure_reading(directory: Path) -> Measured:
     return measured
 
 
+def measure_opening(directory: Path) -> Measured:
+    """Records an episode of two steps for each of many shards, and opens the recording."""
+    import envlogger
+
+    env = envlogger.EnvLogger(
+        Environment(make_observations("float32(17)", 2)),
+        data_directory=str(directory),
+        max_episodes_per_file=1,
+    )
+    for _ in range(NUM_SHARDS):
+        env.reset()
+        env.step(np.zeros(6, np.float32))
+    env.close()
+    seconds = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        reader = envlogger.Reader(str(directory))
+        seconds.append(time.perf_counter() - begin)
+        assert len(reader.episodes) == NUM_SHARDS
+        reader.close()
+    return {"ms to open": statistics.median(seconds) * 1e3}
+
+
 def measure(python: str, kind: str) -> Measured:
     """One round of one contender, in a process of its own."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -222,7 +250,7 @@ def measure(python: str, kind: str) -> Measured:
     return measured
 
 
-def print_table(rounds: list[dict[tuple[str, str], Measured]]) -> None:
+def print_table(kinds: list[str], rounds: list[dict[tuple[str, str], Measured]]) -> None:
     """Prints the medians, and how many times ours is the other."""
     from rich.console import Console
     from rich.table import Table
@@ -232,7 +260,7 @@ def print_table(rounds: list[dict[tuple[str, str], Measured]]) -> None:
         table.add_column(column, no_wrap=True)
     for column in ("here", "EnvLogger 1.2", "here / 1.2"):
         table.add_column(column, justify="right")
-    for kind in KINDS:
+    for kind in kinds:
         names = [
             name for (k, who), m in rounds[0].items() if (k, who) == (kind, "ours") for name in m
         ]
@@ -254,24 +282,27 @@ def main() -> None:
     parser.add_argument("--envlogger-python", metavar="PATH", help="a Python with envlogger 1.2")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kinds", nargs="*", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--shards", action="store_true", help="measure opening many shards")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         kind, directory = arguments.measure
+        if kind == SHARDS:
+            print(json.dumps(measure_opening(Path(directory))))
+            return
         measured = measure_recording(kind, Path(directory))
         print(json.dumps({**measured, **measure_reading(Path(directory))}))
         return
 
-    for kind in set(KINDS) - set(arguments.kinds):
-        del KINDS[kind]
+    kinds = [SHARDS] if arguments.shards else arguments.kinds
     rounds: list[dict[tuple[str, str], Measured]] = []
     for _ in range(arguments.rounds):
         rounds.append({})
-        for kind in KINDS:
+        for kind in kinds:
             rounds[-1][kind, "ours"] = measure(sys.executable, kind)
             if arguments.envlogger_python:
                 rounds[-1][kind, "theirs"] = measure(arguments.envlogger_python, kind)
-    print_table(rounds)
+    print_table(kinds, rounds)
 
 
 if __name__ == "__main__":
