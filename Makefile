@@ -47,7 +47,7 @@ $(VENV)/.examples: $(SOURCES) | $(BIN)/python
 	touch $@
 
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
-	$(BIN)/python -m pip install --editable '.[dev]'
+	RIEGELI_IMPLEMENTATION=cython $(BIN)/python -m pip install --editable '.[dev]'
 	touch $@ $(VENV)/.examples
 
 $(VENV)/.fuzz: $(SOURCES) | $(BIN)/python

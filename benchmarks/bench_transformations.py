@@ -1,12 +1,12 @@
 """How fast steps pass through `rlds.transformations`, beside the published library if it is there.
 
-    python benchmarks/bench_transformations.py [--peer DIR]
+    python benchmarks/bench_transformations.py [--peer DIR] [--only TEXT]
 
 DIR is a folder that holds the original `rlds` package (0.1.8) and nothing else; it runs on the same
 TensorFlow. Its import of reverb is stubbed, because nothing measured here uses it. Every round
 measures both libraries, each in a process of its own, and takes the best of three runs of a task;
-the table shows the medians of the rounds. Steps are read in batches of 256, because a call from
-Python for each of them would hide what is measured.
+the table shows the medians of the rounds. Steps are read in batches of 256, and by TensorFlow,
+because calls from Python or for each step would hide what is measured.
 """
 
 import argparse
@@ -114,6 +114,13 @@ def reversed_in_windows(rlds: Any, steps: Any) -> Any:
     )
 
 
+def drain(batches: Any) -> Any:
+    """Reads all batches, in TensorFlow: Python would take longer for each than it takes to make."""
+    import tensorflow as tf
+
+    return batches.reduce(0, lambda count, batch: count + tf.shape(tf.nest.flatten(batch)[0])[0])
+
+
 def stream(transformation: Callable[[Any, Any], Any]) -> Task:
     """Reads the transformed steps of all episodes in batches of 256."""
 
@@ -125,7 +132,7 @@ def stream(transformation: Callable[[Any, Any], Any]) -> Task:
             batches = episodes.map(transformed).rebatch(256)
         else:
             batches = episodes.flat_map(transformed).batch(256)
-        return lambda: sum(1 for _ in batches)
+        return lambda: drain(batches)
 
     return prepare
 
@@ -142,7 +149,7 @@ def per_episode(function: str) -> Task:
     def prepare(rlds: Any, episodes: Any) -> Callable[[], Any]:
         call = getattr(rlds.transformations, function)
         results = episodes.map(lambda episode: call(episode[rlds.STEPS])).batch(256)
-        return lambda: sum(1 for _ in results)
+        return lambda: drain(results)
 
     return prepare
 
@@ -157,7 +164,8 @@ def sum_dataset(rlds: Any, episodes: Any) -> Callable[[], Any]:
     sums = episodes.map(
         lambda episode: rlds.transformations.sum_dataset(episode[rlds.STEPS], numbers)
     )
-    return lambda: sum(1 for _ in sums.batch(256))
+    sums = sums.batch(256)
+    return lambda: drain(sums)
 
 
 def total(rlds: Any, episodes: Any) -> Callable[[], Any]:
@@ -202,7 +210,7 @@ IMAGE_TASKS: dict[str, Task] = {
 }
 
 
-def measure(peer: Path | None, num_episodes: int, num_steps: int) -> dict[str, float]:
+def measure(peer: Path | None, num_episodes: int, num_steps: int, only: str) -> dict[str, float]:
     """Thousand steps per second of each task, by one library, in this process."""
     if peer is not None:
         sys.modules["reverb"] = mock.MagicMock()
@@ -211,7 +219,7 @@ def measure(peer: Path | None, num_episodes: int, num_steps: int) -> dict[str, f
     import tensorflow as tf
 
     import rlds
-    from rlds.transformations import alignment, batched_helpers, dataset_concat, dataset_truncate  # noqa: F401  # noqa: F401
+    from rlds.transformations import alignment, batched_helpers, dataset_concat, dataset_truncate  # noqa: F401
 
     if peer is not None and Path(rlds.__file__).resolve().parent.parent != peer.resolve():
         raise SystemExit(f"There is no rlds package in {peer}: imported {rlds.__file__}.")
@@ -230,6 +238,8 @@ def measure(peer: Path | None, num_episodes: int, num_steps: int) -> dict[str, f
             lambda episode: {rlds.STEPS: tf.data.Dataset.from_tensor_slices(episode[rlds.STEPS])}
         )
         for name, task in tasks.items():
+            if only not in name:
+                continue
             speeds[name] = num_episodes * num_steps / seconds(task, nested) / 1000
             if peer is None:
                 fast = seconds(task, batched)
@@ -255,6 +265,7 @@ def measure_in_subprocess(arguments: argparse.Namespace, peer: Path | None) -> d
     """Runs `measure` in a fresh process."""
     command = [sys.executable, __file__, "--measure"]
     command += ["--episodes", str(arguments.episodes), "--steps", str(arguments.steps)]
+    command += ["--only", arguments.only]
     if peer is not None:
         command += ["--peer", str(peer)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -272,10 +283,12 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--steps", type=int, default=1000, help="steps per episode")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose names contain this")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        print(json.dumps(measure(arguments.peer, arguments.episodes, arguments.steps)))
+        speeds = measure(arguments.peer, arguments.episodes, arguments.steps, arguments.only)
+        print(json.dumps(speeds))
         return
 
     ours, theirs = [], []
@@ -296,6 +309,8 @@ def main() -> None:
     for column in columns:
         table.add_column(column, justify="right")
     for name in [*TASKS, *IMAGE_TASKS]:
+        if arguments.only not in name:
+            continue
         nested = statistics.median(speeds[name] for speeds in ours)
         batched = statistics.median(speeds[f"{name}, batched"] for speeds in ours)
         row = [name, f"{nested:,.0f}", f"{batched:,.0f}"]

@@ -13,6 +13,7 @@ __all__ = [
     "ALIGNMENT",
     "CORE_STEP_FIELDS",
     "DISCOUNT",
+    "FINAL_OBSERVATION_KNOWN",
     "IS_FIRST",
     "IS_LAST",
     "IS_TERMINAL",
@@ -49,8 +50,10 @@ CORE_STEP_FIELDS: Final = frozenset(
 # Optional field of a step: which of its fields belong together.
 ALIGNMENT: Final = "alignment"
 
-# Field of an episode; any other field is episode metadata.
+# Fields of an episode; any other field is episode metadata.
 STEPS: Final = "steps"
+FINAL_OBSERVATION_KNOWN: Final = "final_observation_known"
+"""Optional: False says that the last step has an action, but no step follows it."""
 
 Step: TypeAlias = dict[str, Any]
 Episode: TypeAlias = dict[str, Any]

@@ -18,7 +18,6 @@ __all__ = ["InvalidDatasetError", "Report", "Violation", "validate"]
 # How many nested steps are read at once.
 _BATCH_SIZE = 1024
 _FLAGS = (rlds_types.IS_FIRST, rlds_types.IS_LAST, rlds_types.IS_TERMINAL)
-_FINAL_OBSERVATION_KNOWN = "final_observation_known"
 
 # Steps in the order of time, in batches: columns with a leading time axis, by path.
 Columns: TypeAlias = dict[str, np.ndarray]
@@ -212,11 +211,13 @@ class _Checker:
         if name is not None and self._episode_of_id.setdefault(name, index) != index:
             what = f"{name!r} is the identifier of episode {self._episode_of_id[name]} too"
             yield _Finding(what, field=metadata.EPISODE_ID)
-        for field in sorted(names & {_FINAL_OBSERVATION_KNOWN, metadata.INVALID}):
+        for field in sorted(names & {rlds_types.FINAL_OBSERVATION_KNOWN, metadata.INVALID}):
             value = _as_array(episode[field])
             if value.dtype != np.bool_ or value.shape:
                 yield _Finding(f"{_describe(value)}, expected a boolean", field=field)
-        is_final_known = bool(np.all(_as_array(episode.get(_FINAL_OBSERVATION_KNOWN, True))))
+        is_final_known = bool(
+            np.all(_as_array(episode.get(rlds_types.FINAL_OBSERVATION_KNOWN, True)))
+        )
 
         start = 0
         batches = _batches(episode[rlds_types.STEPS])

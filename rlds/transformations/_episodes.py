@@ -1,7 +1,7 @@
 """Functions of an episode's steps, wherever the steps are found."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -10,21 +10,6 @@ from rlds.transformations import _layouts
 
 # A dataset of episodes, one episode, or the steps of one, all in either layout.
 EpisodesOrSteps: TypeAlias = Any
-
-FINAL_OBSERVATION_KNOWN: Final = "final_observation_known"
-"""Field of an episode: False says that its last step has an action, but no step follows it."""
-
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def in_graph(function: _Function) -> _Function:
-    """Marks a function for tf.data as written in operations of TensorFlow already.
-
-    AutoGraph translates neither it nor what it calls, so that a transformation is ready in a
-    fraction of the time.
-    """
-    return cast(_Function, tf.autograph.experimental.do_not_convert(function))
 
 
 def are_episodes(data: EpisodesOrSteps) -> bool:
@@ -39,7 +24,7 @@ def is_episode(data: EpisodesOrSteps) -> bool:
 
 def is_final_known(episode: Mapping[str, Any], default: Any = True) -> Any:
     """Whether the last step of the episode is the observation after the last transition."""
-    return episode.get(FINAL_OBSERVATION_KNOWN, default)
+    return episode.get(rlds_types.FINAL_OBSERVATION_KNOWN, default)
 
 
 def over_steps(
@@ -55,7 +40,7 @@ def over_steps(
       final_observation_known: this, where the episode does not say it.
     """
 
-    @in_graph
+    @_layouts.in_graph
     def replace(episode: Mapping[str, Any]) -> dict[str, Any]:
         is_known = is_final_known(episode, final_observation_known)
         return {**episode, rlds_types.STEPS: function(episode[rlds_types.STEPS], is_known)}
@@ -74,7 +59,7 @@ def over_steps_by_index(
     if not are_episodes(data):
         return over_steps(data, lambda steps, _: function(steps, 0))
 
-    @in_graph
+    @_layouts.in_graph
     def replace(index: tf.Tensor, episode: Mapping[str, Any]) -> dict[str, Any]:
         return {**episode, rlds_types.STEPS: function(episode[rlds_types.STEPS], index)}
 
@@ -101,32 +86,6 @@ def spec_of_step(data: EpisodesOrSteps, caller: str) -> Any:
     return _layouts.spec_of_steps(steps)
 
 
-def check_fields(spec: Any, names: Iterable[str], caller: str) -> None:
-    """Checks that a step (or an episode) is a dict with these fields."""
-    if not isinstance(spec, Mapping):
-        raise TypeError(f"{caller}: each step must be a dict of fields, got {spec}.")
-    for name in names:
-        if name not in spec:
-            raise KeyError(
-                f"{caller}: there is no field {name!r}. The fields are {sorted(map(str, spec))}."
-            )
-
-
-def as_one_batch(steps: tf.data.Dataset) -> tf.data.Dataset:
-    """A dataset of one batch with all steps, or of none if there are no steps."""
-    return batched(steps, 1024).rebatch(_layouts.ALL_STEPS)
-
-
-def batched(steps: tf.data.Dataset, size: int) -> tf.data.Dataset:
-    """Like `Dataset.batch`, also behind a map.
-
-    TensorFlow fuses a map and a batch into one operation. In a graph that asks for the cardinality
-    of the mapped dataset too, its optimizer fails at that ("can't delete node(s) with retained
-    fanouts"). What stands between them here, nothing to be concatenated, prevents it.
-    """
-    return steps.concatenate(steps.take(0)).batch(size)
-
-
 def whole(
     steps: _layouts.Steps, function: Callable[[Any], Any], caller: str, *, keeps_length: bool
 ) -> _layouts.Steps:
@@ -134,17 +93,17 @@ def whole(
     if not _layouts.is_nested(steps):
         return function(_layouts.as_batch(steps, caller))
 
-    @in_graph
+    @_layouts.in_graph
     def slices(batch: Any) -> tf.data.Dataset:
         return tf.data.Dataset.from_tensor_slices(function(batch))
 
-    result = as_one_batch(steps).flat_map(slices)
+    result = _layouts.as_one_batch(steps).flat_map(slices)
     return _layouts.with_cardinality(result, steps.cardinality()) if keeps_length else result
 
 
 def check_numeric(spec: Any, name: str, caller: str) -> None:
     """Checks that a field of the step is a tensor of real numbers or booleans."""
-    check_fields(spec, [name], caller)
+    _layouts.check_fields(spec, [name], caller)
     leaf = spec[name]
     is_tensor = isinstance(leaf, tf.TensorSpec)
     if not is_tensor or leaf.dtype == tf.string or leaf.dtype.is_complex:

@@ -1,6 +1,8 @@
 """Quantiles of a stream of numbers, in bounded memory and with an error that is known."""
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -76,34 +78,37 @@ class QuantileSketch:
 
     def quantile(self, q: float) -> np.ndarray:
         """The q-th quantile of each column, as `np.quantile` has it; NaN of no values."""
+        return self.quantiles([q])[0]
+
+    def quantiles(self, qs: Sequence[float]) -> list[np.ndarray]:
+        """The same for several q, which is faster than one after the other."""
         num_columns = len(self._buffer)
         if not self.count:
-            return np.full(num_columns, np.nan)
+            return [np.full(num_columns, np.nan) for _ in qs]
         parts = [self._buffer[:, : self._num_buffered]]
-        weights = [np.ones(self._num_buffered)]
+        weights = [np.ones(self._num_buffered, np.int64)]
         for i, level in enumerate(self._levels):
             if level.half is not None:
                 parts.append(level.half)
-                weights.append(np.full(level.half.shape[1], 2.0**i))
+                weights.append(np.full(level.half.shape[1], 1 << i))
         values = np.concatenate(parts, axis=1)
         order = np.argsort(values, axis=1)
-        values = np.take_along_axis(values, order, axis=1).astype(np.float64)
+        values = np.take_along_axis(values, order, axis=1)
         # How many of all values there are up to each of these.
         ranks = np.cumsum(np.concatenate(weights)[order], axis=1)
-        place = q * (self.count - 1)
-        below, fraction = np.floor(place), place - np.floor(place)
-        rows = np.arange(num_columns)
 
-        def at(rank: float) -> np.ndarray:
-            index = np.sum(ranks <= rank, axis=1)
-            found: np.ndarray = values[rows, np.minimum(index, values.shape[1] - 1)]
-            return found
+        def at(rank: int) -> np.ndarray:
+            index = [np.searchsorted(row, rank, side="right") for row in ranks]
+            last = values.shape[1] - 1
+            found = values[np.arange(num_columns), np.minimum(index, last)]
+            return np.asarray(found, np.float64)
 
-        low = at(below)
-        if not fraction:
-            return low
-        interpolated: np.ndarray = low + fraction * (at(below + 1) - low)
-        return interpolated
+        def interpolated(place: float) -> np.ndarray:
+            below = math.floor(place)
+            low = at(below)
+            return low + (place - below) * (at(below + 1) - low) if place > below else low
+
+        return [interpolated(q * (self.count - 1)) for q in qs]
 
     def _level(self, index: int) -> _Level:
         while len(self._levels) <= index:

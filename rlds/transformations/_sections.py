@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from rlds.transformations import _episodes, _layouts, shape_ops
+from rlds.transformations import _layouts, shape_ops
 
 # An integer that is a tensor where the graph does not know it.
 Index: TypeAlias = Any
@@ -82,14 +82,14 @@ def map_sections(
         return function(Section(batch, start=0, stop=num_steps, offset=0, is_end=True))
 
     spec = steps.element_spec
-    chunks = _episodes.batched(steps, _chunk_size(spec, expansion))
+    chunks = _layouts.batched(steps, _chunk_size(spec, expansion))
     nothing = _layouts.no_steps(spec)
     # The end is marked by an empty chunk: only then it is known which step is the last.
     marked = tf.data.Dataset.zip((chunks, tf.data.Dataset.from_tensors(False).repeat()))
     marked = marked.concatenate(tf.data.Dataset.from_tensors((nothing, True)))
     is_static = _layouts.is_static(spec)
 
-    @_episodes.in_graph
+    @_layouts.in_graph
     def advance(state: Any, element: Any) -> tuple[Any, Any]:
         carried, start, offset = state
         chunk, is_end = element

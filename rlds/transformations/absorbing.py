@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from rlds import rlds_types
-from rlds.transformations import _episodes, _layouts, _sections
+from rlds.transformations import _episodes, _layouts, _sections, nested_ops
 
 __all__ = ["add_absorbing_states"]
 
@@ -63,7 +63,7 @@ def add_absorbing_states(
     """
     spec = _episodes.spec_of_step(data, _CALLER)
     needed = [rlds_types.OBSERVATION, rlds_types.IS_LAST, rlds_types.IS_TERMINAL]
-    _episodes.check_fields(spec, needed, _CALLER)
+    _layouts.check_fields(spec, needed, _CALLER)
     if indicator:
         _check_indicator(spec[rlds_types.OBSERVATION])
 
@@ -109,14 +109,14 @@ def add_absorbing_states(
             caller=_CALLER,
         )
 
-    @_episodes.in_graph
+    @_layouts.in_graph
     def of_episode(episode: rlds_types.Episode) -> rlds_types.Episode:
         result: rlds_types.Episode
         result = _episodes.over_steps(episode, of_steps, final_observation_known)
-        if _episodes.FINAL_OBSERVATION_KNOWN in episode:
-            is_known = tf.cast(episode[_episodes.FINAL_OBSERVATION_KNOWN], tf.bool)
+        if rlds_types.FINAL_OBSERVATION_KNOWN in episode:
+            is_known = tf.cast(episode[rlds_types.FINAL_OBSERVATION_KNOWN], tf.bool)
             is_known |= _ends_terminal(episode[rlds_types.STEPS])
-            result[_episodes.FINAL_OBSERVATION_KNOWN] = is_known
+            result[rlds_types.FINAL_OBSERVATION_KNOWN] = is_known
         return result
 
     if _episodes.are_episodes(data):
@@ -129,7 +129,8 @@ def add_absorbing_states(
 def _ends_terminal(steps: _layouts.Steps) -> tf.Tensor:
     if not _layouts.is_nested(steps):
         return tf.reduce_any(steps[rlds_types.IS_TERMINAL][-1:])
-    return steps.reduce(False, lambda _, step: step[rlds_types.IS_TERMINAL])
+    _, last = nested_ops.last_step(steps)
+    return last[rlds_types.IS_TERMINAL]
 
 
 def _check_indicator(spec: Any) -> None:

@@ -52,7 +52,7 @@ def shift_keys(
         raise TypeError(f"shift_keys: keys must be a list of fields, got the string {keys!r}.")
     if not _layouts.is_nested(steps):
         steps = _layouts.as_batch(steps, "shift_keys")
-    _layouts.check_named(steps, keys, "shift_keys")
+    _layouts.check_fields(_layouts.spec_of_steps(steps), keys, "shift_keys")
     distance = abs(shift)
     size = max(flexible_batch.get_batch_size(steps, batch_size), 4 * distance)
     if batch_size != flexible_batch.BATCH_AUTO_TUNE:
@@ -108,7 +108,9 @@ def _shift_chunks(
         }
         return tf.nest.map_structure(lambda leaf: leaf[count:], waiting), shifted
 
-    return _layouts.unbatched(steps.batch(size).scan(nothing, advance))
+    return _layouts.unbatched(
+        _layouts.batched(steps, size).scan(nothing, _layouts.in_graph(advance))
+    )
 
 
 def _shift_one_by_one(steps: tf.data.Dataset, early: set[str], distance: int) -> tf.data.Dataset:

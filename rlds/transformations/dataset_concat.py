@@ -106,7 +106,7 @@ def _fill_dataset(steps: tf.data.Dataset, other_spec: Any) -> tf.data.Dataset:
             steps, lambda step: _filled(step, other_spec, shape_ops.zeros_from_spec)
         )
     nothing = _layouts.no_steps(other_spec)
-    batches = steps.batch(flexible_batch.get_batch_size(steps))
+    batches = _layouts.batched(steps, flexible_batch.get_batch_size(steps))
     filled = _layouts.map_elements(batches, lambda batch: _fill_batch(batch, nothing))
     return _layouts.with_cardinality(_layouts.unbatched(filled), steps.cardinality())
 
@@ -178,7 +178,7 @@ def concat_if_terminal(
     caller = "concat_if_terminal"
     if not _layouts.is_nested(steps):
         steps = _layouts.as_batch(steps, caller)
-    _layouts.check_named(steps, [rlds_types.IS_TERMINAL], caller)
+    _layouts.check_fields(_layouts.spec_of_steps(steps), [rlds_types.IS_TERMINAL], caller)
     last = nested_ops.final_step(steps)
     is_terminal = tf.reshape(tf.cast(last[rlds_types.IS_TERMINAL], tf.bool), [])
     extra = make_extra_steps(last)

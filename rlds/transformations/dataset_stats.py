@@ -89,7 +89,7 @@ def mean_and_std(
     step_spec = _layouts.spec_of_nested_steps(episodes_dataset, caller)
     size = flexible_batch.get_batch_size(episodes_dataset, optimization_batch_size)
     function = step_function(get_step_fields, step_spec, vectorize=size > 1)
-    _check_fields(function.output_spec)
+    check_fields(function.output_spec, caller)
     data_spec, _ = function.output_spec
     if not _layouts.is_static(data_spec):
         size = 1
@@ -99,7 +99,9 @@ def mean_and_std(
         lambda batch: _moments(*function.over(batch)),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
-    total = moments.reduce(shape_ops.zeros_from_spec(moments.element_spec), _merge)
+    total = moments.reduce(
+        shape_ops.zeros_from_spec(moments.element_spec), _layouts.in_graph(_merge)
+    )
     mean = tree.map_structure(_mean, total.count, total.mean)
     std = tree.map_structure(_std, total.count, total.squares)
     if not tf.executing_eagerly():
@@ -108,27 +110,27 @@ def mean_and_std(
     return tree.map_structure(np.asarray, mean), tree.map_structure(np.asarray, std)
 
 
-def _check_fields(spec: Any) -> None:
-    """Checks what `get_step_fields` returns for one step."""
+def check_fields(spec: Any, caller: str) -> None:
+    """Checks what a function like `get_step_fields` returns for one step."""
     if not isinstance(spec, tuple) or len(spec) != 2:
-        raise ValueError(f"mean_and_std: get_step_fields must return (data, mask), got {spec}.")
+        raise ValueError(f"{caller}: the function of a step must return (data, mask), got {spec}.")
     data_spec, mask_spec = spec
     try:
-        masks = _spread(mask_spec, data_spec)
+        masks = spread_mask(mask_spec, data_spec)
         tree.assert_same_structure(masks, data_spec)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "mean_and_std: the mask needs one boolean per top-level field of the data. The data "
+            f"{caller}: the mask needs one boolean per top-level field of the data. The data "
             f"is {data_spec}, the mask is {mask_spec}."
         ) from error
     for (name, leaf), mask in zip(_layouts.named_leaves(data_spec), tree.flatten(masks)):
-        where = f"mean_and_std: field {name!r}" if name else "mean_and_std: the data"
+        where = f"{caller}: field {name!r}" if name else f"{caller}: the data"
         if not isinstance(leaf, tf.TensorSpec) or not (
             leaf.dtype.is_integer or leaf.dtype.is_floating or leaf.dtype.is_bool
         ):
             raise TypeError(
                 f"{where} must be a numeric tensor, got {leaf}. "
-                "Let get_step_fields return only the fields to describe."
+                "Let the function return only the fields to describe."
             )
         if not isinstance(mask, tf.TensorSpec) or not mask.dtype.is_bool:
             raise TypeError(f"{where} must have a boolean mask, got {mask}.")
@@ -139,7 +141,7 @@ def _check_fields(spec: Any) -> None:
             )
 
 
-def _spread(mask: Any, data: Any) -> Any:
+def spread_mask(mask: Any, data: Any) -> Any:
     """Gives each leaf of the data its mask."""
     return tree.map_structure_up_to(
         mask, lambda valid, field: tree.map_structure(lambda _: valid, field), mask, data
@@ -168,7 +170,7 @@ class _Moments(NamedTuple):
 def _moments(data: Any, mask: Any) -> _Moments:
     """The moments over a batch."""
     values = tree.map_structure(lambda field: tf.cast(field, tf.float64), data)
-    valid = tree.map_structure(_broadcast_mask, _spread(mask, data), values)
+    valid = tree.map_structure(_broadcast_mask, spread_mask(mask, data), values)
     count = tree.map_structure(lambda v: tf.reduce_sum(tf.cast(v, tf.float64), 0), valid)
     mean = tree.map_structure(
         lambda x, v, n: tf.math.divide_no_nan(tf.reduce_sum(tf.where(v, x, 0.0), 0), n),

@@ -46,7 +46,7 @@ def truncate_after_condition(
     if not _layouts.is_nested(steps_dataset):
         steps_dataset = _layouts.as_batch(steps_dataset, caller)
     if set_is_last:
-        _layouts.check_named(steps_dataset, [rlds_types.IS_LAST], caller)
+        _layouts.check_fields(_layouts.spec_of_steps(steps_dataset), [rlds_types.IS_LAST], caller)
     condition = step_function(truncate_condition, _layouts.spec_of_steps(steps_dataset))
     _check_condition(condition.output_spec)
     if not _layouts.is_nested(steps_dataset):
@@ -63,7 +63,7 @@ def truncate_after_condition(
 
     if not _layouts.is_static(steps_dataset.element_spec):
         return _until_over(steps_dataset, advance_one)
-    chunks = steps_dataset.batch(flexible_batch.get_batch_size(steps_dataset))
+    chunks = _layouts.batched(steps_dataset, flexible_batch.get_batch_size(steps_dataset))
     return _layouts.unbatched(_until_over(chunks, advance))
 
 
@@ -71,7 +71,7 @@ def _until_over(
     elements: tf.data.Dataset, advance: Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]]
 ) -> tf.data.Dataset:
     """Takes elements until one of them says that it was the last one; none is read after that."""
-    flagged = elements.scan(tf.constant(False), advance)
+    flagged = elements.scan(tf.constant(False), _layouts.in_graph(advance))
     flagged = flagged.take_while(lambda was_over, _: tf.logical_not(was_over))
     return flagged.map(lambda _, element: element)
 

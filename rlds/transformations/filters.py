@@ -44,7 +44,7 @@ def has_length(minimum: int = 1, maximum: int | None = None) -> EpisodePredicate
     if minimum < 0:
         raise ValueError(f"has_length: minimum must not be negative, got {minimum}.")
 
-    @_episodes.in_graph
+    @_layouts.in_graph
     def predicate(episode: rlds_types.Episode) -> tf.Tensor:
         _check_episode("has_length", episode)
         return _is_in_range(nested_ops.episode_length(episode[rlds_types.STEPS]), minimum, maximum)
@@ -72,7 +72,7 @@ def has_return(
     """
     _check_range("has_return", minimum, maximum)
 
-    @_episodes.in_graph
+    @_layouts.in_graph
     def predicate(episode: rlds_types.Episode) -> tf.Tensor:
         _check_episode("has_return", episode)
         return _is_in_range(returns.episode_return(episode, gamma=gamma), minimum, maximum)
@@ -93,7 +93,7 @@ def is_successful(field: str = "success") -> EpisodePredicate:
     1
     """
 
-    @_episodes.in_graph
+    @_layouts.in_graph
     def predicate(episode: rlds_types.Episode) -> tf.Tensor:
         _check_episode("is_successful", episode)
         if field in episode:
@@ -114,7 +114,7 @@ def is_successful(field: str = "success") -> EpisodePredicate:
     return predicate
 
 
-@_episodes.in_graph
+@_layouts.in_graph
 def is_usable(episode: rlds_types.Episode) -> tf.Tensor:
     """Predicate: the episode is not marked as invalid, by `rlds.metadata.INVALID`.
 

@@ -107,7 +107,7 @@ def batch(
     if not _layouts.is_nested(dataset):
         return _windows_of_batch(_layouts.as_batch(dataset, "batch"), window, drop_remainder)
     if window.shift == size and window.stride == 1:
-        return dataset.batch(size, drop_remainder=drop_remainder)
+        return _layouts.batched(dataset, size, drop_remainder)
     if _layouts.is_static(dataset.element_spec):
         windows = _windows_from_chunks(dataset, window, drop_remainder)
     else:
@@ -196,7 +196,7 @@ def _windows_from_chunks(
     """
     overlap = -(-window.size // window.shift)
     bytes_per_element = max(1, shape_ops.size_from_spec(dataset.element_spec) * overlap)
-    chunks = dataset.batch(max(1, _CHUNK_SIZE_IN_BYTES // bytes_per_element))
+    chunks = _layouts.batched(dataset, max(1, _CHUNK_SIZE_IN_BYTES // bytes_per_element))
     nothing = _layouts.no_steps(dataset.element_spec)
     # What was carried over, and how far behind it the next window starts.
     begin = (nothing, tf.constant(0, tf.int64))
@@ -217,7 +217,7 @@ def _windows_from_chunks(
         return (kept, behind), windows
 
     if drop_remainder:
-        return _layouts.unbatched(chunks.scan(begin, advance))
+        return _layouts.unbatched(chunks.scan(begin, _layouts.in_graph(advance)))
 
     # The end of the input is marked by an empty chunk: what is carried over by then starts with
     # the first window that is short.
@@ -239,7 +239,9 @@ def _windows_from_chunks(
         )
         return tf.data.Dataset.from_tensor_slices(windows).concatenate(short)
 
-    return marked.scan(begin, advance_to_end).flat_map(full_then_short)
+    return marked.scan(begin, _layouts.in_graph(advance_to_end)).flat_map(
+        _layouts.in_graph(full_then_short)
+    )
 
 
 def _windows_one_by_one(

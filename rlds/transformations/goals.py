@@ -76,7 +76,7 @@ def relabel_goals(
     if not 0.0 < gamma < 1.0:
         raise ValueError(f"{_CALLER}: gamma must lie between 0 and 1, got {gamma}.")
     spec = _episodes.spec_of_step(data, _CALLER)
-    _episodes.check_fields(spec, [rlds_types.OBSERVATION], _CALLER)
+    _layouts.check_fields(spec, [rlds_types.OBSERVATION], _CALLER)
     taken = sorted({_GOAL, _GOAL_DISTANCE} & spec.keys())
     if taken:
         raise ValueError(f"{_CALLER}: the steps already have the fields {taken}.")

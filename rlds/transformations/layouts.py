@@ -53,7 +53,7 @@ def _stacked(steps: tf.data.Dataset) -> Any:
                 "nested layout."
             )
     with tf.control_dependencies([_layouts.assert_finite(steps.cardinality(), "to_batched")]):
-        return _layouts.joined(steps.batch(_layouts.ALL_STEPS), steps.element_spec)
+        return _layouts.joined(_layouts.as_one_batch(steps), steps.element_spec)
 
 
 def to_nested(dataset: _layouts.Steps, *, num_parallel_calls: int | None = None) -> Any:

@@ -64,7 +64,9 @@ def map_steps(
         function = step_function(transform_step, steps_dataset.element_spec)
         if function.is_vectorized:
             batches = _layouts.map_elements(
-                steps_dataset.batch(size), function.over, num_parallel_calls=num_parallel_calls
+                _layouts.batched(steps_dataset, size),
+                function.over,
+                num_parallel_calls=num_parallel_calls,
             )
             return _layouts.with_cardinality(
                 _layouts.unbatched(batches), steps_dataset.cardinality()
@@ -207,9 +209,8 @@ def sum_dataset(
         _check_summable(function.output_spec, "sum_dataset")
         return _rounded(_sum_of_batch(function.over(batch)), function.output_spec)
     function = step_function(data_to_sum, steps_dataset.element_spec, vectorize=size > 1)
-    return _sum_of_batches(
-        steps_dataset.batch(_stackable_size(size, function)), function, "sum_dataset"
-    )
+    batches = _layouts.batched(steps_dataset, _stackable_size(size, function))
+    return _sum_of_batches(batches, function, "sum_dataset")
 
 
 def sum_nested_steps(
@@ -252,16 +253,36 @@ def _stackable_size(size: int, function: StepFunction) -> int:
 
 def _sum_of_batches(batches: tf.data.Dataset, function: StepFunction, caller: str) -> Any:
     _check_summable(function.output_spec, caller)
+    spec = function.output_spec
+    is_eager = tf.executing_eagerly()
     sums = _layouts.map_elements(
         batches,
         lambda batch: _sum_of_batch(function.over(batch)),
-        num_parallel_calls=tf.data.AUTOTUNE,
+        num_parallel_calls=tf.data.AUTOTUNE if is_eager else None,
     )
-    total = sums.reduce(
-        shape_ops.zeros_from_spec(sums.element_spec),
-        lambda total, value: tf.nest.map_structure(tf.add, total, value),
+    total = _sum_of_few(sums) if not is_eager and _layouts.is_static(spec) else _sum_of_many(sums)
+    return _rounded(total, spec)
+
+
+def _sum_of_many(values: tf.data.Dataset) -> Any:
+    return values.reduce(
+        shape_ops.zeros_from_spec(values.element_spec),
+        _layouts.in_graph(lambda total, value: tf.nest.map_structure(tf.add, total, value)),
     )
-    return _rounded(total, function.output_spec)
+
+
+def _sum_of_few(values: tf.data.Dataset) -> Any:
+    """Like `_sum_of_many`, but keeps one in 256 in memory.
+
+    In a graph, `Dataset.reduce` prepares its function anew in each call, which takes longer (10 ms)
+    than to add up the steps of an episode.
+    """
+    sums = _layouts.map_elements(
+        _layouts.batched(values, 256),
+        lambda batch: tf.nest.map_structure(lambda leaf: tf.reduce_sum(leaf, 0, True), batch),
+    )
+    batch = _layouts.joined(sums.rebatch(_layouts.ALL_STEPS), values.element_spec)
+    return tf.nest.map_structure(lambda leaf: tf.reduce_sum(leaf, 0), batch)
 
 
 def _sum_of_batch(values: Any) -> Any:
@@ -332,14 +353,32 @@ def final_step(steps_dataset: _layouts.Steps) -> Any:
 
     cardinality = steps_dataset.cardinality()
     with tf.control_dependencies([_layouts.assert_finite(cardinality, "final_step")]):
-        # Counted while read, because the cardinality may be unknown (a negative number).
-        steps = steps_dataset.skip(tf.maximum(cardinality - 1, 0))
-        count, step = steps.reduce(
-            (tf.constant(0, tf.int64), shape_ops.zeros_from_spec(steps.element_spec)),
-            lambda state, step: (state[0] + 1, step),
-        )
+        count, step = last_step(steps_dataset)
     with tf.control_dependencies([tf.debugging.assert_positive(count, message=empty)]):
         return tf.nest.map_structure(tf.identity, step)
+
+
+def last_step(steps: tf.data.Dataset) -> tuple[tf.Tensor, Any]:
+    """The last step, or zeros if there is none, and how many steps were read for it."""
+    # All of them if the cardinality is not known (a negative number).
+    rest = steps.skip(tf.maximum(steps.cardinality() - 1, 0))
+    if not _layouts.is_static(steps.element_spec):
+        count, last = rest.reduce(
+            (tf.constant(0, tf.int64), shape_ops.zeros_from_spec(steps.element_spec)),
+            _layouts.in_graph(lambda state, step: (state[0] + 1, step)),
+        )
+        return count, last
+    # Without a `reduce`, for the reason given above.
+    lasts = _layouts.map_elements(
+        _layouts.batched(rest, 256),
+        lambda batch: tf.nest.map_structure(lambda leaf: leaf[-1:], batch),
+    )
+    batch = _layouts.joined(lasts.rebatch(_layouts.ALL_STEPS), steps.element_spec)
+
+    def last_or_zeros(leaf: tf.Tensor) -> tf.Tensor:
+        return tf.concat([tf.zeros([1, *leaf.shape[1:]], leaf.dtype), leaf], 0)[-1]
+
+    return _layouts.num_steps(batch), tf.nest.map_structure(last_or_zeros, batch)
 
 
 def episode_length(

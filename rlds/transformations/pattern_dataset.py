@@ -33,6 +33,8 @@ __all__ = ["PatternDataset"]
 # cost of the graph calls (about 0.5 ms per chunk) not to matter.
 _CHUNK_SIZE_IN_BYTES = 4_000_000
 _MAX_STEPS_IN_CHUNK = 1024
+# The same for batched steps, which need not be read one by one before the first output.
+_MAX_BATCHED_STEPS_IN_CHUNK = 4096
 
 # Steps that `_spaced` looks at together, at a cost that grows with the square.
 _BLOCK_SIZE = 128
@@ -140,16 +142,19 @@ class Patterns:
         ]
         self._rules = [_Rule(config, list(reaches)) for config in configs]
         self.are_dense = not any(column.is_packed for column in self._columns)
-        self._chunk_size = self._choose_chunk_size(step_spec)
+        self._num_steps_that_fit = self._choose_num_steps(step_spec)
 
-    def _choose_chunk_size(self, step_spec: Any) -> int:
+    def _choose_num_steps(self, step_spec: Any) -> int:
         sizes = [shape_ops.size_from_spec(column.spec) for column in self._columns]
         copies = [
             sizes[leaf.column] * len(leaf.positions) for r in self._rules for leaf in r.leaves
         ]
         step_size = shape_ops.size_from_spec(step_spec) if _layouts.is_static(step_spec) else 0
-        num_steps = _CHUNK_SIZE_IN_BYTES // max(1, step_size + sum(sizes) + sum(copies))
-        return max(1, min(num_steps, _MAX_STEPS_IN_CHUNK))
+        return max(1, _CHUNK_SIZE_IN_BYTES // max(1, step_size + sum(sizes) + sum(copies)))
+
+    @property
+    def _chunk_size(self) -> int:
+        return min(self._num_steps_that_fit, _MAX_STEPS_IN_CHUNK)
 
     # What is read.
 
@@ -168,8 +173,8 @@ class Patterns:
         """
         if _layouts.is_static(steps.element_spec):
             # All fields, because batching them costs less than a map call for each step.
-            return _map(
-                steps.batch(self._chunk_size),
+            return _layouts.map_elements(
+                _layouts.batched(steps, self._chunk_size),
                 lambda batch: (self._columns_of(batch), are_ends_of_batch(batch)),
             )
 
@@ -177,7 +182,7 @@ class Patterns:
             values = zip(self._columns, self._columns_of(step))
             return tuple(column.pack(value) for column, value in values), is_end_of_step(step)
 
-        return _map(steps, read).batch(self._chunk_size)
+        return _layouts.batched(_layouts.map_elements(steps, read), self._chunk_size)
 
     def chunks_of_episodes(
         self, episodes: tf.data.Dataset, end_field: str, end_at_episode_boundary: bool
@@ -200,8 +205,9 @@ class Patterns:
                         _end_last(ends) if end_at_episode_boundary else ends
                     )
 
-                return _map(episodes, read).rebatch(self._chunk_size)
-            episodes = _map(
+                size = min(self._num_steps_that_fit, _MAX_BATCHED_STEPS_IN_CHUNK)
+                return _layouts.map_elements(episodes, read).rebatch(size)
+            episodes = _layouts.map_elements(
                 episodes,
                 lambda episode: {
                     rlds_types.STEPS: tf.data.Dataset.from_tensor_slices(episode[rlds_types.STEPS])
@@ -247,9 +253,10 @@ class Patterns:
         begin = (carried, zero, zero, tuple(zero for _ in self._rules))
         if self._are_alike and self.are_dense:
             batches = _scan(chunks, begin, self._advance_all)
-            return (
-                _layouts.unbatched(batches) if batch_size is None else batches.rebatch(batch_size)
-            )
+            if batch_size is None:
+                return _layouts.unbatched(batches)
+            # The next chunk is made while the outputs of this one are used.
+            return batches.prefetch(1).rebatch(batch_size)
         if batch_size is not None and not self._are_alike:
             raise ValueError(
                 "Outputs of several shapes cannot be batched: the configs differ in the first "
@@ -352,7 +359,7 @@ class Patterns:
             return self._pack(leaves)
 
         sequence = (tf.gather(configs, order), tf.gather(rows, order))
-        return tf.data.Dataset.from_tensor_slices(sequence).map(_no_autograph(output))
+        return tf.data.Dataset.from_tensor_slices(sequence).map(_layouts.in_graph(output))
 
     def _pack(self, leaves: Sequence[tf.Tensor]) -> Any:
         """Returns the structure of an output, with tuples for lists, which tf.data cannot hold."""
@@ -606,20 +613,10 @@ def _spaced_in_block(
     return reached[1:nothing]
 
 
-def _no_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Saves the time to convert our own functions, which have no control flow on tensors."""
-    converted: Callable[..., Any] = tf.autograph.experimental.do_not_convert(function)
-    return converted
-
-
-def _map(dataset: tf.data.Dataset, function: Callable[[Any], Any]) -> tf.data.Dataset:
-    return _layouts.map_elements(dataset, _no_autograph(function))
-
-
 def _scan(
     dataset: tf.data.Dataset, begin: Any, function: Callable[[Any, Any], tuple[Any, Any]]
 ) -> tf.data.Dataset:
-    return dataset.scan(begin, _no_autograph(function))
+    return dataset.scan(begin, _layouts.in_graph(function))
 
 
 def _without_lists(structure: Any) -> Any:

@@ -57,18 +57,11 @@ def episode_return(
         final_observation_known = _episodes.is_final_known(data, final_observation_known)
     columns = _columns(steps, stored_discounts, caller)
 
-    def of_batch(batch: Any) -> tf.Tensor:
-        to_go = _to_go(batch, gamma, final_observation_known)
-        # Of no steps: zero, in the shape of the reward.
-        return tf.reduce_sum(to_go[:1], 0)
-
-    if not _layouts.is_nested(columns):
-        return of_batch(columns)
-    spec = columns.element_spec[rlds_types.REWARD]
-    dtype = spec.dtype if spec.dtype.is_floating else tf.float32
-    dims = [dim or 1 for dim in spec.shape]
-    batch = _episodes.as_one_batch(columns)
-    return batch.reduce(tf.zeros(dims, dtype), lambda _, batch: of_batch(batch))
+    if _layouts.is_nested(columns):
+        columns = _layouts.joined(_layouts.as_one_batch(columns), columns.element_spec)
+    to_go = _to_go(columns, gamma, final_observation_known)
+    # Of no steps: zero, in the shape of the reward.
+    return tf.reduce_sum(to_go[:1], 0)
 
 
 def returns_to_go(

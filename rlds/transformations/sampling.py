@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rlds.transformations import _episodes, _layouts, shape_ops
+from rlds.transformations import _layouts, shape_ops
 
 __all__ = ["shard_episodes", "shuffle_steps"]
 
@@ -72,9 +72,13 @@ def shuffle_steps(
         episodes = episodes.shuffle(
             episode_buffer, seed=seed, reshuffle_each_iteration=reshuffle_each_iteration
         )
-    blocks = _layouts.batches_of_steps(episodes, max(1, step_buffer), caller)
     if step_buffer > 1:
+        blocks = _layouts.batches_of_steps(episodes, step_buffer, caller)
         blocks = blocks.enumerate().map(lambda index, block: _permuted(index, block, seed))
+        # The next block is made while the batches of this one are used.
+        blocks = blocks.prefetch(1)
+    else:
+        blocks = _layouts.batches_of_steps(episodes, batch_size or 1024, caller)
     if batch_size is None:
         return _layouts.unbatched(blocks)
     return blocks.rebatch(batch_size, drop_remainder=drop_remainder).prefetch(tf.data.AUTOTUNE)
@@ -86,12 +90,10 @@ def _default_step_buffer(step_spec: Any) -> int:
     return min(50_000, max(1, _BUFFER_SIZE_IN_BYTES // max(1, size)))
 
 
-@_episodes.in_graph
+@_layouts.in_graph
 def _permuted(index: tf.Tensor, block: Any, seed: int) -> Any:
-    order = tf.random.experimental.index_shuffle(
-        tf.range(_layouts.num_steps(block)),
-        tf.stack([tf.constant(seed, tf.int64), index]),
-        _layouts.num_steps(block) - 1,
+    order = tf.random.experimental.stateless_shuffle(
+        tf.range(_layouts.num_steps(block)), tf.stack([tf.constant(seed, tf.int64), index])
     )
     return tf.nest.map_structure(lambda leaf: tf.gather(leaf, order), block)
 

@@ -97,7 +97,7 @@ def transitions(
 
 
 def _check(spec: Any) -> None:
-    _episodes.check_fields(spec, [rlds_types.OBSERVATION], _CALLER)
+    _layouts.check_fields(spec, [rlds_types.OBSERVATION], _CALLER)
     if rlds_types.IS_TERMINAL not in spec and rlds_types.DISCOUNT not in spec:
         raise KeyError(
             f"{_CALLER}: the steps have neither {rlds_types.IS_TERMINAL!r} nor "

@@ -74,7 +74,7 @@ def windows(
     if twice:
         raise ValueError(f"{_CALLER}: {twice} are history and horizon fields at once.")
     spec = _episodes.spec_of_step(data, _CALLER)
-    _episodes.check_fields(spec, [*history_fields, *horizon_fields], _CALLER)
+    _layouts.check_fields(spec, [*history_fields, *horizon_fields], _CALLER)
     taken = sorted({_TIMESTEP_PAD_MASK, _ACTION_PAD_MASK} & spec.keys())
     if taken:
         raise ValueError(f"{_CALLER}: the steps already have the fields {taken}.")

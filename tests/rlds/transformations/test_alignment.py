@@ -110,7 +110,7 @@ def test_the_length_stays_known() -> None:
 @pytest.mark.parametrize("layout", [nested, dict])
 def test_a_misspelt_field_is_an_error(layout: Callable[[Any], Any]) -> None:
     """It used to be ignored: nothing was shifted, and the last step lost."""
-    message = r"shift_keys: the steps have no field 'acton', only \['action', 'is_first'"
+    message = r"shift_keys: there is no field 'acton'. The fields are \['action', 'is_first'"
     with pytest.raises(KeyError, match=message):
         shift_keys(layout(columns(3)), ["acton"], -1)
     with pytest.raises(TypeError, match="got the string 'action'"):
@@ -119,7 +119,7 @@ def test_a_misspelt_field_is_an_error(layout: Callable[[Any], Any]) -> None:
 
 def test_steps_that_are_not_dicts_have_no_fields() -> None:
     for steps in (nested(np.arange(3)), np.arange(3)):
-        with pytest.raises(TypeError, match="shift_keys: the steps must be dicts"):
+        with pytest.raises(TypeError, match="shift_keys: each step must be a dict"):
             shift_keys(steps, ["action"], -1)
 
 

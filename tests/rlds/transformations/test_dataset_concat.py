@@ -207,7 +207,7 @@ def test_python_control_flow_on_the_last_step() -> None:
 
 @both_layouts
 def test_bad_input_is_named(layout: Callable[[Any], Any]) -> None:
-    with pytest.raises(KeyError, match=r"no field 'is_terminal', only \['reward'\]"):
+    with pytest.raises(KeyError, match=r"no field 'is_terminal'. The fields are \['reward'\]"):
         concat_if_terminal(layout({"reward": [1.0]}), absorbing(layout))
     with pytest.raises(tf.errors.InvalidArgumentError, match="the episode has no steps"):
         concat_if_terminal(layout({"is_terminal": np.zeros(0, bool)}), lambda last: layout({}))

@@ -49,6 +49,14 @@ def plain(dataset: tf.data.Dataset) -> list[Any]:
     return [pattern_cases.as_plain(output) for output in dataset]
 
 
+def chunks_of(max_steps: int) -> Any:
+    return mock.patch.multiple(
+        pattern_dataset,
+        _MAX_STEPS_IN_CHUNK=max_steps,
+        _MAX_BATCHED_STEPS_IN_CHUNK=max_steps,
+    )
+
+
 def test_there_are_64_golden_cases() -> None:
     assert len(CASES) == 64
 
@@ -90,9 +98,7 @@ def test_outputs_are_those_of_the_model(rng: Random, max_steps: int, block_size:
     case = pattern_cases.random_case(rng)
     world = pattern_cases.World(case)
 
-    with mock.patch.multiple(
-        pattern_dataset, _MAX_STEPS_IN_CHUNK=max_steps, _BLOCK_SIZE=block_size
-    ):
+    with chunks_of(max_steps), mock.patch.object(pattern_dataset, "_BLOCK_SIZE", block_size):
         nested = plain(apply(case, world.nested()))
         batched = plain(apply(case, world.batched()))
 
@@ -166,7 +172,7 @@ def test_the_boundary_of_an_episode_ends_it_if_asked_to(layout: Callable[..., An
     assert plain(pattern.pattern_map(unflagged, [PAIRS])) == [[i, i + 1] for i in range(5)]
     assert plain(pattern.pattern_map(unflagged, [at_end])) == []
     for max_steps in (1, 2, 1000):
-        with mock.patch.object(pattern_dataset, "_MAX_STEPS_IN_CHUNK", max_steps):
+        with chunks_of(max_steps):
             pairs = pattern.pattern_map(unflagged, [PAIRS], end_at_episode_boundary=True)
             ends = pattern.pattern_map(unflagged, [at_end], end_at_episode_boundary=True)
         assert plain(pairs) == [[0, 1], [3, 4], [4, 5]]
@@ -199,7 +205,7 @@ def test_outputs_in_batches(layout: Callable[..., Any]) -> None:
 def test_iterators_can_be_saved_and_restored(
     configs: list[sw.Config], layout: Callable[..., Any], tmp_path: Path
 ) -> None:
-    with mock.patch.object(pattern_dataset, "_MAX_STEPS_IN_CHUNK", 3):
+    with chunks_of(3):
         outputs = pattern.pattern_map(layout(numbered(5, 8, 3)), configs)
     iterator = iter(outputs)
     for _ in range(3):
