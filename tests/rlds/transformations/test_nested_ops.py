@@ -344,6 +344,21 @@ def test_sum_inside_map():
         assert float(episode["return"]) == 5.0
 
 
+@pytest.mark.parametrize("batch_size", [1, 3, -1])
+def test_sums_and_last_steps_of_a_graph_join_many_chunks(batch_size):
+    # A thousand sums at batch size 1; and the number of steps is not known.
+    numbers = np.arange(1000)
+    steps = of_unknown_length(nested({"x": numbers}))
+    results = tf.data.Dataset.range(1).map(
+        lambda _: (
+            sum_dataset(steps, lambda step: step["x"], batch_size),
+            final_step(steps)["x"],
+        )
+    )
+
+    assert [tuple(map(int, result)) for result in results] == [(numbers.sum(), 999)]
+
+
 def test_sum_of_values_of_varying_shape():
     steps = tf.data.Dataset.range(1, 4).map(lambda n: {"n": n, "pair": tf.fill([2 + 0 * n], n)})
     assert sum_dataset(steps, lambda step: step["pair"]).numpy().tolist() == [6, 6]
