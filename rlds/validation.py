@@ -6,14 +6,14 @@ imported here: who has a dataset of it has it loaded.
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from rlds import metadata, rlds_types
 
-__all__ = ["InvalidDatasetError", "Report", "Violation", "validate"]
+__all__ = ["InvalidDatasetError", "Report", "Validator", "Violation", "validate"]
 
 # How many nested steps are read at once.
 _BATCH_SIZE = 1024
@@ -150,14 +150,16 @@ def validate(
             f"validate: expected a dataset or an iterable of episodes, got a "
             f"{type(episodes).__name__}."
         )
-    finite = (finite_fields,) if isinstance(finite_fields, str) else tuple(finite_fields)
-    checker = _Checker(finite)
+    validator = Validator(finite_fields)
+    if _is_tf_dataset(episodes):
+        validator.declare(episodes)
     violations: list[Violation] = []
-    for violation in checker.check(episodes):
-        if len(violations) == max_violations:
-            return Report(tuple(violations), checker.num_episodes, checker.num_steps, False)
-        violations.append(violation)
-    return Report(tuple(violations), checker.num_episodes, checker.num_steps)
+    for episode in episodes:
+        for violation in validator.add(episode):
+            if len(violations) == max_violations:
+                return Report(tuple(violations), validator.num_episodes, validator.num_steps, False)
+            violations.append(violation)
+    return Report(tuple(violations), validator.num_episodes, validator.num_steps)
 
 
 class _Finding(NamedTuple):
@@ -173,32 +175,59 @@ def _is_tf_dataset(value: Any) -> bool:
     return tf is not None and isinstance(value, tf.data.Dataset)
 
 
-class _Checker:
-    """Checks episode after episode, and remembers what the later ones have to agree with."""
+class Validator:
+    """Checks episode after episode, and remembers what the later ones have to agree with.
 
-    def __init__(self, finite_fields: Sequence[str]) -> None:
+    For who has the episodes in hand one by one; otherwise see `validate`, also for the rules.
+
+    Args:
+      finite_fields: See `validate`.
+
+    Attributes:
+      num_episodes: How many episodes were checked.
+      num_steps: How many steps they have.
+
+    >>> validator = Validator()
+    >>> for violation in validator.add({"steps": {"is_first": [True], "is_last": [False]}}):
+    ...     print(violation)
+    episode 0, step 0, field 'is_last': False, but this is the last step
+    """
+
+    def __init__(self, finite_fields: Iterable[str] = ()) -> None:
         self.num_episodes = 0
         self.num_steps = 0
-        self._finite_fields = finite_fields
+        self._finite_fields = (
+            (finite_fields,) if isinstance(finite_fields, str) else tuple(finite_fields)
+        )
         self._fields: dict[str, _Field] | None = None
         self._metadata: set[str] | None = None
         self._episode_of_id: dict[str, int] = {}
 
-    def check(self, episodes: Iterable[Any]) -> Iterator[Violation]:
-        """Yields the violations in the order of the dataset."""
-        if _is_tf_dataset(episodes):
-            self._fields = _declared_fields(episodes)
-            _check_names(self._finite_fields, self._fields or self._finite_fields)
-        for index, episode in enumerate(episodes):
-            self.num_episodes += 1
-            if not isinstance(episode, Mapping) or rlds_types.STEPS not in episode:
-                found = sorted(map(str, episode)) if isinstance(episode, Mapping) else type(episode)
-                yield Violation(f"no field 'steps', only {found}", index)
-                continue
-            episode_id = episode.get(metadata.EPISODE_ID)
-            name = None if episode_id is None else _as_text(episode_id)
-            for finding in self._check_episode(index, name, episode):
-                yield Violation(finding.what, index, name, finding.step, finding.field)
+    def declare(self, episodes: Any) -> None:
+        """Takes from a `tf.data` dataset what types the fields of its steps have.
+
+        Raises:
+          KeyError: One of `finite_fields` is not among them.
+        """
+        self._fields = _declared_fields(episodes)
+        _check_names(self._finite_fields, self._fields or self._finite_fields)
+
+    def add(self, episode: Any) -> Iterator[Violation]:
+        """Yields the violations in one more episode, in its order.
+
+        Raises:
+          KeyError: The first episode has no such field as one of `finite_fields`.
+        """
+        index = self.num_episodes
+        self.num_episodes += 1
+        if not isinstance(episode, Mapping) or rlds_types.STEPS not in episode:
+            found = sorted(map(str, episode)) if isinstance(episode, Mapping) else type(episode)
+            yield Violation(f"no field 'steps', only {found}", index)
+            return
+        episode_id = episode.get(metadata.EPISODE_ID)
+        name = None if episode_id is None else _as_text(episode_id)
+        for finding in self._check_episode(index, name, episode):
+            yield Violation(finding.what, index, name, finding.step, finding.field)
 
     def _check_episode(
         self, index: int, name: str | None, episode: Mapping[str, Any]

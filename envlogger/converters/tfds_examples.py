@@ -1,7 +1,8 @@
 """The bytes of an example, from columns: those that TFDS stores, made many times faster.
 
 TFDS encodes an episode step by step, even if it is given columns. Here a column is encoded at once.
-The bytes are the same as those of TFDS, so nothing changes for a reader. What is not known here
+The bytes are the same as those of TFDS, so nothing changes for a reader; but the fields, which TFDS
+has in an order that differs from process to process, are sorted by name. What is not known here
 (features of other types, values that are not exactly what the feature says) is left to TFDS.
 """
 
@@ -16,6 +17,9 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 __all__ = ["ExampleEncoder", "RaggedColumn"]
+
+# How the files of a codec begin.
+_SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
 
 # The fields of a `tf.train.Feature`, as they are tagged in its bytes.
 _FLOAT_LIST = b"\x12"
@@ -46,7 +50,8 @@ class ExampleEncoder:
     ...     "steps": tfds.features.Dataset({"action": np.float32}), "id": np.int64
     ... })
     >>> episode = {"steps": {"action": np.array([0.5, 1.5], np.float32)}, "id": 7}
-    >>> ExampleEncoder(features).encode(episode) == features.serialize_example(episode)
+    >>> example = tf.train.Example.FromString(ExampleEncoder(features).encode(episode))
+    >>> example == tf.train.Example.FromString(features.serialize_example(episode))
     True
     """
 
@@ -54,7 +59,7 @@ class ExampleEncoder:
         self._features = features
 
     def encode(self, example: Mapping[str, Any]) -> bytes:
-        """Returns the bytes of an example.
+        """Returns the bytes of an example, the same in every process.
 
         Args:
           example: The fields. For a `tfds.features.Dataset`, such as `steps`, columns: arrays with
@@ -66,7 +71,7 @@ class ExampleEncoder:
         """
         fields = dict(_encode_value(self._features, example, ""))
         proto = tf.train.Example(features=tf.train.Features(feature=fields))
-        return bytes(proto.SerializeToString())
+        return bytes(proto.SerializeToString(deterministic=True))
 
 
 def _encode_value(feature: Any, value: Any, key: str) -> _Features:
@@ -97,6 +102,8 @@ def _encode_rows(feature: Any, rows: Any, key: str) -> _Features:
         values = _tensor_fields(feature, rows)
     elif kind is tfds.features.Image and _is_column_of(feature.get_tensor_info(), rows):
         values = {"": _bytes_list(_encode_images(feature, rows))}
+    elif kind is tfds.features.Image and _are_encoded_as(feature.encoding_format, rows):
+        values = {"": _bytes_list(list(rows))}
     if values is None:
         yield from _encode_by_tfds(tfds.features.Dataset(feature), rows, key)
         return
@@ -196,6 +203,16 @@ def _encode_images(feature: Any, rows: np.ndarray) -> list[bytes]:
     if feature.encoding_format == "jpeg":
         return [tf.io.encode_jpeg(row).numpy() for row in rows]
     return list(tf.io.encode_png(rows).numpy())
+
+
+def _are_encoded_as(codec: str | None, rows: Any) -> bool:
+    """Whether the rows are images that were encoded with a codec before: they stay as they are."""
+    if not isinstance(rows, np.ndarray) or rows.dtype != object or rows.ndim != 1:
+        return False
+    signature = _SIGNATURES.get(codec or "png")
+    return signature is not None and all(
+        isinstance(row, bytes) and row.startswith(signature) for row in rows
+    )
 
 
 def _encode_by_tfds(feature: Any, value: Any, key: str) -> _Features:

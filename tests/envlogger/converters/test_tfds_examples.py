@@ -1,9 +1,12 @@
 """Examples made from columns are, byte by byte, those that TFDS makes from steps."""
 
 import doctest
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_datasets as tfds
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,9 +25,14 @@ def of_steps(feature):
 
 
 def assert_same_bytes(features, episode, for_tfds=None):
-    assert ExampleEncoder(features).encode(episode) == features.serialize_example(
-        for_tfds or episode
+    assert ExampleEncoder(features).encode(episode) == in_order(
+        features.serialize_example(for_tfds or episode)
     )
+
+
+def in_order(example):
+    """Sorts the fields, which TFDS has in an order of the process."""
+    return tf.train.Example.FromString(example).SerializeToString(deterministic=True)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
@@ -193,7 +201,7 @@ def test_what_does_not_fit():
 
 def test_examples_in_docstrings_run():
     results = doctest.testmod(tfds_examples)
-    assert results.attempted == 3
+    assert results.attempted == 4
     assert not results.failed
 
 
@@ -203,3 +211,34 @@ def test_the_bytes_are_read_by_tfds():
     encoded = ExampleEncoder(features).encode({"steps": {"x": column}})
     steps = tfds.as_numpy(features.deserialize_example(encoded))["steps"]
     np.testing.assert_array_equal([step["x"] for step in steps], column)
+
+
+def test_images_that_are_encoded_stay_as_they_are():
+    """Encoded once more, a JPEG would lose."""
+    noise = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3), np.uint8)
+    for codec, encode in (("jpeg", tf.io.encode_jpeg), ("png", tf.io.encode_png)):
+        feature = tf_features.Image(shape=(8, 8, 3), encoding_format=codec)
+        files = np.array([encode(image).numpy() for image in noise], object)
+        assert_same_bytes(of_steps(feature), {"steps": {"x": files}})
+        encoded = ExampleEncoder(of_steps(feature)).encode({"steps": {"x": files}})
+        stored = tf.train.Example.FromString(encoded).features.feature["steps/x"]
+        assert list(stored.bytes_list.value) == list(files)
+
+
+def test_bytes_do_not_depend_on_the_process():
+    script = """
+import hashlib
+import numpy as np
+import tensorflow_datasets as tfds
+from envlogger.converters.tfds_examples import ExampleEncoder
+
+fields = {name: np.float32 for name in "abcdefgh"}
+encoder = ExampleEncoder(tfds.features.FeaturesDict({"steps": tfds.features.Dataset(fields)}))
+encoded = encoder.encode({"steps": {name: np.ones(3, np.float32) for name in fields}})
+print(hashlib.sha256(encoded).hexdigest())
+"""
+    outputs = {
+        subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
+        for _ in range(3)
+    }
+    assert len(outputs) == 1

@@ -1,0 +1,169 @@
+"""What the conversion of every source has to do, whatever the source."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+import rlds
+from rlds.tfds import load
+from tfds_builders.builder import SourceBuilder, convert
+from tfds_builders.checks import leaves_but_images
+from tfds_builders.source import DamagedEpisode, Source, SourceEpisode
+
+
+class Interrupted(BaseException):
+    """Stands for the end of the process."""
+
+
+def check_conversion(
+    make_source: Callable[[], Source],
+    directory: Path,
+    *,
+    builder: type[SourceBuilder] | None = None,
+    path: Any = None,
+    config: str | None = None,
+) -> tfds.core.DatasetBuilder:
+    """Converts a source in all the ways there are, and checks that they agree.
+
+    Args:
+      make_source: Makes the source anew.
+      directory: An empty directory.
+      builder: The registered builder of the source.
+      path: The path that it is given.
+      config: The config that it is given.
+
+    Returns:
+      The dataset that `convert` made.
+    """
+    converted = convert(make_source(), name="converted", data_dir=directory / "a")
+    check_against_source(converted, make_source())
+    check_resumes(make_source, directory, contents(converted.data_path))
+    if builder is not None:
+        made = builder(path=path, config=config, data_dir=directory / "c")
+        made.download_and_prepare()
+        loaded = tfds.load(
+            f"{builder.name}/{config}" if config else builder.name,
+            data_dir=directory / "c",
+            split=next(iter(made.info.splits)),
+        )
+        assert loaded.cardinality() > 0
+        assert records(made.data_path) == records(converted.data_path)
+    return converted
+
+
+def check_against_source(builder: tfds.core.DatasetBuilder, source: Source) -> None:
+    """Checks that a dataset holds what its source yields, and keeps the rules of RLDS."""
+    for split in source.splits:
+        expected = {
+            episode.key: episode
+            for part in source.parts(split)
+            for episode in source.episodes(split, part)
+            if not isinstance(episode, DamagedEpisode)
+        }
+        dataset = load(builder, split, decode=_stored_in_full(builder))
+        report = rlds.validation.validate(dataset)
+        assert report.is_valid, report
+        assert report.num_episodes == len(expected)
+        for episode in dataset.as_numpy_iterator():
+            _check_episode(episode, expected[episode["episode_id"].decode()])
+
+
+def check_resumes(
+    make_source: Callable[[], Source], directory: Path, expected: dict[str, str]
+) -> None:
+    """Checks that a conversion which is interrupted goes on, and reads nothing twice."""
+    source = make_source()
+    total = sum(
+        1
+        for split in source.splits
+        for part in source.parts(split)
+        for _ in source.episodes(split, part)
+    )
+    read: list[str] = []
+    for stop in sorted({1, total // 2}):
+        with pytest.raises(Interrupted):
+            convert(
+                interrupted(make_source(), stop - len(read), read),
+                name="converted",
+                data_dir=directory / "b",
+            )
+    resumed = convert(
+        interrupted(make_source(), None, read), name="converted", data_dir=directory / "b"
+    )
+    assert len(read) == len(set(read)) == total
+    assert contents(resumed.data_path) == expected
+    left = [path.name for path in Path(resumed.data_path).parent.iterdir()]
+    assert left == [Path(resumed.data_path).name]
+
+
+def interrupted(source: Source, after: int | None, read: list[str]) -> Source:
+    """Returns a source that ends the process after some episodes, and notes what was asked for."""
+    episodes = source.episodes
+    num_left = [after]
+
+    def yield_until(
+        split: str, part: str, after: str | None = None
+    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+        for episode in episodes(split, part, after):
+            if num_left[0] == 0:
+                raise Interrupted
+            yield episode
+            read.append(f"{split}/{episode.key}")
+            if num_left[0] is not None:
+                num_left[0] -= 1
+
+    source.episodes = yield_until  # type: ignore[method-assign]
+    return source
+
+
+def contents(directory: Any) -> dict[str, str]:
+    """Returns digests of all files of a dataset by name."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(Path(directory).iterdir())
+    }
+
+
+def records(directory: Any) -> list[str]:
+    """Returns digests of the files with the episodes of a dataset."""
+    return [digest for name, digest in contents(directory).items() if not name.endswith(".json")]
+
+
+def _stored_in_full(builder: tfds.core.DatasetBuilder) -> list[str]:
+    """The fields that a reader gets as the source gave them: all but images, which stay files."""
+    return list(leaves_but_images(builder.info.features[rlds.STEPS].feature))
+
+
+def _check_episode(episode: dict[str, Any], expected: SourceEpisode) -> None:
+    assert episode["truncated"] == expected.truncated
+    assert episode["complete"] == expected.complete
+    assert episode["final_observation_known"] == expected.final_observation_known
+    assert episode["source"]["begin"] == expected.origin.begin
+    _check_equal(expected.steps, episode["steps"], expected.key)
+    for name, value in expected.metadata.items():
+        _check_equal(value, episode[name], f"{expected.key}/{name}")
+
+
+def _check_equal(expected: Any, found: Any, where: str) -> None:
+    if isinstance(expected, dict):
+        assert expected.keys() == found.keys(), where
+        for name, child in expected.items():
+            _check_equal(child, found[name], f"{where}/{name}")
+        return
+    if hasattr(found, "to_list"):  # A ragged tensor.
+        assert found.to_list() == [np.asarray(row).tolist() for row in expected], where
+        return
+    expected, found = np.asarray(expected), np.asarray(found)
+    if found.dtype == object and expected.dtype == np.uint8:
+        return  # An image that was encoded.
+    if expected.dtype.kind in "US" or expected.dtype == object:
+        encoded = [item.encode() if isinstance(item, str) else item for item in expected.flat]
+        assert encoded == list(found.flat), where
+        return
+    assert found.dtype == expected.dtype, where
+    np.testing.assert_array_equal(found, expected, err_msg=where)

@@ -1,0 +1,73 @@
+"""A small source, to try conversions with."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from tfds_builders.alignment import from_sars
+from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
+
+
+class ToySource(RandomAccessSource):
+    """Episodes of varying length that are made up; every second one ends by itself."""
+
+    episodes_per_part = 4
+
+    def __init__(
+        self, path: Any, num_episodes: int = 10, damaged: int | None = None, nan: int | None = None
+    ) -> None:
+        self.path = epath.Path(path)
+        self.number, self.damaged, self.nan = num_episodes, damaged, nan
+        self.finite_fields = ("observation",)
+
+    def step_features(self) -> Mapping[str, Any]:
+        return {
+            "observation": np.float64,
+            "action": np.int64,
+            "reward": np.float32,
+            "discount": np.float32,
+        }
+
+    def episode_features(self) -> Mapping[str, Any]:
+        return {"seed": np.int64}
+
+    def metadata(self) -> Mapping[str, Any]:
+        return {"made_by": "nobody"}
+
+    def inputs(self) -> list[epath.Path]:
+        return [self.path]
+
+    def options(self) -> Mapping[str, Any]:
+        return {"num_episodes": self.number}
+
+    def num_episodes(self, split: str) -> int:
+        return self.number
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        return {"rows": sum(1 + index % 3 for index in range(self.number))}
+
+    def key(self, split: str, index: int) -> str:
+        return f"{self.path.name}:{index}"
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        if index == self.damaged:
+            raise SourceError("scratched", file=self.path, episode=index, row=3, field="action")
+        length = 1 + index % 3
+        observation = (np.arange(length + 1) + index) / 7
+        if index == self.nan:
+            observation[1] = np.nan
+        return SourceEpisode(
+            self.key(split, index),
+            from_sars(
+                observation=observation,
+                action=np.arange(length),
+                reward=np.ones(length, np.float32),
+                terminal=index % 2 == 0,
+            ),
+            Origin(self.path.name, index * 10, index * 10 + length),
+            truncated=index % 2 == 1,
+            metadata={"seed": np.int64(index)},
+            counts={"rows": length},
+        )

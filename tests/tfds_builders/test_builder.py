@@ -1,0 +1,347 @@
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import conversions
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from toy_source import ToySource
+
+import rlds
+from envlogger.errors import StorageError
+from rlds.validation import InvalidDatasetError
+from tfds_builders import sharding
+from tfds_builders.builder import SourceBuilder, convert
+from tfds_builders.source import Source, SourceError
+
+
+class RldsToy(SourceBuilder):
+    """Episodes that are made up."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def make_source(self, path):
+        return ToySource(path)
+
+    def raw_name(self):
+        return "toy.raw"
+
+
+@pytest.fixture
+def raw(tmp_path):
+    path = tmp_path / "raw" / "toy.raw"
+    path.parent.mkdir()
+    path.write_text("toy")
+    return path
+
+
+def download_config(**kwargs):
+    return tfds.download.DownloadConfig(**kwargs)
+
+
+def staging(tmp_path):
+    return tmp_path / "toy" / ".staging-1.0.0"
+
+
+def test_all_ways_of_converting_agree(raw, tmp_path):
+    builder = conversions.check_conversion(
+        lambda: ToySource(raw), tmp_path / "data", builder=RldsToy, path=raw
+    )
+    assert builder.info.metadata == {
+        "made_by": "nobody",
+        "conversion": {
+            "train": {
+                "episodes": 10,
+                "steps": 29,
+                "transitions": 19,
+                "terminated": 5,
+                "truncated": 5,
+                "incomplete": 0,
+                "final_observation_unknown": 0,
+                "raw": {"rows": 19},
+            }
+        },
+    }
+
+
+def test_files_are_those_that_tfds_writes(raw, tmp_path):
+    """The order, the number of shards and the bytes of TFDS's own writer, given the same keys."""
+    builder = convert(
+        ToySource(raw), name="toy", data_dir=tmp_path, download_config=download_config(num_shards=3)
+    )
+    serialized = {}
+    for path in sorted(Path(builder.data_path).glob("toy-*")):
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            example = tf.train.Example.FromString(record)
+            key = example.features.feature["episode_id"].bytes_list.value[0].decode()
+            serialized[key] = record
+
+    class Verbatim:
+        example_specs = None
+
+        def serialize_example(self, example):
+            return example
+
+    reference = tmp_path / "reference"
+    reference.mkdir()
+    writer = tfds.core.writer.Writer(
+        serializer=Verbatim(),
+        filename_template=tfds.core.ShardedFileTemplate(
+            data_dir=reference, dataset_name="toy", split="train", filetype_suffix="tfrecord"
+        ),
+        hash_salt="train",
+        disable_shuffling=False,
+        example_writer=tfds.core.writer.ExampleWriter(tfds.core.FileFormat.TFRECORD),
+        shard_config=tfds.core.utils.shard_utils.ShardConfig(num_shards=3),
+    )
+    for key, record in serialized.items():
+        writer.write(key, record)
+    lengths, num_bytes = writer.finalize()
+    assert conversions.records(reference) == conversions.records(builder.data_path)
+    assert builder.info.splits["train"].shard_lengths == lengths
+    assert builder.info.splits["train"].num_bytes == num_bytes
+
+
+def test_order_of_the_source(raw, tmp_path):
+    builder = convert(ToySource(raw), name="toy", data_dir=tmp_path, shuffle=False)
+    dataset = builder.as_dataset(split="train")
+    assert [int(episode["seed"]) for episode in dataset] == list(range(10))
+    builder.as_dataset(split="train", shuffle_files=True)  # Allowed, though they are in order.
+
+
+def test_array_record(raw, tmp_path):
+    builder = convert(
+        ToySource(raw), name="toy", data_dir=tmp_path, file_format="array_record", shuffle=False
+    )
+    episode = builder.as_data_source(split="train")[4]
+    assert episode["seed"] == 4
+    assert [step["action"] for step in episode["steps"]] == [0, 1, 0]
+
+
+def test_raw_data_in_manual_dir(raw, tmp_path):
+    dataset = tfds.load(
+        "rlds_toy",
+        data_dir=tmp_path / "data",
+        split="train",
+        download_and_prepare_kwargs={
+            "download_config": download_config(manual_dir=raw.parent, num_shards=2)
+        },
+    )
+    assert len(dataset) == 10
+    again = tfds.builder("rlds_toy", data_dir=tmp_path / "data")
+    assert again.info.splits["train"].num_shards == 2
+    assert again.info.features["steps"]["observation"].np_dtype == np.float64
+    assert again.info.metadata["made_by"] == "nobody"
+
+
+def test_no_raw_data(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"manual/toy.raw does not exist.*builder_kwargs"):
+        tfds.load("rlds_toy", data_dir=tmp_path)
+    assert RldsToy(data_dir=tmp_path).info.features is None
+
+
+def test_existing_dataset_stays(raw, tmp_path):
+    first = convert(ToySource(raw), name="toy", data_dir=tmp_path)
+    before = conversions.contents(first.data_path)
+    with pytest.raises(FileExistsError, match="not overwritten"):
+        convert(ToySource(raw, num_episodes=3), name="toy", data_dir=tmp_path)
+    assert conversions.contents(first.data_path) == before
+
+
+def test_damage_is_an_error_and_nothing_is_left(raw, tmp_path):
+    with pytest.raises(SourceError, match=r"toy.raw, episode 5, row 3, field 'action': scratched"):
+        convert(ToySource(raw, damaged=5), name="toy", data_dir=tmp_path)
+    assert not (tmp_path / "toy" / "1.0.0").exists()
+    assert not list((tmp_path / "toy").glob("incomplete*"))
+
+
+def test_damage_is_left_out(raw, tmp_path):
+    with pytest.warns(UserWarning, match=r"1 damaged episodes were left out.*'toy.raw:5'"):
+        builder = convert(
+            ToySource(raw, damaged=5), name="toy", data_dir=tmp_path, skip_damaged=True
+        )
+    assert builder.info.splits["train"].num_examples == 9
+    (left_out,) = builder.info.metadata["conversion"]["train"]["left_out"]
+    assert left_out["key"] == "toy.raw:5"
+    assert "row 3, field 'action': scratched" in left_out["why"]
+
+
+def test_nan_is_damage(raw, tmp_path):
+    with pytest.raises(SourceError, match=r"toy.raw:2, row 21, field 'observation': nan"):
+        convert(ToySource(raw, nan=2), name="toy", data_dir=tmp_path)
+
+
+def test_totals_have_to_agree(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(ToySource, "totals", lambda self, split: {"rows": 20})
+    with pytest.raises(SourceError, match="the raw data has 20 rows, but its episodes have 19"):
+        convert(ToySource(raw), name="toy", data_dir=tmp_path)
+    assert not (tmp_path / "toy" / "1.0.0").exists()
+
+
+def test_keys_have_to_be_unique(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(ToySource, "key", lambda self, split, index: f"key {index % 5}")
+    with pytest.raises(SourceError, match="another episode with the key 'key 0'"):
+        convert(ToySource(raw), name="toy", data_dir=tmp_path)
+
+
+def test_names_of_fields_that_are_taken(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(ToySource, "episode_features", lambda self: {"truncated": np.bool_})
+    with pytest.raises(ValueError, match="ToySource: the name 'truncated' is taken"):
+        convert(ToySource(raw), name="toy", data_dir=tmp_path)
+
+
+def test_no_episodes(raw, tmp_path):
+    with pytest.raises(SourceError, match="no episode"):
+        convert(ToySource(raw, num_episodes=0), name="toy", data_dir=tmp_path)
+
+
+def test_too_many_shards(raw, tmp_path):
+    with pytest.raises(ValueError, match="10 episodes; 11 shards are too many"):
+        convert(
+            ToySource(raw),
+            name="toy",
+            data_dir=tmp_path,
+            download_config=download_config(num_shards=11),
+        )
+
+
+def test_what_was_read_back_has_to_be_what_was_written(raw, tmp_path, monkeypatch):
+    """A file loses an episode on its way."""
+    write = sharding._read
+
+    def lose_one(plan, index):
+        examples = list(write(plan, index))
+        return iter([*examples[:-1], examples[0]])
+
+    monkeypatch.setattr(sharding, "_read", lose_one)
+    with pytest.raises(InvalidDatasetError, match="is the identifier of episode 0 too"):
+        convert(ToySource(raw), name="toy", data_dir=tmp_path)
+    assert not (tmp_path / "toy" / "1.0.0").exists()
+
+
+def test_changed_raw_data_begins_anew(raw, tmp_path):
+    read = []
+    with pytest.raises(conversions.Interrupted):
+        source = conversions.interrupted(ToySource(raw), 5, read)
+        convert(source, name="toy", data_dir=tmp_path)
+    assert staging(tmp_path).exists()
+    raw.write_text("other")
+    convert(conversions.interrupted(ToySource(raw), None, read), name="toy", data_dir=tmp_path)
+    assert len(read) == 15
+    assert not staging(tmp_path).exists()
+
+
+def test_the_error_says_how_to_go_on(raw, tmp_path):
+    with pytest.raises(conversions.Interrupted) as caught:
+        source = conversions.interrupted(ToySource(raw), 5, [])
+        convert(source, name="toy", data_dir=tmp_path)
+    assert str(staging(tmp_path)) in caught.value.__notes__[0]
+
+
+def test_two_processes_convert_to_the_same_place(raw, tmp_path):
+    staging(tmp_path).mkdir(parents=True)
+    script = (
+        "import fcntl, os, sys, time; fd = os.open(sys.argv[1], os.O_RDONLY);"
+        "fcntl.flock(fd, fcntl.LOCK_EX); print('locked', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", script, str(staging(tmp_path))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(StorageError, match="another process"):
+            convert(ToySource(raw), name="toy", data_dir=tmp_path)
+        other.kill()
+    convert(ToySource(raw), name="toy", data_dir=tmp_path)
+
+
+def test_damaged_staging(raw, tmp_path):
+    with pytest.raises(conversions.Interrupted):
+        source = conversions.interrupted(ToySource(raw), 6, [])
+        convert(source, name="toy", data_dir=tmp_path)
+    (records,) = staging(tmp_path).glob("train-00000.records")
+    content = bytearray(records.read_bytes())
+    content[10] ^= 1
+    records.write_bytes(bytes(content))
+    with pytest.raises(StorageError, match="was damaged since it was written"):
+        convert(ToySource(raw), name="toy", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("lost", [1, 40, 200])
+def test_torn_files(raw, tmp_path, lost):
+    """The machine goes down: the ends of files are lost."""
+    expected = convert(ToySource(raw), name="toy", data_dir=tmp_path / "whole")
+    with pytest.raises(conversions.Interrupted):
+        source = conversions.interrupted(ToySource(raw), 7, [])
+        convert(source, name="toy", data_dir=tmp_path)
+    for suffix in ("records", "journal"):
+        torn = staging(tmp_path) / f"train-00001.{suffix}"
+        os.truncate(torn, torn.stat().st_size - lost)
+    builder = convert(ToySource(raw), name="toy", data_dir=tmp_path)
+    assert conversions.contents(builder.data_path) == conversions.contents(expected.data_path)
+
+
+SCRIPT = """
+    import os, sys, time
+    from toy_source import ToySource
+    from tfds_builders.builder import convert
+
+    class Slow(ToySource):
+        def read(self, split, index):
+            print(index, flush=True)
+            time.sleep(0.2)
+            return super().read(split, index)
+
+    convert(Slow(sys.argv[1]), name="toy", data_dir=sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_killed(raw, tmp_path, number):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    environment = {**os.environ, "PYTHONPATH": str(Path(conversions.__file__).parent)}
+    command = [sys.executable, str(script), str(raw), str(tmp_path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        while process.stdout.readline() != "6\n":
+            assert process.poll() is None, process.stderr.read()
+        process.send_signal(number)
+        process.wait()
+    assert not (tmp_path / "toy" / "1.0.0").exists()
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    # The episodes that were stored are not read again.
+    first = int(next(line for line in again.stdout.splitlines() if line.isdigit()))
+    assert first in (6, 7)
+    assert [path.name for path in (tmp_path / "toy").iterdir()] == ["1.0.0"]
+    expected = convert(ToySource(raw), name="toy", data_dir=tmp_path / "whole")
+    assert conversions.records(tmp_path / "toy" / "1.0.0") == conversions.records(
+        expected.data_path
+    )
+
+
+def test_every_source_is_abstract_until_it_reads():
+    with pytest.raises(TypeError, match="abstract"):
+        Source()
+
+
+def test_pickled_builder(raw, tmp_path):
+    builder = pickle.loads(pickle.dumps(RldsToy(path=raw, data_dir=tmp_path)))
+    builder.download_and_prepare()
+    assert builder.info.splits["train"].num_examples == 10
+
+
+def test_final_dataset_is_plain_tfds(raw, tmp_path):
+    """TFDS reads it, and our transformations do."""
+    builder = convert(ToySource(raw), name="toy", data_dir=tmp_path)
+    episodes = tfds.load("toy", data_dir=tmp_path, split="train")
+    steps = rlds.transformations.sum_dataset(
+        episodes.flat_map(lambda episode: episode["steps"]), lambda step: {"r": step["reward"]}
+    )
+    assert float(steps["r"]) == 19.0
+    assert builder.info.description == "Episodes in the format of RLDS."

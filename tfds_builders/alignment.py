@@ -1,0 +1,213 @@
+"""Raw rows in the order of RLDS: which action, reward and discount belong to which observation.
+
+Raw formats hold the `T` transitions of an episode in one of these orders:
+
+| order | row t | rows | final observation |
+|---|---|---|---|
+| SARS | o_t, a_t, and the reward and discount that a_t brought | T | if the next one is stored |
+| T/T+1 | as SARS, in arrays of different lengths | T, observations T + 1 | yes |
+| RSA | o_t, and the reward and discount that arrived with it | T + 1 | yes |
+
+RLDS has the order of SARS with the final observation as a step of its own. Its action, reward and
+discount are placeholders: zeros, the same in all builders, whether the episode ended or was cut.
+An observation that is not in the raw data is not made up: the episode has `T` steps then, whose
+last one has a valid action and reward; builders say so with `final_observation_known=False`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import rlds
+from envlogger.converters.rlds_episode import zeros_like
+
+__all__ = ["append_row", "from_rsa", "from_sars", "num_rows"]
+
+
+def from_sars(
+    *,
+    observation: Any,
+    action: Any,
+    reward: Any,
+    terminal: bool,
+    discount: Any = None,
+    transition_metadata: Mapping[str, Any] | None = None,
+    observation_metadata: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Returns the steps of an episode whose transitions are rows.
+
+    Args:
+      observation: Columns (nested in dicts) of `T + 1` rows, or of `T` if the final observation is
+        not known.
+      action: Columns of `T` rows.
+      reward: Columns of `T` rows; None for a dataset without rewards.
+      terminal: Whether the last transition led to a terminal state.
+      discount: A column of `T` rows. If None, float32 ones, with a zero for the transition into the
+        terminal state.
+      transition_metadata: Columns of `T` rows that tell of the transition. They get a row of zeros
+        (or of empty strings) for the final observation.
+      observation_metadata: Columns that tell of the observation and have as many rows.
+
+    Returns:
+      The columns of `T + 1` steps, or of `T` if the final observation is not known.
+
+    Raises:
+      ValueError: There is no row; the columns differ in length; two fields have the same name.
+
+    >>> steps = from_sars(
+    ...     observation=np.array([7, 8, 9]), action=np.array([1, 2]), reward=np.array([0.5, 1.5]),
+    ...     terminal=True,
+    ... )
+    >>> steps["action"], steps["reward"], steps["discount"], steps["is_terminal"]
+    (array([1, 2, 0]), array([0.5, 1.5, 0. ]), array([1., 0., 0.], dtype=float32), \
+array([False, False,  True]))
+    """
+    num_transitions, num_steps = num_rows(action, "action"), num_rows(observation, "observation")
+    if num_steps not in (num_transitions, num_transitions + 1) or not num_steps:
+        raise ValueError(
+            f"{num_steps} observations and {num_transitions} actions, expected as many actions, or "
+            "one less if the final observation is there"
+        )
+    if discount is None:
+        discount = np.ones(num_transitions, np.float32)
+        discount[num_transitions - 1 :] = 0.0 if terminal else 1.0
+    transitions = {
+        rlds.ACTION: action,
+        **({} if reward is None else {rlds.REWARD: reward}),
+        rlds.DISCOUNT: discount,
+    }
+    return _assemble(
+        num_steps,
+        terminal,
+        observation,
+        _lengthened(transitions, num_transitions, num_steps),
+        _lengthened(transition_metadata or {}, num_transitions, num_steps),
+        observation_metadata or {},
+    )
+
+
+def from_rsa(
+    *,
+    observation: Any,
+    action: Any,
+    reward: Any,
+    discount: Any,
+    terminal: bool,
+    action_led_here: bool,
+    transition_metadata: Mapping[str, Any] | None = None,
+    observation_metadata: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Returns the steps of an episode whose rows hold what arrived with the observation.
+
+    Args:
+      observation: Columns (nested in dicts) of `T + 1` rows.
+      action: Columns of `T + 1` rows, of which one belongs to no transition.
+      reward: A column of `T + 1` rows, of which the first belongs to no transition.
+      discount: Likewise; if None, as in `from_sars`.
+      terminal: Whether the last observation is a terminal state.
+      action_led_here: Whether the action of a row is the one that led to its observation (so that
+        the first belongs to no transition), or the one taken on it (so that the last does not).
+      transition_metadata: Columns of `T + 1` rows that arrived with the reward.
+      observation_metadata: Columns of `T + 1` rows that tell of the observation.
+
+    Returns:
+      The columns of `T + 1` steps.
+
+    Raises:
+      ValueError: As `from_sars`.
+    """
+    rows = num_rows(observation, "observation")
+    arrived = {rlds.REWARD: reward, **(transition_metadata or {})}
+    if discount is not None:
+        arrived[rlds.DISCOUNT] = discount
+    for name, columns in {rlds.ACTION: action, **arrived}.items():
+        if num_rows(columns, name) != rows:
+            raise ValueError(f"{name}: {num_rows(columns, name)} rows, but {rows} observations")
+    arrived = _map(arrived, lambda column: column[1:])
+    return from_sars(
+        observation=observation,
+        action=_map(action, lambda column: column[1:] if action_led_here else column[:-1]),
+        reward=arrived.pop(rlds.REWARD),
+        discount=arrived.pop(rlds.DISCOUNT, None),
+        terminal=terminal,
+        transition_metadata=arrived,
+        observation_metadata=observation_metadata,
+    )
+
+
+def append_row(columns: Any, row: Any) -> Any:
+    """Returns columns (nested in dicts) with one more row, for example the final observation."""
+    if isinstance(columns, Mapping):
+        return {name: append_row(child, row[name]) for name, child in columns.items()}
+    return np.concatenate([columns, np.asarray(row, columns.dtype)[np.newaxis]])
+
+
+def num_rows(columns: Any, name: str) -> int:
+    """Returns the number of rows of columns (nested in dicts).
+
+    Raises:
+      ValueError: They differ in it, or there is no column.
+    """
+    lengths = {len(leaf) for leaf in _leaves(columns)}
+    if len(lengths) != 1:
+        raise ValueError(
+            f"{name}: the columns differ in length: {sorted(lengths)}"
+            if lengths
+            else f"{name}: no columns"
+        )
+    return lengths.pop()
+
+
+def _assemble(
+    num_steps: int, terminal: bool, observation: Any, *others: Mapping[str, Any]
+) -> dict[str, Any]:
+    index = np.arange(num_steps)
+    is_last = index == num_steps - 1
+    steps = {
+        rlds.OBSERVATION: observation,
+        rlds.IS_FIRST: index == 0,
+        rlds.IS_LAST: is_last,
+        rlds.IS_TERMINAL: is_last & terminal,
+    }
+    for fields in others:
+        for name, columns in fields.items():
+            if name in steps:
+                raise ValueError(f"{name}: there is another field of this name")
+            if num_rows(columns, name) != num_steps:
+                raise ValueError(f"{name}: {num_rows(columns, name)} rows, expected {num_steps}")
+            steps[name] = columns
+    return steps
+
+
+def _lengthened(fields: Mapping[str, Any], length: int, num_steps: int) -> dict[str, Any]:
+    """Columns that tell of transitions, with a placeholder where the final step needs it."""
+    for name, columns in fields.items():
+        if num_rows(columns, name) != length:
+            raise ValueError(f"{name}: {num_rows(columns, name)} rows, expected {length}")
+    if num_steps == length:
+        return dict(fields)
+    return dict(_map(fields, _with_placeholder))
+
+
+def _with_placeholder(column: np.ndarray) -> np.ndarray:
+    if column.dtype == object:
+        row = zeros_like(column[:1]) if len(column) else np.array([b""], object)
+        return np.concatenate([column, row])
+    lengthened = np.zeros((len(column) + 1, *column.shape[1:]), column.dtype)
+    lengthened[:-1] = column
+    return lengthened
+
+
+def _map(columns: Any, fn: Any) -> Any:
+    if isinstance(columns, Mapping):
+        return {name: _map(child, fn) for name, child in columns.items()}
+    return fn(columns)
+
+
+def _leaves(columns: Any) -> list[Any]:
+    if isinstance(columns, Mapping):
+        return [leaf for child in columns.values() for leaf in _leaves(child)]
+    return [columns]

@@ -1,0 +1,384 @@
+"""TFDS builders for sources: a class to derive from, and a function for scripts."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import os
+import re
+import warnings
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import tensorflow_datasets as tfds
+from etils import epath
+from tensorflow_datasets.core.dataset_builder import FileReaderBuilder
+
+from envlogger.backends.riegeli_layout import is_local
+from tfds_builders.episode_fields import features_of
+from tfds_builders.progress import Progress
+from tfds_builders.source import Source
+from tfds_builders.staging import StagingArea, local_staging
+
+if TYPE_CHECKING:
+    from tfds_builders.conversion import SplitReport, Work
+
+__all__ = ["SourceBuilder", "convert"]
+
+CONVERSION = "conversion"
+_DESCRIPTION = "Episodes in the format of RLDS."
+
+
+def convert(
+    source: Source,
+    *,
+    name: str,
+    version: str = "1.0.0",
+    data_dir: str | os.PathLike[str] | None = None,
+    description: str | None = None,
+    file_format: str | None = None,
+    shuffle: bool = True,
+    skip_damaged: bool = False,
+    verify: bool = True,
+    progress: bool | None = None,
+    download_config: tfds.download.DownloadConfig | None = None,
+) -> tfds.core.DatasetBuilder:
+    """Converts a source to an RLDS dataset, and returns a builder that reads it.
+
+    A conversion that was interrupted, even by the death of the process, goes on where it stopped
+    when it is called again with the same arguments; the result is the same to the last byte.
+
+    Args:
+      source: What is converted.
+      name: The name of the dataset: lower-case letters, digits and `_`, as `tfds.load` needs it.
+      version: Its version, as `major.minor.patch`.
+      data_dir: The directory that TFDS keeps datasets in; its default directory if None.
+      description: What the dataset is about; what the source says if None.
+      file_format: `tfrecord`, or `array_record` for random access (`as_data_source`).
+      shuffle: Whether episodes are stored in a random order (that of the hashes of their keys), as
+        TFDS does; otherwise they are in the order of the source.
+      skip_damaged: Whether to leave out episodes that cannot be read, with a warning; they are
+        listed in `info.metadata["conversion"]`. Otherwise the first of them is an error.
+      verify: Whether to read the dataset back, and compare it with what was written.
+      progress: Whether to show a progress bar; if None, on a terminal.
+      download_config: The number or size of shards. With `beam_runner` or `beam_options`, Apache
+        Beam does the work; see `tfds_builders.beam`.
+
+    Returns:
+      What `tfds.builder_from_directory` makes of the new directory, which is its `data_path`.
+
+    Raises:
+      FileExistsError: The dataset exists in this version; it is left as it is.
+      SourceError: The raw data is damaged; says where. No dataset is left at its place.
+      StorageError: The dataset cannot be written, or another process is writing it.
+      ValueError: An argument is wrong.
+    """
+    builder = _NamedBuilder(
+        name=name,
+        source=source,
+        version=version,
+        data_dir=data_dir,
+        description=description,
+        file_format=file_format,
+        shuffle=shuffle,
+        skip_damaged=skip_damaged,
+        verify=verify,
+        progress=progress,
+    )
+    if builder.data_path.exists():
+        raise FileExistsError(
+            f"{builder.data_path} exists and is not overwritten; give another version, name or "
+            "data_dir, or delete it first."
+        )
+    builder.download_and_prepare(download_config=download_config)
+    return tfds.builder_from_directory(builder.data_path)
+
+
+class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
+    """A TFDS builder for raw data in one format.
+
+    Derived classes say how to read it (`make_source`), and are registered with TFDS under their
+    names. An example of the dataset is an episode: its `steps`; `episode_id`, the key that the
+    source gives it; `final_observation_known`, `truncated` and `complete`, see
+    `tfds_builders.source.SourceEpisode`; `source`, which says where its raw data is; and what else
+    the source has to tell.
+
+    What the source says of the data as a whole becomes `info.metadata`. `info.metadata` also has
+    the numbers of what was converted, for each split, under "conversion".
+
+    The raw data is looked for in `path`, if it is given; then, by the name that `raw_name` says, in
+    the `manual_dir` of TFDS; else it is downloaded, if there is a URL.
+
+    As with any TFDS builder, `download_and_prepare` does nothing if the dataset exists. While it is
+    made, what is finished is kept in a directory beside it (`.staging-<version>`), so that a later
+    call goes on where one was interrupted.
+
+    Args:
+      path: Where the raw data is.
+      shuffle: See `convert`; if None, what the class says.
+      skip_damaged: See `convert`.
+      verify: See `convert`.
+      progress: See `convert`.
+      data_dir: See `convert`.
+      file_format: See `convert`.
+      config: The name of a config of the class, or a config.
+      version: The version of the dataset.
+
+    Attributes:
+      SHUFFLE: The default for `shuffle`.
+    """
+
+    SHUFFLE: ClassVar[bool] = True
+    # Files are downloaded without checksums where nobody published them.
+    url_infos = None
+
+    def __init__(
+        self,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        shuffle: bool | None = None,
+        skip_damaged: bool = False,
+        verify: bool = True,
+        progress: bool | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        file_format: str | None = None,
+        config: Any = None,
+        version: str | None = None,
+    ) -> None:
+        self._given_path = None if path is None else epath.Path(path)
+        self._shuffle = self.SHUFFLE if shuffle is None else shuffle
+        self._skip_damaged, self._verify = skip_damaged, verify
+        self._progress = Progress(progress)
+        self._reports: dict[str, SplitReport] = {}
+        self._source: Source | None = None
+        self._known_info: tfds.core.DatasetInfo | None = None
+        self._held = contextlib.ExitStack()
+        super().__init__(data_dir=data_dir, config=config, version=version, file_format=file_format)
+        self._target = self.data_path
+        self._original_state |= {
+            "path": path,
+            "shuffle": shuffle,
+            "skip_damaged": skip_damaged,
+            "verify": verify,
+            "progress": progress,
+            "file_format": file_format,
+        }
+
+    @abc.abstractmethod
+    def make_source(self, path: epath.Path) -> Source:
+        """Returns the source for raw data, of the config of the builder.
+
+        Args:
+          path: The file or the directory that the raw data is in.
+
+        Raises:
+          SourceError: It is not what the builder reads.
+        """
+
+    def raw_name(self) -> str:
+        """Returns the name that the raw data has in the `manual_dir` of TFDS; "" if that is it."""
+        return (self.url() or "").rsplit("/", 1)[-1]
+
+    def url(self) -> str | None:
+        """Returns where the raw data can be downloaded, or read (`gs://`); None if nowhere."""
+        return None
+
+    @property
+    def info(self) -> tfds.core.DatasetInfo:
+        """What is known of the dataset. Its features are those of the raw data, once that is."""
+        if self._known_info is None:
+            self._known_info = self._info()
+        return self._known_info
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        if self._source is None and self._given_path is not None:
+            self._source = self.make_source(self._given_path)
+        return tfds.core.DatasetInfo(
+            builder=self,
+            features=self._features(),
+            **self._described(self._source),
+        )
+
+    def _features(self) -> Any:
+        if self._source is not None:
+            return features_of(self._source)
+        if tfds.core.dataset_info.dataset_info_path(self.data_path).exists():
+            return tfds.features.FeaturesDict.from_config(self.data_path)
+        return None
+
+    def _described(self, source: Source | None) -> dict[str, Any]:
+        if source is None:
+            return {"description": self.__class__.__doc__ or _DESCRIPTION}
+        metadata = dict(source.metadata())
+        if self._reports:
+            metadata[CONVERSION] = {
+                split: report.to_json() for split, report in self._reports.items()
+            }
+        return {
+            "description": source.description or _DESCRIPTION,
+            "homepage": source.homepage or None,
+            "citation": source.citation or None,
+            "metadata": tfds.core.MetadataDict(metadata),
+        }
+
+    def download_and_prepare(
+        self,
+        *,
+        download_dir: str | os.PathLike[str] | None = None,
+        download_config: tfds.download.DownloadConfig | None = None,
+        file_format: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Converts the raw data, unless the dataset exists; see `tfds.core.DatasetBuilder`.
+
+        Raises:
+          FileNotFoundError: There is no raw data.
+          SourceError: The raw data is damaged; says where. No dataset is left at its place.
+          StorageError: The dataset cannot be written, or another process is writing it.
+        """
+        download_config = download_config or tfds.download.DownloadConfig()
+        # It is not among those that the authors of TFDS have prepared.
+        download_config = dataclasses.replace(download_config, try_download_gcs=False)
+        area = None
+        with self._held:
+            try:
+                super().download_and_prepare(
+                    download_dir=download_dir,
+                    download_config=download_config,
+                    file_format=file_format,
+                    **kwargs,
+                )
+            except BaseException as error:
+                area = local_staging(self._target)
+                if area.exists():
+                    error.add_note(
+                        f"What is finished is kept in {area}: the same call goes on from there. "
+                        "Remove it to begin anew."
+                    )
+                raise
+
+    def _download_and_prepare(
+        self, dl_manager: Any, download_config: tfds.download.DownloadConfig
+    ) -> None:
+        if download_config.max_examples_per_split is not None:
+            raise ValueError("max_examples_per_split is not supported by this builder")
+        if self._source is None:
+            self._source = self.make_source(self._find_raw_data(dl_manager, download_config))
+            self._renew_info()
+        # These load TensorFlow, which is not needed to know that there are builders.
+        from tfds_builders.checks import check_dataset
+        from tfds_builders.conversion import Job, convert_job, describe
+
+        job = Job(
+            source=self._source,
+            directory=local_staging(self._target),
+            name=self.name,
+            file_format=self.info.file_format,
+            shuffle=self._shuffle,
+            shard_config=download_config.get_shard_config(),
+            skip_damaged=self._skip_damaged,
+        )
+        area = self._held.enter_context(StagingArea(job.directory, describe(job)))
+        self._remove_orphans()
+        splits, self._reports = convert_job(
+            job, _work(download_config), self.data_path, self._progress
+        )
+        self._renew_info()
+        self.info.set_splits(tfds.core.splits.SplitDict(splits))
+        self.info.write_to_directory(self.data_path)
+        if self._verify:
+            check_dataset(self.data_path, self._reports, self._source.finite_fields)
+        self._warn_of_left_out()
+        self._finished = area
+
+    def _post_download_and_prepare_hook(self) -> None:
+        self._finished.remove()
+
+    def _find_raw_data(
+        self, dl_manager: Any, download_config: tfds.download.DownloadConfig
+    ) -> epath.Path:
+        manual_dir = download_config.manual_dir or dl_manager.download_dir / "manual"
+        in_manual_dir = epath.Path(manual_dir) / self.raw_name()
+        if in_manual_dir.exists() and (self.raw_name() or any(in_manual_dir.iterdir())):
+            return in_manual_dir
+        url = self.url()
+        if url is None:
+            raise FileNotFoundError(
+                f"{self.name}: there is no raw data: {in_manual_dir} does not exist. Give the path "
+                "(`path=...`, with tfds.load: `builder_kwargs={'path': ...}`), or a `manual_dir` "
+                "in the DownloadConfig."
+            )
+        if not url.startswith(("http://", "https://")):
+            return epath.Path(url)
+        return epath.Path(dl_manager.download(url))
+
+    def _renew_info(self) -> None:
+        file_format = self.info.file_format
+        self._known_info = self._info()
+        self._known_info.set_file_format(file_format)
+
+    def _remove_orphans(self) -> None:
+        """Removes what processes that were killed left; this process has the lock."""
+        if not is_local(self._target):
+            return
+        for path in self._target.parent.glob(f"incomplete.*_{self._target.name}"):
+            if path != self.data_path:
+                path.rmtree()
+
+    def _warn_of_left_out(self) -> None:
+        for split, report in self._reports.items():
+            if report.left_out:
+                first = report.left_out[0]
+                warnings.warn(
+                    f"{self.name}, split {split!r}: {len(report.left_out)} damaged episodes were "
+                    f"left out, beginning with {first.key!r} ({first.why}); see "
+                    f'info.metadata["{CONVERSION}"]',
+                    stacklevel=2,
+                )
+
+
+class _NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-arg]
+    """A builder for a source that is given, with a name that is given."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        source: Source,
+        version: str,
+        description: str | None,
+        **kwargs: Any,
+    ) -> None:
+        if not re.fullmatch("[a-z][a-z0-9_]*", name):
+            raise ValueError(
+                f"{name!r} is not a name for a dataset; use lower-case letters, digits and '_', "
+                "beginning with a letter."
+            )
+        self.name = name
+        self.VERSION = tfds.core.Version(version)
+        self._given_source, self._given_description = source, description
+        super().__init__(version=version, **kwargs)
+
+    def make_source(self, path: epath.Path) -> Source:
+        raise AssertionError("the source is given")
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        self._source = self._given_source
+        return super()._info()
+
+    def _described(self, source: Source | None) -> dict[str, Any]:
+        described = super()._described(source)
+        if self._given_description is not None:
+            described["description"] = self._given_description
+        return described
+
+
+def _work(download_config: tfds.download.DownloadConfig) -> Work:
+    """Returns who does the work that a `DownloadConfig` asks for."""
+    if download_config.beam_runner is None and download_config.beam_options is None:
+        from tfds_builders.conversion import serially
+
+        return serially
+    from tfds_builders.beam import in_pipeline
+
+    return in_pipeline(download_config.beam_runner, download_config.beam_options)

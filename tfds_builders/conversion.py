@@ -1,0 +1,258 @@
+"""Drives a source into the files of a dataset: step by step, so that any step can be resumed.
+
+First each part of the source is staged: its episodes are checked, encoded, and appended to a file
+(`stage_part`). Then the files of the dataset are written from what is staged (`sharding`). Both
+know what was done before. They give the same bytes whoever does the work, in whatever order: one
+process, one that was killed and its successor, or the workers of a pipeline (`beam`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow_datasets as tfds
+from etils import epath
+from tensorflow_datasets.core.utils import shard_utils
+
+from tfds_builders.episode_encoder import EpisodeEncoder, counts_of
+from tfds_builders.episode_fields import features_of
+from tfds_builders.progress import Progress
+from tfds_builders.sharding import ShardPlan, plan_shards, write_shard
+from tfds_builders.source import DamagedEpisode, Source, SourceEpisode, SourceError
+from tfds_builders.staging import LeftOut, PartWriter, StagedPart, read_part
+
+__all__ = ["Job", "SplitReport", "Work", "convert_job", "describe", "serially", "stage_part"]
+
+_RAW = "raw/"
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What all steps of a conversion have to know. It can be pickled.
+
+    Attributes:
+      source: What is read.
+      directory: The staging directory.
+      name: The name of the dataset.
+      file_format: The format of its files.
+      shuffle: Whether its episodes are ordered by the hash of their keys.
+      shard_config: The number of shards of each split, or their size.
+      skip_damaged: Whether episodes that cannot be read are left out; otherwise they are errors.
+    """
+
+    source: Source
+    directory: epath.Path
+    name: str
+    file_format: tfds.core.FileFormat
+    shuffle: bool
+    shard_config: shard_utils.ShardConfig
+    skip_damaged: bool
+
+    @property
+    def shards(self) -> epath.Path:
+        """Where finished files are kept until all are."""
+        return self.directory / "shards"
+
+    def template(self, split: str, directory: epath.Path) -> tfds.core.ShardedFileTemplate:
+        """Returns the names of the files of a split."""
+        return tfds.core.ShardedFileTemplate(
+            data_dir=directory,
+            dataset_name=self.name,
+            split=split,
+            filetype_suffix=self.file_format.file_suffix,
+        )
+
+    def plan(self, split: str) -> ShardPlan:
+        """Returns which episodes go to which file, when all parts are staged."""
+        return plan_shards(
+            self.directory,
+            split,
+            len(self.source.parts(split)),
+            shuffle=self.shuffle,
+            shard_config=self.shard_config,
+        )
+
+
+# Stages all parts and writes all shards of a job.
+Work: TypeAlias = Callable[[Job, Progress], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitReport:
+    """What became of a split.
+
+    Attributes:
+      counts: How many episodes, steps, ... there are.
+      raw_counts: What was counted in the raw data of the episodes.
+      left_out: The episodes that could not be read.
+    """
+
+    counts: Mapping[str, int]
+    raw_counts: Mapping[str, int]
+    left_out: tuple[LeftOut, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it in the types of JSON."""
+        left_out = [dataclasses.asdict(episode) for episode in self.left_out]
+        return {
+            **self.counts,
+            **({"raw": dict(self.raw_counts)} if self.raw_counts else {}),
+            **({"left_out": left_out} if left_out else {}),
+        }
+
+
+def describe(job: Job) -> dict[str, Any]:
+    """Returns what the result of a conversion depends on, in the types of JSON.
+
+    A conversion that was interrupted goes on only if all of this is the same.
+    """
+    source = job.source
+    files = [(path, path.stat()) for path in source.inputs()]
+    return {
+        "source": f"{type(source).__module__}.{type(source).__qualname__}",
+        "options": dict(source.options()),
+        "inputs": [[str(path), stat.length, stat.mtime] for path, stat in files],
+        "features": features_of(source).to_json(),
+        "name": job.name,
+        "file_format": job.file_format.value,
+        "shuffle": job.shuffle,
+        "shards": dataclasses.asdict(job.shard_config),
+        "skip_damaged": job.skip_damaged,
+    }
+
+
+def stage_part(
+    job: Job,
+    split: str,
+    index: int,
+    on_episode: Callable[[SourceEpisode], None] = lambda episode: None,
+) -> StagedPart:
+    """Stages what is missing of a part, and returns all of it.
+
+    Raises:
+      SourceError: An episode is damaged, breaks a rule, or does not fit the features.
+    """
+    staged = read_part(job.directory, split, index)
+    if staged.is_complete:
+        return staged
+    part = job.source.parts(split)[index]
+    encoder = EpisodeEncoder(features_of(job.source), tuple(job.source.finite_fields))
+    with PartWriter(job.directory, split, index) as writer:
+        for episode in job.source.episodes(split, part, writer.staged.last_key):
+            if isinstance(episode, DamagedEpisode):
+                _leave_out(job, writer, episode.key, episode.error)
+                continue
+            try:
+                example = encoder.encode(episode)
+            except SourceError as error:
+                _leave_out(job, writer, episode.key, error)
+                continue
+            raw_counts = {f"{_RAW}{name}": value for name, value in episode.counts.items()}
+            writer.add(episode.key, example, {**counts_of(episode), **raw_counts})
+            on_episode(episode)
+        writer.finish()
+    return read_part(job.directory, split, index)
+
+
+def _leave_out(job: Job, writer: PartWriter, key: str, error: SourceError) -> None:
+    if not job.skip_damaged:
+        raise error
+    writer.leave_out(key, error)
+
+
+def serially(job: Job, progress: Progress) -> None:
+    """Does all steps of a conversion, one after the other, in this process."""
+    for split in job.source.splits:
+        parts = job.source.parts(split)
+        with progress.reading(split, len(parts), job.source.num_episodes(split)) as reading:
+            for index in range(len(parts)):
+                reading.begin(index, read_part(job.directory, split, index))
+                stage_part(job, split, index, reading.add)
+        plan = job.plan(split)
+        with progress.writing(split, plan.num_shards) as advance:
+            for index in range(plan.num_shards):
+                write_staged_shard(job, plan, split, index)
+                advance()
+
+
+def write_staged_shard(job: Job, plan: ShardPlan, split: str, index: int) -> epath.Path:
+    """Writes a file of the dataset to the staging directory, unless it is there."""
+    template = job.template(split, job.shards)
+    return write_shard(plan, index, template, job.file_format)
+
+
+def convert_job(
+    job: Job, work: Work, target: epath.Path, progress: Progress
+) -> tuple[list[tfds.core.SplitInfo], dict[str, SplitReport]]:
+    """Converts a source, from wherever an earlier run stopped.
+
+    Args:
+      job: What is done, in a staging area that this process holds.
+      work: Who does it.
+      target: The directory that the files go to. (It has no dataset before.)
+      progress: Whom to tell.
+
+    Returns:
+      The splits (`tfds.core.SplitInfo`), and a `SplitReport` for each of them by name.
+
+    Raises:
+      SourceError: The raw data is damaged, or its totals are not those of the episodes.
+    """
+    work(job, progress)
+    splits: list[tfds.core.SplitInfo] = []
+    reports: dict[str, SplitReport] = {}
+    for split in job.source.splits:
+        plan = job.plan(split)
+        reports[split] = _report(plan.parts)
+        _check_totals(job.source, split, reports[split])
+        splits.append(_publish(job, plan, split, target))
+    return splits, reports
+
+
+def _publish(job: Job, plan: ShardPlan, split: str, target: epath.Path) -> tfds.core.SplitInfo:
+    """Moves the files of a split to where they belong."""
+    template = job.template(split, target)
+    for index in range(plan.num_shards):
+        here = job.template(split, job.shards).sharded_filepath(
+            shard_index=index, num_shards=plan.num_shards
+        )
+        there = template.sharded_filepath(shard_index=index, num_shards=plan.num_shards)
+        try:
+            here.rename(there)
+        except OSError:  # Another file system.
+            here.copy(there)
+    return tfds.core.SplitInfo(
+        name=split,
+        shard_lengths=plan.shard_lengths,
+        num_bytes=plan.num_bytes,
+        filename_template=template,
+    )
+
+
+def _report(parts: Sequence[StagedPart]) -> SplitReport:
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update(part.counts)
+    raw = {name: count for name, count in sorted(counts.items()) if name.startswith(_RAW)}
+    return SplitReport(
+        counts={name: count for name, count in counts.items() if name not in raw},
+        raw_counts={name.removeprefix(_RAW): count for name, count in raw.items()},
+        left_out=tuple(episode for part in parts for episode in part.left_out),
+    )
+
+
+def _check_totals(source: Source, split: str, report: SplitReport) -> None:
+    """Compares what was counted in the episodes with what the raw data has as a whole."""
+    if report.left_out:
+        return
+    for name, total in source.totals(split).items():
+        counted = report.raw_counts.get(name, 0)
+        if counted != total:
+            raise SourceError(
+                f"the raw data has {total} {name}, but its episodes have {counted}; please report "
+                "this as an error of the builder, if the raw data is sound",
+                file=f"split {split!r}",
+            )

@@ -1,0 +1,63 @@
+"""The features of the dataset that a source becomes, and what every builder says of an episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+import rlds
+from envlogger.converters.tfds_features import lossless
+from tfds_builders.source import Source, SourceEpisode
+
+__all__ = ["COMPLETE", "ORIGIN", "TRUNCATED", "features_of", "fields_of"]
+
+TRUNCATED = "truncated"
+COMPLETE = "complete"
+ORIGIN = "source"
+
+# What every builder says of an episode, beside what its source has to tell.
+_EPISODE_FEATURES = {
+    rlds.metadata.EPISODE_ID: tfds.features.Text(),
+    rlds.FINAL_OBSERVATION_KNOWN: np.bool_,
+    TRUNCATED: np.bool_,
+    COMPLETE: np.bool_,
+    ORIGIN: {"file": tfds.features.Text(), "begin": np.int64, "end": np.int64},
+}
+_FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL)
+
+
+def features_of(source: Source) -> tfds.features.FeaturesDict:
+    """Returns the features of the dataset that a source becomes.
+
+    Raises:
+      ValueError: The source has a field of a name that the dataset itself uses; TFDS cannot hold a
+        value without loss.
+    """
+    steps, episode = dict(source.step_features()), dict(source.episode_features())
+    for taken, fields in ((_FLAGS, steps), ((rlds.STEPS, *_EPISODE_FEATURES), episode)):
+        for name in taken:
+            if name in fields:
+                raise ValueError(f"{type(source).__name__}: the name {name!r} is taken")
+    steps.update(dict.fromkeys(_FLAGS, np.bool_))
+    step_features = lossless(tfds.features.FeaturesDict(steps), rlds.STEPS)
+    others = lossless(tfds.features.FeaturesDict({**_EPISODE_FEATURES, **episode}), "episode")
+    return tfds.features.FeaturesDict(
+        {rlds.STEPS: tfds.features.Dataset(step_features), **dict(others.items())}
+    )
+
+
+def fields_of(episode: SourceEpisode) -> dict[str, Any]:
+    """Returns the fields that every builder has for an episode."""
+    return {
+        rlds.metadata.EPISODE_ID: episode.key,
+        rlds.FINAL_OBSERVATION_KNOWN: np.bool_(episode.final_observation_known),
+        TRUNCATED: np.bool_(episode.truncated),
+        COMPLETE: np.bool_(episode.complete),
+        ORIGIN: {
+            "file": episode.origin.file,
+            "begin": np.int64(episode.origin.begin),
+            "end": np.int64(episode.origin.end),
+        },
+    }

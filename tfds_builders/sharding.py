@@ -1,0 +1,149 @@
+"""From staged examples to the files of a dataset: in the order, number and names of TFDS."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+
+import tensorflow_datasets as tfds
+from etils import epath
+from tensorflow_datasets.core.utils import shard_utils
+from tensorflow_datasets.core.hashing import Hasher
+
+from tfds_builders.source import SourceError
+from tfds_builders.staging import StagedExample, StagedPart, read_part
+
+__all__ = ["ShardPlan", "plan_shards", "write_shard"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardPlan:
+    """Which examples go to which file of a split; the same in every process that plans it.
+
+    Attributes:
+      examples: All examples with the index of their part, in the order of the dataset.
+      parts: The parts that they are staged in.
+      boundaries: For each shard, the index of the example after its last one.
+      num_bytes: The size of all examples.
+    """
+
+    examples: Sequence[tuple[int, StagedExample]]
+    parts: Sequence[StagedPart]
+    boundaries: Sequence[int]
+    num_bytes: int
+
+    @property
+    def num_shards(self) -> int:
+        """How many files there are."""
+        return len(self.boundaries)
+
+    @property
+    def shard_lengths(self) -> list[int]:
+        """How many examples each file has."""
+        return [end - begin for begin, end in zip((0, *self.boundaries), self.boundaries)]
+
+    def shard(self, index: int) -> Sequence[tuple[int, StagedExample]]:
+        """Returns the examples of a file."""
+        begin = self.boundaries[index - 1] if index else 0
+        return self.examples[begin : self.boundaries[index]]
+
+
+def plan_shards(
+    directory: epath.Path,
+    split: str,
+    num_parts: int,
+    *,
+    shuffle: bool,
+    shard_config: shard_utils.ShardConfig,
+) -> ShardPlan:
+    """Returns which examples go where.
+
+    Args:
+      directory: The staging directory, in which all parts are complete.
+      split: The split.
+      num_parts: How many parts it has.
+      shuffle: Whether to order examples by the hash of their keys, as TFDS does; otherwise they
+        stay in the order of the source.
+      shard_config: The number of shards, or their size.
+
+    Raises:
+      SourceError: There is no episode, or two have the same key.
+      ValueError: There are fewer episodes than shards asked for.
+    """
+    parts = [read_part(directory, split, index) for index in range(num_parts)]
+    examples = [(index, example) for index, part in enumerate(parts) for example in part.examples]
+    if not examples:
+        raise SourceError("there is no episode to convert", file=f"split {split!r}")
+    _check_unique(examples, split)
+    if shuffle:
+        hasher = Hasher(split)
+        examples.sort(key=lambda item: hasher.hash_key(item[1].key))
+    num_bytes = sum(example.size for _, example in examples)
+    num_shards = shard_config.get_number_shards(num_bytes, len(examples))
+    if num_shards > len(examples):
+        raise ValueError(
+            f"the split {split!r} has {len(examples)} episodes; {num_shards} shards are too many"
+        )
+    boundaries = shard_utils.get_shard_boundaries(len(examples), num_shards)
+    return ShardPlan(examples, parts, boundaries, num_bytes)
+
+
+def write_shard(
+    plan: ShardPlan,
+    index: int,
+    template: tfds.core.ShardedFileTemplate,
+    file_format: tfds.core.FileFormat,
+) -> epath.Path:
+    """Writes a file of the dataset, unless it exists.
+
+    Args:
+      plan: The plan.
+      index: The index of the file.
+      template: Its name, and the directory to write it to.
+      file_format: Its format.
+
+    Returns:
+      Its path. Under this name it is complete.
+
+    Raises:
+      StorageError: An example was damaged since it was staged.
+    """
+    path = template.sharded_filepath(shard_index=index, num_shards=plan.num_shards)
+    if path.exists():
+        return path
+    draft = path.with_name(f"{path.name}.draft-{os.getpid()}")
+    adapter = tfds.core.file_adapters.ADAPTER_FOR_FORMAT[file_format]
+    try:
+        adapter.write_examples(draft, _read(plan, index))
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
+
+
+def _read(plan: ShardPlan, index: int) -> Iterator[tuple[str, bytes]]:
+    """Yields keys and examples, with no more than one file open."""
+    file, opened = None, -1
+    try:
+        for part, example in plan.shard(index):
+            if part != opened:
+                if file is not None:
+                    file.close()
+                file, opened = plan.parts[part].records.open("rb"), part
+            yield example.key, plan.parts[part].read(example, file)
+    finally:
+        if file is not None:
+            file.close()
+
+
+def _check_unique(examples: Sequence[tuple[int, StagedExample]], split: str) -> None:
+    seen: set[str] = set()
+    for part, example in examples:
+        if example.key in seen:
+            raise SourceError(
+                f"there is another episode with the key {example.key!r}; keys have to be unique",
+                file=f"split {split!r}, part {part}",
+                episode=example.key,
+            )
+        seen.add(example.key)

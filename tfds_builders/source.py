@@ -1,0 +1,283 @@
+"""What is read: a source of episodes, one at a time, each with a name that never changes.
+
+A source knows a raw format and nothing of how datasets are written. It reads in parts, of which
+each can be read without the others, so that several processes may share the work; it yields the
+episodes of a part in the same order every time, and goes on after any of them, so that a conversion
+that was interrupted need not begin anew. No more than an episode is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+from etils import epath
+
+import rlds
+
+__all__ = [
+    "DamagedEpisode",
+    "Origin",
+    "RandomAccessSource",
+    "Source",
+    "SourceEpisode",
+    "SourceError",
+    "require_files",
+]
+
+# A nest of columns: arrays with a leading time axis in dicts.
+Columns: TypeAlias = Mapping[str, Any]
+
+
+class SourceError(ValueError):
+    """Raw data is not as its format demands.
+
+    Args:
+      what: What is there, and what was expected.
+      file: The file it is in.
+      episode: Which episode of it, or the key of the episode.
+      row: Which row (step, record) of the file, from 0 on.
+      field: The path of the field.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        file: str | os.PathLike[str],
+        episode: int | str | None = None,
+        row: int | None = None,
+        field: str | None = None,
+    ) -> None:
+        self.what, self.file, self.episode, self.row, self.field = (
+            what,
+            os.fspath(file),
+            episode,
+            row,
+            field,
+        )
+        where = [self.file]
+        where += [f"episode {episode}"] if episode is not None else []
+        where += [f"row {row}"] if row is not None else []
+        where += [f"field {field!r}"] if field is not None else []
+        super().__init__(f"{', '.join(where)}: {what}")
+
+    def __reduce__(self) -> Any:  # Errors of worker processes are pickled.
+        return _rebuild_error, (self.what, self.file, self.episode, self.row, self.field)
+
+
+def _rebuild_error(
+    what: str, file: str, episode: int | str | None, row: int | None, field: str | None
+) -> SourceError:
+    return SourceError(what, file=file, episode=episode, row=row, field=field)
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where the raw data of an episode is.
+
+    Attributes:
+      file: The file, by a name that is the same on every machine: relative to what the user named.
+      begin: The first row (record, step) of the episode in it.
+      end: The row after the last one. It may lie in a later file, if rows are counted across files.
+    """
+
+    file: str
+    begin: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceEpisode:
+    """An episode as it is in a source, in RLDS order.
+
+    Attributes:
+      key: Names the episode, uniquely in its split, and the same whenever it is read. It becomes
+        `episode_id`.
+      steps: The columns of the steps, with the flags; see `tfds_builders.alignment`.
+      origin: Where the raw data is.
+      final_observation_known: Whether the observation after the last transition is there, as the
+        last step. If not, the action and the reward of the last step are valid.
+      truncated: Whether the episode ended without a terminal state: it was cut by a time limit, or
+        by its recorder.
+      complete: Whether all of the episode is there; false if the recording or the file was cut.
+      metadata: The fields of the episode that the source declares in `episode_features`.
+      counts: What the raw data of the episode has to contribute to `Source.totals`.
+      fraction: How much of its part of the source has been read with this episode, if known.
+    """
+
+    key: str
+    steps: Columns
+    origin: Origin
+    truncated: bool
+    final_observation_known: bool = True
+    complete: bool = True
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    fraction: float | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps the episode has."""
+        return len(self.steps[rlds.IS_FIRST])
+
+
+@dataclasses.dataclass(frozen=True)
+class DamagedEpisode:
+    """What a source yields in the place of an episode that cannot be read.
+
+    Attributes:
+      key: The name that the episode has, or would have.
+      error: What is wrong with it, and where.
+      ends_part: Whether nothing after it can be read in its part either.
+    """
+
+    key: str
+    error: SourceError
+    ends_part: bool = False
+
+
+class Source(abc.ABC):
+    """Raw data that can be read as episodes.
+
+    A source can be pickled (worker processes get a copy), so it holds paths and options, no open
+    files. What can be found out about the raw data before reading it as a whole is checked when the
+    source is made.
+
+    Attributes:
+      description: What the data is, in a sentence or two.
+      homepage: Where it comes from.
+      citation: How to cite it (BibTeX).
+      finite_fields: The paths of fields that must be neither NaN nor infinite.
+    """
+
+    description: ClassVar[str] = ""
+    homepage: ClassVar[str] = ""
+    citation: ClassVar[str] = ""
+    finite_fields: Sequence[str] = ()
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """The names of the splits."""
+        return ("train",)
+
+    @abc.abstractmethod
+    def step_features(self) -> Mapping[str, Any]:
+        """Returns the TFDS features of a step (or dtypes, or dicts), without the three flags."""
+
+    def episode_features(self) -> Mapping[str, Any]:
+        """Returns the TFDS features of `SourceEpisode.metadata`."""
+        return {}
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns what is said of the data as a whole, in the types of JSON."""
+        return {}
+
+    @abc.abstractmethod
+    def inputs(self) -> Sequence[epath.Path]:
+        """Returns the files that are read. A change to one makes a conversion begin anew."""
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns what else decides about the result, in the types of JSON."""
+        return {}
+
+    @abc.abstractmethod
+    def parts(self, split: str) -> Sequence[str]:
+        """Returns the names of the parts of a split, in order. Depends on `inputs` alone."""
+
+    @abc.abstractmethod
+    def episodes(
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+        """Yields the episodes of a part, always in the same order.
+
+        Args:
+          split: The split.
+          part: One of the parts of the split.
+          after: The key of an episode of the part: it and those before it are left out.
+        """
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """Returns what the `counts` of all episodes have to add up to.
+
+        It is counted in the raw data by other means than reading the episodes, for example as the
+        length of an array.
+        """
+        del split
+        return {}
+
+    def num_episodes(self, split: str) -> int | None:
+        """Returns how many episodes a split has, if that is known."""
+        del split
+        return None
+
+
+class RandomAccessSource(Source):
+    """A source that can read any episode by its index.
+
+    Attributes:
+      episodes_per_part: How many consecutive episodes make a part.
+    """
+
+    episodes_per_part: ClassVar[int] = 100
+
+    @abc.abstractmethod
+    def num_episodes(self, split: str) -> int:
+        """Returns how many episodes a split has."""
+
+    @abc.abstractmethod
+    def key(self, split: str, index: int) -> str:
+        """Returns the key of an episode; cheap."""
+
+    @abc.abstractmethod
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode.
+
+        Raises:
+          SourceError: It is damaged. The next one may be read nevertheless.
+        """
+
+    def parts(self, split: str) -> Sequence[str]:
+        """Returns the ranges of episodes that are read together, such as "100-200"."""
+        number, size = self.num_episodes(split), self.episodes_per_part
+        return [f"{i}-{min(i + size, number)}" for i in range(0, number, size)]
+
+    def episodes(
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+        """Yields the episodes of a range; see `Source.episodes`."""
+        begin, end = map(int, part.split("-"))
+        indices = range(begin, end)
+        if after is not None:
+            indices = range(self._index(split, indices, after) + 1, end)
+        for index in indices:
+            try:
+                episode = self.read(split, index)
+            except SourceError as error:
+                yield DamagedEpisode(self.key(split, index), error)
+                continue
+            yield dataclasses.replace(episode, fraction=(index + 1 - begin) / (end - begin))
+
+    def _index(self, split: str, indices: range, key: str) -> int:
+        for index in indices:
+            if self.key(split, index) == key:
+                return index
+        raise KeyError(f"the episodes {indices} of the split {split!r} have no key {key!r}")
+
+
+def require_files(*paths: str | os.PathLike[str]) -> list[epath.Path]:
+    """Returns paths that exist as files.
+
+    Raises:
+      FileNotFoundError: One does not.
+    """
+    files = [epath.Path(path) for path in paths]
+    for file in files:
+        if not file.exists():
+            raise FileNotFoundError(f"{os.fspath(file)!r} does not exist.")
+        if file.is_dir():
+            raise FileNotFoundError(f"{os.fspath(file)!r} is a directory, expected a file.")
+    return files

@@ -1,0 +1,87 @@
+"""Statistics of a dataset that is stored, by one process or by many, with the same result."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow_datasets as tfds
+from etils import epath
+
+from rlds.tfds import load
+from rlds.transformations import Statistics, compute_statistics
+
+__all__ = ["dataset_statistics"]
+
+
+def dataset_statistics(
+    path: str | os.PathLike[str],
+    split: str = "train",
+    fields: Sequence[str] | None = None,
+    *,
+    quantiles: Sequence[float] = (0.01, 0.99),
+    beam_runner: Any = None,
+    beam_options: Any = None,
+    temp_dir: str | os.PathLike[str] | None = None,
+) -> Statistics:
+    """Returns mean, std, min, max, quantiles and counts of the fields of a dataset.
+
+    Each file of the dataset is described by itself, and then all are merged in their order. So the
+    result does not depend on who does the work.
+
+    Args:
+      path: The directory of the dataset.
+      split: The split.
+      fields: What to describe, see `rlds.transformations.compute_statistics`.
+      quantiles: Likewise.
+      beam_runner: A runner of Apache Beam, see `tfds_builders.beam.in_pipeline`. If neither this
+        nor options are given, this process reads one file after the other.
+      beam_options: Its options.
+      temp_dir: Where workers leave their results: a directory that all of them see.
+
+    Raises:
+      KeyError: There is no such split, or no such field.
+    """
+    path = os.fspath(path)
+    builder = tfds.builder_from_directory(path)
+    describe = functools.partial(
+        _describe_file, path, split, None if fields is None else list(fields), tuple(quantiles)
+    )
+    shards = [
+        index for index, length in enumerate(builder.info.splits[split].shard_lengths) if length
+    ]
+    if beam_runner is None and beam_options is None:
+        return functools.reduce(Statistics.merge, map(describe, shards))
+    from tfds_builders.beam import run_in_pipeline
+
+    with tempfile.TemporaryDirectory(dir=temp_dir) as directory:
+        run_in_pipeline(
+            functools.partial(_store, describe, directory),
+            [(index,) for index in shards],
+            beam_runner,
+            beam_options,
+            "Describe",
+        )
+        # Pickles that this call made a moment ago, in a directory of its own.
+        found = [pickle.loads(_result(directory, index).read_bytes()) for index in shards]
+    return functools.reduce(Statistics.merge, found)
+
+
+def _describe_file(
+    path: str, split: str, fields: list[str] | None, quantiles: tuple[float, ...], index: int
+) -> Statistics:
+    instruction = tfds.core.ReadInstruction(split, from_=index, to=index + 1, unit="shard")
+    episodes = load(path, instruction)
+    return compute_statistics(episodes, fields, quantiles=quantiles)
+
+
+def _store(describe: Any, directory: str, index: int) -> None:
+    _result(directory, index).write_bytes(pickle.dumps(describe(index)))
+
+
+def _result(directory: str, index: int) -> epath.Path:
+    return epath.Path(directory) / f"{index:05d}"
