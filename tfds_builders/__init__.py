@@ -1,21 +1,98 @@
 """Builders that turn recorded or downloaded data into RLDS datasets, written by TFDS.
 
-TensorFlow is loaded when a builder is first touched, not by importing this package.
+Importing this package registers its builders with TensorFlow Datasets, for `tfds.load`.
+TensorFlow is loaded when something is converted, not before.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs, find_logs
+from tfds_builders.alignment import append_row, from_rsa, from_sars
+from tfds_builders.atari_dqn_replay import AtariDqnReplaySource, RldsAtariDqnReplay
+from tfds_builders.builder import SourceBuilder, convert
+from tfds_builders.d4rl import D4rlSource, RldsD4rl
+from tfds_builders.d4rl_pybullet import D4rlPybulletSource, RldsD4rlPybullet
+from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs, find_logs
+from tfds_builders.minari import MinariSource, RldsMinari
+from tfds_builders.rlds_folder import FolderSource, RldsFolder
+from tfds_builders.rlu_atari import RldsRluAtari, RluAtariSource
+from tfds_builders.rlu_control_suite import RldsRluControlSuite, RluControlSuiteSource
+from tfds_builders.rlu_dmlab import RldsRluDmlab, RluDmlabSource
+from tfds_builders.rlu_locomotion import RldsRluLocomotion, RluLocomotionSource
+from tfds_builders.rlu_rwrl import RldsRluRwrl, RluRwrlSource
+from tfds_builders.source import (
+    DamagedEpisode,
+    Origin,
+    RandomAccessSource,
+    Source,
+    SourceEpisode,
+    SourceError,
+)
 
-__all__ = ["EnvLoggerBuilder", "build_from_logs", "find_logs"]
+if TYPE_CHECKING:
+    from tfds_builders.d4rl_export import export_d4rl, export_d4rl_pybullet
+    from tfds_builders.minari_export import export_minari
+    from tfds_builders.statistics import dataset_statistics
+    from tfds_builders.streaming import EnvLoggerSource, episodes_from_logs
+
+__all__ = [
+    "AtariDqnReplaySource",
+    "D4rlPybulletSource",
+    "D4rlSource",
+    "DamagedEpisode",
+    "EnvLoggerBuilder",
+    "EnvLoggerSource",
+    "FolderSource",
+    "MinariSource",
+    "Origin",
+    "RandomAccessSource",
+    "RldsAtariDqnReplay",
+    "RldsD4rl",
+    "RldsD4rlPybullet",
+    "RldsFolder",
+    "RldsMinari",
+    "RldsRluAtari",
+    "RldsRluControlSuite",
+    "RldsRluDmlab",
+    "RldsRluLocomotion",
+    "RldsRluRwrl",
+    "RluAtariSource",
+    "RluControlSuiteSource",
+    "RluDmlabSource",
+    "RluLocomotionSource",
+    "RluRwrlSource",
+    "Source",
+    "SourceBuilder",
+    "SourceEpisode",
+    "SourceError",
+    "append_row",
+    "build_from_logs",
+    "convert",
+    "dataset_statistics",
+    "episodes_from_logs",
+    "export_d4rl",
+    "export_d4rl_pybullet",
+    "export_minari",
+    "find_logs",
+    "from_rsa",
+    "from_sars",
+]
+
+# What needs TensorFlow is imported when it is asked for.
+_MODULES = {
+    "EnvLoggerSource": "streaming",
+    "dataset_statistics": "statistics",
+    "episodes_from_logs": "streaming",
+    "export_d4rl": "d4rl_export",
+    "export_d4rl_pybullet": "d4rl_export",
+    "export_minari": "minari_export",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("tfds_builders.envlogger_builder"), name)
+    return getattr(importlib.import_module(f"tfds_builders.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import hashlib
+import json
 import os
 import re
 import warnings
@@ -104,7 +106,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
     the source has to tell.
 
     What the source says of the data as a whole becomes `info.metadata`. `info.metadata` also has
-    the numbers of what was converted, for each split, under "conversion".
+    the numbers of what was converted under "conversion", for each of the "splits".
 
     The raw data is looked for in `path`, if it is given; then, by the name that `raw_name` says, in
     the `manual_dir` of TFDS; else it is downloaded, if there is a URL.
@@ -210,14 +212,16 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         if source is None:
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
         metadata = dict(source.metadata())
-        if self._reports:
+        if self._reports and CONVERSION not in metadata:  # A copy tells of the original.
             metadata[CONVERSION] = {
-                split: report.to_json() for split, report in self._reports.items()
+                "inputs": _digest(source),
+                "splits": {split: report.to_json() for split, report in self._reports.items()},
             }
         return {
             "description": source.description or _DESCRIPTION,
             "homepage": source.homepage or None,
             "citation": source.citation or None,
+            "license": source.license or None,
             "metadata": tfds.core.MetadataDict(metadata),
         }
 
@@ -239,7 +243,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         download_config = download_config or tfds.download.DownloadConfig()
         # It is not among those that the authors of TFDS have prepared.
         download_config = dataclasses.replace(download_config, try_download_gcs=False)
-        area = None
+        self._check_not_of_another_source(download_config)
         with self._held:
             try:
                 super().download_and_prepare(
@@ -257,6 +261,21 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
                     )
                 raise
 
+    def _check_not_of_another_source(self, download_config: tfds.download.DownloadConfig) -> None:
+        """A TFDS builder would silently go on with what is there."""
+        if (
+            self._source is None
+            or not self.data_path.exists()
+            or download_config.download_mode.overwrite_dataset
+        ):
+            return
+        conversion = (self.info.metadata or {}).get(CONVERSION, {})
+        if conversion.get("inputs", _digest(self._source)) != _digest(self._source):
+            raise FileExistsError(
+                f"{self.data_path} has a dataset that was made of other raw data, which is not "
+                "overwritten; give another data_dir, or delete it first."
+            )
+
     def _download_and_prepare(
         self, dl_manager: Any, download_config: tfds.download.DownloadConfig
     ) -> None:
@@ -266,7 +285,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
             self._source = self.make_source(self._find_raw_data(dl_manager, download_config))
             self._renew_info()
         # These load TensorFlow, which is not needed to know that there are builders.
-        from tfds_builders.checks import check_dataset
+        from tfds_builders.checks import verify
         from tfds_builders.conversion import Job, convert_job, describe
 
         job = Job(
@@ -287,7 +306,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         self.info.set_splits(tfds.core.splits.SplitDict(splits))
         self.info.write_to_directory(self.data_path)
         if self._verify:
-            check_dataset(self.data_path, self._reports, self._source.finite_fields)
+            verify(job, self.data_path, self._reports)
         self._warn_of_left_out()
         self._finished = area
 
@@ -335,6 +354,12 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
                     f'info.metadata["{CONVERSION}"]',
                     stacklevel=2,
                 )
+
+
+def _digest(source: Source) -> str:
+    """Tells raw data from other raw data, by the names and sizes of the files."""
+    files = [[path.name, path.stat().length] for path in source.inputs()]
+    return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
 
 
 class _NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-arg]

@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
+from etils import epath
 
 import rlds
+from envlogger.errors import StorageError
 from rlds.tfds import load
 from rlds.validation import InvalidDatasetError, Report, Validator, Violation
-from tfds_builders.conversion import SplitReport
+from tfds_builders.conversion import Job, SplitReport
 from tfds_builders.episode_fields import COMPLETE, TRUNCATED
+from tfds_builders.example_files import read_examples
+from tfds_builders.sharding import ShardPlan
+from tfds_builders.source import StoredSource
 
-__all__ = ["check_dataset", "leaves_but_images"]
+__all__ = ["check_copy", "check_dataset", "leaves_but_images", "verify"]
+
+
+def verify(job: Job, directory: epath.Path, reports: Mapping[str, SplitReport]) -> None:
+    """Reads a dataset back, and checks that it is what was to be made.
+
+    Args:
+      job: What was to be made, of which all is staged still.
+      directory: The directory of the dataset.
+      reports: For each split, what was written.
+
+    Raises:
+      InvalidDatasetError: The dataset breaks a rule, or something is missing.
+      StorageError: A copy of a dataset is not the same.
+    """
+    if isinstance(job.source, StoredSource):
+        builder = tfds.builder_from_directory(directory)
+        for split in reports:
+            check_copy(job.plan(split), builder, split)
+    else:
+        check_dataset(directory, reports, job.source.finite_fields)
 
 
 def check_dataset(
@@ -55,6 +81,30 @@ def check_dataset(
             raise InvalidDatasetError(
                 Report(tuple(violations), validator.num_episodes, validator.num_steps)
             )
+
+
+def check_copy(plan: ShardPlan, builder: tfds.core.DatasetBuilder, split: str) -> None:
+    """Checks that the files of a split hold the examples that they should, byte by byte.
+
+    Args:
+      plan: What they should hold.
+      builder: The dataset.
+      split: The split.
+
+    Raises:
+      StorageError: They do not.
+    """
+    expected = [example.checksum for _, example in plan.examples]
+    found = [
+        zlib.crc32(example)
+        for path in builder.info.splits[split].filepaths
+        for example in read_examples(path, builder.info.file_format)
+    ]
+    if found != expected:
+        raise StorageError(
+            f"{builder.data_path}, split {split!r}: what was read back is not what was written; "
+            "convert again, to another disk"
+        )
 
 
 def _counts(episode: Mapping[str, Any]) -> dict[str, int]:

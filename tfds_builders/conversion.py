@@ -21,7 +21,13 @@ from tfds_builders.episode_encoder import EpisodeEncoder, counts_of
 from tfds_builders.episode_fields import features_of
 from tfds_builders.progress import Progress
 from tfds_builders.sharding import ShardPlan, plan_shards, write_shard
-from tfds_builders.source import DamagedEpisode, Source, SourceEpisode, SourceError
+from tfds_builders.source import (
+    DamagedEpisode,
+    Source,
+    SourceEpisode,
+    SourceError,
+    StoredEpisode,
+)
 from tfds_builders.staging import LeftOut, PartWriter, StagedPart, read_part
 
 __all__ = ["Job", "SplitReport", "Work", "convert_job", "describe", "serially", "stage_part"]
@@ -128,7 +134,7 @@ def stage_part(
     job: Job,
     split: str,
     index: int,
-    on_episode: Callable[[SourceEpisode], None] = lambda episode: None,
+    on_episode: Callable[[SourceEpisode | StoredEpisode], None] = lambda episode: None,
 ) -> StagedPart:
     """Stages what is missing of a part, and returns all of it.
 
@@ -146,15 +152,24 @@ def stage_part(
                 _leave_out(job, writer, episode.key, episode.error)
                 continue
             try:
-                example = encoder.encode(episode)
+                example, counts = _encode(encoder, episode)
             except SourceError as error:
                 _leave_out(job, writer, episode.key, error)
                 continue
-            raw_counts = {f"{_RAW}{name}": value for name, value in episode.counts.items()}
-            writer.add(episode.key, example, {**counts_of(episode), **raw_counts})
+            writer.add(episode.key, example, counts)
             on_episode(episode)
         writer.finish()
     return read_part(job.directory, split, index)
+
+
+def _encode(
+    encoder: EpisodeEncoder, episode: SourceEpisode | StoredEpisode
+) -> tuple[bytes, dict[str, int]]:
+    if isinstance(episode, StoredEpisode):
+        return episode.example, {"episodes": 1}
+    example = encoder.encode(episode)
+    raw_counts = {f"{_RAW}{name}": value for name, value in episode.counts.items()}
+    return example, {**counts_of(episode), **raw_counts}
 
 
 def _leave_out(job: Job, writer: PartWriter, key: str, error: SourceError) -> None:

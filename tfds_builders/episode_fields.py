@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 
 import rlds
 from envlogger.converters.tfds_features import lossless
-from tfds_builders.source import Source, SourceEpisode
+from tfds_builders.source import Source, SourceEpisode, StoredSource
 
 __all__ = ["COMPLETE", "ORIGIN", "TRUNCATED", "features_of", "fields_of"]
 
@@ -35,6 +35,8 @@ def features_of(source: Source) -> tfds.features.FeaturesDict:
       ValueError: The source has a field of a name that the dataset itself uses; TFDS cannot hold a
         value without loss.
     """
+    if isinstance(source, StoredSource):
+        return source.features()
     steps, episode = dict(source.step_features()), dict(source.episode_features())
     for taken, fields in ((_FLAGS, steps), ((rlds.STEPS, *_EPISODE_FEATURES), episode)):
         for name in taken:

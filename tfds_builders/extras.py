@@ -7,7 +7,13 @@ from typing import Any
 
 __all__ = ["import_extra"]
 
-_EXTRA_OF = {"h5py": "hdf5", "minari": "minari", "pyarrow": "parquet", "apache_beam": "beam"}
+_EXTRA_OF = {
+    "apache_beam": "beam",
+    "array_record": "array_record",
+    "h5py": "hdf5",
+    "minari": "minari",
+    "pyarrow": "parquet",
+}
 
 
 def import_extra(module: str) -> Any:

@@ -10,7 +10,7 @@ import rich.console
 import rich.progress
 import tree
 
-from tfds_builders.source import SourceEpisode
+from tfds_builders.source import SourceEpisode, StoredEpisode
 from tfds_builders.staging import StagedPart
 
 __all__ = ["Progress", "Reading"]
@@ -82,11 +82,15 @@ class Reading:
         self._num_steps += staged.counts["steps"]
         self._show(_WHOLE if staged.is_complete else 0.0)
 
-    def add(self, episode: SourceEpisode) -> None:
+    def add(self, episode: SourceEpisode | StoredEpisode) -> None:
         """Tells that an episode was read and stored."""
         self._num_episodes += 1
-        self._num_steps += episode.num_steps
-        self._num_bytes += sum(getattr(leaf, "nbytes", 0) for leaf in tree.flatten(episode.steps))
+        if isinstance(episode, StoredEpisode):
+            self._num_bytes += len(episode.example)
+        else:
+            self._num_steps += episode.num_steps
+            leaves = tree.flatten(episode.steps)
+            self._num_bytes += sum(getattr(leaf, "nbytes", 0) for leaf in leaves)
         self._show(episode.fraction or 0.0)
 
     def _show(self, fraction: float) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
+from typing import BinaryIO
 
 import tensorflow_datasets as tfds
 from etils import epath
-from tensorflow_datasets.core.utils import shard_utils
 from tensorflow_datasets.core.hashing import Hasher
+from tensorflow_datasets.core.utils import shard_utils
 
 from tfds_builders.source import SourceError
 from tfds_builders.staging import StagedExample, StagedPart, read_part
@@ -124,17 +126,13 @@ def write_shard(
 
 def _read(plan: ShardPlan, index: int) -> Iterator[tuple[str, bytes]]:
     """Yields keys and examples, with no more than one file open."""
-    file, opened = None, -1
-    try:
+    with contextlib.ExitStack() as opened:
+        files: dict[int, BinaryIO] = {}
         for part, example in plan.shard(index):
-            if part != opened:
-                if file is not None:
-                    file.close()
-                file, opened = plan.parts[part].records.open("rb"), part
-            yield example.key, plan.parts[part].read(example, file)
-    finally:
-        if file is not None:
-            file.close()
+            if part not in files:
+                opened.close()
+                files = {part: opened.enter_context(plan.parts[part].records.open("rb"))}
+            yield example.key, plan.parts[part].read(example, files[part])
 
 
 def _check_unique(examples: Sequence[tuple[int, StagedExample]], split: str) -> None:

@@ -25,6 +25,8 @@ __all__ = [
     "Source",
     "SourceEpisode",
     "SourceError",
+    "StoredEpisode",
+    "StoredSource",
     "require_files",
 ]
 
@@ -140,6 +142,21 @@ class DamagedEpisode:
     ends_part: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class StoredEpisode:
+    """An episode that is the example of a TFDS dataset already.
+
+    Attributes:
+      key: Names the episode, as that of a `SourceEpisode`.
+      example: The bytes of the example.
+      fraction: How much of its part of the source has been read with this episode, if known.
+    """
+
+    key: str
+    example: bytes
+    fraction: float | None = None
+
+
 class Source(abc.ABC):
     """Raw data that can be read as episodes.
 
@@ -151,12 +168,14 @@ class Source(abc.ABC):
       description: What the data is, in a sentence or two.
       homepage: Where it comes from.
       citation: How to cite it (BibTeX).
+      license: Under which terms it may be used.
       finite_fields: The paths of fields that must be neither NaN nor infinite.
     """
 
-    description: ClassVar[str] = ""
-    homepage: ClassVar[str] = ""
-    citation: ClassVar[str] = ""
+    description: str = ""
+    homepage: str = ""
+    citation: str = ""
+    license: str = ""
     finite_fields: Sequence[str] = ()
 
     @property
@@ -213,6 +232,25 @@ class Source(abc.ABC):
         """Returns how many episodes a split has, if that is known."""
         del split
         return None
+
+
+class StoredSource(Source):
+    """Episodes that are stored as examples of a TFDS dataset: they are copied as they are."""
+
+    @abc.abstractmethod
+    def features(self) -> Any:
+        """Returns the features of the dataset (`tfds.features.FeaturesDict`)."""
+
+    def step_features(self) -> Mapping[str, Any]:
+        """Returns the features of a step, with all flags that the dataset has."""
+        features: Mapping[str, Any] = self.features()[rlds.STEPS].feature
+        return features
+
+    @abc.abstractmethod
+    def episodes(  # type: ignore[override]
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[StoredEpisode | DamagedEpisode]:
+        """Yields the episodes of a part; see `Source.episodes`."""
 
 
 class RandomAccessSource(Source):

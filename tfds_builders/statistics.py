@@ -67,7 +67,9 @@ def dataset_statistics(
             "Describe",
         )
         # Pickles that this call made a moment ago, in a directory of its own.
-        found = [pickle.loads(_result(directory, index).read_bytes()) for index in shards]
+        found: list[Statistics] = [
+            pickle.loads(_result(directory, index).read_bytes()) for index in shards
+        ]
     return functools.reduce(Statistics.merge, found)
 
 

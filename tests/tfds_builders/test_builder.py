@@ -53,18 +53,22 @@ def test_all_ways_of_converting_agree(raw, tmp_path):
     builder = conversions.check_conversion(
         lambda: ToySource(raw), tmp_path / "data", builder=RldsToy, path=raw
     )
+    inputs = builder.info.metadata["conversion"].pop("inputs")
+    assert isinstance(inputs, str)
     assert builder.info.metadata == {
         "made_by": "nobody",
         "conversion": {
-            "train": {
-                "episodes": 10,
-                "steps": 29,
-                "transitions": 19,
-                "terminated": 5,
-                "truncated": 5,
-                "incomplete": 0,
-                "final_observation_unknown": 0,
-                "raw": {"rows": 19},
+            "splits": {
+                "train": {
+                    "episodes": 10,
+                    "steps": 29,
+                    "transitions": 19,
+                    "terminated": 5,
+                    "truncated": 5,
+                    "incomplete": 0,
+                    "final_observation_unknown": 0,
+                    "raw": {"rows": 19},
+                }
             }
         },
     }
@@ -154,6 +158,16 @@ def test_existing_dataset_stays(raw, tmp_path):
     assert conversions.contents(first.data_path) == before
 
 
+def test_other_raw_data_at_the_same_place(raw, tmp_path):
+    RldsToy(path=raw, data_dir=tmp_path).download_and_prepare()
+    RldsToy(path=raw, data_dir=tmp_path).download_and_prepare()
+    other = tmp_path / "other.raw"
+    other.write_text("other")
+    with pytest.raises(FileExistsError, match="made of other raw data"):
+        RldsToy(path=other, data_dir=tmp_path).download_and_prepare()
+    assert RldsToy(data_dir=tmp_path).info.splits["train"].num_examples == 10
+
+
 def test_damage_is_an_error_and_nothing_is_left(raw, tmp_path):
     with pytest.raises(SourceError, match=r"toy.raw, episode 5, row 3, field 'action': scratched"):
         convert(ToySource(raw, damaged=5), name="toy", data_dir=tmp_path)
@@ -167,7 +181,7 @@ def test_damage_is_left_out(raw, tmp_path):
             ToySource(raw, damaged=5), name="toy", data_dir=tmp_path, skip_damaged=True
         )
     assert builder.info.splits["train"].num_examples == 9
-    (left_out,) = builder.info.metadata["conversion"]["train"]["left_out"]
+    (left_out,) = builder.info.metadata["conversion"]["splits"]["train"]["left_out"]
     assert left_out["key"] == "toy.raw:5"
     assert "row 3, field 'action': scratched" in left_out["why"]
 

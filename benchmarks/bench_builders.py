@@ -1,0 +1,348 @@
+"""How fast raw data becomes a dataset, and in how much memory, beside the builders of TFDS.
+
+    python benchmarks/bench_builders.py [--rounds N] [--only d4rl logs large] [--rows ROWS]
+        [--envlogger-python PATH] [--gigabytes GB]
+
+d4rl: a D4RL file of a million rows, by `tfds_builders` and by the builder of TFDS for HalfCheetah.
+logs: a recording of EnvLogger, by `tfds_builders` and by `rlds_base` of TFDS. TFDS reads with the
+`envlogger` of this repository, step by step, as with the published one. With PATH, a Python that
+has the published EnvLogger 1.2, it is also measured how long that takes to read the same logs; the
+last row of the table has the time of TFDS with that reader in the place of this one.
+large: a source of many gigabytes, for the memory only.
+
+Each job runs in a process of its own, which tells its time without imports, and its peak memory.
+Verification (reading back) is included in the time of `tfds_builders`; TFDS does none.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+SUPPORT = Path(__file__).parent.parent / "tests" / "support"
+LOG_EPISODES, LOG_LENGTH = 100, 1000
+FRAME = (84, 84, 4)
+
+READ_LOGS = """
+import sys, time
+import envlogger
+start = time.perf_counter()
+count = 0
+with envlogger.Reader(sys.argv[1]) as reader:
+    for episode in reader.episodes:
+        for step in episode:
+            count += 1
+print(time.perf_counter() - start)
+"""
+
+
+def d4rl_by_us(raw: str, data_dir: str) -> int:
+    """Converts a D4RL file with `tfds_builders`."""
+    from tfds_builders import D4rlSource, convert
+
+    builder = convert(D4rlSource(raw), name="d4rl", data_dir=data_dir, progress=False)
+    return builder.info.metadata["conversion"]["splits"]["train"]["transitions"]
+
+
+def d4rl_by_tfds(raw: str, data_dir: str) -> int:
+    """Converts a D4RL file with the builder of TFDS, which has to be told where it is."""
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder("d4rl_mujoco_halfcheetah/v0-medium", data_dir=data_dir)
+    download = tfds.download.DownloadManager
+    with mock.patch.object(download, "download_and_extract", return_value={"file_path": raw}):
+        builder.download_and_prepare(
+            download_config=tfds.download.DownloadConfig(try_download_gcs=False)
+        )
+    return builder.info.splits["train"].num_examples
+
+
+def logs_by_us(raw: str, data_dir: str) -> int:
+    """Converts logs with `tfds_builders`."""
+    import tfds_builders
+
+    builder = tfds_builders.build_from_logs(raw, name="logs", data_dir=data_dir)
+    return builder.info.splits["train"].num_examples
+
+
+def logs_by_tfds(raw: str, data_dir: str) -> int:
+    """Converts logs with `rlds_base`."""
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.rlds import rlds_base
+
+    class Logs(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+        name = "logs"
+
+        def _info(self) -> tfds.core.DatasetInfo:
+            config = rlds_base.DatasetConfig(
+                name="logs",
+                observation_info=tfds.features.Tensor(shape=(17,), dtype=np.float32),
+                action_info=tfds.features.Tensor(shape=(6,), dtype=np.float32),
+                reward_info=np.float32,
+                discount_info=np.float32,
+            )
+            return rlds_base.build_info(config, self)
+
+        def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+            return {"train": rlds_base.generate_examples(Path(raw))}
+
+        def _generate_examples(self) -> Iterator[Any]:
+            raise NotImplementedError
+
+    builder = Logs(data_dir=data_dir)
+    builder.download_and_prepare(
+        download_config=tfds.download.DownloadConfig(try_download_gcs=False)
+    )
+    return builder.info.splits["train"].num_examples
+
+
+def read_logs(raw: str, data_dir: str) -> int:
+    """Reads logs step by step with the reader of this repository."""
+    del data_dir
+    import envlogger
+
+    with envlogger.Reader(raw) as reader:
+        return sum(1 for episode in reader.episodes for _ in episode)
+
+
+def large_by_us(raw: str, data_dir: str) -> int:
+    """Converts a source of `raw` gigabytes, which makes up its frames."""
+    from etils import epath
+
+    from tfds_builders import Origin, RandomAccessSource, SourceEpisode, convert, from_sars
+
+    length = 500
+
+    class Frames(RandomAccessSource):
+        def step_features(self) -> Mapping[str, Any]:
+            import tensorflow_datasets as tfds
+
+            frame = tfds.features.Tensor(shape=FRAME, dtype=np.uint8, encoding="bytes")
+            return {"observation": frame, "action": np.int32, "reward": np.float32} | {
+                "discount": np.float32
+            }
+
+        def inputs(self) -> list[epath.Path]:
+            return []
+
+        def num_episodes(self, split: str) -> int:
+            return int(float(raw) * 1e9 / (length * np.prod(FRAME)))
+
+        def key(self, split: str, index: int) -> str:
+            return str(index)
+
+        def read(self, split: str, index: int) -> SourceEpisode:
+            frames = np.random.default_rng(index).integers(0, 256, (length, *FRAME), np.uint8)
+            steps = from_sars(
+                observation=frames,
+                action=np.zeros(length - 1, np.int32),
+                reward=np.zeros(length - 1, np.float32),
+                terminal=False,
+            )
+            return SourceEpisode(str(index), steps, Origin("made up", 0, length), truncated=True)
+
+    builder = convert(Frames(), name="large", data_dir=data_dir, progress=False)
+    return builder.info.splits["train"].num_examples
+
+
+JOBS: dict[str, Callable[[str, str], int]] = {
+    job.__name__: job
+    for job in (d4rl_by_us, d4rl_by_tfds, logs_by_us, logs_by_tfds, read_logs, large_by_us)
+}
+
+
+def run_here(job: str, raw: str) -> None:
+    """Runs a job in this process, and prints its time and peak memory."""
+    import tensorflow as tf  # Not part of the time.
+    import tensorflow_datasets as tfds
+
+    import tfds_builders
+
+    del tf, tfds, tfds_builders
+    with tempfile.TemporaryDirectory() as data_dir:
+        start = time.perf_counter()
+        JOBS[job](raw, data_dir)
+        seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"seconds": seconds, "megabytes": peak}))
+
+
+def run(job: str, raw: str) -> dict[str, float]:
+    """Runs a job in a process of its own."""
+    command = [sys.executable, __file__, "--job", job, "--raw", raw]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{job} failed:\n{done.stderr[-3000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def record(directory: str) -> None:
+    """Records logs of an environment with observations and actions of HalfCheetah's size."""
+    import dm_env
+    from dm_env import specs
+
+    import envlogger
+
+    class Walk(dm_env.Environment):
+        def __init__(self) -> None:
+            self._rng = np.random.default_rng(0)
+            self._time = 0
+
+        def _observe(self) -> np.ndarray:
+            return self._rng.standard_normal(17, np.float32)
+
+        def reset(self) -> dm_env.TimeStep:
+            self._time = 0
+            return dm_env.restart(self._observe())
+
+        def step(self, action: Any) -> dm_env.TimeStep:
+            self._time += 1
+            make = dm_env.truncation if self._time == LOG_LENGTH else dm_env.transition
+            timestep = make(np.float32(self._time), self._observe())
+            return timestep._replace(discount=np.float32(1.0))
+
+        def observation_spec(self) -> Any:
+            return specs.Array((17,), np.float32)
+
+        def action_spec(self) -> Any:
+            return specs.Array((6,), np.float32)
+
+        def reward_spec(self) -> Any:
+            return specs.Array((), np.float32)
+
+        def discount_spec(self) -> Any:
+            return specs.Array((), np.float32)
+
+    rng = np.random.default_rng(1)
+    with envlogger.EnvLogger(Walk(), data_directory=directory) as env:
+        for _ in range(LOG_EPISODES):
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(rng.standard_normal(6, np.float32))
+
+
+def measure(jobs: list[str], raw: str, rounds: int) -> dict[str, dict[str, float]]:
+    """Runs jobs in turn; returns the medians of the times, and the highest memory."""
+    runs: dict[str, list[dict[str, float]]] = {job: [] for job in jobs}
+    for _ in range(rounds):
+        for job in jobs:
+            runs[job].append(run(job, raw))
+    return {
+        job: {
+            "seconds": statistics.median(one["seconds"] for one in found),
+            "megabytes": max(one["megabytes"] for one in found),
+        }
+        for job, found in runs.items()
+    }
+
+
+def show(
+    title: str, rows: Mapping[str, tuple[float, float | None]], work: float, unit: str
+) -> None:
+    """Prints a table; the ratio is to the first row."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", f"thousand {unit}/s", "seconds", "ratio", "peak MB", title=title)
+    first = next(iter(rows.values()))[0]
+    for name, (seconds, megabytes) in rows.items():
+        memory = "" if megabytes is None else f"{megabytes:,.0f}"
+        table.add_row(
+            name, f"{work / seconds / 1e3:,.1f}", f"{seconds:.2f}", f"{seconds / first:.1f}", memory
+        )
+    Console().print(table)
+
+
+def bench_d4rl(rows: int, rounds: int) -> None:
+    """D4RL: a file of many rows."""
+    sys.path.insert(0, str(SUPPORT))
+    from raw_d4rl import write_mujoco_like
+
+    with tempfile.TemporaryDirectory() as directory:
+        raw = str(write_mujoco_like(Path(directory, "halfcheetah_medium.hdf5"), rows=rows))
+        found = measure(["d4rl_by_us", "d4rl_by_tfds"], raw, rounds)
+    names = {"d4rl_by_us": "tfds_builders", "d4rl_by_tfds": "TFDS d4rl_mujoco_halfcheetah"}
+    show(
+        f"D4RL, {rows:,} rows",
+        {names[job]: (one["seconds"], one["megabytes"]) for job, one in found.items()},
+        rows,
+        "rows",
+    )
+
+
+def bench_logs(rounds: int, envlogger_python: str | None) -> None:
+    """Recordings of EnvLogger."""
+    with tempfile.TemporaryDirectory() as directory:
+        record(directory)
+        found = measure(["logs_by_us", "logs_by_tfds", "read_logs"], directory, rounds)
+        table: dict[str, tuple[float, float | None]] = {
+            "tfds_builders": (found["logs_by_us"]["seconds"], found["logs_by_us"]["megabytes"]),
+            "TFDS rlds_base, this reader": (
+                found["logs_by_tfds"]["seconds"],
+                found["logs_by_tfds"]["megabytes"],
+            ),
+            "reading alone, this reader, step by step": (found["read_logs"]["seconds"], None),
+        }
+        if envlogger_python:
+            command = [envlogger_python, "-c", READ_LOGS, directory]
+            times = [
+                float(subprocess.run(command, capture_output=True, check=True).stdout)
+                for _ in range(rounds)
+            ]
+            reading = statistics.median(times)
+            table["reading alone, EnvLogger 1.2, step by step"] = (reading, None)
+            table["TFDS rlds_base, EnvLogger 1.2 (computed)"] = (
+                found["logs_by_tfds"]["seconds"] - found["read_logs"]["seconds"] + reading,
+                None,
+            )
+    steps = LOG_EPISODES * (LOG_LENGTH + 1)
+    show(f"Logs, {steps:,} steps of 17 + 6 floats", table, steps, "steps")
+
+
+def bench_large(gigabytes: float) -> None:
+    """Memory."""
+    found = measure(["large_by_us"], str(gigabytes), 1)["large_by_us"]
+    steps = gigabytes * 1e9 / float(np.prod(FRAME))
+    show(
+        f"{gigabytes:g} GB of frames {FRAME}",
+        {"tfds_builders": (found["seconds"], found["megabytes"])},
+        steps,
+        "steps",
+    )
+
+
+def main() -> None:
+    """Runs what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=["d4rl", "logs", "large"])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--gigabytes", type=float, default=10.0)
+    parser.add_argument("--envlogger-python")
+    parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
+    parser.add_argument("--raw", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.job:
+        run_here(arguments.job, arguments.raw)
+        return
+    if "d4rl" in arguments.only:
+        bench_d4rl(arguments.rows, arguments.rounds)
+    if "logs" in arguments.only:
+        bench_logs(arguments.rounds, arguments.envlogger_python)
+    if "large" in arguments.only:
+        bench_large(arguments.gigabytes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Small replay buffers in the layout of Google's Atari DQN Replay: gzipped arrays.
+
+`record` makes the rows that an agent's buffer gets from episodes, with the rows of zeros between
+them; `write_run` writes them as the checkpoints of a buffer that is overwritten in a circle.
+"""
+
+import dataclasses
+import gzip
+import io
+from pathlib import Path
+
+import numpy as np
+
+PADDING = 3  # Rows of zeros before an episode, for a stack of four frames.
+
+
+@dataclasses.dataclass
+class Recorded:
+    """What an agent did in an episode; `terminal` is false if a time limit ended it."""
+
+    frames: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminal: bool
+
+
+Rows = dict[str, np.ndarray]
+
+
+def episode(
+    steps: int, *, terminal: bool, shape: tuple[int, int] = (7, 5), black: int = 0, seed: int = 0
+) -> Recorded:
+    """An episode; in its first `black` steps nothing is seen, done or won."""
+    rng = np.random.default_rng(seed)
+    frames = rng.integers(1, 256, (steps, *shape), np.uint8)
+    actions = rng.integers(0, 18, steps, np.int32)
+    rewards = rng.choice(np.array([0, 0, 1, -7, 400], np.float32), steps)
+    frames[:black], actions[:black], rewards[:black] = 0, 0, 0.0
+    return Recorded(frames, actions, rewards, terminal)
+
+
+def record(episodes: list[Recorded], *, padding: int = PADDING) -> Rows:
+    """The rows of a buffer that is large enough."""
+    parts: dict[str, list[np.ndarray]] = {
+        name: [] for name in ("observation", "action", "reward", "terminal")
+    }
+    for recorded in episodes:
+        steps = len(recorded.actions)
+        terminal = np.zeros(steps, np.uint8)
+        terminal[-1] = recorded.terminal
+        columns = (recorded.frames, recorded.actions, recorded.rewards, terminal)
+        for name, column in zip(parts, columns):
+            parts[name] += [np.zeros((padding, *column.shape[1:]), column.dtype), column]
+    return {name: np.concatenate(columns) for name, columns in parts.items()}
+
+
+def write_run(
+    directory: Path,
+    rows: Rows,
+    *,
+    capacity: int,
+    every: int | None = None,
+    offset: int = 0,
+    with_add_count: bool = True,
+) -> None:
+    """Writes checkpoints of a buffer.
+
+    Args:
+      directory: The folder, such as `Pong/1/replay_logs`.
+      rows: What is added to the buffer in the course of time.
+      capacity: How many rows the buffer has.
+      every: After how many rows there is a checkpoint; when the buffer is full if None. There is
+        one at the end, too.
+      offset: How many rows later the first checkpoint is.
+      with_add_count: Whether there are files that tell where the oldest row is.
+    """
+    directory.mkdir(parents=True)
+    total = len(rows["action"])
+    every = every or capacity
+    ends = [*range(every + offset, total, every), total]
+    for number, end in enumerate(ends):
+        recorded = np.arange(max(end - capacity, 0), end)
+        for name, column in rows.items():
+            buffer = np.zeros((capacity, *column.shape[1:]), column.dtype)
+            buffer[recorded % capacity] = column[recorded]
+            write_array(directory / f"$store$_{name}_ckpt.{number}.gz", buffer)
+        if with_add_count:
+            write_array(directory / f"add_count_ckpt.{number}.gz", np.array(end))
+            invalid = (end % capacity - 1 + np.arange(PADDING + 2)) % capacity
+            write_array(directory / f"invalid_range_ckpt.{number}.gz", invalid)
+
+
+def write_array(file: Path, array: np.ndarray) -> None:
+    """Writes a gzipped `.npy` file."""
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=array.dtype == object)
+    file.write_bytes(gzip.compress(stream.getvalue(), compresslevel=1, mtime=0))

@@ -1,0 +1,422 @@
+import functools
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import conversions
+import dm_env
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from dm_env import specs
+
+import envlogger
+from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
+from envlogger.converters import spec_codec
+from tfds_builders import build_from_logs
+from tfds_builders.builder import convert
+from tfds_builders.source import SourceError
+from tfds_builders.streaming import EnvLoggerSource, episodes_from_logs
+
+tfds.disable_progress_bar()
+
+LAYOUTS = pytest.mark.parametrize("layout", ["nested", "batched"])
+
+
+# --- Small worlds --------------------------------------------------------------------------------
+
+
+class Ticker(dm_env.Environment):
+    """Its n-th episode takes n + 1 steps and says n; every second one is truncated."""
+
+    def __init__(self, first=0, rich=False):
+        self.episode, self.rich = first - 1, rich
+
+    def reset(self):
+        self.episode, self.time = self.episode + 1, 0
+        return dm_env.restart(self._observation())
+
+    def step(self, action):
+        self.time += 1
+        if self.time <= self.episode:
+            return dm_env.transition(self.time / 7, self._observation())
+        end = dm_env.truncation if self.episode % 2 else dm_env.termination
+        return end(self.time / 7, self._observation())
+
+    def _observation(self):
+        number = np.int64(self.episode)
+        if not self.rich:
+            return number
+        rng = np.random.default_rng([self.episode + 1, self.time])
+        return {
+            "image": rng.integers(0, 256, (3, 4, 3), np.uint8),
+            "pair": (rng.normal(size=2), np.uint64(2**64 - 1 - self.time)),
+            "word": "ä" * self.time,
+            "none": np.zeros((0, 2), np.float32),
+            "small": rng.integers(-128, 128, (2, 1), np.int8),
+            "on": rng.normal(size=3) > 0,
+            "number": number,
+        }
+
+    def observation_spec(self):
+        def spec_of(value):
+            if isinstance(value, tuple):
+                return tuple(map(spec_of, value))
+            if isinstance(value, str):
+                return specs.StringArray(())
+            return specs.Array(np.shape(value), np.asarray(value).dtype)
+
+        self.time = 0
+        example = self._observation()
+        if not self.rich:
+            return spec_of(example)
+        return {name: spec_of(value) for name, value in example.items()}
+
+    def action_spec(self):
+        return specs.Array((2,), np.float32)
+
+
+def record(directory, episodes=4, first=0, rich=False, **kwargs):
+    directory.mkdir(parents=True, exist_ok=True)
+    with envlogger.EnvLogger(Ticker(first, rich), data_directory=directory, **kwargs) as env:
+        for _ in range(episodes):
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(np.ones(2, np.float32))
+    return directory
+
+
+def record_rich(directory):
+    return record(
+        directory,
+        rich=True,
+        step_fn=lambda timestep, action, env: {"height": np.float32(env.time), "tag": b"a\0"},
+        episode_fn=lambda timestep, action, env: {
+            "episode_id": f"run-{env.episode}",
+            "complete": 0.25,
+            "nested": {"x": np.arange(2)},
+        },
+    )
+
+
+def reader(*episodes, metadata=(), **env_specs):
+    recorded = {f"{field}_spec": spec_codec.encode(spec) for field, spec in env_specs.items()}
+    writer = InMemoryBackendWriter(metadata={"environment_specs": recorded} if recorded else {})
+    for index, steps in enumerate(episodes):
+        for step in steps:
+            writer.record_step(step, is_new_episode=step is steps[0])
+        if index < len(metadata):
+            writer.set_episode_metadata(metadata[index])
+    return envlogger.Reader(backend=InMemoryBackendReader(writer))
+
+
+def episode(*observations, end=dm_env.termination):
+    steps = [envlogger.StepData(dm_env.restart(observations[0]), None)]
+    for observation in observations[1:-1]:
+        steps.append(envlogger.StepData(dm_env.transition(1.0, observation), 5))
+    if len(observations) > 1:
+        last = end(reward=1.0, observation=observations[-1])
+        steps.append(envlogger.StepData(last, 5))
+    return steps
+
+
+def numbers(dataset):
+    """The observations of the first steps, by which the tickers' episodes can be told apart."""
+    return [int(next(iter(episode["steps"]))["observation"]) for episode in dataset]
+
+
+def as_columns(dataset):
+    """Nested steps as columns."""
+    for example in dataset:
+        columns = tf.nest.map_structure(lambda *rows: tf.stack(rows), *example["steps"])
+        yield {**example, "steps": columns}
+
+
+def assert_same(got, expected):
+    """Both are the same to the last bit."""
+    tf.nest.assert_same_structure(got, expected)
+    for one, other in zip(tf.nest.flatten(got), tf.nest.flatten(expected)):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        one, other = one.numpy(), other.numpy()
+        if isinstance(one, bytes):
+            assert one == other
+        elif one.dtype == object:
+            assert list(one.flat) == list(other.flat)
+        else:
+            assert one.tobytes() == other.tobytes()
+
+
+# --- The same as after a conversion ---------------------------------------------------------------
+
+
+def test_streaming_gives_what_a_conversion_gives(tmp_path):
+    log = record_rich(tmp_path / "log")
+    streamed = episodes_from_logs(log)
+    builder = convert(EnvLoggerSource(log), name="ticks", data_dir=tmp_path, shuffle=False)
+    converted = builder.as_dataset(split="train")
+    assert streamed.element_spec == converted.element_spec
+    assert streamed.cardinality() == converted.cardinality() == 4
+    for got, expected in zip(as_columns(streamed), as_columns(converted), strict=True):
+        assert_same(got, expected)
+
+
+def test_the_builder_of_logs_gives_the_same_steps(tmp_path):
+    log = record_rich(tmp_path / "log")
+    built = build_from_logs(log, name="ticks", data_dir=tmp_path).as_dataset(split="train")
+    streamed = episodes_from_logs(log)
+    assert streamed.element_spec["steps"] == built.element_spec["steps"]
+    for got, expected in zip(as_columns(streamed), as_columns(built), strict=True):
+        assert_same(got["steps"], expected["steps"])
+        assert_same(got["nested"], expected["nested"])
+
+
+def test_both_layouts_hold_the_same(tmp_path):
+    log = record_rich(tmp_path / "log")
+    batched = episodes_from_logs(log, layout="batched")
+    step_spec = episodes_from_logs(log).element_spec["steps"].element_spec
+    batched_spec = batched.element_spec["steps"]
+    assert batched_spec["observation"]["image"].shape.as_list() == [None, 3, 4, 3]
+    assert tf.nest.map_structure(lambda leaf: leaf.shape[1:], batched_spec) == (
+        tf.nest.map_structure(lambda leaf: leaf.shape, step_spec)
+    )
+    for got, expected in zip(as_columns(episodes_from_logs(log)), batched, strict=True):
+        assert_same(got, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.float16, ml_dtypes.bfloat16, np.uint32])
+def test_dtypes_that_tensors_are_seldom_of(dtype):
+    values = np.arange(6).reshape(3, 2).astype(dtype)
+    [one] = episodes_from_logs(reader(episode(*values)), layout="batched")
+    observation = one["steps"]["observation"].numpy()
+    assert observation.dtype == dtype
+    np.testing.assert_array_equal(observation, values)
+
+
+def test_logs_convert_like_any_source(tmp_path):
+    for name in ("a", "b"):
+        record_rich(tmp_path / "logs" / name)
+    builder = conversions.check_conversion(
+        functools.partial(EnvLoggerSource, tmp_path / "logs"), tmp_path / "data"
+    )
+    assert builder.info.metadata["conversion"]["splits"]["train"]["raw"] == {
+        "steps": 2 * (2 + 3 + 4 + 5)
+    }
+
+
+def test_splits_and_metadata(tmp_path):
+    logs = {
+        "train": record(tmp_path / "a", metadata={"seed": 1}),
+        "test": record(tmp_path / "b", metadata={"seed": 2}),
+    }
+    source = EnvLoggerSource(logs)
+    assert source.splits == ["train", "test"]
+    assert source.metadata() == {"logs": [{"seed": 1}, {"seed": 2}]}
+    assert [source.key("test", index) for index in range(4)] == ["4", "5", "6", "7"]
+    assert EnvLoggerSource(logs["test"]).metadata() == {"seed": 2}
+
+
+def test_the_reader_of_a_source_goes_to_another_process(tmp_path):
+    source = EnvLoggerSource(record_rich(tmp_path / "log"))
+    expected = source.read("train", 2)
+    got = pickle.loads(pickle.dumps(source)).read("train", 2)
+    assert got.metadata["recorded_episode_id"] == expected.metadata["recorded_episode_id"]
+    assert got.origin == expected.origin
+
+
+# --- What is said of an episode -------------------------------------------------------------------
+
+
+def test_flags_of_episodes(tmp_path):
+    with envlogger.EnvLogger(Ticker(2), data_directory=tmp_path) as env:
+        for num_steps in (3, 4, 2):  # The last one is cut: it would take five.
+            env.reset()
+            for _ in range(num_steps):
+                env.step(np.ones(2, np.float32))
+    ended, truncated, cut = episodes_from_logs(tmp_path, layout="batched")
+    for got, is_truncated, is_complete, begin, end in [
+        (ended, False, True, 0, 4),
+        (truncated, True, True, 4, 9),
+        (cut, True, False, 9, 12),
+    ]:
+        assert got["final_observation_known"]
+        assert (got["truncated"], got["complete"]) == (is_truncated, is_complete)
+        assert (got["source"]["begin"], got["source"]["end"]) == (begin, end)
+        assert got["source"]["file"] == tmp_path.name.encode()
+        assert got["steps"]["reward"].shape == end - begin
+
+
+def test_names_of_logs_do_not_depend_on_the_machine(tmp_path):
+    for name in ("b", "a/c"):
+        record(tmp_path / "logs" / name, episodes=1)
+    files = [one["source"]["file"].numpy() for one in episodes_from_logs(tmp_path / "logs")]
+    assert files == [b"logs/a/c", b"logs/b"]
+
+
+def test_what_was_recorded_under_names_of_the_dataset(tmp_path):
+    for index, one in enumerate(episodes_from_logs(record_rich(tmp_path / "log"))):
+        assert one["episode_id"] == str(index).encode()
+        assert one["recorded_episode_id"] == f"run-{index}".encode()
+        assert (one["complete"], one["recorded_complete"]) == (True, 0.25)
+
+
+def test_an_episode_of_a_single_step_without_specs():
+    first, second = episodes_from_logs(reader(episode(7, 8), episode(9)), layout="batched")
+    assert second["steps"]["action"].dtype == first["steps"]["action"].dtype == tf.int64
+    assert second["steps"]["reward"].numpy().tolist() == [0.0]
+
+
+# --- Order and hosts ------------------------------------------------------------------------------
+
+
+@LAYOUTS
+def test_the_order_of_recording(tmp_path, layout):
+    logs = [record(tmp_path / name, first=first) for name, first in (("b", 0), ("a", 4))]
+    episodes = episodes_from_logs(logs, layout=layout)
+    ids = [int(one["episode_id"].numpy()) for one in episodes]
+    assert ids == list(range(8)) == ids
+
+
+def test_shuffled_by_episode(tmp_path):
+    record(tmp_path, episodes=30)
+    shuffled = episodes_from_logs(tmp_path, shuffle=True, seed=3)
+    first, second = numbers(shuffled), numbers(shuffled)
+    assert sorted(first) == sorted(second) == list(range(30))
+    assert first != second
+    assert numbers(episodes_from_logs(tmp_path, shuffle=True, seed=3)) == first
+    assert numbers(episodes_from_logs(tmp_path, shuffle=True, seed=4)) != first
+    fixed = episodes_from_logs(tmp_path, shuffle=True, seed=3, reshuffle_each_iteration=False)
+    assert numbers(fixed) == numbers(fixed)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_hosts_share_the_episodes_of_each_pass(tmp_path, shuffle):
+    record(tmp_path, episodes=10)
+    hosts = [
+        episodes_from_logs(tmp_path, shuffle=shuffle, seed=1, num_shards=3, shard_index=index)
+        for index in range(3)
+    ]
+    assert [int(host.cardinality()) for host in hosts] == [4, 3, 3]
+    passes = []
+    for _ in range(2):
+        shares = [numbers(host) for host in hosts]
+        assert [len(share) for share in shares] == [4, 3, 3]
+        assert sorted(number for share in shares for number in share) == list(range(10))
+        passes.append(shares)
+    assert (passes[0] != passes[1]) == shuffle
+
+
+def test_an_iterator_can_be_checkpointed(tmp_path):
+    record(tmp_path / "log", episodes=6)
+    episodes = episodes_from_logs(tmp_path / "log", layout="batched", shuffle=True, seed=1)
+    iterator = iter(episodes)
+    before = [int(next(iterator)["episode_id"].numpy()) for _ in range(2)]
+    path = tf.train.Checkpoint(iterator).save(str(tmp_path / "checkpoint"))
+    expected = [int(one["episode_id"].numpy()) for one in iterator]
+    restored = iter(episodes)
+    tf.train.Checkpoint(restored).restore(path)
+    assert [int(one["episode_id"].numpy()) for one in restored] == expected
+    assert sorted(before + expected) == list(range(6))
+
+
+def test_only_what_was_there_at_the_start(tmp_path):
+    record(tmp_path, episodes=2)
+    episodes = episodes_from_logs(tmp_path)
+    record(tmp_path, episodes=2, first=2)
+    assert numbers(episodes) == [0, 1]
+    assert numbers(episodes_from_logs(tmp_path)) == [0, 1, 2, 3]
+
+
+def test_a_reader_that_is_closed_later(tmp_path):
+    record(tmp_path, episodes=2)
+    with envlogger.Reader(tmp_path) as opened:
+        episodes = episodes_from_logs([opened, opened])
+    assert numbers(episodes) == [0, 1, 0, 1]
+
+
+def test_more_logs_than_are_kept_open(tmp_path):
+    for number in range(20):
+        record(tmp_path / f"{number:02}", episodes=1, first=number)
+    episodes = episodes_from_logs(tmp_path, shuffle=True, seed=1).repeat(2)
+    assert sorted(numbers(episodes)) == sorted([*range(20)] * 2)
+
+
+def test_threads_share_a_source(tmp_path):
+    for name, first in (("a", 0), ("b", 6)):
+        record(tmp_path / name, episodes=6, first=first)
+    source = EnvLoggerSource(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        read = list(pool.map(lambda index: source.read("train", index), [*range(12)] * 5))
+    for index, got in enumerate(read):
+        assert set(got.steps["observation"]) == {index % 12}
+
+
+# --- What is wrong --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"layout": "flat"}, r"layout must be one of \('nested', 'batched'\), got 'flat'"),
+        ({"num_shards": 0}, "num_shards must be positive, got 0"),
+        ({"num_shards": 2, "shard_index": 2}, "shard_index must be from 0 to 1, got 2"),
+        ({"num_shards": 2, "shuffle": True}, "need the same seed"),
+    ],
+)
+def test_wrong_arguments(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=f"episodes_from_logs: .*{message}"):
+        episodes_from_logs(tmp_path, **arguments)
+
+
+def test_splits_are_no_logs(tmp_path):
+    with pytest.raises(ValueError, match=r"logs has splits \['train'\]; give the logs of one"):
+        episodes_from_logs({"train": tmp_path})
+
+
+def test_no_logs(tmp_path):
+    with pytest.raises(FileNotFoundError, match="missing' is not a directory"):
+        episodes_from_logs(tmp_path / "missing")
+    with pytest.raises(FileNotFoundError, match="holds no EnvLogger log"):
+        episodes_from_logs(tmp_path)
+    record(tmp_path / "empty", episodes=0)
+    with pytest.raises(SourceError, match="empty: the log holds no episodes"):
+        episodes_from_logs(tmp_path)
+
+
+def test_logs_with_different_specs(tmp_path):
+    record(tmp_path / "a")
+    record(tmp_path / "b", rich=True)
+    with pytest.raises(SourceError, match=r"b, field 'observation': the spec describes (.|\n)*a "):
+        episodes_from_logs(tmp_path)
+
+
+def test_metadata_that_some_episodes_lack():
+    log = reader(episode(1, 2), episode(3, 4), metadata=[{"won": True}, {}])
+    episodes = episodes_from_logs(log)
+    with pytest.raises(
+        tf.errors.OpError, match=r"reader 0 of split 'train', episode 1: .*, won: got nothing"
+    ):
+        list(episodes)
+    episodes = episodes_from_logs(log, episode_metadata_defaults={"won": False})
+    assert [bool(one["won"]) for one in episodes] == [True, False]
+
+
+def test_steps_that_are_not_alike():
+    log = reader(episode(1, 2), episode(3, np.zeros(2), 5))
+    with pytest.raises(tf.errors.OpError, match=r"episode 1: observation: step 1 holds float64"):
+        list(episodes_from_logs(log))
+
+
+def test_values_that_do_not_fit_those_before():
+    log = reader(episode(1, 2), episode(3.5, 4.5))
+    with pytest.raises(tf.errors.OpError, match=r"observation: got float64.*expected int64"):
+        list(episodes_from_logs(log))
+
+
+def test_what_is_damaged_is_told_with_its_place(tmp_path):
+    record(tmp_path, episodes=2)
+    source = EnvLoggerSource(tmp_path)
+    [steps] = tmp_path.glob("*/steps.riegeli")
+    steps.write_bytes(bytes(steps.stat().st_size))
+    with pytest.raises(SourceError, match=f"^{tmp_path}, episode 0: .*damaged"):
+        source.read("train", 0)

@@ -1,0 +1,385 @@
+"""HDF5 files whose arrays share the axis of rows: read in blocks, described, and made again.
+
+The description of a file has everything but the rows themselves, in the types of JSON:
+
+    rows        how many there are
+    arrays      the arrays with an axis of rows: dtype, shape, chunks, compression
+    constants   the other arrays, with their values
+    attributes  of the arrays and groups, with their values
+    groups      the groups
+    virtual     arrays that are windows into other arrays: which rows of which array
+    left_out    arrays below `virtual` that are copies, of which nothing is kept
+
+Values are kept as bytes (in base64) with dtype and shape, so that not a bit is lost.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tfds_builders.extras import import_extra
+from tfds_builders.source import SourceError
+
+__all__ = ["RowReader", "decode_value", "describe_file", "make_file", "open_hdf5"]
+
+Description: TypeAlias = Mapping[str, Any]
+
+# Arrays are read in blocks of about this size. They are as long as a chunk of the file at least.
+_BLOCK_BYTES = 4 << 20
+# Constants are policy weights and the like. More would not do as JSON.
+_MAX_CONSTANT_BYTES = 64 << 20
+# Windows into the arrays, which D4RL has for files that are too large to load.
+_VIRTUAL = "virtual/"
+
+
+def open_hdf5(path: str | os.PathLike[str]) -> Any:
+    """Opens a file for reading.
+
+    Raises:
+      SourceError: It is no HDF5 file, or cut short.
+    """
+    h5py = import_extra("h5py")
+    try:
+        return h5py.File(os.fspath(path), "r")
+    except OSError as error:
+        raise SourceError(f"not a complete HDF5 file: {error}", file=path) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    begin: int
+    rows: np.ndarray
+
+
+class RowReader:
+    """Reads rows of the arrays of a file.
+
+    The last block of each array is kept, so that reading on from where the last rows ended does not
+    decompress anything twice. The file is open only while a block is read. A pickled reader leaves
+    its blocks behind.
+
+    Args:
+      path: The file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._blocks: dict[str, _Block] = {}
+        self._layouts: dict[str, tuple[int, int]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_blocks": {}}
+
+    def block_size(self, name: str) -> int:
+        """Returns how many rows of an array make a block."""
+        return self._layout(name)[1]
+
+    def rows(self, name: str, begin: int, end: int, episode: str | None = None) -> np.ndarray:
+        """Returns rows of an array, in the byte order of this machine.
+
+        Args:
+          name: The path of the array.
+          begin: The first row.
+          end: The row after the last one.
+          episode: What to call them in an error.
+
+        Raises:
+          SourceError: They cannot be decompressed.
+        """
+        block = self._blocks.get(name)
+        if block is not None and block.begin <= begin < end <= block.begin + len(block.rows):
+            return block.rows[begin - block.begin : end - block.begin]
+        try:
+            return self._rows_of_blocks(name, begin, end)
+        except OSError:
+            pass  # The damage may be elsewhere in the block.
+        try:
+            return self._read(name, begin, end)
+        except OSError as error:
+            raise SourceError(
+                f"the rows {begin} to {end} cannot be decompressed: {error}",
+                file=self.path,
+                episode=episode,
+                row=begin,
+                field=name,
+            ) from error
+
+    def blocks(self, name: str) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields all rows of an array in blocks, each with its first row."""
+        length, size = self._layout(name)
+        for begin in range(0, length, size):
+            yield begin, self.rows(name, begin, min(begin + size, length))
+
+    def flags(self, name: str) -> np.ndarray:
+        """Returns all of an array of shape (N,) or (N, 1), of whatever dtype, as booleans.
+
+        Raises:
+          SourceError: One is neither 0 nor 1.
+        """
+        flags = []
+        for begin, rows in self.blocks(name):
+            column = rows.reshape(len(rows))
+            wrong = np.flatnonzero((column != 0) & (column != 1))
+            if len(wrong):
+                raise SourceError(
+                    f"{column[wrong[0]]}, expected 0 or 1",
+                    file=self.path,
+                    row=begin + int(wrong[0]),
+                    field=name,
+                )
+            flags.append(column != 0)
+        return np.concatenate(flags)
+
+    def _layout(self, name: str) -> tuple[int, int]:
+        """The number of rows of an array, and how many of them make a block."""
+        if name not in self._layouts:
+            with open_hdf5(self.path) as file:
+                self._layouts[name] = len(file[name]), _block_size(file[name])
+        return self._layouts[name]
+
+    def _rows_of_blocks(self, name: str, begin: int, end: int) -> np.ndarray:
+        size = self.block_size(name)
+        pieces = []
+        for start in range(begin - begin % size, end, size):
+            block = self._blocks.get(name)
+            if block is None or block.begin != start:
+                block = _Block(start, self._read(name, start, start + size))
+                self._blocks[name] = block
+            pieces.append(block.rows[max(begin - start, 0) : end - start])
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _read(self, name: str, begin: int, end: int) -> np.ndarray:
+        with open_hdf5(self.path) as file:
+            rows: np.ndarray = file[name][begin:end]
+        return rows.astype(rows.dtype.newbyteorder("="), copy=False)
+
+
+def describe_file(file: Any, num_rows: int, constants: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Returns the description of an open file.
+
+    Args:
+      file: The `h5py.File`.
+      num_rows: The length of the axis of rows.
+      constants: The groups in which no array has that axis, whatever its length is.
+
+    Raises:
+      SourceError: An array has a dtype that cannot be kept, or is too large for a constant.
+    """
+    description: dict[str, Any] = {
+        "rows": num_rows,
+        "arrays": {},
+        "constants": {},
+        "attributes": {},
+        "groups": [],
+        "virtual": {},
+        "left_out": [],
+    }
+    _describe_attributes(description, file, "/")
+    for path, item in _items(file):
+        _describe_attributes(description, item, path)
+        if not hasattr(item, "dtype"):
+            description["groups"].append(path)
+        elif path.startswith(_VIRTUAL):
+            window = _window(item)
+            if window is None:
+                description["left_out"].append(path)
+            else:
+                description["virtual"][path] = window
+        elif (
+            item.ndim
+            and item.shape[0] == num_rows
+            and not path.startswith(tuple(f"{group}/" for group in constants))
+        ):
+            description["arrays"][path] = _describe_array(file, path, item)
+        else:
+            description["constants"][path] = _describe_constant(file, path, item)
+    return description
+
+
+def make_file(
+    path: str | os.PathLike[str],
+    description: Description,
+    read_rows: Callable[[str, int, int], np.ndarray],
+) -> None:
+    """Makes the file that a description describes.
+
+    Args:
+      path: The file, which must not exist.
+      description: What `describe_file` returned.
+      read_rows: Returns the rows of an array from one row to another.
+    """
+    h5py = import_extra("h5py")
+    with h5py.File(os.fspath(path), "x") as file:
+        for name in description["groups"]:
+            file.require_group(name)
+        for name, facts in description["arrays"].items():
+            array = _create(file, name, facts)
+            size = _block_size(array)
+            for begin in range(0, len(array), size):
+                end = min(begin + size, len(array))
+                array[begin:end] = read_rows(name, begin, end).reshape(
+                    end - begin, *array.shape[1:]
+                )
+        for name, facts in description["constants"].items():
+            if facts["shape"] is None:
+                file[name] = h5py.Empty(_decode_dtype(facts["dtype"]))
+            else:
+                _create(file, name, facts)[...] = decode_value(facts)
+        for name, window in description["virtual"].items():
+            _create_window(file, name, window)
+        for name, attributes in description["attributes"].items():
+            for key, facts in attributes.items():
+                dtype = _decode_dtype(facts["dtype"])
+                value = h5py.Empty(dtype) if facts["shape"] is None else decode_value(facts)
+                file[name].attrs.create(key, value, dtype=dtype)
+
+
+def decode_value(facts: Mapping[str, Any]) -> Any:
+    """Returns the value of a constant or an attribute: an array, a NumPy scalar, or bytes."""
+    shape = tuple(facts["shape"])
+    if isinstance(facts["data"], list):
+        strings = [base64.b64decode(item) for item in facts["data"]]
+        value = np.array([*strings, None], object)[:-1].reshape(shape)
+    else:
+        dtype = _decode_dtype(facts["dtype"])
+        value = np.frombuffer(base64.b64decode(facts["data"]), dtype).reshape(shape)
+    return value[()]
+
+
+def _items(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields all arrays and groups with their paths; an array with two names, by both."""
+    for name in group:
+        item = group[name]
+        yield f"{prefix}{name}", item
+        if not hasattr(item, "dtype"):
+            yield from _items(item, f"{prefix}{name}/")
+
+
+def _describe_array(file: Any, path: str, array: Any) -> dict[str, Any]:
+    options = {
+        "chunks": array.chunks,
+        "maxshape": None if array.maxshape == array.shape else array.maxshape,
+        "compression": array.compression,
+        "compression_opts": array.compression_opts,
+        "shuffle": array.shuffle,
+        "fletcher32": array.fletcher32,
+    }
+    return {
+        "dtype": _encode_dtype(file, path, array.dtype),
+        "shape": None if array.shape is None else list(array.shape),
+        **{
+            name: _as_list(value)
+            for name, value in options.items()
+            if value is not None and value is not False
+        },
+    }
+
+
+def _create(file: Any, name: str, facts: Mapping[str, Any]) -> Any:
+    options = {
+        option: tuple(value) if isinstance(value, list) else value
+        for option, value in facts.items()
+        if option not in ("dtype", "shape", "data")
+    }
+    dtype = _decode_dtype(facts["dtype"])
+    return file.create_dataset(name, shape=tuple(facts["shape"]), dtype=dtype, **options)
+
+
+def _describe_constant(file: Any, path: str, array: Any) -> dict[str, Any]:
+    facts = _describe_array(file, path, array)
+    if array.shape is None:
+        return facts
+    if array.nbytes > _MAX_CONSTANT_BYTES:
+        raise SourceError(
+            f"an array of shape {array.shape} is none of rows, and too large to be kept otherwise",
+            file=file.filename,
+            field=path,
+        )
+    return {**facts, "data": _encode_data(array[()], facts["dtype"])}
+
+
+def _describe_attributes(description: dict[str, Any], item: Any, path: str) -> None:
+    attributes: dict[str, Any] = {}
+    for name in item.attrs:
+        stored, value = item.attrs.get_id(name), item.attrs[name]
+        dtype = _encode_dtype(item.file, f"{path}@{name}", stored.dtype)
+        if isinstance(value, import_extra("h5py").Empty):
+            attributes[name] = {"dtype": dtype, "shape": None}
+        else:
+            data = _encode_data(value, dtype)
+            attributes[name] = {"dtype": dtype, "shape": list(stored.shape), "data": data}
+    if attributes:
+        description["attributes"][path] = attributes
+
+
+def _window(array: Any) -> dict[str, Any] | None:
+    """Which rows of which array a virtual array shows; None if it is something else."""
+    sources = array.virtual_sources() if array.is_virtual else []
+    if len(sources) != 1 or sources[0].file_name not in (
+        ".",
+        os.path.basename(array.file.filename),
+    ):
+        return None
+    name = sources[0].dset_name.strip("/")
+    first, last = sources[0].src_space.get_select_bounds()
+    begin, end = int(first[0]), int(last[0]) + 1
+    of = array.file.get(name)
+    if of is None or of.dtype != array.dtype or array.shape != (end - begin, *of.shape[1:]):
+        return None
+    return {"of": name, "begin": begin, "end": end}
+
+
+def _create_window(file: Any, name: str, window: Mapping[str, Any]) -> None:
+    h5py = import_extra("h5py")
+    source = h5py.VirtualSource(file[window["of"]])[window["begin"] : window["end"]]
+    layout = h5py.VirtualLayout(source.shape, file[window["of"]].dtype)
+    layout[...] = source
+    file.create_virtual_dataset(name, layout)
+
+
+def _encode_dtype(file: Any, path: str, dtype: np.dtype) -> Any:
+    h5py = import_extra("h5py")
+    string = h5py.check_string_dtype(dtype)
+    if string is not None:
+        return {"string": string.encoding, "length": string.length}
+    if dtype.kind not in "biufc" or dtype.metadata:
+        raise SourceError(
+            f"arrays of {dtype} are not supported, only numbers and strings",
+            file=file.filename,
+            field=path,
+        )
+    return dtype.str
+
+
+def _decode_dtype(encoded: Any) -> np.dtype:
+    if isinstance(encoded, str):
+        return np.dtype(encoded)
+    h5py = import_extra("h5py")
+    dtype: np.dtype = h5py.string_dtype(encoded["string"], encoded["length"])
+    return dtype
+
+
+def _encode_data(value: Any, encoded_dtype: Any) -> Any:
+    if isinstance(encoded_dtype, dict) and encoded_dtype["length"] is None:
+        items = np.asarray(value, object).flat
+        strings = [item.encode() if isinstance(item, str) else item for item in items]
+        return [base64.b64encode(item).decode() for item in strings]
+    value = value.encode() if isinstance(value, str) else value
+    return base64.b64encode(np.asarray(value).tobytes()).decode()
+
+
+def _as_list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _block_size(array: Any) -> int:
+    row_bytes = max(1, array.dtype.itemsize * math.prod(array.shape[1:]))
+    chunk = array.chunks[0] if array.chunks else 1
+    return int(chunk * max(1, _BLOCK_BYTES // (chunk * row_bytes)))

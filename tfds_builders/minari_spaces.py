@@ -1,0 +1,142 @@
+"""Gymnasium's spaces as Minari writes them down, in JSON: what the values below each are like.
+
+Values are known by their paths, such as `observations/camera`. A part of a `Tuple` has the name
+that Minari gives it in HDF5 files: `_index_0`, `_index_1`, ....
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = ["SMALLEST_IMAGE", "Leaf", "Spaces", "box", "parse_space", "tuple_name"]
+
+# Minari takes a Box of uint8 for images only from this height and width on.
+SMALLEST_IMAGE = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """A space that has no others below it.
+
+    Attributes:
+      kind: The name of the space, such as "Box".
+      dtype: The dtype of its values; None for `Text`.
+      shape: Their shape.
+      is_image: Whether Minari takes the values for images, and may keep them as JPEG.
+    """
+
+    kind: str
+    dtype: np.dtype | None
+    shape: tuple[int, ...]
+    is_image: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Spaces:
+    """The spaces below one.
+
+    Attributes:
+      leaves: Those that hold values, by their paths.
+      tuples: The paths of those that are a `Tuple`.
+    """
+
+    leaves: Mapping[str, Leaf]
+    tuples: frozenset[str] = frozenset()
+
+
+def parse_space(space: str | Mapping[str, Any], path: str) -> Spaces:
+    """Returns what is below a space.
+
+    Args:
+      space: The space in JSON.
+      path: Its path.
+
+    Raises:
+      ValueError: It is none of the spaces that Minari writes, or lacks a field.
+
+    >>> parse_space('{"type": "Tuple", "subspaces": [{"type": "Discrete", "n": 2}]}', "x").leaves
+    {'x/_index_0': Leaf(kind='Discrete', dtype=dtype('int64'), shape=(), is_image=False)}
+    """
+    try:
+        parsed = json.loads(space) if isinstance(space, str) else space
+        return _parse(parsed, path)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path}: no space of Minari, {error!r}: {str(space)[:200]}") from error
+
+
+def tuple_name(index: int | str) -> str:
+    """Returns the name of a part of a `Tuple`."""
+    return f"_index_{index}"
+
+
+def box(dtype: np.dtype, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Returns a `Box`, in the types of JSON, that holds all values of a dtype and shape.
+
+    >>> box(np.dtype(np.int8), (2,))
+    {'type': 'Box', 'dtype': 'int8', 'shape': [2], 'low': [-128, -128], 'high': [127, 127]}
+    """
+    low: Any
+    high: Any
+    if dtype == np.bool_:
+        low, high = False, True
+    elif dtype.kind == "f":
+        low, high = -math.inf, math.inf
+    else:
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    return {
+        "type": "Box",
+        "dtype": dtype.name,
+        "shape": list(shape),
+        "low": np.full(shape, low, dtype).tolist(),
+        "high": np.full(shape, high, dtype).tolist(),
+    }
+
+
+def _parse(space: Mapping[str, Any], path: str) -> Spaces:
+    kind = space["type"]
+    if kind in ("Dict", "Tuple"):
+        subspaces = space["subspaces"]
+        if kind == "Tuple":
+            subspaces = {tuple_name(index): child for index, child in enumerate(subspaces)}
+        leaves: dict[str, Leaf] = {}
+        tuples = {path} if kind == "Tuple" else set()
+        for name, child in subspaces.items():
+            if "/" in name or not name:
+                raise ValueError(f"{path}: {name!r} cannot be the name of a field")
+            parsed = _parse(child, f"{path}/{name}")
+            leaves.update(parsed.leaves)
+            tuples |= parsed.tuples
+        return Spaces(leaves, frozenset(tuples))
+    return Spaces({path: _leaf(kind, space, path)})
+
+
+def _leaf(kind: str, space: Mapping[str, Any], path: str) -> Leaf:
+    if kind == "Box":
+        dtype, shape = np.dtype(space["dtype"]), tuple(space["shape"])
+        return Leaf(kind, dtype, shape, _is_image(space, dtype, shape))
+    if kind == "Discrete":
+        return Leaf(kind, np.dtype(space.get("dtype", "int64")), ())
+    if kind == "MultiDiscrete":
+        return Leaf(kind, np.dtype(space["dtype"]), np.shape(space["nvec"]))
+    if kind == "MultiBinary":
+        size = space["n"]
+        return Leaf(kind, np.dtype(np.int8), (size,) if isinstance(size, int) else tuple(size))
+    if kind == "Text":
+        return Leaf(kind, None, ())
+    raise ValueError(f"{path}: {kind!r} is not a space that Minari writes")
+
+
+def _is_image(space: Mapping[str, Any], dtype: np.dtype, shape: tuple[int, ...]) -> bool:
+    return (
+        dtype == np.uint8
+        and len(shape) in (2, 3)
+        and min(shape[:2]) >= SMALLEST_IMAGE
+        and bool(np.all(np.asarray(space["low"]) == 0))
+        and bool(np.all(np.asarray(space["high"]) == 255))
+    )

@@ -1,0 +1,391 @@
+"""Downloads of RLDS Creator, the web tool with which people record and annotate episodes.
+
+A download is a directory, or a zip file of one, with a pickle `<index>.pkl` for each episode: a
+dict with the `steps` in the order of the environment (see `envlogger.StepData`), the `metadata` of
+the episode and the specs. In the custom data of a step are
+
+    tag:<label>   whether the annotator gave this label to the step
+    image         what the person saw, a JPEG file
+    keys          the keys that were pressed
+    info          what the environment says beside the observation
+
+and in the metadata `agent_id`, `episode_id`, `num_steps`, `total_reward`, and perhaps `tags` and
+`notes` of the annotator. If the tool is set to record with EnvLogger, a download is a log instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow_datasets as tfds
+from etils import epath
+
+import rlds
+from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
+from envlogger.step_data import StepData
+from tfds_builders.builder import SourceBuilder
+from tfds_builders.jpeg_images import jpeg_shape
+from tfds_builders.restricted_pickle import RestrictedPickleError, loads
+from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
+from tfds_builders.spec_features import feature_from_spec, specs_from_columns
+
+__all__ = ["RldsCreator", "RldsCreatorSource"]
+
+_SPECS = ("observation_spec", "action_spec", "reward_spec", "discount_spec")
+_FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL)
+_TAG = "tag:"
+_IMAGE, _KEYS, _INFO = "image", "keys", "info"
+_TAGS, _NOTES = "tags", "notes"
+_NUM_STEPS, _TOTAL_REWARD = "num_steps", "total_reward"
+# Numbers that Python made, of whichever type it happened to be.
+_NUMBERS = {"episode_index": np.int64, _NUM_STEPS: np.int64, _TOTAL_REWARD: np.float64}
+# Names of the dataset itself. What was recorded under them gets a name of its own.
+_TAKEN = (
+    *(rlds.STEPS, rlds.metadata.EPISODE_ID, rlds.FINAL_OBSERVATION_KNOWN),
+    *("truncated", "complete", "source"),
+)
+_JPEG = b"\xff\xd8\xff"
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
+# No episode of a dataset can be as large. Zip files may claim to hold anything.
+_MAX_BYTES = 1 << 32
+
+
+class RldsCreatorSource(RandomAccessSource):
+    """A download of RLDS Creator that consists of pickles.
+
+    Pickles are read by `tfds_builders.restricted_pickle`, which refuses all but plain data.
+
+    Steps have the custom data beside their other fields: `tag:<label>` as bool, `image` as the JPEG
+    file that it is, `keys` as JSON, because other keys are pressed in each step. The metadata of
+    episodes is kept by its names, but `episode_id` as `recorded_episode_id`. `tags` is a list in
+    JSON; where there are none it is `[]`, and `notes` is empty where there are none.
+
+    An episode is `complete` if it begins with a FIRST step and ends with a LAST one, or at one of
+    the tags in `truncate_at_tag`: that is where the annotator says that it ends.
+
+    Args:
+      path: The directory or the zip file.
+      truncate_at_tag: Labels, or one, at the first of which an episode is cut: the observation of
+        the step with the tag is the final one. Unless it is the last anyway, the episode counts as
+        truncated; `num_steps` and `total_reward` are those of what is left.
+      strip_internal_metadata: Whether to leave out what only the tool needs: `image`, `keys` and
+        `info` of the steps, `tags` and `notes` of the episodes.
+      json_fields: The custom data of steps whose structure changes from step to step; it is stored
+        as JSON.
+
+    Raises:
+      FileNotFoundError: There is no such file or directory, or no pickle in it.
+      SourceError: It is an EnvLogger log; or the first pickle is damaged, or holds something else.
+    """
+
+    description = "Episodes recorded and annotated with RLDS Creator."
+    homepage = "https://github.com/google-research/rlds-creator"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        truncate_at_tag: str | Sequence[str] | None = None,
+        strip_internal_metadata: bool = False,
+        json_fields: Sequence[str] = (_KEYS,),
+    ) -> None:
+        self._path = epath.Path(path)
+        tags = [truncate_at_tag] if isinstance(truncate_at_tag, str) else truncate_at_tag or []
+        self._end_tags = tuple(tags)
+        self._strip = strip_internal_metadata
+        self._json_fields = tuple(json_fields)
+        self._names = _pickles_in(self._path)
+        first = self._load(self._names[0])
+        steps, metadata = self._columns(first, self._names[0])
+        self._recorded_specs = {name: first[name] for name in _SPECS}
+        known = {
+            name.removesuffix("_spec"): spec
+            for name, spec in self._recorded_specs.items()
+            if spec is not None
+        }
+        self._step_specs = {**specs_from_columns(steps), **known}
+        self._image = _image_feature(steps, self._path / self._names[0])
+        self._metadata_specs = specs_from_columns(stack_values([metadata]))
+
+    def step_features(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        features = {
+            field: feature_from_spec(spec, path=field)
+            for field, spec in self._step_specs.items()
+            if field not in _FLAGS
+        }
+        if self._image is not None:
+            features[_IMAGE] = self._image
+        return {field: feature for field, feature in features.items() if feature is not None}
+
+    def episode_features(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        features = {
+            field: feature_from_spec(spec, path=field)
+            for field, spec in self._metadata_specs.items()
+        }
+        return {field: feature for field, feature in features.items() if feature is not None}
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """See `Source`."""
+        if _is_zip(self._path):
+            return [self._path]
+        return [self._path / name for name in self._names]
+
+    def options(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        return {
+            "truncate_at_tag": list(self._end_tags),
+            "strip_internal_metadata": self._strip,
+            "json_fields": list(self._json_fields),
+        }
+
+    def num_episodes(self, split: str) -> int:
+        """See `RandomAccessSource`."""
+        del split
+        return len(self._names)
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the name of the pickle without `.pkl`."""
+        del split
+        return self._names[index].removesuffix(".pkl")
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """See `RandomAccessSource`."""
+        name = self._names[index]
+        episode = self._load(name)
+        for field, first in self._recorded_specs.items():
+            spec = episode[field]
+            if repr(_feature(spec)) != repr(_feature(first)):
+                raise SourceError(
+                    f"{spec!r:.200}, but in {self._names[0]} it is {first!r:.200}; episodes of "
+                    "different environments need a dataset each",
+                    file=self._path / name,
+                    field=field,
+                )
+        steps, metadata = self._columns(episode, name)
+        kept, is_at_tag = self._kept_steps(episode["steps"])
+        is_terminal = bool(steps[rlds.IS_TERMINAL][-1])
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps=steps,
+            origin=Origin(name, 0, len(kept)),
+            truncated=not is_terminal,
+            complete=kept[0].timestep.first() and (is_at_tag or kept[-1].timestep.last()),
+            metadata=metadata,
+        )
+
+    def _load(self, name: str) -> dict[str, Any]:
+        file = self._path / name
+        try:
+            episode = loads(self._read_bytes(name))
+        except RestrictedPickleError as error:
+            raise SourceError(str(error), file=file) from error
+        except _UNREADABLE as error:
+            raise SourceError(f"it cannot be read: {error!r}", file=file) from error
+        expected = ("metadata", "steps", *_SPECS)
+        if not isinstance(episode, dict):
+            raise SourceError(f"{type(episode).__name__}, expected a dict", file=file)
+        for field in expected:
+            if field not in episode:
+                raise SourceError(f"missing; there are {list(episode)}", file=file, field=field)
+        _check_steps(episode["steps"], file)
+        if not isinstance(episode["metadata"], dict | None):
+            raise SourceError(
+                f"{episode['metadata']!r:.100}, expected a dict", file=file, field="metadata"
+            )
+        return episode
+
+    def _read_bytes(self, name: str) -> bytes:
+        if not _is_zip(self._path):
+            return bytes((self._path / name).read_bytes())
+        with self._path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            size = archive.getinfo(name).file_size
+            if size > _MAX_BYTES:
+                raise zipfile.BadZipFile(f"{size} bytes, expected {_MAX_BYTES} at most")
+            return archive.read(name)
+
+    def _kept_steps(self, steps: Sequence[StepData]) -> tuple[Sequence[StepData], bool]:
+        """The steps before the end, and whether a tag is what ends them."""
+        for index, step in enumerate(steps):
+            data = step.custom_data if isinstance(step.custom_data, dict) else {}
+            if any(data.get(f"{_TAG}{label}") for label in self._end_tags):
+                return steps[: index + 1], True
+        return steps, False
+
+    def _columns(self, episode: dict[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The columns of an episode and its metadata."""
+        recorded, metadata = episode["steps"], dict(episode["metadata"] or {})
+        kept, _ = self._kept_steps(recorded)
+        first = kept[0].custom_data
+        if isinstance(first, dict):  # Old versions keep the metadata of the episode there.
+            metadata.update(first.pop("episode_metadata", None) or {})
+        if len(kept) < len(recorded):
+            metadata = {**metadata, **_numbers_of(kept, metadata)}
+        file = self._path / name
+        try:
+            steps = to_rlds_episode(
+                [self._without_internals(step) for step in kept],
+                action_spec=episode["action_spec"],
+                reward_spec=episode["reward_spec"],
+                discount_spec=episode["discount_spec"],
+            )
+            return steps, self._metadata(metadata)
+        except (TypeError, ValueError) as error:
+            raise SourceError(str(error), file=file) from error
+
+    def _without_internals(self, step: StepData) -> StepData:
+        if not isinstance(step.custom_data, dict):
+            return step
+        internals = (_IMAGE, _KEYS, _INFO) if self._strip else ()
+        data = {
+            field: json.dumps(_to_json(value, field), sort_keys=True)
+            if field in self._json_fields
+            else value
+            for field, value in step.custom_data.items()
+            if field not in internals
+        }
+        return step._replace(custom_data=data or None)
+
+    def _metadata(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        metadata = {
+            f"recorded_{field}" if field in _TAKEN else field: value
+            for field, value in recorded.items()
+            if value is not None and field not in (_TAGS, _NOTES)
+        }
+        for field, dtype in _NUMBERS.items():
+            if field in metadata:
+                metadata[field] = dtype(metadata[field])
+        if not self._strip:
+            metadata[_TAGS] = json.dumps(list(recorded.get(_TAGS) or []))
+            metadata[_NOTES] = recorded.get(_NOTES) or ""
+        return metadata
+
+
+class RldsCreator(SourceBuilder):
+    """Episodes that people recorded and annotated with RLDS Creator.
+
+    Args:
+      truncate_at_tag: See `RldsCreatorSource`.
+      strip_internal_metadata: See `RldsCreatorSource`.
+      **kwargs: See `SourceBuilder`.
+    """
+
+    VERSION = tfds.core.Version("1.0.0")
+    RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.0.0": "Initial release."}
+
+    def __init__(
+        self,
+        *,
+        truncate_at_tag: str | Sequence[str] | None = None,
+        strip_internal_metadata: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        options = {
+            "truncate_at_tag": truncate_at_tag,
+            "strip_internal_metadata": strip_internal_metadata,
+        }
+        self._options: dict[str, Any] = options
+        super().__init__(**kwargs)
+        self._original_state |= options
+
+    def make_source(self, path: epath.Path) -> RldsCreatorSource:
+        """Returns the source for a download, see `SourceBuilder`."""
+        return RldsCreatorSource(path, **self._options)
+
+
+def _feature(spec: Any) -> Any:
+    return None if spec is None else feature_from_spec(spec)
+
+
+def _is_zip(path: epath.Path) -> bool:
+    return not path.is_dir()
+
+
+def _pickles_in(path: epath.Path) -> list[str]:
+    """Returns the names of the pickles of a download, by number."""
+    if not path.exists():
+        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
+    if _is_zip(path):
+        try:
+            with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+                files = archive.namelist()
+        except zipfile.BadZipFile as error:
+            raise SourceError(f"neither a directory nor a zip file: {error}", file=path) from error
+    else:
+        files = [child.name for child in path.iterdir()]
+    if any(name.split("/")[-1] == "metadata.riegeli" for name in files):
+        raise SourceError(
+            "this download is an EnvLogger log; use tfds_builders.build_from_logs"
+            + (", after unpacking it" if _is_zip(path) else ""),
+            file=path,
+        )
+    names = [name for name in files if re.fullmatch(r"\d+\.pkl", name.split("/")[-1])]
+    if not names:
+        raise FileNotFoundError(
+            f"{os.fspath(path)!r} holds no episodes: no files of the names 0.pkl, 1.pkl, ..."
+        )
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise SourceError(f"there are {count} files of the name {name}", file=path)
+    return sorted(names, key=_folder_and_number)
+
+
+def _folder_and_number(name: str) -> tuple[str, int, str]:
+    folder, _, file = name.rpartition("/")
+    return folder, int(file.removesuffix(".pkl")), file
+
+
+def _check_steps(steps: Any, file: epath.Path) -> None:
+    if not isinstance(steps, list | tuple) or not steps:
+        raise SourceError(f"{steps!r:.100}, expected a list of steps", file=file, field="steps")
+    for row, step in enumerate(steps):
+        if not isinstance(step, StepData):
+            raise SourceError(
+                f"{type(step).__name__}, expected StepData", file=file, row=row, field="steps"
+            )
+
+
+def _numbers_of(steps: Sequence[StepData], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What the metadata says of the length and the return, for an episode that was cut."""
+    rewards = [step.timestep.reward for step in steps if step.timestep.reward is not None]
+    numbers = {
+        _NUM_STEPS: len(steps) - 1,
+        _TOTAL_REWARD: float(np.sum(rewards, dtype=np.float64)),
+    }
+    return {field: number for field, number in numbers.items() if field in metadata}
+
+
+def _image_feature(steps: Mapping[str, Any], file: epath.Path) -> Any:
+    """Returns the feature for images of the tool; None if there are none, or no JPEG files."""
+    column = steps.get(_IMAGE)
+    if not isinstance(column, np.ndarray) or column.dtype != object:
+        return None
+    if not isinstance(column[0], bytes) or not column[0].startswith(_JPEG):
+        return None
+    try:
+        shape = jpeg_shape(column[0])
+    except ValueError as error:
+        raise SourceError(str(error), file=file, row=0, field=_IMAGE) from error
+    # The person at the screen may change the size.
+    return tfds.features.Image(shape=(None, None, (*shape, 1)[2]), encoding_format="jpeg")
+
+
+def _to_json(value: Any, path: str) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _to_json(child, f"{path}/{key}") for key, child in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_to_json(child, f"{path}/{index}") for index, child in enumerate(value)]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(f"{path}: {type(value).__name__} has no place in JSON: {value!r:.100}")

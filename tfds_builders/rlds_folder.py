@@ -1,0 +1,137 @@
+"""Datasets that TFDS stored, copied to other files: the examples stay the same to the last byte.
+
+For another number of files, another order, or another file format. Nothing is decoded, so images
+are not compressed a second time, and features of any kind are kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow_datasets as tfds
+from etils import epath
+
+import rlds
+from tfds_builders.builder import SourceBuilder
+from tfds_builders.example_files import read_examples
+from tfds_builders.source import (
+    DamagedEpisode,
+    SourceError,
+    StoredEpisode,
+    StoredSource,
+    require_files,
+)
+
+__all__ = ["FolderSource", "RldsFolder"]
+
+
+class FolderSource(StoredSource):
+    """A directory in which TFDS stored an RLDS dataset, in any of its file formats.
+
+    The parts are its files; the key of an episode is the name of its file and its index in it.
+
+    Args:
+      path: The directory, with `dataset_info.json` and `features.json`.
+      splits: Which splits to copy; all if None.
+
+    Raises:
+      FileNotFoundError: There is no dataset.
+      KeyError: It has no such split.
+      SourceError: It has no nested `steps`, or files are missing.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], splits: Sequence[str] | None = None) -> None:
+        self._path = epath.Path(path)
+        require_files(self._path / "dataset_info.json", self._path / "features.json")
+        builder = tfds.builder_from_directory(self._path)
+        info = builder.info
+        self.description = info.description
+        self.homepage, self.citation = info.as_proto.location.urls[:1], info.citation
+        self.homepage = self.homepage[0] if self.homepage else ""
+        self.license = info.redistribution_info.license
+        self.name, self.version = info.name, str(info.version)
+        self._features, self._file_format = info.features, info.file_format
+        self._metadata = dict(info.metadata or {})
+        for split in splits or ():
+            if split not in info.splits:
+                raise KeyError(f"{path} has no split {split!r}, only {sorted(info.splits)}")
+        self._lengths = {
+            name: {file.name: length for file, length in zip(split.filepaths, split.shard_lengths)}
+            for name, split in info.splits.items()
+            if name in (splits or info.splits)
+        }
+        self._check()
+
+    def _check(self) -> None:
+        steps = dict(self._features.items()).get(rlds.STEPS)
+        if not isinstance(steps, tfds.features.Dataset):
+            raise SourceError(
+                f"no nested dataset {rlds.STEPS!r} among the features {list(self._features)}",
+                file=self._path,
+            )
+        for files in self._lengths.values():
+            for name in files:
+                if not (self._path / name).exists():
+                    raise SourceError("the file is missing", file=self._path / name)
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """The names of the splits that have episodes."""
+        return [name for name, files in self._lengths.items() if sum(files.values())]
+
+    def features(self) -> Any:
+        """See `StoredSource`."""
+        return self._features
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns the metadata of the dataset."""
+        return self._metadata
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """See `Source`."""
+        return [self._path / name for files in self._lengths.values() for name in files]
+
+    def parts(self, split: str) -> Sequence[str]:
+        """Returns the names of the files."""
+        return list(self._lengths[split])
+
+    def num_episodes(self, split: str) -> int:
+        """See `Source`."""
+        return sum(self._lengths[split].values())
+
+    def episodes(  # type: ignore[override]
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[StoredEpisode | DamagedEpisode]:
+        """Yields the episodes of a file; see `Source`."""
+        length = self._lengths[split][part]
+        first = 0 if after is None else int(after.rpartition(":")[2]) + 1
+        index = 0
+        try:
+            for index, example in enumerate(read_examples(self._path / part, self._file_format)):
+                if index >= first:
+                    yield StoredEpisode(f"{part}:{index}", example, (index + 1) / length)
+            index += 1
+        except SourceError as error:
+            yield DamagedEpisode(f"{part}:{index}", error, ends_part=True)
+            return
+        if index != length:
+            what = f"{index} episodes are there, dataset_info.json says {length}"
+            yield DamagedEpisode(
+                f"{part}:{index}", SourceError(what, file=self._path / part), ends_part=True
+            )
+
+
+class RldsFolder(SourceBuilder):
+    """An RLDS dataset that TFDS stored, in other files.
+
+    The `path` is its directory.
+    """
+
+    VERSION = tfds.core.Version("1.0.0")
+    SHUFFLE = False
+
+    def make_source(self, path: epath.Path) -> FolderSource:
+        """Returns the source for a directory."""
+        return FolderSource(path)

@@ -1,0 +1,250 @@
+"""Records of RL Unplugged: `tf.train.Example`s with all rows of an episode.
+
+Floats and integers of all rows are stored one after the other, byte strings one per row. A record
+does not say how many rows there are, nor how wide they are; that follows from a field that is known
+to have one value per row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow_datasets as tfds
+from dm_env import specs
+
+from tfds_builders import png_images
+from tfds_builders.spec_features import feature_from_spec
+
+__all__ = [
+    "Field",
+    "FieldError",
+    "Path",
+    "Values",
+    "lay_out",
+    "num_rows",
+    "parse_example",
+    "put",
+    "read_fields",
+]
+
+# What a field of a record holds: float32, int64, or byte strings.
+Values: TypeAlias = np.ndarray | list[bytes]
+# Where a field goes, in nested dicts.
+Path: TypeAlias = tuple[str, ...]
+
+
+class FieldError(ValueError):
+    """A field of a record is not as it has to be."""
+
+    def __init__(self, field: str, what: str, row: int | None = None) -> None:
+        super().__init__(what)
+        self.field, self.row = field, row
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """How a field of the records is laid out.
+
+    Attributes:
+      path: Where it goes in the dataset.
+      per_row: Whether it has a value for each row, or one for the episode.
+      shape: The shape of a value.
+      dtype: Its dtype; `object` for byte strings that are no images.
+      stored_as: The dtype in the record, `object` for all byte strings.
+      png: What all files begin with, if the values are PNG images.
+    """
+
+    path: Path
+    per_row: bool
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    stored_as: np.dtype
+    png: bytes | None = None
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the values are images, PNG files or raw."""
+        return self.stored_as.kind == "O" and self.dtype.kind != "O"
+
+    def feature(self) -> Any:
+        """Returns the TFDS feature of a value."""
+        if self.is_image:
+            return tfds.features.Image(shape=self.shape, dtype=self.dtype, encoding_format="png")
+        return feature_from_spec(specs.Array(self.shape, self.dtype))
+
+
+def parse_example(record: bytes) -> dict[str, Values]:
+    """Returns the fields of a serialized `tf.train.Example`.
+
+    Raises:
+      ValueError: This is none.
+    """
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    try:
+        features = tf.train.Example.FromString(record).features.feature
+    except DecodeError as error:
+        raise ValueError(f"this is no tf.train.Example: {error}") from error
+    return {name: _values(feature) for name, feature in features.items()}
+
+
+def _values(feature: Any) -> Values:
+    kind = feature.WhichOneof("kind")
+    if kind == "float_list":
+        # Packed floats, after a tag and their length: many times as fast as one after the other.
+        packed = feature.float_list.SerializeToString()
+        count = len(feature.float_list.value)
+        return np.frombuffer(packed, "<f4", count, offset=len(packed) - 4 * count)
+    if kind == "int64_list":
+        return np.array(feature.int64_list.value, np.int64)
+    return list(feature.bytes_list.value)
+
+
+def lay_out(
+    values: Mapping[str, Values],
+    *,
+    row_field: str,
+    place: Callable[[str], Path],
+    is_of_episode: Callable[[Path], bool],
+    is_vector: Callable[[Path], bool],
+    raw_image_shape: Callable[[str], tuple[int, int, int] | None],
+) -> dict[str, Field]:
+    """Returns how the fields of a record are laid out, by their names.
+
+    Args:
+      values: The fields of the record.
+      row_field: The field that has one value per row.
+      place: Says where a field goes.
+      is_of_episode: Whether what goes to a path may be, and is if there is one value of it, that of
+        the episode. Other fields have values for each row.
+      is_vector: Whether one float per row is a vector with one element there, not a scalar.
+      raw_image_shape: The shape of images that are stored as strings of raw values, if they are.
+
+    Raises:
+      FieldError: A field does not fit the number of rows, or is not known to be anything.
+    """
+    rows = num_rows(values, row_field)
+    layout = {}
+    for name, found in sorted(values.items()):
+        path = place(name)
+        per_row = not (len(found) == 1 and is_of_episode(path))
+        width, rest = divmod(len(found), rows if per_row else 1)
+        if rest or not width:
+            what = f"{len(found)} values for {rows} rows, the number of values of {row_field!r}"
+            raise FieldError(name, what)
+        if isinstance(found, np.ndarray):
+            is_scalar = width == 1 and not (found.dtype == np.float32 and is_vector(path))
+            shape = () if is_scalar else (width,)
+            layout[name] = Field(path, per_row, shape, found.dtype, found.dtype)
+        elif width > 1:
+            raise FieldError(name, f"{width} strings per row, expected one")
+        else:
+            layout[name] = _field_of_strings(name, path, per_row, found, raw_image_shape(name))
+    return layout
+
+
+def num_rows(values: Mapping[str, Values], row_field: str) -> int:
+    """Returns how many rows a record has.
+
+    Raises:
+      FieldError: The field that tells is missing.
+    """
+    if not len(values.get(row_field, ())):
+        raise FieldError(row_field, f"there is no such field, or it is empty; got {sorted(values)}")
+    return len(values[row_field])
+
+
+def _field_of_strings(
+    name: str,
+    path: Path,
+    per_row: bool,
+    found: list[bytes],
+    raw_shape: tuple[int, int, int] | None,
+) -> Field:
+    text, byte = np.dtype(object), np.dtype(np.uint8)
+    if png_images.is_png(found[0]):
+        try:
+            shape, dtype = png_images.png_shape(found[0])
+        except ValueError as error:
+            raise FieldError(name, str(error), row=0) from error
+        begin = found[0][: png_images.HEADER_SIZE]
+        return Field(path, per_row, shape, np.dtype(dtype), text, begin)
+    if raw_shape is None:
+        return Field(path, per_row, (), text, text)
+    return Field(path, per_row, raw_shape, byte, text)
+
+
+def read_fields(
+    values: Mapping[str, Values], layout: Mapping[str, Field], row_field: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns what the rows of a record have, as nested columns, and what is of the episode.
+
+    Images are PNG files: those that are, unchanged, and raw ones encoded.
+
+    Raises:
+      FieldError: The fields are not laid out so.
+    """
+    rows = num_rows(values, row_field)
+    of_rows: dict[str, Any] = {}
+    of_episode: dict[str, Any] = {}
+    for name in sorted(layout.keys() | values.keys()):
+        if name not in values:
+            raise FieldError(name, "there is no such field, but the first record has it")
+        if name not in layout:
+            raise FieldError(name, "there is such a field, but the first record does not have it")
+        field = layout[name]
+        column = _column(name, values[name], field, rows if field.per_row else 1)
+        if field.per_row:
+            put(of_rows, field.path, column)
+        else:
+            put(of_episode, field.path, column[0])
+    return of_rows, of_episode
+
+
+def _column(name: str, found: Values, field: Field, rows: int) -> np.ndarray:
+    stored_as = found.dtype if isinstance(found, np.ndarray) else np.dtype(object)
+    if stored_as != field.stored_as:
+        kinds = [_in_words(dtype) for dtype in (stored_as, field.stored_as)]
+        raise FieldError(name, f"{kinds[0]}, but {kinds[1]} in the first record")
+    width = 1 if stored_as.kind == "O" else math.prod(field.shape)
+    if len(found) != rows * width:
+        raise FieldError(name, f"{len(found)} values, expected {width} for each of {rows} rows")
+    if isinstance(found, np.ndarray):
+        return found.reshape(rows, *field.shape)
+    if field.is_image:
+        found = _as_png_files(name, found, field)
+    column = np.empty(rows, object)
+    column[:] = found
+    return column
+
+
+def _as_png_files(name: str, images: list[bytes], field: Field) -> list[bytes]:
+    for row, image in enumerate(images):
+        if field.png is not None and not image.startswith(field.png):
+            what = f"this is no PNG image of shape {field.shape}, as the first one is"
+            raise FieldError(name, what, row)
+        if field.png is None and len(image) != math.prod(field.shape):
+            what = f"{len(image)} bytes, but a raw image of shape {field.shape} has "
+            raise FieldError(name, f"{what}{math.prod(field.shape)}", row)
+    if field.png is not None:
+        return images
+    return [
+        png_images.encode_png(np.frombuffer(image, np.uint8).reshape(field.shape))
+        for image in images
+    ]
+
+
+def put(nest: dict[str, Any], path: Path, value: Any) -> None:
+    """Puts a value to where its path says, in nested dicts."""
+    for name in path[:-1]:
+        nest = nest.setdefault(name, {})
+    nest[path[-1]] = value
+
+
+def _in_words(dtype: np.dtype) -> str:
+    return "strings" if dtype.kind == "O" else f"{dtype.name} numbers"
