@@ -8,18 +8,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tfds_builders.alignment import append_row, from_rsa, from_sars
-from tfds_builders.atari_dqn_replay import AtariDqnReplaySource, RldsAtariDqnReplay
+from tfds_builders.atari_dqn_replay.source import AtariDqnReplaySource, RldsAtariDqnReplay
 from tfds_builders.builder import SourceBuilder, convert
-from tfds_builders.d4rl import D4rlSource, RldsD4rl
-from tfds_builders.d4rl_pybullet import D4rlPybulletSource, RldsD4rlPybullet
+from tfds_builders.d4rl.pybullet import D4rlPybulletSource, RldsD4rlPybullet
+from tfds_builders.d4rl.source import D4rlSource, RldsD4rl
 from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs, find_logs
-from tfds_builders.minari import MinariSource, RldsMinari
+from tfds_builders.minari.source import MinariSource, RldsMinari
 from tfds_builders.rlds_folder import FolderSource, RldsFolder
-from tfds_builders.rlu_atari import RldsRluAtari, RluAtariSource
-from tfds_builders.rlu_control_suite import RldsRluControlSuite, RluControlSuiteSource
-from tfds_builders.rlu_dmlab import RldsRluDmlab, RluDmlabSource
-from tfds_builders.rlu_locomotion import RldsRluLocomotion, RluLocomotionSource
-from tfds_builders.rlu_rwrl import RldsRluRwrl, RluRwrlSource
+from tfds_builders.rlu.atari import RldsRluAtari, RluAtariSource
+from tfds_builders.rlu.control_suite import RldsRluControlSuite, RluControlSuiteSource
+from tfds_builders.rlu.dmlab import RldsRluDmlab, RluDmlabSource
+from tfds_builders.rlu.locomotion import RldsRluLocomotion, RluLocomotionSource
+from tfds_builders.rlu.rwrl import RldsRluRwrl, RluRwrlSource
 from tfds_builders.source import (
     DamagedEpisode,
     Origin,
@@ -30,8 +30,8 @@ from tfds_builders.source import (
 )
 
 if TYPE_CHECKING:
-    from tfds_builders.d4rl_export import export_d4rl, export_d4rl_pybullet
-    from tfds_builders.minari_export import export_minari
+    from tfds_builders.d4rl.export import export_d4rl, export_d4rl_pybullet
+    from tfds_builders.minari.export import export_minari
     from tfds_builders.statistics import dataset_statistics
     from tfds_builders.streaming import EnvLoggerSource, episodes_from_logs
 
@@ -83,9 +83,9 @@ _MODULES = {
     "EnvLoggerSource": "streaming",
     "dataset_statistics": "statistics",
     "episodes_from_logs": "streaming",
-    "export_d4rl": "d4rl_export",
-    "export_d4rl_pybullet": "d4rl_export",
-    "export_minari": "minari_export",
+    "export_d4rl": "d4rl.export",
+    "export_d4rl_pybullet": "d4rl.export",
+    "export_minari": "minari.export",
 }
 
 

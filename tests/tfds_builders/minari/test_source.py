@@ -1,0 +1,420 @@
+import io
+import json
+import pickle
+import subprocess
+import sys
+
+import h5py
+import minari
+import numpy as np
+import pyarrow as pa
+import pytest
+import raw_minari
+import tensorflow_datasets as tfds
+from conversions import check_conversion
+from gymnasium import spaces
+from PIL import Image
+
+from tfds_builders.minari.source import MinariSource, RldsMinari
+from tfds_builders.source import DamagedEpisode, SourceError
+
+FORMATS = ["hdf5", "arrow", "parquet"]
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    root = tmp_path / "minari"
+    root.mkdir()
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
+    return root
+
+
+def read_all(source):
+    return [source.read("train", index) for index in range(source.num_episodes("train"))]
+
+
+def decoded(images):
+    return np.stack([np.asarray(Image.open(io.BytesIO(image))) for image in images])
+
+
+def hdf5(directory):
+    return h5py.File(directory / "data" / "main_data.hdf5", "r+")
+
+
+def one_box(steps=2, **fields):
+    """An episode of the simplest spaces."""
+    return minari.data_collector.EpisodeBuffer(
+        **{
+            "observations": np.arange(steps + 1, dtype=np.float32).reshape(-1, 1),
+            "actions": np.arange(steps),
+            "rewards": [0.5] * steps,
+            "terminations": [False] * (steps - 1) + [True],
+            "truncations": [False] * steps,
+            "infos": {},
+            **fields,
+        }
+    )
+
+
+def write_boxes(*episodes, dataset_id="box-v0", **kwargs):
+    return raw_minari.write_buffers(
+        dataset_id,
+        list(episodes),
+        observation_space=spaces.Box(-np.inf, np.inf, (1,), np.float32),
+        action_space=spaces.Discrete(9),
+        **kwargs,
+    )
+
+
+# --- What is read --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_episodes_are_those_that_minari_reads(data_format):
+    directory = raw_minari.write_buffers("space/all-v1", data_format=data_format)
+    source = MinariSource(directory)
+    storage = minari.load_dataset("space/all-v1").storage
+    for index, episode in enumerate(read_all(source)):
+        (expected,) = storage.get_episodes([index])
+        steps, rows = episode.steps, len(expected["rewards"])
+        observation = steps["observation"]
+        assert observation.keys() == raw_minari.OBSERVATION_SPACE.spaces.keys()
+        for name in ("box", "flags", "icon", "multi", "scalar"):
+            assert observation[name].dtype == expected["observations"][name].dtype
+            np.testing.assert_array_equal(observation[name], expected["observations"][name])
+        for name in ("camera", "grey"):
+            np.testing.assert_array_equal(
+                decoded(observation[name]), expected["observations"][name]
+            )
+        for part, values in enumerate(expected["observations"]["parts"]):
+            assert observation["parts"][f"_index_{part}"].tolist() == np.asarray(values).tolist()
+        np.testing.assert_array_equal(steps["action"]["_index_0"][:-1], expected["actions"][0])
+        assert steps["action"]["_index_1"].tolist() == [*expected["actions"][1], ""]
+        np.testing.assert_array_equal(steps["reward"], [*expected["rewards"], 0])
+        for name in ("terminations", "truncations"):
+            assert steps[name].tolist() == [*expected[name], False]
+        np.testing.assert_array_equal(
+            steps["infos"]["position"], np.stack(list(expected["infos"]["position"]))
+        )
+        assert steps["infos"]["state"]["name"].tolist() == ["x"] * (rows + 1)
+        assert steps["infos"]["state"]["count"].tolist() == list(range(rows + 1))
+        assert steps["infos"]["state"]["half"].dtype == np.float16
+        assert episode.final_observation_known
+
+
+def test_features_are_those_of_the_files():
+    source = MinariSource(raw_minari.write_buffers("all-v1"))
+    features = source.step_features()
+    assert repr(features["observation"]["camera"]) == "Image(shape=(33, 40, 3), dtype=uint8)"
+    assert repr(features["observation"]["grey"]) == "Image(shape=(32, 34, 1), dtype=uint8)"
+    assert features["observation"]["grey"].encoding_format == "jpeg"
+    assert features["observation"]["icon"].encoding_format == "png"
+    assert repr(features["observation"]["scalar"]) == "Tensor(shape=(), dtype=float64)"
+    parts = features["observation"]["parts"]
+    assert list(parts) == ["_index_0", "_index_1", "_index_2"]
+    assert repr(parts["_index_2"]) == "Text(shape=(), dtype=string)"
+    metadata = source.metadata()
+    assert metadata["minari"] == raw_minari.read_metadata(raw_minari.directory_of("all-v1"))
+    assert metadata["minari_columns"][:2] == ["actions/_index_0", "actions/_index_1"]
+    assert source.totals("train") == {"total_episodes": 4, "total_steps": 10}
+
+
+def test_the_end_of_an_episode_is_told_by_its_flags():
+    source = MinariSource(raw_minari.write_buffers("all-v1"))
+    ends = [
+        (episode.steps["is_terminal"][-1], episode.truncated, episode.complete)
+        for episode in read_all(source)
+    ]
+    terminal, truncated, both, neither = ends
+    assert terminal == both == (True, False, True)
+    assert truncated == (False, True, True)
+    assert neither == (False, True, False)
+    assert read_all(source)[2].steps["truncations"].tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_attributes_become_metadata_of_episodes(data_format):
+    source = MinariSource(raw_minari.write_buffers("all-v1", data_format=data_format))
+    first, second, _, last = (episode.metadata for episode in read_all(source))
+    assert (first["seed"], first["seed_known"]) == (7, True)
+    assert (second["seed"], second["seed_known"]) == (2**63 + 9, True)
+    assert (last["seed"], last["seed_known"]) == (0, False)
+    assert (first["options"], first["options_known"]) == ("", False)
+    assert json.loads(second["options"]) == {"start": {"x": 1, "name": "a"}, "goal": [1.0, 2.0]}
+    assert first["attributes"]["rewards_sum"] == 2.5
+    assert first["recorded_episode_id"] == 0
+    assert first["irregular"] == "{}"
+
+
+def test_rewards_of_other_dtypes_are_widened_and_remembered():
+    source = MinariSource(raw_minari.write_buffers("all-v1"))
+    episodes = read_all(source)
+    assert {episode.steps["reward"].dtype for episode in episodes} == {np.dtype(np.float64)}
+    assert json.loads(episodes[1].metadata["irregular"])["dtypes"] == {"rewards": "<i8"}
+
+
+def test_what_the_widest_dtype_cannot_hold_is_an_error():
+    source = MinariSource(
+        write_boxes(one_box(), one_box(rewards=[1, 2**53 + 1], terminations=[False, True]))
+    )
+    message = r"episode 1, row 1, field 'rewards': int64 9007199254740993, which float64"
+    with pytest.raises(SourceError, match=message):
+        source.read("train", 1)
+
+
+def test_infos_may_be_missing_in_some_episodes():
+    infos = {"a": [1, 2, 3], "b": {"c": ["x", "y", "z"]}}
+    source = MinariSource(write_boxes(one_box(infos=infos), one_box(), one_box(infos=None)))
+    full, empty, none = read_all(source)
+    assert full.steps["infos"]["b"]["c"].tolist() == ["x", "y", "z"]
+    assert empty.steps["infos"]["a"].tolist() == [0, 0, 0]
+    assert empty.steps["infos"]["b"]["c"].tolist() == ["", "", ""]
+    assert json.loads(empty.metadata["irregular"])["absent"] == ["infos/a", "infos/b/c"]
+    assert json.loads(none.metadata["irregular"])["absent"] == ["infos", "infos/a", "infos/b/c"]
+
+
+def test_no_infos_at_all():
+    source = MinariSource(write_boxes(one_box()))
+    assert "infos" not in source.step_features()
+    assert "infos" not in source.read("train", 0).steps
+
+
+def test_raw_images_of_old_versions():
+    directory = raw_minari.write_raw_images("old-v0")
+    source = MinariSource(directory)
+    feature = source.step_features()["observation"]
+    assert (feature.shape, feature.encoding_format) == ((32, 36, 3), "png")
+    with hdf5(directory) as file:
+        raw = file["episode_1/observations"][()]
+    episode = source.read("train", 1)
+    np.testing.assert_array_equal(episode.steps["observation"], raw)
+    assert not episode.metadata["seed_known"]
+    assert json.loads(episode.metadata["irregular"])["attributes"] == {"seed": {"json": "None"}}
+
+
+def test_images_stay_the_bytes_that_are_stored():
+    directory = raw_minari.write_buffers("all-v1")
+    episode = MinariSource(directory).read("train", 0)
+    with hdf5(directory) as file:
+        stored = file["episode_0/observations"]
+        assert stored["camera"].dtype == object  # Of different lengths.
+        assert stored["grey"].ndim == 2
+        for name in ("camera", "grey"):
+            expected = [image.tobytes() for image in stored[name][()]]
+            assert episode.steps["observation"][name].tolist() == expected
+
+
+def test_images_of_actions_are_black_where_there_is_no_action():
+    images = list(np.full((2, 32, 32, 3), 200, np.uint8))
+    source = MinariSource(
+        raw_minari.write_buffers(
+            "draw-v0",
+            [one_box(actions={"canvas": images})],
+            observation_space=spaces.Box(-1, 9, (1,), np.float32),
+            action_space=spaces.Dict({"canvas": spaces.Box(0, 255, (32, 32, 3), np.uint8)}),
+        )
+    )
+    canvas = decoded(source.read("train", 0).steps["action"]["canvas"])
+    assert [image.max() for image in canvas] == [200, 200, 0]
+
+
+def test_spaces_that_are_not_recorded_are_those_of_the_arrays():
+    directory = raw_minari.record_cart_pole("cart/pole-v0", episodes=1)
+    metadata = raw_minari.read_metadata(directory)
+    del metadata["observation_space"]
+    raw_minari.write_metadata(directory, **metadata)
+    features = MinariSource(directory).step_features()
+    assert repr(features["observation"]) == "Tensor(shape=(4,), dtype=float32)"
+
+
+def test_an_episode_is_read_by_its_index_in_a_copy_of_the_source():
+    source = pickle.loads(pickle.dumps(MinariSource(raw_minari.write_buffers("all-v1"))))
+    keys = [episode.key for episode in source.episodes("train", "0-4", after="episode_1")]
+    assert keys == ["episode_2", "episode_3"]
+    assert source.read("train", 2).origin.file == "data/main_data.hdf5/episode_2"
+
+
+def test_datasets_are_found_by_path_and_identifier(root, monkeypatch):
+    directory = write_boxes(one_box(), dataset_id="name/space/box-v0")
+    for path in (directory, directory / "data", "name/space/box-v0"):
+        assert MinariSource(path).num_episodes("train") == 1
+    monkeypatch.delenv("MINARI_DATASETS_PATH")
+    monkeypatch.setenv("HOME", str(root / "home"))
+    with pytest.raises(FileNotFoundError, match=r"'box-v0' is no .* '.*/.minari/datasets/box-v0'"):
+        MinariSource("box-v0")
+
+
+def test_minari_is_not_needed_to_read():
+    directory = write_boxes(one_box())
+    code = (
+        "import sys; from tfds_builders.minari.source import MinariSource; "
+        f"MinariSource({str(directory)!r}).read('train', 0); "
+        "assert not {'minari', 'gymnasium'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- Conversions ---------------------------------------------------------------------------------
+
+
+def test_conversion_of_a_recorded_dataset(tmp_path):
+    directory = raw_minari.record_cart_pole("cart/pole-v0")
+    check_conversion(
+        lambda: MinariSource(directory), tmp_path, builder=RldsMinari, path="cart/pole-v0"
+    )
+
+
+@pytest.mark.parametrize("data_format", ["hdf5", "parquet"])
+def test_conversion_of_all_spaces(tmp_path, data_format):
+    directory = raw_minari.write_buffers("all-v1", data_format=data_format)
+    check_conversion(lambda: MinariSource(directory), tmp_path)
+
+
+def test_datasets_with_configs_stand_side_by_side(tmp_path):
+    for number, episodes in enumerate(([one_box()], [one_box(), one_box()]), start=1):
+        path = write_boxes(*episodes, dataset_id=f"box-v{number}")
+        config = tfds.core.BuilderConfig(name=path.name)
+        builder = RldsMinari(path=path, config=config, data_dir=tmp_path)
+        builder.download_and_prepare()
+        assert builder.data_path.parts[-3:] == ("rlds_minari", path.name, "1.0.0")
+        assert builder.info.splits["train"].num_examples == number
+
+
+# --- Damage --------------------------------------------------------------------------------------
+
+
+def change(file, path, values):
+    del file[path]
+    file[path] = values
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda e: e.__delitem__("rewards"), "'rewards': missing"),
+        (lambda e: e["observations"].__delitem__("multi"), "'observations/multi': missing"),
+        (
+            lambda e: e["observations"].create_dataset("extra", data=[1]),
+            "'observations/extra': the observation_space has no such part",
+        ),
+        (lambda e: e.create_dataset("extra", data=[1]), "'extra': Minari has no such field"),
+        (
+            lambda e: change(e, "terminations", [False] * 3),
+            "'terminations': 3 rows, expected 4: there are 4 rewards",
+        ),
+        (
+            lambda e: change(e, "observations/scalar", np.zeros(4)),
+            "'observations/scalar': 4 rows, expected 5",
+        ),
+        (lambda e: change(e, "infos/position", np.zeros((4, 2))), "'infos/position': 4 rows"),
+        (
+            lambda e: change(e, "infos/position", np.zeros((5, 3))),
+            r"'infos/position': shape \(3,\), but the episodes before have \(2,\)",
+        ),
+        (lambda e: change(e, "infos/position", 1.0), "'infos/position': a single value"),
+        (
+            lambda e: change(e, "infos/position", ["x"] * 5),
+            "'infos/position': text, but the episodes before have numbers",
+        ),
+        (lambda e: e.attrs.update(total_steps=3), "'total_steps': .*3.*, but there are 4 rewards"),
+        (
+            lambda e: change(e, "truncations", [0.0] * 4),
+            "'truncations': float64 of shape .*, expected a bool for each step",
+        ),
+        (
+            lambda e: change(e, "observations/multi", np.zeros((5, 2))),
+            r"'observations/multi': float64 of shape \(2,\), expected int64 of shape \(2,\): "
+            "the space is a MultiDiscrete",
+        ),
+        (
+            lambda e: change(e, "observations/box", np.zeros((5, 3), np.float32)),
+            r"'observations/box': float32 of shape \(3,\), expected float32 of shape \(2, 3\)",
+        ),
+        (
+            lambda e: e["observations/camera"].__setitem__(2, np.zeros(9, np.uint8)),
+            "row 2, field 'observations/camera': no JPEG image",
+        ),
+        (
+            lambda e: e["observations/camera"].__setitem__(3, e["observations/camera"][3][:-9]),
+            "row 3, field 'observations/camera': a JPEG image that is cut off",
+        ),
+        (
+            lambda e: e["observations/camera"].__setitem__(1, e["observations/grey"][1]),
+            r"row 1, .* an image of shape \(32, 34\), expected \(33, 40, 3\)",
+        ),
+    ],
+)
+def test_a_damaged_episode_is_told_and_passed_over(damage, message):
+    directory = raw_minari.write_buffers("all-v1")
+    with hdf5(directory) as file:
+        damage(file["episode_1"])
+    source = MinariSource(directory)
+    with pytest.raises(SourceError, match=message) as raised:
+        source.read("train", 1)
+    assert raised.value.episode == 1
+    assert raised.value.file.endswith("data/main_data.hdf5/episode_1")
+    kinds = [type(item) is DamagedEpisode for item in source.episodes("train", "0-4")]
+    assert kinds == [False, True, False, False]
+
+
+@pytest.mark.parametrize("data_format", ["arrow", "parquet"])
+def test_a_table_that_is_cut_off(data_format):
+    directory = raw_minari.write_buffers("all-v1", data_format=data_format)
+    file = directory / "data" / "1" / f"part-0.{data_format}"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(SourceError, match=rf"data/1/part-0.{data_format}, .*: cannot be read"):
+        MinariSource(directory).read("train", 1)
+
+
+def test_a_table_without_a_value():
+    directory = raw_minari.write_buffers("all-v1", data_format="arrow")
+    file = directory / "data" / "1" / "part-0.arrow"
+    table = pa.ipc.open_file(file.read_bytes()).read_all()
+    rewards = pa.array([0, 0, None, 0, 0])
+    table = table.set_column(table.schema.get_field_index("rewards"), "rewards", rewards)
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(SourceError, match="episode 1, row 2, field 'rewards': no value"):
+        MinariSource(directory).read("train", 1)
+
+
+def test_an_hdf5_file_that_is_cut_off():
+    directory = raw_minari.write_buffers("all-v1")
+    file = directory / "data" / "main_data.hdf5"
+    file.write_bytes(file.read_bytes()[:-1000])
+    with pytest.raises(SourceError, match=r"main_data\.hdf5: no whole HDF5 file"):
+        MinariSource(directory)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"total_episodes": 3}, "field 'total_episodes': 3 episodes, but there are 2"),
+        ({"total_episodes": None}, "field 'total_episodes': None, expected a number"),
+        ({"data_format": "zarr"}, "field 'data_format': 'zarr', expected one of"),
+        ({"action_space": '{"type": "Graph"}'}, "field 'action_space': actions: 'Graph' is not"),
+    ],
+)
+def test_metadata_that_is_wrong(changes, message):
+    directory = write_boxes(one_box(), one_box())
+    if "total_episodes" in changes and changes["total_episodes"] == 3:
+        message = "3 episodes, but episode 2 is missing"
+    raw_minari.write_metadata(directory, **{**raw_minari.read_metadata(directory), **changes})
+    with pytest.raises(SourceError, match=message):
+        MinariSource(directory)
+
+
+def test_metadata_that_is_cut_off():
+    directory = write_boxes(one_box())
+    file = directory / "data" / "metadata.json"
+    file.write_text(file.read_text()[:-5])
+    with pytest.raises(SourceError, match=r"metadata\.json: no whole JSON file"):
+        MinariSource(directory)
+
+
+def test_a_field_that_no_episode_has():
+    directory = write_boxes(one_box())
+    with hdf5(directory) as file:
+        del file["episode_0/actions"]
+    with pytest.raises(SourceError, match="episode 0, field 'actions': missing in all episodes"):
+        MinariSource(directory)

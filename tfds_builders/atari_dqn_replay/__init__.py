@@ -1,0 +1,1 @@
+"""Google's Atari DQN Replay."""

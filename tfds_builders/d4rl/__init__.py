@@ -1,0 +1,1 @@
+"""D4RL and d4rl-pybullet, in both directions."""

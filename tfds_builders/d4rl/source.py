@@ -1,0 +1,553 @@
+"""Files of D4RL, of all its families, as RLDS episodes.
+
+A file is flat: the `T` transitions of an episode are `T` rows of `observations`, `actions`,
+`rewards` and `terminals` (the order SARS of `tfds_builders.alignment`). What else there is varies:
+`timeouts`, `next_observations`, the state of the simulator in `infos`, the weights of the policy in
+`metadata`. The columns of an episode are:
+
+    observation, action, reward   what the arrays have, in their dtypes; rewards of shape (N, 1) as
+                                  scalars
+    discount                      1, and 0 for a transition into a terminal state that ends the
+                                  episode
+    terminals, timeouts           the flags of the transition, as they are
+    infos                         as they are, nested; of the observation that the action was taken
+                                  on
+    next_observation              only if it says more than the observations do, see `D4rlSource`
+
+and arrays of other names by these names, if they have an axis of rows. All that is constant over
+the file goes to the metadata of the dataset, and so does how the file is laid out:
+`tfds_builders.d4rl.export` makes it again from the dataset, equal in every bit of every array.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow_datasets as tfds
+from dm_env import specs
+from etils import epath
+from tensorflow_datasets.core.download.checksums import load_url_infos
+
+import rlds
+from tfds_builders.alignment import append_row, from_sars
+from tfds_builders.builder import SourceBuilder
+from tfds_builders.d4rl.families import (
+    DATASETS,
+    D4rlDataset,
+    default_boundary,
+    family_of,
+    find_dataset,
+)
+from tfds_builders.d4rl.hdf5 import RowReader, decode_value, describe_file, open_hdf5
+from tfds_builders.source import (
+    Origin,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+    require_files,
+)
+from tfds_builders.spec_features import feature_from_spec
+
+__all__ = ["BOUNDARY_RULES", "D4rlConfig", "D4rlSource", "RldsD4rl"]
+
+BOUNDARY_RULES = ("flags", "timeouts", "infos_index", "observation_jump", "length", "file")
+
+_OBSERVATIONS, _ACTIONS, _REWARDS = "observations", "actions", "rewards"
+_TERMINALS, _TIMEOUTS = "terminals", "timeouts"
+NEXT_OBSERVATIONS, _NEXT_OBSERVATION = "next_observations", "next_observation"
+_INFOS = "infos"
+_METADATA = "metadata"
+# The fields of a step that the arrays become. Other arrays keep their names.
+FIELDS = {
+    _OBSERVATIONS: rlds.OBSERVATION,
+    _ACTIONS: rlds.ACTION,
+    _REWARDS: rlds.REWARD,
+    NEXT_OBSERVATIONS: _NEXT_OBSERVATION,
+}
+# Arrays of a number per row, for which D4RL also has the shape (N, 1).
+_SCALARS = (_REWARDS, _TERMINALS, _TIMEOUTS)
+# An ant makes less than this in a step, in metres; a reset takes it farther, in most cases.
+_POSITION_JUMP = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _NextObservations:
+    """What `next_observations` adds to the observations.
+
+    Attributes:
+      num_inconsistent: In how many rows within an episode it is not the observation of the next.
+      final: The rows at the ends of the episodes, which are their final observations.
+    """
+
+    num_inconsistent: int
+    final: np.ndarray
+
+
+class D4rlSource(RandomAccessSource):
+    """A file of D4RL.
+
+    An episode ends where one of the rules of `boundary` says so, and at the end of the file:
+
+    * `flags`: `terminals` or `timeouts` is set.
+    * `timeouts`: `timeouts` is set.
+    * `infos_index`: `infos`, the index of a demonstration, changes with the next row.
+    * `observation_jump`: the next observation is not what the transition led to. Where the file has
+      `next_observations`, it differs from them; otherwise the position, the first two numbers of
+      the observation, is farther away than `jump`.
+    * `length`: the episode has `length` rows. The windows are counted from the end of the episode
+      before.
+    * `file`: at the end of the file alone. An episode has to fit into memory, and into the 2 GB of
+      an example of TFDS: divide larger files by `length`.
+
+    If no rule is given, the family decides, see `tfds_builders.d4rl.families.default_boundary`.
+
+    An episode is `complete` unless it ends where nothing but the end of the file or of a window
+    ends it: D4RL cuts its files at a round number of rows. It is `truncated` unless its last
+    transition has `terminals` set. A terminal amid an episode, as AntMaze has them, is found in
+    `terminals` only.
+
+    The final observation is the one that `next_observations` has in the last row of the episode.
+    In files without `next_observations` it is not known, and `T` transitions are `T` steps.
+
+    Most often `next_observations` repeats the observation of the next row, bit for bit, in all rows
+    but the last of each episode. To find out takes another pass over the two arrays, in blocks,
+    which is made when features or metadata are first asked for. If it is so, nothing is stored
+    beside the final observations. If it is not, even in a single row (a reset that no flag tells
+    of), all steps have the field `next_observation`: a field that some episodes lack is not
+    possible in a dataset.
+
+    Args:
+      path: The HDF5 file.
+      boundary: A rule, or several of which each ends episodes.
+      length: The number of rows, for the rule `length`.
+      jump: The distance, for the rule `observation_jump`; 1 in AntMaze and Maze2d.
+      dataset: Which dataset of D4RL it is, such as "hopper-medium-v2", if the name of the file does
+        not tell. It is needed for the URL and the reference scores in the metadata alone.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      SourceError: An array is missing, has the wrong rank or length, or a flag is neither 0 nor 1;
+        the file is no HDF5 file, or cut short.
+      ValueError: An option is wrong, or needs an array that the file does not have.
+    """
+
+    description = (
+        "A dataset of D4RL, a benchmark of offline reinforcement learning: transitions that "
+        "policies, planners or people made in simulated tasks."
+    )
+    homepage = "https://github.com/Farama-Foundation/D4RL"
+    citation = """@misc{fu2020d4rl,
+  title={D4RL: Datasets for Deep Data-Driven Reinforcement Learning},
+  author={Justin Fu and Aviral Kumar and Ofir Nachum and George Tucker and Sergey Levine},
+  year={2020},
+  eprint={2004.07219},
+  archivePrefix={arXiv},
+  primaryClass={cs.LG}
+}"""
+    finite_fields = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        boundary: str | Sequence[str] | None = None,
+        *,
+        length: int | None = None,
+        jump: float | None = None,
+        dataset: str | None = None,
+    ) -> None:
+        self._path = require_files(path)[0]
+        self._dataset = _dataset_of(self._path.name, dataset)
+        self._name = self._path.name
+        if dataset is not None and self._dataset is not None:  # Downloads have other names.
+            self._name = os.path.basename(self._dataset.file)
+        self._reader = RowReader(self._path)
+        self._hdf5 = _describe(self._path)
+        self._arrays: Mapping[str, Mapping[str, Any]] = self._hdf5["arrays"]
+        self._terminals = self._reader.flags(_TERMINALS)
+        self._timeouts = (
+            self._reader.flags(_TIMEOUTS)
+            if _TIMEOUTS in self._arrays
+            else np.zeros(self._num_rows, bool)
+        )
+        self._family = self._dataset.family if self._dataset else family_of(self._name)
+        self._length, self._jump = length, jump
+        self.boundary = self._rules(boundary)
+        self._marked = self._find_ends()
+        self._ends = self._cut(np.flatnonzero(self._marked) + 1)
+
+    @property
+    def _num_rows(self) -> int:
+        return int(self._hdf5["rows"])
+
+    # --- What there is ---------------------------------------------------------------------------
+
+    def step_features(self) -> Mapping[str, Any]:
+        """Returns the features of a step; see `Source.step_features`."""
+        fields: dict[str, Any] = {rlds.DISCOUNT: specs.Array((), np.float32)}
+        for name, facts in self._arrays.items():
+            if self._is_left_out(name):
+                continue
+            shape = () if name in _SCALARS else tuple(facts["shape"][1:])
+            dtype = np.dtype(facts["dtype"]).newbyteorder("=")
+            _put(fields, FIELDS.get(name, name), specs.Array(shape, dtype))
+        try:
+            return dict(feature_from_spec(fields, images_as_png=False).items())
+        except ValueError as error:
+            raise SourceError(str(error), file=self._path) from error
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns what is constant over the file; see `Source.metadata`.
+
+        Under `d4rl`: the dataset, its family, URL and reference scores, the algorithm and the
+        iteration that the policy comes from, the rules of the boundary. Under `hdf5`: the
+        description of the file, see `tfds_builders.d4rl.hdf5`.
+        """
+        dataset = self._dataset
+        about: dict[str, Any] = {
+            "file": self._name,
+            "family": self._family,
+            "boundary": list(self.boundary),
+        }
+        if dataset is not None:
+            about |= {"dataset": dataset.name, "url": dataset.url}
+            if dataset.min_score is not None:
+                about["reference_min_score"] = dataset.min_score
+                about["reference_max_score"] = dataset.max_score
+        for name in ("algorithm", "iteration"):
+            facts = self._hdf5["constants"].get(f"{_METADATA}/{name}")
+            if facts is not None and facts["shape"] == []:
+                value = decode_value(facts)
+                about[name] = (
+                    value.decode(errors="replace") if isinstance(value, bytes) else value.item()
+                )
+        if self._next is not None:
+            about["rows_with_other_next_observation"] = self._next.num_inconsistent
+        return {"d4rl": about, "hdf5": self._hdf5}
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """Returns the file."""
+        return [self._path]
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the options that were given or chosen."""
+        return {
+            "boundary": list(self.boundary),
+            "length": self._length,
+            "jump": self._jump,
+            "dataset": self._dataset.name if self._dataset else None,
+        }
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """Returns the number of rows, of terminals and of timeouts."""
+        del split
+        return {
+            "rows": self._num_rows,
+            "terminals": int(np.count_nonzero(self._terminals)),
+            "timeouts": int(np.count_nonzero(self._timeouts)),
+        }
+
+    @functools.cached_property
+    def _next(self) -> _NextObservations | None:
+        """What `next_observations` adds to the observations, found in a pass over both."""
+        if NEXT_OBSERVATIONS not in self._arrays:
+            return None
+        is_end = np.zeros(self._num_rows, bool)
+        is_end[self._ends - 1] = True
+        num_inconsistent, final = 0, []
+        for begin, rows, following in self._pairs(NEXT_OBSERVATIONS, _OBSERVATIONS):
+            is_final = is_end[begin : begin + len(rows)]
+            num_inconsistent += int(np.count_nonzero(_differ(rows, following) & ~is_final))
+            final.append(rows[is_final])
+        final.append(self._reader.rows(NEXT_OBSERVATIONS, self._num_rows - 1, self._num_rows))
+        return _NextObservations(num_inconsistent, np.concatenate(final))
+
+    # --- Episodes --------------------------------------------------------------------------------
+
+    def num_episodes(self, split: str) -> int:
+        """Returns how many episodes there are."""
+        del split
+        return len(self._ends)
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the name of the file and the index of the episode in it."""
+        del split
+        return f"{self._name.removesuffix('.hdf5')}-{index:07d}"
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode; see `RandomAccessSource.read`."""
+        key = self.key(split, index)
+        begin = int(self._ends[index - 1]) if index else 0
+        end = int(self._ends[index])
+        fields: dict[str, Any] = {}
+        for name in self._arrays:
+            if not self._is_left_out(name):
+                rows = self._reader.rows(name, begin, end, key)
+                _put(fields, FIELDS.get(name, name), _squeezed(name, rows))
+        observation = fields.pop(rlds.OBSERVATION)
+        if self._next is not None:
+            observation = append_row(observation, self._next.final[index])
+        terminal = bool(self._terminals[end - 1])
+        counts = {
+            name: int(np.count_nonzero(fields[name]))
+            for name in (_TERMINALS, _TIMEOUTS)
+            if name in fields
+        }
+        return SourceEpisode(
+            key=key,
+            steps=from_sars(
+                observation=observation,
+                action=fields.pop(rlds.ACTION),
+                reward=fields.pop(rlds.REWARD),
+                terminal=terminal,
+                transition_metadata=fields,
+            ),
+            origin=Origin(self._name, begin, end),
+            truncated=not terminal,
+            final_observation_known=self._next is not None,
+            complete=bool(self._marked[end - 1] or terminal or self._timeouts[end - 1]),
+            counts={"rows": end - begin, **counts},
+        )
+
+    def _is_left_out(self, name: str) -> bool:
+        """Whether an array is not stored, as it says nothing that the observations do not."""
+        return name == NEXT_OBSERVATIONS and not (self._next and self._next.num_inconsistent)
+
+    # --- Boundaries ------------------------------------------------------------------------------
+
+    def _rules(self, boundary: str | Sequence[str] | None) -> tuple[str, ...]:
+        infos_is_index = _is_index(self._arrays.get(_INFOS))
+        rules = (boundary,) if isinstance(boundary, str) else boundary
+        if rules is None:
+            rules = default_boundary(
+                self._family,
+                self._name,
+                has_timeouts=_TIMEOUTS in self._arrays,
+                infos_is_index=infos_is_index,
+            )
+        name = self._name
+        unknown = sorted(set(rules) - set(BOUNDARY_RULES))
+        if unknown or not rules:
+            raise ValueError(f"boundary: {unknown or 'no rule'}; the rules are {BOUNDARY_RULES}")
+        if _TIMEOUTS in rules and _TIMEOUTS not in self._arrays:
+            raise ValueError(f"boundary: {name} has no timeouts; it has {list(self._arrays)}")
+        if "infos_index" in rules and not infos_is_index:
+            raise ValueError(f"boundary: {name} has no array of integers 'infos'")
+        if ("length" in rules) != (self._length is not None):
+            raise ValueError(f"the rule 'length' and the option go together, got {self._length}")
+        if self._length is not None and self._length < 1:
+            raise ValueError(f"length: got {self._length}, expected 1 or more")
+        if self._jump is None and self._family in ("antmaze", "maze2d"):
+            self._jump = _POSITION_JUMP
+        if "observation_jump" in rules and NEXT_OBSERVATIONS not in self._arrays:
+            if self._jump is None:
+                raise ValueError(
+                    f"boundary: {name} has no next_observations; give a distance as jump"
+                )
+            shape = self._arrays[_OBSERVATIONS]["shape"]
+            if len(shape) != 2 or shape[1] < 2:
+                raise ValueError(f"boundary: {name} has observations of shape {shape}: no position")
+        return tuple(rules)
+
+    def _find_ends(self) -> np.ndarray:
+        """Which rows are the last of their episode, by the rules alone."""
+        find: dict[str, Callable[[], np.ndarray]] = {
+            "flags": lambda: self._terminals | self._timeouts,
+            "timeouts": lambda: self._timeouts,
+            "infos_index": self._index_changes,
+            "observation_jump": (
+                self._differs_from_next
+                if NEXT_OBSERVATIONS in self._arrays
+                else self._position_jumps
+            ),
+        }
+        ends = np.zeros(self._num_rows, bool)
+        for rule in self.boundary:
+            if rule in find:
+                ends |= find[rule]()
+        return ends
+
+    def _cut(self, ends: np.ndarray) -> np.ndarray:
+        """The rows after the last of each episode, with the end of the file, and of windows."""
+        ends = np.union1d(ends, [self._num_rows])
+        if self._length is None:
+            return ends
+        begins = [0, *ends[:-1]]
+        windows = [
+            np.arange(begin + self._length, end, self._length) for begin, end in zip(begins, ends)
+        ]
+        return np.union1d(ends, np.concatenate(windows))
+
+    def _index_changes(self) -> np.ndarray:
+        changes = np.zeros(self._num_rows, bool)
+        for begin, index, following in self._pairs(_INFOS, _INFOS):
+            changes[begin : begin + len(index)] = index != following
+        return changes
+
+    def _position_jumps(self) -> np.ndarray:
+        jumps = np.zeros(self._num_rows, bool)
+        for begin, rows, following in self._pairs(_OBSERVATIONS, _OBSERVATIONS):
+            distance = np.linalg.norm((following - rows)[:, :2], axis=1)
+            jumps[begin : begin + len(rows)] = distance > self._jump
+        return jumps
+
+    def _differs_from_next(self) -> np.ndarray:
+        """In which rows `next_observations` is not the observation of the next row."""
+        differs = np.zeros(self._num_rows, bool)
+        for begin, rows, following in self._pairs(NEXT_OBSERVATIONS, _OBSERVATIONS):
+            differs[begin : begin + len(rows)] = _differ(rows, following)
+        return differs
+
+    def _pairs(self, name: str, following: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yields rows of an array with those of another that are one later, in blocks."""
+        size, last = self._reader.block_size(name), self._num_rows - 1
+        for begin in range(0, last, size):
+            end = min(begin + size, last)
+            rows = self._reader.rows(name, begin, end)
+            yield begin, rows, self._reader.rows(following, begin + 1, end + 1)
+
+
+@dataclasses.dataclass
+class D4rlConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
+    """What is converted, and how it is divided into episodes; see `D4rlSource`.
+
+    Attributes:
+      boundary: A rule, or several; None for those of the family.
+      length: The number of rows, for the rule `length`.
+      jump: The distance, for the rule `observation_jump`.
+    """
+
+    boundary: str | tuple[str, ...] | None = None
+    length: int | None = None
+    jump: float | None = None
+
+
+class RldsD4rl(SourceBuilder):
+    """Datasets of D4RL, with all that their files have.
+
+    There is a config for each dataset, of its name, such as `hopper-medium-v2`. The default,
+    `file`, is for any other file of this layout; it needs a `path`. Other rules for the boundary
+    of episodes are given with a config of one's own:
+    `RldsD4rl(path=..., config=D4rlConfig(name="windows", boundary="length", length=500))`.
+    """
+
+    VERSION = tfds.core.Version("1.0.0")
+    RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.0.0": "Initial release."}
+    BUILDER_CONFIGS: ClassVar[list[D4rlConfig]] = [
+        D4rlConfig(name="file", description="A file that is given by its path."),
+        *(
+            D4rlConfig(name=dataset.name, description=f"{dataset.name} of D4RL.")
+            for dataset in DATASETS.values()
+        ),
+    ]
+    url_infos = load_url_infos(epath.Path(__file__).parent / "checksums.tsv")
+
+    def make_source(self, path: epath.Path) -> D4rlSource:
+        """Returns the source for a file, see `SourceBuilder`."""
+        config = self.builder_config
+        return D4rlSource(
+            path,
+            config.boundary,
+            length=config.length,
+            jump=config.jump,
+            dataset=config.name if config.name in DATASETS else None,
+        )
+
+    def url(self) -> str | None:
+        """Returns where the file was published."""
+        dataset = DATASETS.get(self.builder_config.name)
+        return None if dataset is None else dataset.url
+
+
+def _dataset_of(file_name: str, name: str | None) -> D4rlDataset | None:
+    if name is not None and name not in DATASETS:
+        raise ValueError(f"dataset: D4RL has none of the name {name!r}; it has {sorted(DATASETS)}")
+    return find_dataset(file_name if name is None else name)
+
+
+def _describe(path: epath.Path) -> dict[str, Any]:
+    """Returns the description of a file, after checking which arrays it has, and their shapes."""
+    with open_hdf5(path) as file:
+        for name in (_OBSERVATIONS, _ACTIONS, _REWARDS, _TERMINALS):
+            if name not in file:
+                raise SourceError(f"missing; the file has {sorted(file)}", file=path, field=name)
+        for name in (*_SCALARS, _OBSERVATIONS, _ACTIONS, NEXT_OBSERVATIONS):
+            if name in file:
+                _check_rank(path, name, file[name])
+        num_rows = len(file[_OBSERVATIONS])
+        if not num_rows:
+            raise SourceError("there are no rows", file=path, field=_OBSERVATIONS)
+        hdf5 = describe_file(file, num_rows, constants=(_METADATA,))
+    for name, facts in hdf5["constants"].items():
+        if name in (*FIELDS, *_SCALARS, _INFOS) or name.startswith(f"{_INFOS}/"):
+            raise SourceError(
+                f"shape {facts['shape']}, but there are {num_rows} rows of observations",
+                file=path,
+                field=name,
+            )
+    for name, facts in hdf5["arrays"].items():
+        if not isinstance(facts["dtype"], str):
+            raise SourceError("strings, expected numbers", file=path, field=name)
+        if name in (*FIELDS.values(), rlds.DISCOUNT):
+            raise SourceError("the name is that of another field", file=path, field=name)
+    if NEXT_OBSERVATIONS in hdf5["arrays"]:
+        _check_same_kind(path, hdf5["arrays"])
+    return hdf5
+
+
+def _check_rank(path: epath.Path, name: str, array: Any) -> None:
+    if not hasattr(array, "dtype"):
+        raise SourceError("a group, expected an array", file=path, field=name)
+    shape = array.shape
+    if name in _SCALARS:
+        is_right, expected = len(shape) == 1 or shape[1:] == (1,), "(N,) or (N, 1)"
+    elif name == _ACTIONS:
+        is_right, expected = len(shape) >= 1, "(N, ...)"
+    else:
+        is_right, expected = len(shape) >= 2, "(N, ...) with an axis after that of rows"
+    if not is_right:
+        raise SourceError(f"shape {shape}, expected {expected}", file=path, field=name)
+
+
+def _check_same_kind(path: epath.Path, arrays: Mapping[str, Any]) -> None:
+    kinds = [
+        (arrays[name]["dtype"], arrays[name]["shape"])
+        for name in (_OBSERVATIONS, NEXT_OBSERVATIONS)
+    ]
+    if kinds[0] != kinds[1]:
+        raise SourceError(
+            f"dtype and shape {kinds[1]}, but those of the observations are {kinds[0]}",
+            file=path,
+            field=NEXT_OBSERVATIONS,
+        )
+
+
+def _squeezed(name: str, rows: np.ndarray) -> np.ndarray:
+    return rows.reshape(len(rows)) if name in _SCALARS else rows
+
+
+def _is_index(infos: Mapping[str, Any] | None) -> bool:
+    return infos is not None and len(infos["shape"]) == 1 and np.dtype(infos["dtype"]).kind in "iu"
+
+
+def _put(fields: dict[str, Any], path: str, value: Any) -> None:
+    """Puts a value into nested dicts."""
+    *groups, name = path.split("/")
+    for group in groups:
+        fields = fields.setdefault(group, {})
+    fields[name] = value
+
+
+def _differ(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which rows differ in any bit; a NaN equals itself, and -0.0 does not equal 0.0."""
+    different: np.ndarray = np.any(_bits(rows) != _bits(others), axis=1)
+    return different
+
+
+def _bits(rows: np.ndarray) -> np.ndarray:
+    flat = np.ascontiguousarray(rows).reshape(len(rows), -1)
+    return flat.view(f"u{flat.itemsize}")

@@ -1,0 +1,1 @@
+"""Minari, in both directions."""

@@ -1,0 +1,1 @@
+"""RL Unplugged: Atari, DMLab, the control suite, locomotion, real-world RL."""
