@@ -12,8 +12,10 @@ from tfds_builders.atari_dqn_replay.source import AtariDqnReplaySource, RldsAtar
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.d4rl.pybullet import D4rlPybulletSource, RldsD4rlPybullet
 from tfds_builders.d4rl.source import D4rlSource, RldsD4rl
-from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs, find_logs
+from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
+from tfds_builders.envlogger_source import EnvLoggerSource, find_logs
 from tfds_builders.minari.source import MinariSource, RldsMinari
+from tfds_builders.rlds_creator import RldsCreator, RldsCreatorSource
 from tfds_builders.rlds_folder import FolderSource, RldsFolder
 from tfds_builders.rlu.atari import RldsRluAtari, RluAtariSource
 from tfds_builders.rlu.control_suite import RldsRluControlSuite, RluControlSuiteSource
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from tfds_builders.d4rl.export import export_d4rl, export_d4rl_pybullet
     from tfds_builders.minari.export import export_minari
     from tfds_builders.statistics import dataset_statistics
-    from tfds_builders.streaming import EnvLoggerSource, episodes_from_logs
+    from tfds_builders.streaming import episodes_from_logs
 
 __all__ = [
     "AtariDqnReplaySource",
@@ -47,6 +49,8 @@ __all__ = [
     "Origin",
     "RandomAccessSource",
     "RldsAtariDqnReplay",
+    "RldsCreator",
+    "RldsCreatorSource",
     "RldsD4rl",
     "RldsD4rlPybullet",
     "RldsFolder",
@@ -80,7 +84,6 @@ __all__ = [
 
 # What needs TensorFlow is imported when it is asked for.
 _MODULES = {
-    "EnvLoggerSource": "streaming",
     "dataset_statistics": "statistics",
     "episodes_from_logs": "streaming",
     "export_d4rl": "d4rl.export",

@@ -25,7 +25,7 @@ from tfds_builders.staging import StagingArea, local_staging
 if TYPE_CHECKING:
     from tfds_builders.conversion import SplitReport, Work
 
-__all__ = ["SourceBuilder", "convert"]
+__all__ = ["NamedBuilder", "SourceBuilder", "check_name", "convert", "prepared"]
 
 CONVERSION = "conversion"
 _DESCRIPTION = "Episodes in the format of RLDS."
@@ -75,7 +75,7 @@ def convert(
       StorageError: The dataset cannot be written, or another process is writing it.
       ValueError: An argument is wrong.
     """
-    builder = _NamedBuilder(
+    builder = NamedBuilder(
         name=name,
         source=source,
         version=version,
@@ -87,6 +87,17 @@ def convert(
         verify=verify,
         progress=progress,
     )
+    return prepared(builder, download_config)
+
+
+def prepared(
+    builder: SourceBuilder, download_config: tfds.download.DownloadConfig | None
+) -> tfds.core.DatasetBuilder:
+    """Makes a dataset that does not exist, and returns a builder that reads it.
+
+    Raises:
+      FileExistsError: It exists.
+    """
     if builder.data_path.exists():
         raise FileExistsError(
             f"{builder.data_path} exists and is not overwritten; give another version, name or "
@@ -358,11 +369,12 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
 
 def _digest(source: Source) -> str:
     """Tells raw data from other raw data, by the names and sizes of the files."""
-    files = [[path.name, path.stat().length] for path in source.inputs()]
+    inputs = [epath.Path(path) for path in source.inputs()]
+    files = [[path.name, path.stat().length] for path in inputs]
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
 
 
-class _NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-arg]
+class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-arg]
     """A builder for a source that is given, with a name that is given."""
 
     def __init__(
@@ -374,17 +386,14 @@ class _NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call
         description: str | None,
         **kwargs: Any,
     ) -> None:
-        if not re.fullmatch("[a-z][a-z0-9_]*", name):
-            raise ValueError(
-                f"{name!r} is not a name for a dataset; use lower-case letters, digits and '_', "
-                "beginning with a letter."
-            )
+        check_name(name)
         self.name = name
         self.VERSION = tfds.core.Version(version)
         self._given_source, self._given_description = source, description
         super().__init__(version=version, **kwargs)
 
     def make_source(self, path: epath.Path) -> Source:
+        """Never called: the source is given."""
         raise AssertionError("the source is given")
 
     def _info(self) -> tfds.core.DatasetInfo:
@@ -396,6 +405,15 @@ class _NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call
         if self._given_description is not None:
             described["description"] = self._given_description
         return described
+
+
+def check_name(name: str) -> None:
+    """Raises a `ValueError` unless `tfds.load` can find a dataset of this name."""
+    if not re.fullmatch("[a-z][a-z0-9_]*", name):
+        raise ValueError(
+            f"{name!r} is not a name for a dataset; use lower-case letters, digits and '_', "
+            "beginning with a letter."
+        )
 
 
 def _work(download_config: tfds.download.DownloadConfig) -> Work:

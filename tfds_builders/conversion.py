@@ -116,7 +116,7 @@ def describe(job: Job) -> dict[str, Any]:
     A conversion that was interrupted goes on only if all of this is the same.
     """
     source = job.source
-    files = [(path, path.stat()) for path in source.inputs()]
+    files = [(path, epath.Path(path).stat()) for path in source.inputs()]
     return {
         "source": f"{type(source).__module__}.{type(source).__qualname__}",
         "options": dict(source.options()),

@@ -11,7 +11,7 @@ import rlds
 from envlogger.converters.tfds_features import lossless
 from tfds_builders.source import Source, SourceEpisode, StoredSource
 
-__all__ = ["COMPLETE", "ORIGIN", "TRUNCATED", "features_of", "fields_of"]
+__all__ = ["COMPLETE", "ORIGIN", "RESERVED", "TRUNCATED", "features_of", "fields_of"]
 
 TRUNCATED = "truncated"
 COMPLETE = "complete"
@@ -26,6 +26,8 @@ _EPISODE_FEATURES = {
     ORIGIN: {"file": tfds.features.Text(), "begin": np.int64, "end": np.int64},
 }
 _FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL)
+# The names of an episode's fields that a source cannot use.
+RESERVED = (rlds.STEPS, *_EPISODE_FEATURES)
 
 
 def features_of(source: Source) -> tfds.features.FeaturesDict:
@@ -38,7 +40,7 @@ def features_of(source: Source) -> tfds.features.FeaturesDict:
     if isinstance(source, StoredSource):
         return source.features()
     steps, episode = dict(source.step_features()), dict(source.episode_features())
-    for taken, fields in ((_FLAGS, steps), ((rlds.STEPS, *_EPISODE_FEATURES), episode)):
+    for taken, fields in ((_FLAGS, steps), (RESERVED, episode)):
         for name in taken:
             if name in fields:
                 raise ValueError(f"{type(source).__name__}: the name {name!r} is taken")

@@ -196,7 +196,7 @@ class Source(abc.ABC):
         return {}
 
     @abc.abstractmethod
-    def inputs(self) -> Sequence[epath.Path]:
+    def inputs(self) -> Sequence[str | os.PathLike[str]]:
         """Returns the files that are read. A change to one makes a conversion begin anew."""
 
     def options(self) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ import tensorflow_datasets as tfds
 import tree
 
 __all__ = [
+    "MismatchError",
     "children_of",
     "encoding_of",
     "is_absent",
@@ -25,6 +26,20 @@ __all__ = [
     "lossless_config",
     "match_columns",
 ]
+
+
+class MismatchError(ValueError):
+    """Values do not fit the feature that they are stored in.
+
+    Attributes:
+      path: The path of the field.
+      what: What there is, and what was expected.
+    """
+
+    def __init__(self, where: str, path: str, what: str) -> None:
+        super().__init__(f"{where}, {path}: {what}")
+        self.path, self.what = path, what
+
 
 _AS_NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 _AS_NUMBERS += ["float16", "float32"]
@@ -101,8 +116,9 @@ def match_columns(columns: Any, feature: Any, *, rows: int, where: str, path: st
       path: Path of the field that `columns` hold.
 
     Raises:
-      ValueError: If fields are missing or not expected; if the shape is not that of the feature, or
-        a value is not one of its dtype: integers may be of another width, floats too, if they fit.
+      MismatchError: If fields are missing or not expected; if the shape is not that of the feature,
+        or a value is not one of its dtype: integers may be of another width, floats too, if they
+        fit.
     """
     absent = is_absent(columns)
     if isinstance(feature, tfds.features.FeaturesDict):
@@ -212,8 +228,9 @@ def _in_words(column: np.ndarray) -> str:
     return f"{name} of shape {column.shape[1:]}"
 
 
-def _mismatch(where: str, path: str, got: str, expected: str) -> ValueError:
-    return ValueError(
-        f"{where}, {path}: got {got}, expected {expected}. Where the data is right, name "
-        "the feature for it in the DatasetConfig."
+def _mismatch(where: str, path: str, got: str, expected: str) -> MismatchError:
+    what = (
+        f"got {got}, expected {expected}. Where the data is right, name the feature for it in the "
+        "DatasetConfig."
     )
+    return MismatchError(where, path, what)

@@ -11,12 +11,13 @@ ROOT = Path(__file__).parents[2]
 BLOCKS = {
     "README.md": 1,
     "docs/cookbook.md": 15,
+    "docs/datasets.md": 3,
     "docs/envlogger.md": 7,
     "docs/patterns.md": 6,
     "docs/riegeli.md": 7,
     "docs/rlds_tfds.md": 7,
     "docs/semantics.md": 4,
-    "docs/tfds_builders.md": 1,
+    "docs/tfds_builders.md": 2,
     "docs/transformations.md": 17,
 }
 

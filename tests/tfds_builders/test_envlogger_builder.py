@@ -12,7 +12,6 @@ from dm_env import specs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tensorflow_datasets.core import shuffle
 from tensorflow_datasets.rlds import rlds_base
 
 import envlogger
@@ -88,6 +87,11 @@ def read(builder, split="train", **kwargs):
     return result
 
 
+def metadata_of(builder):
+    """Returns what was recorded of the log."""
+    return {k: v for k, v in builder.info.metadata.items() if k != "conversion"}
+
+
 def stack(rows):
     if isinstance(rows[0], bytes):
         rows = [object_scalar(row) for row in rows]
@@ -128,12 +132,17 @@ def test_a_log_becomes_a_dataset(tmp_path):
     )
     builder = build_from_logs(log, name="catch", data_dir=tmp_path / "data")
     assert builder.info.full_name == "catch/1.0.0"
-    assert builder.info.metadata == {"agent": "down"}
+    assert metadata_of(builder) == {"agent": "down"}
     examples = read(builder)
     with envlogger.Reader(log) as recorded:
         assert len(examples) == len(recorded.episodes)
         for index, example in enumerate(examples):
-            assert example["episode_id"] == index
+            assert int(example["episode_id"]) == index
+            assert example["final_observation_known"]
+            assert example["complete"]
+            origin = {"file": b"log", "begin": 10 * index, "end": 10 * index + 10}
+            assert example["source"] == origin
+            assert not example["truncated"]
             assert example["won"] == recorded.episode_metadata()[index]["won"]
             assert_same_bits(example["steps"], to_rlds_episode(recorded.episodes[index]))
 
@@ -299,10 +308,10 @@ def test_order_is_kept_over_shards(tmp_path):
     assert builder.info.splits["train"].num_shards == 4
     in_order = {"read_config": tfds.ReadConfig(interleave_cycle_length=1)}
     dataset = builder.as_dataset(split="train", **in_order)
-    assert [int(episode["episode_id"]) for episode in dataset] == list(range(20))
+    assert [int(episode["episode_id"].numpy()) for episode in dataset] == list(range(20))
     for episode in dataset:
         first = next(iter(episode["steps"]))
-        assert first["observation"].numpy() == episode["episode_id"].numpy()
+        assert first["observation"].numpy() == int(episode["episode_id"].numpy())
 
 
 def test_files_can_be_shuffled(tmp_path):
@@ -313,22 +322,7 @@ def test_files_can_be_shuffled(tmp_path):
         download_config=tfds.download.DownloadConfig(num_shards=10),
     )
     dataset = builder.as_dataset(split="train", shuffle_files=True)
-    assert sorted(int(episode["episode_id"]) for episode in dataset) == list(range(20))
-
-
-def test_datasets_that_outgrow_memory_are_spread_over_files_in_order(tmp_path, monkeypatch):
-    monkeypatch.setattr(shuffle, "MAX_MEM_BUFFER_SIZE", 0)
-    buckets = []
-    bucket_of = shuffle.get_bucket_number
-
-    def spy(*args, **kwargs):
-        buckets.append(bucket_of(*args, **kwargs))
-        return buckets[-1]
-
-    monkeypatch.setattr(shuffle, "get_bucket_number", spy)
-    builder = build_from_logs(numbered(*range(20)), name="numbers", data_dir=tmp_path)
-    assert [example["steps"]["observation"][0] for example in read(builder)] == list(range(20))
-    assert len(set(buckets)) == 20
+    assert sorted(int(episode["episode_id"].numpy()) for episode in dataset) == list(range(20))
 
 
 def test_ids_count_over_all_logs_and_splits(tmp_path):
@@ -338,7 +332,10 @@ def test_ids_count_over_all_logs_and_splits(tmp_path):
         split: [(e["episode_id"], e["steps"]["observation"][0]) for e in read(builder, split)]
         for split in logs
     }
-    assert seen == {"train": [(0, 1), (1, 2), (2, 3)], "test": [(3, 4), (4, 5)]}
+    assert seen == {
+        "train": [(b"0", 1), (b"1", 2), (b"2", 3)],
+        "test": [(b"3", 4), (b"4", 5)],
+    }
 
 
 def test_logs_below_a_directory_are_found_in_the_order_of_their_paths(tmp_path):
@@ -397,7 +394,7 @@ def test_metadata_becomes_json(tmp_path):
         "nested": {"tuple": (1, None), 3: [True]},
     }
     builder = build_from_logs(numbered(1, metadata=metadata), name="numbers", data_dir=tmp_path)
-    assert builder.info.metadata == {
+    assert metadata_of(builder) == {
         "array": [[0, 1], [2, 3]],
         "scalar": 0.5,
         "big": 2**70,
@@ -410,14 +407,14 @@ def test_metadata_becomes_json(tmp_path):
 def test_logs_with_different_metadata_keep_theirs(tmp_path):
     logs = [numbered(1, metadata={"seed": 1}), numbered(2, metadata={"seed": 2})]
     builder = build_from_logs(logs, name="numbers", data_dir=tmp_path)
-    assert builder.info.metadata == {"logs": [{"seed": 1}, {"seed": 2}]}
+    assert metadata_of(builder) == {"logs": [{"seed": 1}, {"seed": 2}]}
 
     alike = [
         numbered(1, metadata={"a": np.nan, "b": 1}),
         numbered(2, metadata={"b": 1, "a": np.nan}),
     ]
     builder = build_from_logs(alike, name="alike", data_dir=tmp_path)
-    assert builder.info.metadata.keys() == {"a", "b"}
+    assert metadata_of(builder).keys() == {"a", "b"}
 
 
 @pytest.mark.parametrize("value", [b"\xff", 1j, {1, 2}])
@@ -426,12 +423,14 @@ def test_metadata_that_json_cannot_hold_is_refused_unless_replaced(tmp_path, val
     with pytest.raises(ValueError, match=r"reader 0 .*, metadata/deep/0: .* no place in JSON"):
         EnvLoggerBuilder(logs=log, name="numbers", data_dir=tmp_path)
     builder = build_from_logs(log, name="numbers", data_dir=tmp_path, metadata={"seed": 3})
-    assert builder.info.metadata == {"seed": 3}
+    assert metadata_of(builder) == {"seed": 3}
 
 
 def test_episodes_that_lack_metadata_are_named_or_take_defaults(tmp_path):
     log = numbered(1, 2, episode_metadata=[{"score": 1.5, "who": "me"}, None])
-    with pytest.raises(ValueError, match=r"episode 1, score: got nothing, .*_metadata_defaults"):
+    with pytest.raises(
+        ValueError, match=r"episode 1, field 'score': got nothing, .*_metadata_defaults"
+    ):
         EnvLoggerBuilder(logs=log, name="numbers", data_dir=tmp_path)
     defaults = {"score": float("nan"), "who": ""}
     builder = build_from_logs(
@@ -446,33 +445,41 @@ def test_episodes_that_lack_metadata_are_named_or_take_defaults(tmp_path):
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        ({"x": 1}, r"episode 1, x: got int64 of shape \(\), expected float32 of shape \(2,\)"),
-        ({"x": np.zeros(3, "f")}, r"episode 1, x: got float32 of shape \(3,\), expected .* \(2,\)"),
-        ({"x": np.zeros(2, "f"), "y": 1}, r"episode 1, y: got a field, expected only .*\['x'\]"),
-        ({"x": {1}}, r"episode 1, x: .* holds set"),
+        (
+            {"x": 1},
+            r"field 'x': got int64 of shape \(\), expected float32 of shape \(2,\)",
+        ),
+        (
+            {"x": np.zeros(3, "f")},
+            r"field 'x': got float32 of shape \(3,\), expected .* \(2,\)",
+        ),
+        (
+            {"x": np.zeros(2, "f"), "y": 1},
+            r"field 'y': got a field, expected only .*\['x'\]",
+        ),
+        ({"x": {1}}, r": x: .* holds set"),
     ],
 )
 def test_episode_metadata_that_changes_is_refused(second, words):
     log = numbered(1, 2, episode_metadata=[{"x": np.zeros(2, "f")}, second])
-    with pytest.raises(ValueError, match=rf"^reader 0 of split 'train', {words}"):
+    with pytest.raises(ValueError, match=rf"^reader 0 of split 'train', episode 1(, )?{words}"):
         EnvLoggerBuilder(logs=log, name="numbers")
 
 
 def test_names_of_episode_metadata_that_the_dataset_needs_itself(tmp_path):
     log = numbered(1, 2, episode_metadata=[{"episode_id": "x"}, {"episode_id": "x"}])
     one, two = read(build_from_logs(log, name="numbers", data_dir=tmp_path))
-    assert (one["episode_id"], two["episode_id"]) == (0, 1)
+    assert (one["episode_id"], two["episode_id"]) == (b"0", b"1")
     assert (one["recorded_episode_id"], two["recorded_episode_id"]) == (b"x", b"x")
 
-    for metadata, words in [
-        ({"steps": 1}, "episode 0: the metadata has a field 'steps'"),
-        (
-            {"episode_id": 1, "recorded_episode_id": 2},
-            "both 'episode_id' and 'recorded_episode_id'",
-        ),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            EnvLoggerBuilder(logs=numbered(1, episode_metadata=[metadata]), name="numbers")
+    taken = {"steps": 1, "truncated": 2, "complete": 3, "source": 4}
+    log = numbered(1, episode_metadata=[taken])
+    (one,) = read(build_from_logs(log, name="taken", data_dir=tmp_path))
+    assert {name: one[f"recorded_{name}"] for name in taken} == taken
+
+    metadata = {"episode_id": 1, "recorded_episode_id": 2}
+    with pytest.raises(ValueError, match="both 'episode_id' and 'recorded_episode_id'"):
+        EnvLoggerBuilder(logs=numbered(1, episode_metadata=[metadata]), name="numbers")
 
 
 def test_episode_metadata_that_is_no_dict_is_kept(tmp_path):
@@ -516,12 +523,12 @@ def test_a_config_wins_where_it_says_something(tmp_path):
 
 def test_data_that_does_not_fit_the_config_is_refused(tmp_path):
     config = rlds_base.DatasetConfig(name="small", reward_info=np.int64)
-    message = r"step 0, reward: got float64 .*, expected int64 .* name the feature for it"
+    message = r"field 'reward': got float64 .*, expected int64 .* name the feature for it"
     with pytest.raises(ValueError, match=message):
         build_from_logs(numbered(1), name="numbers", data_dir=tmp_path, config=config)
     config = rlds_base.DatasetConfig(name="small", step_metadata_info={})
     log = reader(episode(1, 2, custom_data=[{"x": 1}, {"x": 2}]))
-    with pytest.raises(ValueError, match="step 0, x: got a field, expected only the fields"):
+    with pytest.raises(ValueError, match="field 'x': got a field, expected only the fields"):
         build_from_logs(log, name="numbers", data_dir=tmp_path, config=config)
 
 
@@ -552,7 +559,7 @@ def test_data_that_does_not_fit_its_spec_is_refused(tmp_path, observation, words
         reward=FLOAT,
         discount=FLOAT,
     )
-    where = "reader 0 of split 'train', episode 1, step 0, observation/x: "
+    where = "reader 0 of split 'train', episode 1, field 'observation/x': "
     with pytest.raises(ValueError, match=f"^{where}{words}"):
         build_from_logs(log, name="bad", data_dir=tmp_path)
     assert not (tmp_path / "bad" / "1.0.0").exists()
@@ -561,14 +568,14 @@ def test_data_that_does_not_fit_its_spec_is_refused(tmp_path, observation, words
 
 def test_errors_name_the_path_of_the_log(tmp_path):
     path = record(tmp_path / "log", step_fn=lambda timestep, action, env: {"x": timestep.reward})
-    with pytest.raises(ValueError, match=rf"^{path}, episode 0, custom_data/x: step 1 holds float"):
+    with pytest.raises(ValueError, match=rf"^{path}, episode 0: custom_data/x: step 1 holds float"):
         EnvLoggerBuilder(logs=path, name="catch")
 
 
 def test_custom_data_that_changes_between_episodes_is_refused(tmp_path):
     one = episode(1, 2, custom_data=[{"x": 1}, {"x": 1}])
     other = episode(1, 2, custom_data=[{"x": 1.0}, {"x": 1.0}])
-    with pytest.raises(ValueError, match=r"episode 1, step 0, x: got float64 .*, expected int64"):
+    with pytest.raises(ValueError, match=r"episode 1, field 'x': got float64 .*, expected int64"):
         build_from_logs(reader(one, other), name="bad", data_dir=tmp_path)
 
 
@@ -576,7 +583,7 @@ def test_logs_with_different_specs_are_refused():
     env_specs = {"action": INT, "reward": FLOAT, "discount": FLOAT}
     other = reader(episode(1.0, 2.0), observation=FLOAT, **env_specs)
     with pytest.raises(
-        ValueError, match=r"^reader 1 .*, observation: .*float64.*int64.* a dataset each"
+        ValueError, match=r"^reader 1 .*, field 'observation': .*float64.*int64.* a dataset each"
     ):
         EnvLoggerBuilder(logs=[numbered(1), other], name="bad")
 

@@ -10,11 +10,11 @@
     spans_checkpoints  whether it goes on in another checkpoint
 
 A run is a folder of checkpoints (`tfds_builders.atari_dqn_replay.checkpoints`). Their rows are
-transitions, read in blocks; no more than the PNG files of one episode are held. The frame after the last
-transition is not there: an episode of T transitions has T steps, and `final_observation_known` is
-false. An episode may begin in one checkpoint and end in the next. At a gap between them, or where
-the recording begins or ends in the middle of an episode, what there is of it is an episode with
-`complete=False`.
+transitions, read in blocks; no more than the PNG files of one episode are held. The frame after the
+last transition is not there: an episode of T transitions has T steps, and `final_observation_known`
+is false. An episode may begin in one checkpoint and end in the next. At a gap between them, or
+where the recording begins or ends in the middle of an episode, what there is of it is an episode
+with `complete=False`.
 
 Before each episode the buffer has `stack_size - 1` rows in which frame, action, reward and flag are
 zero, so that frames can be stacked. They are no steps. But a frame may be black in the game, too,

@@ -1,0 +1,531 @@
+"""EnvLogger logs as a source of RLDS episodes.
+
+The features come from the recorded environment specs and, for what has no spec (step metadata,
+episode metadata), from the first recorded values; all later values are checked against them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow_datasets as tfds
+from etils import epath
+from tensorflow_datasets.rlds import rlds_base
+
+import envlogger
+import rlds
+from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
+from envlogger.converters.tfds_features import MismatchError, lossless, match_columns
+from envlogger.errors import EnvLoggerError
+from envlogger.step_data import StepData
+from tfds_builders.episode_fields import RESERVED
+from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
+from tfds_builders.spec_features import feature_from_spec, specs_from_columns
+
+__all__ = ["EnvLoggerSource", "LogSource", "Logs", "episode_flags", "find_logs"]
+
+_LOG_FILE = "metadata.riegeli"
+_FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL)
+_FIELDS_WITH_SPEC = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
+# How many logs are kept open. Each has two open files at most.
+_MAX_OPEN_LOGS = 16
+
+LogSource: TypeAlias = str | os.PathLike[str] | envlogger.Reader
+Logs: TypeAlias = LogSource | Sequence[LogSource] | Mapping[str, LogSource | Sequence[LogSource]]
+
+
+def episode_flags(
+    is_terminal: np.ndarray, *, begins: bool, ends: bool, file: str, begin: int
+) -> dict[str, Any]:
+    """Returns what a `SourceEpisode` says of a recorded episode, by the names of its attributes.
+
+    Args:
+      is_terminal: The column of the episode.
+      begins: Whether its first step is a FIRST step.
+      ends: Whether its last step is a LAST step. If not, the environment was reset before, or
+        recording stopped.
+      file: The name of the log.
+      begin: How many steps the log has before it.
+
+    >>> flags = episode_flags(np.array([False] * 3), begins=True, ends=True, file="log", begin=7)
+    >>> flags["truncated"], flags["complete"], flags["origin"]
+    (True, True, Origin(file='log', begin=7, end=10))
+    """
+    return {
+        "final_observation_known": True,
+        "truncated": not is_terminal[-1],
+        "complete": begins and ends,
+        "origin": Origin(file, begin, begin + len(is_terminal)),
+    }
+
+
+def find_logs(path: str | os.PathLike[str]) -> list[str]:
+    """Returns the directories with EnvLogger logs at and below a directory, sorted by path.
+
+    Raises:
+      FileNotFoundError: If the directory does not exist, or holds no log.
+    """
+    directory = epath.Path(path)
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
+    logs = sorted(os.fspath(root) for root, _, files in directory.walk() if _LOG_FILE in files)
+    if not logs:
+        raise FileNotFoundError(
+            f"{os.fspath(path)!r} holds no EnvLogger log: there is no metadata.riegeli in it, nor "
+            "in a directory below it."
+        )
+    return logs
+
+
+class EnvLoggerSource(RandomAccessSource):
+    """EnvLogger logs: of one environment, recorded with any metadata.
+
+    The key of an episode is its index, counted over all logs in the order given. `truncated` is
+    true if its last state is not terminal; `complete` is false if it does not begin with a FIRST
+    step and end with a LAST one. Metadata of an episode that is no dict stands under
+    `episode_metadata`; what was recorded under a name of the dataset (`episode_id`, `truncated`)
+    stands under `recorded_<name>`.
+
+    Values are kept bit by bit in the dtype they were recorded in; see `spec_features` for the
+    features that do so. What is None, and containers that hold nothing, have no feature.
+
+    Args:
+      logs: A directory, a reader that is already open, a list of these, or a dict of these by the
+        name of the split; without names, the split is `train`. In a directory, all logs at and
+        below it count (see `find_logs`). Open readers are left open. Of logs that grow, the
+        episodes that are there now are read.
+      config: Features to use instead of those that are found; fields of it that are None are found
+        as without it.
+      metadata: Replaces what was recorded of the logs as a whole.
+      episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
+        some episodes, by name. Without them, all episodes must have the same fields.
+      images_as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` are stored as PNG.
+
+    Raises:
+      FileNotFoundError: A directory does not exist, or holds no log.
+      SourceError: A log holds no episodes; logs differ in their specs; metadata has no place in
+        JSON, or that of an episode is not like that of the first; says where.
+      ValueError: A name of a split is not valid, or TFDS cannot hold a dtype.
+    """
+
+    description = "Episodes recorded with EnvLogger."
+
+    def __init__(
+        self,
+        logs: Logs,
+        *,
+        config: rlds_base.DatasetConfig | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        episode_metadata_defaults: Mapping[str, Any] | None = None,
+        images_as_png: bool = True,
+    ) -> None:
+        self._config = config or rlds_base.DatasetConfig(name="")
+        self._images_as_png = images_as_png
+        self._defaults = dict(episode_metadata_defaults or {})
+        self._logs = _logs_by_split(logs)
+        _name(self._all_logs())
+        self._idle = _IdleReaders()
+        self.homepage, self.citation = self._config.homepage or "", self._config.citation or ""
+        self._metadata: Any = None if metadata is None else _to_json(metadata, "metadata")
+        recorded = [self._scan(log) for log in self._all_logs()]
+        if self._metadata is None:
+            kinds = {json.dumps(data, sort_keys=True) for data in recorded}
+            self._metadata = recorded[0] if len(kinds) == 1 else {"logs": recorded}
+        self._ends = {
+            split: np.cumsum([log.num_episodes for log in split_logs]).tolist()
+            for split, split_logs in self._logs.items()
+        }
+
+    def _all_logs(self) -> list[_Log]:
+        return [log for logs in self._logs.values() for log in logs]
+
+    # --- What there is ---------------------------------------------------------------------------
+
+    def _scan(self, log: _Log) -> Any:
+        """Checks what is cheap to check of a log; returns the metadata that it has as a whole."""
+        with self._idle.borrow(log) as reader:
+            lengths = [len(episode) for episode in reader.episodes]
+            if not lengths:
+                raise SourceError("the log holds no episodes", file=log.path)
+            log.begins = [0, *np.cumsum(lengths).tolist()]
+            specs = _recorded_specs(reader)
+            if log is self._all_logs()[0]:
+                self._specs = _step_specs(reader, specs, log.path)
+                self._step_features = self._find_step_features()
+                flags = dict.fromkeys(_FLAGS, np.bool_)
+                self._all_step_features = lossless(
+                    tfds.features.FeaturesDict({**self._step_features, **flags}), "config"
+                )
+                self._episode_features = self._find_episode_features(reader, log)
+            self._check_specs(specs, log)
+            for index, metadata in enumerate(reader.episode_metadata()):
+                self._episode_fields(metadata, log, index)
+            if self._metadata is not None:
+                return None
+            metadata = dict(reader.metadata())
+            metadata.pop("environment_specs", None)
+            return _to_json(metadata, f"{log.path}, metadata")
+
+    def _find_step_features(self) -> dict[str, Any]:
+        config, given = self._config, self._given_features()
+        found = {
+            field: given[field] if field in given else self._feature(spec, field)
+            for field, spec in self._specs.items()
+            if field not in _FLAGS
+        }
+        if config.step_metadata_info is not None:
+            found = {field: found[field] for field in _FIELDS_WITH_SPEC if field in found}
+            found.update(config.step_metadata_info)
+        return {field: feature for field, feature in found.items() if feature is not None}
+
+    def _find_episode_features(self, reader: envlogger.Reader, log: _Log) -> dict[str, Any]:
+        given = self._config.episode_metadata_info
+        if given is not None:
+            for reserved in RESERVED:
+                if reserved in given:
+                    raise ValueError(
+                        f"config.episode_metadata_info: the name {reserved!r} is taken by the "
+                        f"dataset itself. (A recorded {reserved!r} is kept as "
+                        f"'recorded_{reserved}'.)"
+                    )
+            return dict(given)
+        columns = self._episode_columns(reader.episode_metadata()[0], log, 0)
+        found = {
+            field: self._feature(spec, field) for field, spec in specs_from_columns(columns).items()
+        }
+        return {field: feature for field, feature in found.items() if feature is not None}
+
+    def _given_features(self) -> dict[str, Any]:
+        """Returns the features that the config has for fields with a spec."""
+        features = {
+            rlds.OBSERVATION: self._config.observation_info,
+            rlds.ACTION: self._config.action_info,
+            rlds.REWARD: self._config.reward_info,
+            rlds.DISCOUNT: self._config.discount_info,
+        }
+        return {field: feature for field, feature in features.items() if feature is not None}
+
+    def _feature(self, spec: Any, field: str) -> Any:
+        return feature_from_spec(spec, images_as_png=self._images_as_png, path=field)
+
+    def _check_specs(self, recorded: Mapping[str, Any], log: _Log) -> None:
+        for field, spec in recorded.items():
+            if spec is None or field in self._given_features():
+                continue
+            feature, first = self._feature(spec, field), self._feature(self._specs[field], field)
+            if repr(feature) != repr(first):
+                raise SourceError(
+                    f"the spec describes {feature}, that of {self._all_logs()[0].path} {first}; "
+                    "logs with different specs need a dataset each",
+                    file=log.path,
+                    field=field,
+                )
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """The names of the splits."""
+        return list(self._logs)
+
+    def step_features(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        return self._step_features
+
+    def episode_features(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        return self._episode_features
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns what was recorded of the logs: if they differ, of each in a list, "logs"."""
+        metadata: Mapping[str, Any] = self._metadata
+        return metadata
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """See `Source`."""
+        return [
+            file
+            for log in self._all_logs()
+            if isinstance(log.source, str)
+            for pattern in ("*.riegeli", "*/*.riegeli")
+            for file in sorted(epath.Path(log.source).glob(pattern))
+        ]
+
+    def options(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        return {
+            "episode_metadata_defaults": repr(self._defaults),
+            "num_episodes": {split: ends[-1] for split, ends in self._ends.items()},
+        }
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """See `Source`."""
+        return {"steps": sum(log.begins[-1] for log in self._logs[split])}
+
+    def num_episodes(self, split: str) -> int:
+        """See `RandomAccessSource`."""
+        return int(self._ends[split][-1])
+
+    # --- Episodes --------------------------------------------------------------------------------
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the index of an episode, counted over all logs of all splits."""
+        names = list(self._logs)
+        return str(sum(self._ends[s][-1] for s in names[: names.index(split)]) + index)
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """See `RandomAccessSource`."""
+        number = bisect.bisect_right(self._ends[split], index)
+        log = self._logs[split][number]
+        index_in_log = index - (self._ends[split][number] - log.num_episodes)
+        with self._idle.borrow(log) as reader:
+            return self._read(log, reader, index_in_log, self.key(split, index))
+
+    def _read(self, log: _Log, reader: envlogger.Reader, index: int, key: str) -> SourceEpisode:
+        try:
+            episode = reader.episodes[index]
+            if len(episode) == 1:  # Its missing action, reward and discount may have no spec.
+                steps = _step_columns(list(episode), self._specs)
+            else:
+                steps = reader.columns(index, rlds=True)
+            steps = match_columns(steps, self._all_step_features, rows=len(episode), where="")
+            is_terminal = steps[rlds.IS_TERMINAL]
+            flags = episode_flags(
+                is_terminal,
+                begins=episode[0].timestep.first(),
+                ends=is_terminal[-1] or episode[-1].timestep.last(),
+                file=log.name,
+                begin=log.begins[index],
+            )
+        except MismatchError as error:
+            raise SourceError(error.what, file=log.path, episode=index, field=error.path) from error
+        except (EnvLoggerError, TypeError, ValueError) as error:
+            raise SourceError(str(error), file=log.path, episode=index) from error
+        return SourceEpisode(
+            key=key,
+            steps=steps,
+            metadata=self._episode_fields(reader.episode_metadata()[index], log, index),
+            counts={"steps": len(is_terminal)},
+            **flags,
+        )
+
+    def _episode_fields(self, metadata: Any, log: _Log, index: int) -> dict[str, Any]:
+        """Returns the metadata of an episode, after checking that it is like that of the others."""
+        columns = self._episode_columns(metadata, log, index)
+        features = lossless(tfds.features.FeaturesDict(self._episode_features), "config")
+        try:
+            columns = match_columns(columns, features, rows=1, where="")
+        except MismatchError as error:
+            raise SourceError(
+                f"{error.what} The metadata of all episodes must be alike; "
+                "`episode_metadata_defaults` can give values for fields that are missing in some.",
+                file=log.path,
+                episode=index,
+                field=error.path,
+            ) from error
+        fields: dict[str, Any] = _first_row(columns)
+        return fields
+
+    def _episode_columns(self, metadata: Any, log: _Log, index: int) -> Any:
+        """Returns the metadata of an episode as columns with a single row."""
+        if metadata is None:
+            metadata = {}
+        if not isinstance(metadata, Mapping):
+            metadata = {"episode_metadata": metadata}
+        metadata = {field: value for field, value in metadata.items() if value is not None}
+        for reserved in RESERVED:
+            if reserved not in metadata:
+                continue
+            renamed = f"recorded_{reserved}"
+            if renamed in metadata:
+                raise SourceError(
+                    f"the metadata has both {reserved!r} and {renamed!r}, which is the name that a "
+                    f"recorded {reserved!r} gets in the dataset",
+                    file=log.path,
+                    episode=index,
+                )
+            metadata[renamed] = metadata.pop(reserved)
+        try:
+            return stack_values([{**self._defaults, **metadata}], "")
+        except (TypeError, ValueError) as error:
+            raise SourceError(str(error), file=log.path, episode=index) from error
+
+
+@dataclasses.dataclass(eq=False)
+class _Log:
+    """A log that is opened when it is read.
+
+    Attributes:
+      path: Its directory; of a reader that was given, in words which one it is.
+      source: Its directory, or a reader.
+      name: How the dataset calls it.
+      begins: For each episode, how many steps are before it; and how many there are.
+    """
+
+    path: str
+    source: str | envlogger.Reader
+    name: str = ""
+    begins: list[int] = dataclasses.field(default_factory=list)
+
+    @property
+    def num_episodes(self) -> int:
+        """How many episodes it had when it was looked at first."""
+        return len(self.begins) - 1
+
+    def __post_init__(self) -> None:
+        self.name = self.path
+        if isinstance(self.source, envlogger.Reader):  # The owner of that one may close it.
+            self.source = self.source.copy()
+
+    def open(self) -> envlogger.Reader:
+        """Returns a reader to be closed."""
+        if isinstance(self.source, str):
+            return envlogger.Reader(self.source)
+        return self.source.copy()
+
+
+def _name(logs: Sequence[_Log]) -> None:
+    """Gives logs names that are the same everywhere: below the directory that they all are in."""
+    paths = [os.path.abspath(log.source) for log in logs if isinstance(log.source, str)]
+    parent = os.path.dirname(os.path.commonpath(paths)) if paths else ""
+    for log in logs:
+        if isinstance(log.source, str):
+            log.name = os.path.relpath(os.path.abspath(log.source), parent)
+
+
+class _IdleReaders:
+    """Readers of logs that are open, but not in use.
+
+    Threads that read at the same time get a reader each. What is open is not copied to another
+    process with the source.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readers: list[tuple[_Log, envlogger.Reader]] = []
+
+    def __reduce__(self) -> Any:
+        return _IdleReaders, ()
+
+    @contextlib.contextmanager
+    def borrow(self, log: _Log) -> Iterator[envlogger.Reader]:
+        reader = self._take(log) or log.open()
+        try:
+            yield reader
+        finally:
+            self._give_back(log, reader)
+
+    def _give_back(self, log: _Log, reader: envlogger.Reader) -> None:
+        with self._lock:
+            self._readers.append((log, reader))
+            surplus = self._readers[:-_MAX_OPEN_LOGS]
+            del self._readers[:-_MAX_OPEN_LOGS]
+        for _, unused in surplus:
+            unused.close()
+
+    def _take(self, log: _Log) -> envlogger.Reader | None:
+        with self._lock:
+            for number, (other, reader) in enumerate(self._readers):
+                if other is log:
+                    del self._readers[number]
+                    return reader
+        return None
+
+
+def _logs_by_split(logs: Logs) -> dict[str, list[_Log]]:
+    splits = logs if isinstance(logs, Mapping) else {"train": logs}
+    if not splits:
+        raise ValueError("No logs were given.")
+    return {split: _split_logs(split, sources) for split, sources in splits.items()}
+
+
+def _split_logs(split: str, sources: LogSource | Sequence[LogSource]) -> list[_Log]:
+    if not re.fullmatch(r"\w+", split) or split == "all":
+        raise ValueError(
+            f"{split!r} is not a name for a split; use letters, digits and '_' ('all' means all "
+            "splits to TFDS)."
+        )
+    if isinstance(sources, (str, os.PathLike)) or not isinstance(sources, Sequence):
+        sources = [sources]
+    logs = []
+    for index, source in enumerate(sources):
+        if isinstance(source, (str, os.PathLike)):
+            logs += [_Log(path, path) for path in find_logs(source)]
+        else:
+            logs.append(_Log(f"reader {index} of split {split!r}", source))
+    if not logs:
+        raise ValueError(f"No logs were given for the split {split!r}.")
+    return logs
+
+
+def _recorded_specs(reader: envlogger.Reader) -> dict[str, Any]:
+    """Returns the specs of the environment, None where the log has none."""
+    return {
+        "observation": reader.observation_spec(),
+        "action": reader.action_spec(),
+        "reward": reader.reward_spec(),
+        "discount": reader.discount_spec(),
+    }
+
+
+def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) -> dict[str, Any]:
+    """Returns specs for all fields of a step: the recorded ones, the rest from recorded values."""
+    known = {field: spec for field, spec in recorded.items() if spec is not None}
+    for index, episode in enumerate(reader.episodes):
+        if len(known) == len(recorded) or len(episode) > 1:
+            try:
+                columns = _step_columns(list(episode), known)
+            except (EnvLoggerError, TypeError, ValueError) as error:
+                raise SourceError(str(error), file=log, episode=index) from error
+            return {**specs_from_columns(columns), **known}
+    missing = [field for field in recorded if field not in known]
+    raise SourceError(
+        "the log has no specs of the environment, and no episode with an action to find out what "
+        f"{missing} look like",
+        file=log,
+    )
+
+
+def _step_columns(steps: list[StepData], specs: Mapping[str, Any]) -> dict[str, Any]:
+    return to_rlds_episode(
+        steps,
+        action_spec=specs.get("action"),
+        reward_spec=specs.get("reward"),
+        discount_spec=specs.get("discount"),
+    )
+
+
+def _first_row(columns: Any) -> Any:
+    if isinstance(columns, dict):
+        return {name: _first_row(child) for name, child in columns.items()}
+    return columns[0]
+
+
+def _to_json(value: Any, path: str) -> Any:
+    """Returns a value in the types of JSON."""
+    if isinstance(value, Mapping):
+        return {str(key): _to_json(child, f"{path}/{key}") for key, child in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_to_json(child, f"{path}/{index}") for index, child in enumerate(value)]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}: bytes that are not UTF-8 have no place in JSON; pass `metadata` to "
+                "replace what was recorded."
+            ) from error
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ValueError(f"{path}: {type(value).__name__} has no place in JSON: {value!r:.100}.")
