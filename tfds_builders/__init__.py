@@ -15,6 +15,7 @@ from tfds_builders.d4rl.source import D4rlSource, RldsD4rl
 from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
 from tfds_builders.envlogger_source import EnvLoggerSource, find_logs
 from tfds_builders.minari.source import MinariSource, RldsMinari
+from tfds_builders.published_logs import RldsEnvlogger, RldsPickPlaceCan, RldsSacLocomotion
 from tfds_builders.rlds_creator import RldsCreator, RldsCreatorSource
 from tfds_builders.rlds_folder import FolderSource, RldsFolder
 from tfds_builders.rlu.atari import RldsRluAtari, RluAtariSource
@@ -53,13 +54,16 @@ __all__ = [
     "RldsCreatorSource",
     "RldsD4rl",
     "RldsD4rlPybullet",
+    "RldsEnvlogger",
     "RldsFolder",
     "RldsMinari",
+    "RldsPickPlaceCan",
     "RldsRluAtari",
     "RldsRluControlSuite",
     "RldsRluDmlab",
     "RldsRluLocomotion",
     "RldsRluRwrl",
+    "RldsSacLocomotion",
     "RluAtariSource",
     "RluControlSuiteSource",
     "RluDmlabSource",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["NamedBuilder", "SourceBuilder", "check_name", "convert", "prepared"]
 
 CONVERSION = "conversion"
+_ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 _DESCRIPTION = "Episodes in the format of RLDS."
 
 
@@ -139,9 +140,11 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
 
     Attributes:
       SHUFFLE: The default for `shuffle`.
+      EXTRACT: Whether raw data that is an archive is extracted, to the `extract_dir` of TFDS.
     """
 
     SHUFFLE: ClassVar[bool] = True
+    EXTRACT: ClassVar[bool] = False
     # Files are downloaded without checksums where nobody published them.
     url_infos = None
 
@@ -204,8 +207,9 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         return self._known_info
 
     def _info(self) -> tfds.core.DatasetInfo:
-        if self._source is None and self._given_path is not None:
-            self._source = self.make_source(self._given_path)
+        given = self._given_path
+        if self._source is None and given is not None and not self._is_archive(given):
+            self._source = self.make_source(given)
         return tfds.core.DatasetInfo(
             builder=self,
             features=self._features(),
@@ -324,23 +328,29 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
     def _post_download_and_prepare_hook(self) -> None:
         self._finished.remove()
 
+    def _is_archive(self, path: epath.Path) -> bool:
+        return self.EXTRACT and path.name.endswith(_ARCHIVES)
+
     def _find_raw_data(
         self, dl_manager: Any, download_config: tfds.download.DownloadConfig
     ) -> epath.Path:
-        manual_dir = download_config.manual_dir or dl_manager.download_dir / "manual"
-        in_manual_dir = epath.Path(manual_dir) / self.raw_name()
-        if in_manual_dir.exists() and (self.raw_name() or any(in_manual_dir.iterdir())):
-            return in_manual_dir
-        url = self.url()
-        if url is None:
+        """Returns where the raw data is, after downloading and extracting it if need be."""
+        path, url = self._given_path, self.url()
+        if path is None:
+            manual_dir = download_config.manual_dir or dl_manager.download_dir / "manual"
+            path = epath.Path(manual_dir).expanduser() / self.raw_name()
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            return epath.Path(dl_manager.extract(path)) if self._is_archive(path) else path
+        if url is None or self._given_path is not None:
             raise FileNotFoundError(
-                f"{self.name}: there is no raw data: {in_manual_dir} does not exist. Give the path "
+                f"{self.name}: there is no raw data: {path} does not exist. Give the path "
                 "(`path=...`, with tfds.load: `builder_kwargs={'path': ...}`), or a `manual_dir` "
                 "in the DownloadConfig."
             )
         if not url.startswith(("http://", "https://")):
             return epath.Path(url)
-        return epath.Path(dl_manager.download(url))
+        get = dl_manager.download_and_extract if self.EXTRACT else dl_manager.download
+        return epath.Path(get(url))
 
     def _renew_info(self) -> None:
         file_format = self.info.file_format
