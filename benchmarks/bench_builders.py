@@ -297,7 +297,10 @@ def bench_logs(rounds: int, envlogger_python: str | None) -> None:
         if envlogger_python:
             command = [envlogger_python, "-c", READ_LOGS, directory]
             times = [
-                float(subprocess.run(command, capture_output=True, check=True).stdout)
+                # Elsewhere, as in this directory there is another `envlogger`.
+                float(
+                    subprocess.run(command, cwd=directory, capture_output=True, check=True).stdout
+                )
                 for _ in range(rounds)
             ]
             reading = statistics.median(times)
