@@ -15,8 +15,8 @@ quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow" --ignore tests/rlds
-	$(BIN)/python -m pytest -m "not slow" -n auto tests/rlds
+	$(BIN)/python -m pytest -m "not slow" --ignore tests/rlds --ignore tests/tfds_builders
+	$(BIN)/python -m pytest -m "not slow" -n auto tests/rlds tests/tfds_builders
 	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -m "not slow" tests/riegeli
 
 test-all: $(VENV)/.dev

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 
 import tensorflow_datasets as tfds
-from rich.console import Console
 
 import tfds_builders
 from envlogger.errors import EnvLoggerError
 from rlds.validation import InvalidDatasetError
-from tfds_builders.builder import CONVERSION, SourceBuilder
+from tfds_builders.builder import CONVERSION, SourceBuilder, prepared
 
 __all__ = ["main"]
+
+# What a shell expects of a program that was ended by Ctrl-C.
+_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, others = parser.parse_known_args(arguments)
     if others and options.runner is None:
         parser.error(f"unknown arguments: {' '.join(others)} (options of Beam need --runner)")
-    console = Console(stderr=True)
     dataset, _, config = options.dataset.partition("/")
     builder_cls = builders().get(dataset)
     if builder_cls is None:
@@ -43,45 +45,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
             skip_damaged=options.skip_damaged,
             verify=options.verify,
         )
-        if builder.data_path.exists():
-            console.print(f"{builder.data_path} exists, and is left as it is.", soft_wrap=True)
-            return 1
-        builder.download_and_prepare(
-            download_config=tfds.download.DownloadConfig(
-                manual_dir=options.manual_dir,
-                num_shards=options.num_shards,
-                beam_runner=options.runner,
-                beam_options=None if options.runner is None else others,
-            )
+        download_config = tfds.download.DownloadConfig(
+            manual_dir=options.manual_dir,
+            num_shards=options.num_shards,
+            beam_runner=options.runner,
+            beam_options=None if options.runner is None else others,
         )
+        with contextlib.redirect_stdout(sys.stderr):  # TFDS says when it begins and ends.
+            made = prepared(builder, download_config)
     except (ValueError, OSError, EnvLoggerError, ImportError, InvalidDatasetError) as error:
-        console.print(f"[red]Error:[/] {error}", soft_wrap=True, markup=True, highlight=False)
-        for note in getattr(error, "__notes__", ()):
-            console.print(note, soft_wrap=True, highlight=False)
-        return 1
+        return _failed(f"Error: {error}", error)
     except KeyboardInterrupt as error:
-        console.print("Interrupted.", *getattr(error, "__notes__", ()), soft_wrap=True)
-        return 130
-    _print_summary(Console(), builder)
+        _failed("Interrupted.", error)
+        return _INTERRUPTED
+    _print_summary(made)
     return 0
+
+
+def _failed(what: str, error: BaseException | None = None) -> int:
+    print(what, *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+    return 1
 
 
 def builders() -> dict[str, type[SourceBuilder]]:
     """Returns the builders of this package by the names that TFDS knows them by."""
-    names = [name for name in tfds_builders.__all__ if name.startswith("Rlds")]
-    found = [getattr(tfds_builders, name) for name in names]
-    return {builder.name: builder for builder in found}
+    public = [getattr(tfds_builders, name) for name in tfds_builders.__all__ if name[:4] == "Rlds"]
+    return {found.name: found for found in public if issubclass(found, SourceBuilder)}
 
 
-def _print_summary(console: Console, builder: SourceBuilder) -> None:
-    console.print(f"{builder.data_path}", soft_wrap=True)
-    conversion = (builder.info.metadata or {}).get(CONVERSION, {})
-    for split, numbers in conversion.get("splits", {}).items():
+def _print_summary(builder: tfds.core.DatasetBuilder) -> None:
+    print(builder.data_path)
+    for split, numbers in builder.info.metadata[CONVERSION]["splits"].items():
         counted = {name: value for name, value in numbers.items() if isinstance(value, int)}
-        words = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in counted.items())
-        console.print(f"{split}: {words}", soft_wrap=True, highlight=False)
+        words = [f"{value:,} {name.replace('_', ' ')}" for name, value in counted.items()]
+        print(f"{split}: {', '.join(words)}")
         for episode in numbers.get("left_out", ()):
-            console.print(f"  left out: {episode['key']}: {episode['why']}", soft_wrap=True)
+            print(f"  left out: {episode['key']}: {episode['why']}")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,16 +11,21 @@ dataset are on a shared file system, or in an object store such as `gs://`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfds_builders.conversion import Job, Work, serially, stage_part, write_staged_shard
+from envlogger.errors import StorageError
+from tfds_builders.conversion import Job, Part, Work, serially, stage_part, write_staged_shard
 from tfds_builders.extras import import_extra
 from tfds_builders.progress import Progress
 from tfds_builders.source import SourceError
 
 __all__ = ["in_pipeline", "run_in_pipeline"]
+
+# Into how many units of work the writing of a split is divided. Each reads the plan once.
+_MAX_WRITERS = 256
 
 
 def in_pipeline(runner: Any = None, options: Any = None) -> Work:
@@ -40,20 +45,16 @@ def in_pipeline(runner: Any = None, options: Any = None) -> Work:
     import_extra("apache_beam")
 
     def work(job: Job, progress: Progress) -> None:
-        parts = [
-            (split, index)
-            for split in job.source.splits
-            for index in range(len(job.source.parts(split)))
-        ]
+        parts = [part for split in job.source.splits for part in job.parts(split)]
         run_in_pipeline(functools.partial(_stage, job), parts, runner, options, "Stage")
-        for split, index in parts:
-            stage_part(job, split, index)
-        shards = [
-            (split, index)
+        for part in parts:
+            stage_part(job, part)
+        files = [
+            (split, begin)
             for split in job.source.splits
-            for index in range(job.plan(split).num_shards)
+            for begin in range(min(job.plan(split).num_shards, _MAX_WRITERS))
         ]
-        run_in_pipeline(functools.partial(_write, job), shards, runner, options, "Write")
+        run_in_pipeline(functools.partial(_write, job), files, runner, options, "Write")
         serially(job, progress)
 
     return work
@@ -89,12 +90,14 @@ def run_in_pipeline(
         )
 
 
-def _stage(job: Job, split: str, index: int) -> None:
-    try:
-        stage_part(job, split, index)
-    except SourceError:
-        return  # The process that called meets it again.
+def _stage(job: Job, split: str, number: int, name: str) -> None:
+    # The process that called meets what fails again.
+    with contextlib.suppress(SourceError, StorageError):
+        stage_part(job, Part(split, number, name))
 
 
-def _write(job: Job, split: str, index: int) -> None:
-    write_staged_shard(job, job.plan(split), split, index)
+def _write(job: Job, split: str, begin: int) -> None:
+    plan = job.plan(split)
+    with contextlib.suppress(StorageError):
+        for index in range(begin, plan.num_shards, _MAX_WRITERS):
+            write_staged_shard(job, plan, split, index)

@@ -17,17 +17,23 @@ from etils import epath
 from tensorflow_datasets.core.dataset_builder import FileReaderBuilder
 
 from envlogger.backends.riegeli_layout import is_local
+from envlogger.errors import StorageError
 from tfds_builders.episode_fields import features_of
 from tfds_builders.progress import Progress
 from tfds_builders.source import Source
-from tfds_builders.staging import StagingArea, local_staging
+from tfds_builders.staging import StagingArea, remove_leftovers, staging_directory, storage_errors
 
 if TYPE_CHECKING:
-    from tfds_builders.conversion import SplitReport, Work
+    from tfds_builders.conversion import Job, SplitReport, Work
 
 __all__ = ["NamedBuilder", "SourceBuilder", "check_name", "convert", "prepared"]
 
 CONVERSION = "conversion"
+# Options of a DownloadConfig that would change what is in a dataset.
+_UNSUPPORTED = {
+    "max_examples_per_split": "give a source with less episodes",
+    "ignore_duplicates": "two episodes with the same key are an error of the source",
+}
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 _DESCRIPTION = "Episodes in the format of RLDS."
 
@@ -97,9 +103,10 @@ def prepared(
     """Makes a dataset that does not exist, and returns a builder that reads it.
 
     Raises:
-      FileExistsError: It exists.
+      FileExistsError: It exists. (If a process died when it had just been made by the same call,
+        this is the end of that call.)
     """
-    if builder.data_path.exists():
+    if builder.data_path.exists() and not builder.was_just_made(download_config):
         raise FileExistsError(
             f"{builder.data_path} exists and is not overwritten; give another version, name or "
             "data_dir, or delete it first."
@@ -161,7 +168,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         config: Any = None,
         version: str | None = None,
     ) -> None:
-        self._given_path = None if path is None else epath.Path(path)
+        self._given_path = None if path is None else epath.Path(path).expanduser()
         self._shuffle = self.SHUFFLE if shuffle is None else shuffle
         self._skip_damaged, self._verify = skip_damaged, verify
         self._progress = Progress(progress)
@@ -169,6 +176,9 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         self._source: Source | None = None
         self._known_info: tfds.core.DatasetInfo | None = None
         self._held = contextlib.ExitStack()
+        self._area: StagingArea | None = None
+        if data_dir is not None:
+            data_dir = os.path.expanduser(data_dir)
         super().__init__(data_dir=data_dir, config=config, version=version, file_format=file_format)
         self._target = self.data_path
         self._original_state |= {
@@ -227,10 +237,12 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         if source is None:
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
         metadata = dict(source.metadata())
-        if self._reports and CONVERSION not in metadata:  # A copy tells of the original.
+        if self._reports:
+            original = metadata.get(CONVERSION)  # Of a dataset that is copied.
             metadata[CONVERSION] = {
                 "inputs": _digest(source),
                 "splits": {split: report.to_json() for split, report in self._reports.items()},
+                **({} if original is None else {"original": original}),
             }
         return {
             "description": source.description or _DESCRIPTION,
@@ -258,9 +270,16 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         download_config = download_config or tfds.download.DownloadConfig()
         # It is not among those that the authors of TFDS have prepared.
         download_config = dataclasses.replace(download_config, try_download_gcs=False)
+        for option, what_to_do in _UNSUPPORTED.items():
+            if getattr(download_config, option) not in (None, False):
+                raise ValueError(f"DownloadConfig: {option} is not supported; {what_to_do}")
         self._check_not_of_another_source(download_config)
+        if self.data_path.exists():
+            self.was_just_made(download_config)
         with self._held:
             try:
+                with storage_errors(self._target.parent):
+                    self._target.parent.mkdir(parents=True, exist_ok=True)
                 super().download_and_prepare(
                     download_dir=download_dir,
                     download_config=download_config,
@@ -268,13 +287,33 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
                     **kwargs,
                 )
             except BaseException as error:
-                area = local_staging(self._target)
-                if area.exists():
+                if self._area is not None:
                     error.add_note(
-                        f"What is finished is kept in {area}: the same call goes on from there. "
-                        "Remove it to begin anew."
+                        f"What is finished is kept in {self._area.directory}: the same call goes "
+                        "on from there. Remove it to begin anew."
                     )
                 raise
+            finally:
+                self._area = None
+
+    def was_just_made(self, download_config: tfds.download.DownloadConfig | None) -> bool:
+        """Whether the same call made the dataset, and died before it had cleaned up.
+
+        What it left is removed, so this is true but once.
+        """
+        download_config = download_config or tfds.download.DownloadConfig()
+        directory = self._staging_directory(download_config)
+        if not directory.exists():
+            return False
+        conversion: dict[str, Any] = {}
+        if self._source is not None:
+            from tfds_builders.conversion import describe
+
+            conversion = describe(self._job(self._source, download_config))
+        try:
+            return remove_leftovers(directory, conversion)
+        except StorageError:  # Another process is at it.
+            return False
 
     def _check_not_of_another_source(self, download_config: tfds.download.DownloadConfig) -> None:
         """A TFDS builder would silently go on with what is there."""
@@ -294,39 +333,50 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
     def _download_and_prepare(
         self, dl_manager: Any, download_config: tfds.download.DownloadConfig
     ) -> None:
-        if download_config.max_examples_per_split is not None:
-            raise ValueError("max_examples_per_split is not supported by this builder")
         if self._source is None:
             self._source = self.make_source(self._find_raw_data(dl_manager, download_config))
             self._renew_info()
         # These load TensorFlow, which is not needed to know that there are builders.
         from tfds_builders.checks import verify
-        from tfds_builders.conversion import Job, convert_job, describe
+        from tfds_builders.conversion import convert_job, describe
 
-        job = Job(
-            source=self._source,
-            directory=local_staging(self._target),
-            name=self.name,
-            file_format=self.info.file_format,
-            shuffle=self._shuffle,
-            shard_config=download_config.get_shard_config(),
-            skip_damaged=self._skip_damaged,
-        )
+        job = self._job(self._source, download_config)
         area = self._held.enter_context(StagingArea(job.directory, describe(job)))
+        if self._target.exists():
+            area.remove()
+            raise FileExistsError(f"{self._target} was made by another process in the meantime")
+        self._area = area
         self._remove_orphans()
         splits, self._reports = convert_job(
             job, _work(download_config), self.data_path, self._progress
         )
         self._renew_info()
         self.info.set_splits(tfds.core.splits.SplitDict(splits))
-        self.info.write_to_directory(self.data_path)
+        with storage_errors(self.data_path):
+            self.info.write_to_directory(self.data_path)
         if self._verify:
             verify(job, self.data_path, self._reports)
         self._warn_of_left_out()
-        self._finished = area
 
     def _post_download_and_prepare_hook(self) -> None:
-        self._finished.remove()
+        if self._area is not None:
+            self._area.remove()
+
+    def _job(self, source: Source, download_config: tfds.download.DownloadConfig) -> Job:
+        from tfds_builders.conversion import Job
+
+        return Job(
+            source=source,
+            directory=self._staging_directory(download_config),
+            name=self.name,
+            file_format=self.info.file_format,
+            shuffle=self._shuffle,
+            shard_config=download_config.get_shard_config(),
+            skip_damaged=self._skip_damaged,
+        )
+
+    def _staging_directory(self, download_config: tfds.download.DownloadConfig) -> epath.Path:
+        return staging_directory(self._target, is_shared=_is_on_beam(download_config))
 
     def _is_archive(self, path: epath.Path) -> bool:
         return self.EXTRACT and path.name.endswith(_ARCHIVES)
@@ -428,10 +478,14 @@ def check_name(name: str) -> None:
 
 def _work(download_config: tfds.download.DownloadConfig) -> Work:
     """Returns who does the work that a `DownloadConfig` asks for."""
-    if download_config.beam_runner is None and download_config.beam_options is None:
-        from tfds_builders.conversion import serially
+    if _is_on_beam(download_config):
+        from tfds_builders.beam import in_pipeline
 
-        return serially
-    from tfds_builders.beam import in_pipeline
+        return in_pipeline(download_config.beam_runner, download_config.beam_options)
+    from tfds_builders.conversion import serially
 
-    return in_pipeline(download_config.beam_runner, download_config.beam_options)
+    return serially
+
+
+def _is_on_beam(download_config: tfds.download.DownloadConfig) -> bool:
+    return download_config.beam_runner is not None or download_config.beam_options is not None

@@ -9,18 +9,21 @@ process, one that was killed and its successor, or the workers of a pipeline (`b
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
+from envlogger.backends.riegeli_layout import is_local
 from tfds_builders.episode_encoder import EpisodeEncoder, counts_of
 from tfds_builders.episode_fields import features_of
 from tfds_builders.progress import Progress
-from tfds_builders.sharding import ShardPlan, plan_shards, write_shard
+from tfds_builders.sharding import ShardPlan, no_episodes, plan_shards, write_shard
 from tfds_builders.source import (
     DamagedEpisode,
     Source,
@@ -28,11 +31,35 @@ from tfds_builders.source import (
     SourceError,
     StoredEpisode,
 )
-from tfds_builders.staging import LeftOut, PartWriter, StagedPart, read_part
+from tfds_builders.staging import LeftOut, PartWriter, StagedPart, read_part, storage_errors
 
-__all__ = ["Job", "SplitReport", "Work", "convert_job", "describe", "serially", "stage_part"]
+__all__ = [
+    "Job",
+    "Part",
+    "SplitReport",
+    "Work",
+    "convert_job",
+    "describe",
+    "serially",
+    "stage_part",
+    "write_staged_shard",
+]
 
 _RAW = "raw/"
+
+
+class Part(NamedTuple):
+    """A part of a source.
+
+    Attributes:
+      split: The split.
+      number: Its index in the split.
+      name: How the source calls it.
+    """
+
+    split: str
+    number: int
+    name: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +88,10 @@ class Job:
     def shards(self) -> epath.Path:
         """Where finished files are kept until all are."""
         return self.directory / "shards"
+
+    def parts(self, split: str) -> list[Part]:
+        """Returns the parts of a split."""
+        return [Part(split, number, name) for number, name in enumerate(self.source.parts(split))]
 
     def template(self, split: str, directory: epath.Path) -> tfds.core.ShardedFileTemplate:
         """Returns the names of the files of a split."""
@@ -116,12 +147,13 @@ def describe(job: Job) -> dict[str, Any]:
     A conversion that was interrupted goes on only if all of this is the same.
     """
     source = job.source
-    files = [(path, epath.Path(path).stat()) for path in source.inputs()]
     return {
+        "package": _version(),
         "source": f"{type(source).__module__}.{type(source).__qualname__}",
         "options": dict(source.options()),
-        "inputs": [[str(path), stat.length, stat.mtime] for path, stat in files],
+        "inputs": [_describe_file(path) for path in source.inputs()],
         "features": features_of(source).to_json(),
+        "finite_fields": list(source.finite_fields),
         "name": job.name,
         "file_format": job.file_format.value,
         "shuffle": job.shuffle,
@@ -130,36 +162,58 @@ def describe(job: Job) -> dict[str, Any]:
     }
 
 
+def _version() -> str:
+    try:
+        return importlib.metadata.version("rlds")
+    except importlib.metadata.PackageNotFoundError:  # Used from a folder.
+        return ""
+
+
+def _describe_file(path: epath.Path) -> list[Any]:
+    path = epath.Path(path)
+    stat = path.stat()
+    is_precise = is_local(path)  # The time of other files is known in seconds.
+    return [str(path), stat.length, os.stat(path).st_mtime_ns if is_precise else stat.mtime]
+
+
+# Is told of an episode that was staged: how many bytes and steps it has, and how much of its part
+# is done, if that is known.
+OnEpisode: TypeAlias = Callable[[int, int, float | None], None]
+
+
 def stage_part(
-    job: Job,
-    split: str,
-    index: int,
-    on_episode: Callable[[SourceEpisode | StoredEpisode], None] = lambda episode: None,
-) -> StagedPart:
-    """Stages what is missing of a part, and returns all of it.
+    job: Job, part: Part, on_episode: OnEpisode = lambda size, steps, fraction: None
+) -> None:
+    """Stages what is missing of a part.
 
     Raises:
       SourceError: An episode is damaged, breaks a rule, or does not fit the features.
+      StorageError: There is no place for what is staged.
     """
-    staged = read_part(job.directory, split, index)
-    if staged.is_complete:
-        return staged
-    part = job.source.parts(split)[index]
+    if read_part(job.directory, part.split, part.number).is_complete:
+        return
+    with PartWriter(job.directory, part.split, part.number) as writer:
+        if not writer.staged.is_complete:
+            _stage_episodes(job, part, writer, on_episode)
+        writer.publish()
+
+
+def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episode: OnEpisode) -> None:
     encoder = EpisodeEncoder(features_of(job.source), tuple(job.source.finite_fields))
-    with PartWriter(job.directory, split, index) as writer:
-        for episode in job.source.episodes(split, part, writer.staged.last_key):
-            if isinstance(episode, DamagedEpisode):
-                _leave_out(job, writer, episode.key, episode.error)
-                continue
-            try:
-                example, counts = _encode(encoder, episode)
-            except SourceError as error:
-                _leave_out(job, writer, episode.key, error)
-                continue
-            writer.add(episode.key, example, counts)
-            on_episode(episode)
-        writer.finish()
-    return read_part(job.directory, split, index)
+    for episode in job.source.episodes(part.split, part.name, writer.staged.last_key):
+        if isinstance(episode, DamagedEpisode):
+            _leave_out(job, writer, episode.key, episode.error, ends_part=episode.ends_part)
+            if episode.ends_part:
+                return
+            continue
+        try:
+            example, counts = _encode(encoder, episode)
+        except SourceError as error:
+            _leave_out(job, writer, episode.key, error)
+            continue
+        writer.add(episode.key, example, counts)
+        on_episode(len(example), counts.get("steps", 0), episode.fraction)
+    writer.finish()
 
 
 def _encode(
@@ -172,20 +226,22 @@ def _encode(
     return example, {**counts_of(episode), **raw_counts}
 
 
-def _leave_out(job: Job, writer: PartWriter, key: str, error: SourceError) -> None:
+def _leave_out(
+    job: Job, writer: PartWriter, key: str, error: SourceError, *, ends_part: bool = False
+) -> None:
     if not job.skip_damaged:
         raise error
-    writer.leave_out(key, error)
+    writer.leave_out(key, error, ends_part=ends_part)
 
 
 def serially(job: Job, progress: Progress) -> None:
     """Does all steps of a conversion, one after the other, in this process."""
     for split in job.source.splits:
-        parts = job.source.parts(split)
+        parts = job.parts(split)
         with progress.reading(split, len(parts), job.source.num_episodes(split)) as reading:
-            for index in range(len(parts)):
-                reading.begin(index, read_part(job.directory, split, index))
-                stage_part(job, split, index, reading.add)
+            for part in parts:
+                reading.begin(part.number, read_part(job.directory, split, part.number))
+                stage_part(job, part, reading.add)
         plan = job.plan(split)
         with progress.writing(split, plan.num_shards) as advance:
             for index in range(plan.num_shards):
@@ -215,7 +271,11 @@ def convert_job(
 
     Raises:
       SourceError: The raw data is damaged, or its totals are not those of the episodes.
+      StorageError: The dataset cannot be written.
     """
+    for split in job.source.splits:  # Before hours are spent on the others.
+        if job.source.num_episodes(split) == 0 or not job.source.parts(split):
+            raise no_episodes(split)
     work(job, progress)
     splits: list[tfds.core.SplitInfo] = []
     reports: dict[str, SplitReport] = {}
@@ -235,10 +295,11 @@ def _publish(job: Job, plan: ShardPlan, split: str, target: epath.Path) -> tfds.
             shard_index=index, num_shards=plan.num_shards
         )
         there = template.sharded_filepath(shard_index=index, num_shards=plan.num_shards)
-        try:
-            here.rename(there)
-        except OSError:  # Another file system.
-            here.copy(there)
+        with storage_errors(there):
+            if is_local(here) == is_local(there):  # Side by side, see `staging_directory`.
+                here.rename(there)
+            else:
+                here.copy(there)
     return tfds.core.SplitInfo(
         name=split,
         shard_lengths=plan.shard_lengths,

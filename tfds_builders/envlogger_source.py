@@ -23,7 +23,7 @@ from tensorflow_datasets.rlds import rlds_base
 
 import envlogger
 import rlds
-from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
+from envlogger.converters.rlds_episode import first_row, stack_values, to_rlds_episode
 from envlogger.converters.tfds_features import MismatchError, lossless, match_columns
 from envlogger.errors import EnvLoggerError
 from envlogger.step_data import StepData
@@ -330,7 +330,7 @@ class EnvLoggerSource(RandomAccessSource):
                 episode=index,
                 field=error.path,
             ) from error
-        fields: dict[str, Any] = _first_row(columns)
+        fields: dict[str, Any] = first_row(columns)
         return fields
 
     def _episode_columns(self, metadata: Any, log: _Log, index: int) -> Any:
@@ -500,12 +500,6 @@ def _step_columns(steps: list[StepData], specs: Mapping[str, Any]) -> dict[str, 
         reward_spec=specs.get("reward"),
         discount_spec=specs.get("discount"),
     )
-
-
-def _first_row(columns: Any) -> Any:
-    if isinstance(columns, dict):
-        return {name: _first_row(child) for name, child in columns.items()}
-    return columns[0]
 
 
 def _to_json(value: Any, path: str) -> Any:

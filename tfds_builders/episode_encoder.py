@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import tensorflow_datasets as tfds
 
 import rlds
-from envlogger.converters.rlds_episode import stack_values
+from envlogger.converters.rlds_episode import first_row, stack_values
 from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.converters.tfds_features import match_columns
 from rlds.validation import Validator, Violation
@@ -16,6 +13,9 @@ from tfds_builders.episode_fields import fields_of
 from tfds_builders.source import SourceEpisode, SourceError
 
 __all__ = ["EpisodeEncoder", "counts_of"]
+
+# What a message of protobuf can hold.
+_MAX_SIZE = 2**31 - 1
 
 
 class EpisodeEncoder:
@@ -51,9 +51,17 @@ class EpisodeEncoder:
                 episode.steps, self._steps, rows=episode.num_steps, where=episode.key
             )
             columns = match_columns(stack_values([fields]), self._others, rows=1, where=episode.key)
-            return self._encoder.encode({rlds.STEPS: steps, **_first_row(columns)})
+            example = self._encoder.encode({rlds.STEPS: steps, **first_row(columns)})
         except (TypeError, ValueError) as error:
             raise SourceError(str(error), file=episode.origin.file, episode=episode.key) from error
+        if len(example) > _MAX_SIZE:
+            raise SourceError(
+                f"{len(example):,} bytes as an example of a dataset, which has room for "
+                f"{_MAX_SIZE:,}; leave it out (`skip_damaged`), or cut it into several episodes",
+                file=episode.origin.file,
+                episode=episode.key,
+            )
+        return example
 
 
 def counts_of(episode: SourceEpisode) -> dict[str, int]:
@@ -71,7 +79,9 @@ def counts_of(episode: SourceEpisode) -> dict[str, int]:
 
 
 def _error_of(violation: Violation, episode: SourceEpisode) -> SourceError:
-    row = None if violation.step is None else episode.origin.begin + violation.step
+    row = violation.step
+    if row is not None:  # The final observation is found in the last row, if not in one of its own.
+        row = min(episode.origin.begin + row, episode.origin.end - 1)
     return SourceError(
         violation.what,
         file=episode.origin.file,
@@ -79,9 +89,3 @@ def _error_of(violation: Violation, episode: SourceEpisode) -> SourceError:
         row=row,
         field=violation.field,
     )
-
-
-def _first_row(columns: Any) -> Any:
-    if isinstance(columns, Mapping):
-        return {name: _first_row(child) for name, child in columns.items()}
-    return columns[0]

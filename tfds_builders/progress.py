@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator
 
 import rich.console
 import rich.progress
-import tree
 
-from tfds_builders.source import SourceEpisode, StoredEpisode
 from tfds_builders.staging import StagedPart
 
 __all__ = ["Progress", "Reading"]
@@ -80,18 +78,15 @@ class Reading:
         self._part = part
         self._num_episodes += len(staged.examples)
         self._num_steps += staged.counts["steps"]
+        self._num_bytes += staged.records_size
         self._show(_WHOLE if staged.is_complete else 0.0)
 
-    def add(self, episode: SourceEpisode | StoredEpisode) -> None:
-        """Tells that an episode was read and stored."""
+    def add(self, num_bytes: int, num_steps: int, fraction: float | None) -> None:
+        """Tells that an episode was stored, and how much of its part is done, if that is known."""
         self._num_episodes += 1
-        if isinstance(episode, StoredEpisode):
-            self._num_bytes += len(episode.example)
-        else:
-            self._num_steps += episode.num_steps
-            leaves = tree.flatten(episode.steps)
-            self._num_bytes += sum(getattr(leaf, "nbytes", 0) for leaf in leaves)
-        self._show(episode.fraction or 0.0)
+        self._num_steps += num_steps
+        self._num_bytes += num_bytes
+        self._show(fraction or 0.0)
 
     def _show(self, fraction: float) -> None:
         done = (self._part + fraction) / self._num_parts

@@ -107,20 +107,17 @@ class FolderSource(StoredSource):
         """Yields the episodes of a file; see `Source`."""
         length = self._lengths[split][part]
         first = 0 if after is None else int(after.rpartition(":")[2]) + 1
-        index = 0
+        number = 0
         try:
-            for index, example in enumerate(read_examples(self._path / part, self._file_format)):
-                if index >= first:
-                    yield StoredEpisode(f"{part}:{index}", example, (index + 1) / length)
-            index += 1
+            for example in read_examples(self._path / part, self._file_format):
+                if number >= first:
+                    yield StoredEpisode(f"{part}:{number}", example, min(1, (number + 1) / length))
+                number += 1
+            if number != length:
+                what = f"{number} episodes are there, dataset_info.json says {length}"
+                raise SourceError(what, file=self._path / part)
         except SourceError as error:
-            yield DamagedEpisode(f"{part}:{index}", error, ends_part=True)
-            return
-        if index != length:
-            what = f"{index} episodes are there, dataset_info.json says {length}"
-            yield DamagedEpisode(
-                f"{part}:{index}", SourceError(what, file=self._path / part), ends_part=True
-            )
+            yield DamagedEpisode(f"{part}:{number}", error, ends_part=True)
 
 
 class RldsFolder(SourceBuilder):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
+import uuid
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+import tensorflow as tf
 import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.hashing import Hasher
 from tensorflow_datasets.core.utils import shard_utils
 
+from envlogger.errors import StorageError
 from tfds_builders.source import SourceError
-from tfds_builders.staging import StagedExample, StagedPart, read_part
+from tfds_builders.staging import StagedExample, StagedPart, read_part, storage_errors
 
 __all__ = ["ShardPlan", "plan_shards", "write_shard"]
 
@@ -71,24 +73,32 @@ def plan_shards(
 
     Raises:
       SourceError: There is no episode, or two have the same key.
-      ValueError: There are fewer episodes than shards asked for.
+      ValueError: There are fewer episodes than shards asked for, or none are.
     """
     parts = [read_part(directory, split, index) for index in range(num_parts)]
     examples = [(index, example) for index, part in enumerate(parts) for example in part.examples]
     if not examples:
-        raise SourceError("there is no episode to convert", file=f"split {split!r}")
+        num_left_out = sum(len(part.left_out) for part in parts)
+        raise no_episodes(split, num_left_out)
     _check_unique(examples, split)
     if shuffle:
         hasher = Hasher(split)
         examples.sort(key=lambda item: hasher.hash_key(item[1].key))
     num_bytes = sum(example.size for _, example in examples)
     num_shards = shard_config.get_number_shards(num_bytes, len(examples))
-    if num_shards > len(examples):
+    if not 0 < num_shards <= len(examples):
+        what = "too many" if num_shards > 0 else "not possible"
         raise ValueError(
-            f"the split {split!r} has {len(examples)} episodes; {num_shards} shards are too many"
+            f"the split {split!r} has {len(examples)} episodes; {num_shards} shards are {what}"
         )
     boundaries = shard_utils.get_shard_boundaries(len(examples), num_shards)
     return ShardPlan(examples, parts, boundaries, num_bytes)
+
+
+def no_episodes(split: str, num_left_out: int = 0) -> SourceError:
+    """Returns the error for a split without episodes, which TFDS cannot store."""
+    why = f" ({num_left_out} were left out)" if num_left_out else ""
+    return SourceError(f"there is no episode to convert{why}", file=f"split {split!r}")
 
 
 def write_shard(
@@ -109,16 +119,23 @@ def write_shard(
       Its path. Under this name it is complete.
 
     Raises:
-      StorageError: An example was damaged since it was staged.
+      StorageError: It cannot be written, or an example was damaged since it was staged.
     """
     path = template.sharded_filepath(shard_index=index, num_shards=plan.num_shards)
     if path.exists():
         return path
-    draft = path.with_name(f"{path.name}.draft-{os.getpid()}")
+    # Another worker may be writing the same file, if this one was thought to be dead.
+    draft = path.with_name(f"{path.name}.draft-{uuid.uuid4().hex}")
     adapter = tfds.core.file_adapters.ADAPTER_FOR_FORMAT[file_format]
     try:
-        adapter.write_examples(draft, _read(plan, index))
-        draft.replace(path)
+        with storage_errors(draft):
+            try:
+                adapter.write_examples(draft, _read(plan, index))
+            except StorageError:  # Of what is staged.
+                raise
+            except (tf.errors.OpError, RuntimeError) as error:  # Of the writers of TFDS.
+                raise OSError(str(error)) from error
+            draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
     return path

@@ -134,7 +134,8 @@ class DamagedEpisode:
     Attributes:
       key: The name that the episode has, or would have.
       error: What is wrong with it, and where.
-      ends_part: Whether nothing after it can be read in its part either.
+      ends_part: Whether nothing after it can be read in its part either. Then nothing after it is
+        asked for.
     """
 
     key: str

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import tempfile
@@ -34,12 +35,22 @@ try:
 except ImportError:  # Windows, which cannot lock a directory.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["LeftOut", "PartWriter", "StagedExample", "StagedPart", "StagingArea"]
+__all__ = [
+    "LeftOut",
+    "PartWriter",
+    "StagedExample",
+    "StagedPart",
+    "StagingArea",
+    "read_part",
+    "remove_leftovers",
+    "staging_directory",
+    "storage_errors",
+]
 
 _CONVERSION = "conversion.json"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)  # There may be a million of them.
 class StagedExample:
     """An episode that is encoded.
 
@@ -80,6 +91,7 @@ class StagedPart:
       counts: What was counted in the episodes, summed up.
       last_key: The last episode of either kind; None if there is none.
       is_complete: Whether this is all of the part.
+      journal_size: How many bytes of the journal tell of this.
     """
 
     records: epath.Path
@@ -88,6 +100,12 @@ class StagedPart:
     counts: Counter[str]
     last_key: str | None
     is_complete: bool
+    journal_size: int
+
+    @property
+    def records_size(self) -> int:
+        """How many bytes of the records are examples."""
+        return sum(example.size for example in self.examples)
 
     def read(self, example: StagedExample, file: BinaryIO) -> bytes:
         """Returns the bytes of an example.
@@ -121,30 +139,27 @@ class StagingArea:
 
     Attributes:
       directory: The directory.
-      is_continued: Whether an earlier process began with this conversion.
 
     Raises:
-      StorageError: Another process is converting to the same place.
+      StorageError: Another process is converting to the same place, or it cannot be written.
     """
 
     def __init__(self, directory: epath.Path, conversion: Mapping[str, Any]) -> None:
         self.directory = directory
         self._conversion = json.dumps(conversion, sort_keys=True)
-        self._lock: int | None = None
-        self.is_continued = False
+        self._held = contextlib.ExitStack()
 
     def __enter__(self) -> StagingArea:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self.directory)
-        file = self.directory / _CONVERSION
-        self.is_continued = file.exists() and file.read_text() == self._conversion
-        if not self.is_continued:
-            for path in self.directory.iterdir():
-                path.rmtree() if path.is_dir() else path.unlink()
-            draft = self.directory / f"{_CONVERSION}.draft"
-            draft.write_text(self._conversion)
-            draft.replace(file)
-        (self.directory / "shards").mkdir(exist_ok=True)
+        with contextlib.ExitStack() as held, storage_errors(self.directory):
+            held.enter_context(_lock(self.directory))
+            file = self.directory / _CONVERSION
+            if not file.exists() or file.read_text() != self._conversion:
+                _empty(self.directory)
+                draft = self.directory / f"{_CONVERSION}.draft"
+                draft.write_text(self._conversion)
+                draft.replace(file)
+            (self.directory / "shards").mkdir(exist_ok=True)
+            self._held = held.pop_all()
         return self
 
     def __exit__(
@@ -153,13 +168,31 @@ class StagingArea:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._held.close()
 
     def remove(self) -> None:
         """Removes all that is staged, after the dataset is where it belongs."""
-        self.directory.rmtree()
+        _remove(self.directory)
+
+
+def remove_leftovers(directory: epath.Path, conversion: Mapping[str, Any]) -> bool:
+    """Removes a staging directory whose dataset is where it belongs: its process died too early.
+
+    Args:
+      directory: The directory.
+      conversion: See `StagingArea`.
+
+    Returns:
+      Whether there was this conversion in it, or nothing any more.
+
+    Raises:
+      StorageError: The process is alive.
+    """
+    with storage_errors(directory), _lock(directory):
+        file = directory / _CONVERSION
+        is_same = not file.exists() or file.read_text() == json.dumps(conversion, sort_keys=True)
+        _remove(directory)
+    return is_same
 
 
 def part_files(directory: epath.Path, split: str, index: int) -> tuple[epath.Path, epath.Path]:
@@ -175,39 +208,47 @@ def read_part(directory: epath.Path, split: str, index: int) -> StagedPart:
     examples: list[StagedExample] = []
     left_out: list[LeftOut] = []
     counts: Counter[str] = Counter()
-    last_key, is_complete, end = None, False, 0
-    for line in _complete_lines(journal):
-        if line.get("end"):
-            is_complete = True
-            break
+    last_key, is_complete, end, journal_size = None, False, 0, 0
+    for line, line_size in _complete_lines(journal):
         if "why" in line:
             left_out.append(LeftOut(line["key"], line["why"]))
-        else:
+        elif "size" in line:
             if end + line["size"] > size:  # The machine went down before the records were written.
                 break
             examples.append(StagedExample(line["key"], end, line["size"], line["checksum"]))
             end += line["size"]
             counts.update(line["counts"])
-        last_key = line["key"]
-    return StagedPart(records, tuple(examples), tuple(left_out), counts, last_key, is_complete)
+        last_key = line.get("key", last_key)
+        journal_size += line_size
+        if line.get("end"):
+            is_complete = True
+            break
+    return StagedPart(
+        records, tuple(examples), tuple(left_out), counts, last_key, is_complete, journal_size
+    )
 
 
-def _complete_lines(journal: epath.Path) -> Iterator[dict[str, Any]]:
+def _complete_lines(journal: epath.Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yields the lines, and how many bytes each has."""
     if not journal.exists():
         return
-    for line in journal.read_text().splitlines(keepends=True):
-        if not line.endswith("\n"):
+    for line in journal.read_bytes().splitlines(keepends=True):
+        if not line.endswith(b"\n"):
             return
         try:
-            yield json.loads(line)
+            content = json.loads(line)
         except ValueError:
             return
+        if not isinstance(content, dict):
+            return
+        yield content, len(line)
 
 
 class PartWriter:
-    """Adds episodes to a part that is not complete.
+    """Adds episodes to a part.
 
-    A context manager.
+    A context manager, in which no other process adds to the same part: it waits for one that does,
+    such as the worker of a pipeline that was killed, which may live a little longer.
 
     Args:
       directory: The staging directory.
@@ -216,56 +257,32 @@ class PartWriter:
 
     Attributes:
       staged: What was there before.
+
+    Raises:
+      StorageError: Nothing can be written there. What was added before is kept.
     """
 
+    staged: StagedPart
+
     def __init__(self, directory: epath.Path, split: str, index: int) -> None:
-        self._target = directory
-        self._split, self._index = split, index
+        self._target, self._split, self._index = directory, split, index
         self._files = contextlib.ExitStack()
-        self._local = directory
-        if not is_local(directory):  # Such as gs://, where nothing can be appended to a file.
-            temporary = self._files.enter_context(tempfile.TemporaryDirectory())
-            self._local = epath.Path(temporary)
-        self.staged = read_part(self._local, split, index)
-        records, journal = part_files(self._local, split, index)
-        self._records = self._open(records, sum(e.size for e in self.staged.examples))
-        self._journal = self._open(journal, _size_of_lines(self.staged, journal))
-
-    def _open(self, path: epath.Path, size: int) -> BinaryIO:
-        """Opens a file for appending, after cutting off what is not complete."""
-        file: BinaryIO = self._files.enter_context(path.open("ab"))
-        file.truncate(size)
-        return file
-
-    def add(self, key: str, example: bytes, counts: Mapping[str, int]) -> None:
-        """Adds an episode, which survives the death of the process from now on."""
-        self._records.write(example)
-        self._records.flush()
-        checksum = zlib.crc32(example)
-        self._note(key=key, size=len(example), checksum=checksum, counts=dict(counts))
-
-    def leave_out(self, key: str, error: SourceError) -> None:
-        """Notes that an episode could not be read."""
-        self._note(key=key, why=str(error))
-
-    def finish(self) -> None:
-        """Notes that there are no more episodes."""
-        self._note(end=True)
-        self._files.pop_all().close() if self._local is self._target else self._upload()
-
-    def _upload(self) -> None:
-        self._records.flush()
-        for here, there in zip(
-            part_files(self._local, self._split, self._index),
-            part_files(self._target, self._split, self._index),
-        ):
-            here.copy(there, overwrite=True)
-
-    def _note(self, **line: Any) -> None:
-        self._journal.write(json.dumps(line).encode() + b"\n")
-        self._journal.flush()
 
     def __enter__(self) -> PartWriter:
+        with contextlib.ExitStack() as files, storage_errors(self._target):
+            self._local = self._target
+            if not is_local(self._target):  # Such as gs://, where files cannot be appended to.
+                temporary = files.enter_context(tempfile.TemporaryDirectory())
+                self._local = epath.Path(temporary)
+            records, journal = part_files(self._local, self._split, self._index)
+            self._records: BinaryIO = files.enter_context(records.open("ab"))
+            self._journal: BinaryIO = files.enter_context(journal.open("ab"))
+            if fcntl is not None:
+                fcntl.flock(self._records, fcntl.LOCK_EX)
+            self.staged = read_part(self._local, self._split, self._index)
+            self._records.truncate(self.staged.records_size)
+            self._journal.truncate(self.staged.journal_size)
+            self._files = files.pop_all()
         return self
 
     def __exit__(
@@ -274,37 +291,105 @@ class PartWriter:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._files.close()
+        with contextlib.suppress(OSError):  # All that was added is flushed; the rest is of no use.
+            self._files.close()
+
+    def add(self, key: str, example: bytes, counts: Mapping[str, int]) -> None:
+        """Adds an episode, which survives the death of the process from now on."""
+        with storage_errors(self.staged.records):
+            self._records.write(example)
+            self._records.flush()
+        checksum = zlib.crc32(example)
+        self._note(key=key, size=len(example), checksum=checksum, counts=dict(counts))
+
+    def leave_out(self, key: str, error: SourceError, *, ends_part: bool) -> None:
+        """Notes that an episode could not be read, and whether it was the last one."""
+        self._note(key=key, why=str(error), **({"end": True} if ends_part else {}))
+
+    def finish(self) -> None:
+        """Notes that there are no more episodes."""
+        self._note(end=True)
+
+    def publish(self) -> None:
+        """Copies what is complete to where it belongs, if it was written elsewhere."""
+        if self._local is self._target:
+            return
+        for here, there in zip(
+            part_files(self._local, self._split, self._index),
+            part_files(self._target, self._split, self._index),
+        ):
+            with storage_errors(there):
+                here.copy(there, overwrite=True)
+
+    def _note(self, **line: Any) -> None:
+        with storage_errors(self._target):
+            self._journal.write(json.dumps(line).encode() + b"\n")
+            self._journal.flush()
 
 
-def _size_of_lines(staged: StagedPart, journal: epath.Path) -> int:
-    """The size of the lines of the journal that tell of what is there."""
-    number = len(staged.examples) + len(staged.left_out)
-    lines = journal.read_bytes().splitlines(keepends=True) if journal.exists() else []
-    return sum(len(line) for line in lines[:number])
+def staging_directory(target: epath.Path, *, is_shared: bool) -> epath.Path:
+    """Returns where a dataset is staged: the same every time, so that a later process finds it.
 
+    That is beside the dataset. If it is in an object store, where files cannot be appended to, and
+    no other machine has to see what is staged, it is a directory of this machine.
 
-def local_staging(target: epath.Path) -> epath.Path:
-    """Returns where a dataset is staged by default: beside it, if files can be appended to there.
-
-    It is the same directory every time, so that a later process finds it.
+    Args:
+      target: The directory of the dataset.
+      is_shared: Whether other machines may have to see what is staged.
     """
-    if is_local(target):
+    if is_shared or is_local(target):
         return target.parent / f".staging-{target.name}"
-    digest = f"{zlib.crc32(os.fspath(target).encode()):08x}"
+    digest = hashlib.sha256(os.fspath(target).encode()).hexdigest()[:16]
     return epath.Path(tempfile.gettempdir()) / f"rlds-staging-{digest}"
 
 
-def _lock(directory: epath.Path) -> int | None:
+@contextlib.contextmanager
+def storage_errors(path: epath.Path) -> Iterator[None]:
+    """Names what cannot be written, which the errors of the operating system may not do."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{os.fspath(path)!r} cannot be written ({error}); make room or give permission there, "
+            "or convert to another place"
+        ) from error
+
+
+def _remove(directory: epath.Path) -> None:
+    _empty(directory)
+    directory.rmtree()
+
+
+def _empty(directory: epath.Path) -> None:
+    # What tells of the conversion goes last, should the process die here.
+    for path in sorted(directory.iterdir(), key=lambda path: path.name == _CONVERSION):
+        path.rmtree() if path.is_dir() else path.unlink()
+
+
+@contextlib.contextmanager
+def _lock(directory: epath.Path) -> Iterator[None]:
+    """Makes the directory, and keeps other processes away from it."""
+    directory.mkdir(parents=True, exist_ok=True)
     if fcntl is None or not is_local(directory):
-        return None
+        yield
+        return
     descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        _lock_descriptor(descriptor, directory)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock_descriptor(descriptor: int, directory: epath.Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(descriptor)
+        is_held = True
+    else:  # The other process may have finished, and removed the directory, a moment ago.
+        is_held = not directory.exists() or os.stat(directory).st_ino != os.fstat(descriptor).st_ino
+    if is_held:
         raise StorageError(
             f"{directory} is locked: another process is converting to the same dataset; wait for "
             "it, or convert to another place"
-        ) from None
-    return descriptor
+        )

@@ -20,7 +20,7 @@ from envlogger.backends import rlds_utils, tfds_shards
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.riegeli_layout import existing_directory
 from envlogger.backends.schedulers import Scheduler
-from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
+from envlogger.converters.rlds_episode import first_row, stack_values, to_rlds_episode
 from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.converters.tfds_features import lossless_config, match_columns
 from envlogger.errors import (
@@ -190,7 +190,7 @@ class TFDSBackendWriter(BackendWriter):
         except ValueError as e:
             raise InvalidStepError(f"{where}, {e}") from e
         try:
-            row = _first_row(match_columns(columns, features, rows=1, where=where))
+            row = first_row(match_columns(columns, features, rows=1, where=where))
         except ValueError as e:
             raise InvalidStepError(str(e)) from e
         names = ("reward", "discount", "observation")
@@ -211,7 +211,7 @@ class TFDSBackendWriter(BackendWriter):
             raise UnsupportedTypeError(f"{where}, {e}") from e
         except ValueError as e:
             raise UnsupportedValueError(str(e)) from e
-        self._episode_metadata = _first_row(columns)
+        self._episode_metadata = first_row(columns)
 
     def _discard_episode(self) -> None:
         self._steps = []
@@ -307,9 +307,3 @@ def _specs_of(features: Any, name: str) -> Any:
         lambda info: specs.Array([size or 0 for size in info.shape], np.dtype(info.np_dtype)),
         features[name].get_tensor_info(),
     )
-
-
-def _first_row(columns: Any) -> Any:
-    if isinstance(columns, Mapping):
-        return {name: _first_row(child) for name, child in columns.items()}
-    return columns[0]

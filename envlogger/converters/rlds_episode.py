@@ -20,7 +20,14 @@ import numpy as np
 
 from envlogger.step_data import StepData
 
-__all__ = ["assemble_episode", "dtype_and_shape", "stack_values", "to_rlds_episode", "zeros_like"]
+__all__ = [
+    "assemble_episode",
+    "dtype_and_shape",
+    "first_row",
+    "stack_values",
+    "to_rlds_episode",
+    "zeros_like",
+]
 
 _EMPTY = {str: "", bytes: b"", type(None): None}
 
@@ -186,6 +193,17 @@ def stack_values(
     {'x': array([1, 2]), 'y': array(['a', 'b'], dtype=object)}
     """
     return _stack(values, path, range(len(values)) if steps is None else steps, pad=False)
+
+
+def first_row(columns: Any) -> Any:
+    """Returns the first row of columns, which may be nested in dicts.
+
+    >>> first_row({"x": np.array([1, 2]), "y": {"z": np.array(["a", "b"], object)}})
+    {'x': np.int64(1), 'y': {'z': 'a'}}
+    """
+    if isinstance(columns, Mapping):
+        return {name: first_row(child) for name, child in columns.items()}
+    return columns[0]
 
 
 def _check_step_types(steps: Sequence[StepData]) -> None:

@@ -167,3 +167,15 @@ def _check_equal(expected: Any, found: Any, where: str) -> None:
         return
     assert found.dtype == expected.dtype, where
     np.testing.assert_array_equal(found, expected, err_msg=where)
+
+
+def to_lists(value: Any) -> Any:
+    """Returns a nest of arrays in a form that can be compared, with the dtypes."""
+    if isinstance(value, dict):
+        return {name: to_lists(child) for name, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_lists(child) for child in value]
+    if isinstance(value, np.ndarray | np.generic):
+        bits = value.tolist() if value.dtype == object else value.tobytes()
+        return str(value.dtype), value.shape, bits
+    return value

@@ -9,8 +9,11 @@ import tensorflow_datasets as tfds
 import toy_source
 from toy_source import ToySource
 
+from envlogger.errors import StorageError
+from tfds_builders import beam
 from tfds_builders.builder import convert
 from tfds_builders.source import SourceError
+from tfds_builders.staging import PartWriter
 from tfds_builders.statistics import dataset_statistics
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
@@ -74,6 +77,27 @@ def test_damage_is_the_same_error(raw, tmp_path):
             download_config=on_beam(OPTIONS[1]),
         )
     assert not (tmp_path / "toy" / "1.0.0").exists()
+
+
+def test_a_full_disk_is_the_same_error(raw, tmp_path, monkeypatch):
+    def fail(writer, key, example, counts):
+        raise StorageError("cannot be written")
+
+    monkeypatch.setattr(PartWriter, "add", fail)
+    with pytest.raises(StorageError, match="cannot be written"):
+        convert(ToySource(raw), name="toy", data_dir=tmp_path, download_config=on_beam(OPTIONS[1]))
+
+
+def test_more_files_than_units_of_work(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(beam, "_MAX_WRITERS", 3)
+    many = convert(
+        ToySource(raw, 30),
+        name="toy",
+        data_dir=tmp_path,
+        download_config=on_beam(OPTIONS[1], num_shards=8),
+    )
+    assert len(many.info.splits["train"].shard_lengths) == 8
+    assert len(many.as_dataset(split="train")) == 30
 
 
 def test_damage_is_left_out(raw, tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
+from toy_source import ToySource
 
 from envlogger.errors import StorageError
 from tfds_builders import sharding
@@ -184,6 +185,45 @@ def test_truncated_file(original, tmp_path):
             FolderSource(directory), name="made", data_dir=tmp_path, skip_damaged=True
         )
     assert 11 <= builder.info.splits["train"].num_examples < 17
+
+
+def test_the_key_of_damage_is_that_of_no_episode(original, tmp_path):
+    directory, file = copied(original, tmp_path)
+    file.write_bytes(file.read_bytes()[:-20])
+    source = FolderSource(directory)
+    *episodes, damaged = source.episodes("train", file.name)
+    assert damaged.ends_part
+    assert damaged.key == f"{file.name}:{len(episodes)}"
+
+
+def test_files_without_examples(tmp_path):
+    """Pipelines write them if there are more files than examples."""
+    builder = Made(data_dir=tmp_path)
+    builder.download_and_prepare(
+        download_config=tfds.download.DownloadConfig(num_shards=3, try_download_gcs=False)
+    )
+    directory, _ = copied(builder, tmp_path)
+    path = directory / "made-train.tfrecord-00001-of-00003"
+    info = json.loads((directory / "dataset_info.json").read_text())
+    (split,) = [split for split in info["splits"] if split["name"] == "train"]
+    lost, split["shardLengths"][1] = int(split["shardLengths"][1]), "0"
+    (directory / "dataset_info.json").write_text(json.dumps(info))
+    path.write_bytes(b"")
+    copy = convert(FolderSource(directory), name="made", data_dir=tmp_path / "copy")
+    assert copy.info.splits["train"].num_examples == NUM_EPISODES["train"] - lost
+
+
+def test_a_copy_tells_of_the_original_conversion(tmp_path):
+    (tmp_path / "toy.raw").write_text("toy")
+    original = convert(ToySource(tmp_path / "toy.raw"), name="toy", data_dir=tmp_path)
+    for _ in range(2):  # The second time, it is there.
+        RldsFolder(path=original.data_path, data_dir=tmp_path).download_and_prepare()
+    conversion = tfds.builder("rlds_folder", data_dir=tmp_path).info.metadata["conversion"]
+    assert conversion["original"] == original.info.metadata["conversion"]
+    assert conversion["splits"] == {"train": {"episodes": 10}}
+    with pytest.raises(FileExistsError, match="made of other raw data"):
+        other = convert(ToySource(tmp_path / "toy.raw", 4), name="other", data_dir=tmp_path)
+        RldsFolder(path=other.data_path, data_dir=tmp_path).download_and_prepare()
 
 
 def test_missing_file(original, tmp_path):

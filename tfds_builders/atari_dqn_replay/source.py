@@ -16,18 +16,9 @@ is false. An episode may begin in one checkpoint and end in the next. At a gap b
 where the recording begins or ends in the middle of an episode, what there is of it is an episode
 with `complete=False`.
 
-Before each episode the buffer has `stack_size - 1` rows in which frame, action, reward and flag are
-zero, so that frames can be stacked. They are no steps. But a frame may be black in the game, too,
-so this is the rule:
-
-- Where an episode begins (where reading begins, and after a terminal state), the first
-  `stack_size - 1` rows of zeros are padding, and further ones are black frames. If there are fewer,
-  all are black frames.
-- Elsewhere, exactly `stack_size - 1` rows of zeros are padding, too: an end by the time limit
-  leaves no other mark. More of them are black frames, unless the episode has reached its time limit
-  (`max_episode_steps`).
-
-What was taken for what is told by `padding_rows` and `blank_rows`.
+Rows of zeros may be padding, which is no step, or black frames. The rule is that of
+`tfds_builders.atari_dqn_replay.episodes`; what it decided is told by `padding_rows` and
+`blank_rows`.
 """
 
 from __future__ import annotations
@@ -35,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -43,18 +34,16 @@ from dm_env import specs
 from etils import epath
 
 import rlds
-from tfds_builders.alignment import from_sars
 from tfds_builders.atari_dqn_replay.checkpoints import (
-    ARRAYS,
     Checkpoint,
     find_directories,
     read_blocks,
     read_checkpoints,
 )
+from tfds_builders.atari_dqn_replay.episodes import Run, RunReader
 from tfds_builders.builder import SourceBuilder
-from tfds_builders.png_images import encode_png
 from tfds_builders.rlu import atari as rlu_atari
-from tfds_builders.source import DamagedEpisode, Origin, Source, SourceEpisode, SourceError
+from tfds_builders.source import DamagedEpisode, Source, SourceEpisode, SourceError
 from tfds_builders.spec_features import feature_from_spec
 
 __all__ = ["GAMES", "AtariDqnReplayConfig", "AtariDqnReplaySource", "RldsAtariDqnReplay"]
@@ -71,20 +60,6 @@ GAMES = tuple(
     )
 )
 _REPLAY_LOGS = "replay_logs"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """The recording of one agent."""
-
-    game: str
-    run: str
-    checkpoints: Sequence[Checkpoint]
-    files: Sequence[epath.Path]
-
-    @property
-    def part(self) -> str:
-        return f"{self.game}/{self.run}"
 
 
 class AtariDqnReplaySource(Source):
@@ -140,7 +115,7 @@ class AtariDqnReplaySource(Source):
                 raise ValueError(f"{name}: got {number}, expected a positive number")
         self._stack_size, self._max_episode_steps = stack_size, max_episode_steps
         self._use_add_count = use_add_count
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Run] = {}
         for directory in find_directories(epath.Path(path)):
             run = _read_run(directory, use_add_count)
             if run.part in self._runs:
@@ -212,20 +187,20 @@ class AtariDqnReplaySource(Source):
     ) -> Iterator[SourceEpisode | DamagedEpisode]:
         """Yields the episodes of a run; see `Source.episodes`."""
         del split
-        reader = _RunReader(self._runs[part], self._stack_size - 1, self._max_episode_steps)
+        reader = RunReader(self._runs[part], self._stack_size - 1, self._max_episode_steps)
         return reader.episodes() if after is None else reader.episodes_after(after)
 
     def _checkpoints(self) -> list[Checkpoint]:
         return [checkpoint for run in self._runs.values() for checkpoint in run.checkpoints]
 
 
-def _read_run(directory: epath.Path, use_add_count: bool) -> _Run:
+def _read_run(directory: epath.Path, use_add_count: bool) -> Run:
     folder = directory.resolve()
     if folder.name == _REPLAY_LOGS:
         folder = folder.parent
     game, run = folder.parent.name, folder.name
     checkpoints, files = read_checkpoints(directory, f"{game}/{run}", use_add_count=use_add_count)
-    return _Run(game, run, checkpoints, files)
+    return Run(game, run, checkpoints, files)
 
 
 def _check_same_kind(checkpoints: Sequence[Checkpoint]) -> None:
@@ -238,202 +213,6 @@ def _check_same_kind(checkpoints: Sequence[Checkpoint]) -> None:
                     f"shape {first.shape[1:]} in {first.label}",
                     file=array.label,
                 )
-
-
-# --- From rows to episodes -----------------------------------------------------------------------
-
-
-class _Row(NamedTuple):
-    """A transition, but for its frame, and where it is."""
-
-    checkpoint: int
-    row: int
-    recorded: int  # How many rows were recorded before.
-    action: np.generic
-    reward: np.generic
-    is_terminal: bool
-
-
-@dataclasses.dataclass
-class _Draft:
-    """An episode that is being read.
-
-    Attributes:
-      begins_whole: Whether nothing is missing before its first row.
-      may_have_padding: Whether rows of zeros that come first may be padding.
-    """
-
-    begins_whole: bool
-    may_have_padding: bool = True
-    padding_rows: int = 0
-    blank_rows: int = 0
-    rows: list[_Row] = dataclasses.field(default_factory=list)
-    frames: list[bytes] = dataclasses.field(default_factory=list)
-
-
-class _RunReader:
-    """Divides the rows of a run into episodes, once.
-
-    Args:
-      run: The run.
-      padding: How many rows of zeros are before an episode.
-      max_episode_steps: The time limit.
-    """
-
-    def __init__(self, run: _Run, padding: int, max_episode_steps: int) -> None:
-        self._run, self._padding, self._limit = run, padding, max_episode_steps
-        self._draft = _Draft(begins_whole=True)
-        self._blank: list[_Row] = []  # Rows of zeros that may be padding or not.
-        self._fraction = 0.0
-        self._encodes = True
-        _, *frame_shape = run.checkpoints[0].arrays["observation"].shape
-        self._black = encode_png(np.zeros((*frame_shape, 1), np.uint8))
-
-    def episodes(self) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields all episodes."""
-        return self._read(0, None)
-
-    def episodes_after(self, key: str) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes after that with a key. It is passed over, those before not read."""
-        number, row = map(int, key.split(":")[-2:])
-        index = [checkpoint.number for checkpoint in self._run.checkpoints].index(number)
-        self._draft.may_have_padding = False  # The key names the row after it.
-        self._encodes = False
-        episodes = self._read(index, row)
-        next(episodes)
-        yield from episodes
-
-    def _read(self, first: int, start: int | None) -> Iterator[SourceEpisode | DamagedEpisode]:
-        for index, checkpoint in enumerate(self._run.checkpoints[first:], first):
-            if start is None and not checkpoint.is_joined:
-                yield from self._cut()
-            try:
-                for row, frame in self._rows(index, start):
-                    yield from self._add(row, frame)
-            except SourceError as error:
-                is_last = index == len(self._run.checkpoints) - 1
-                yield self._damaged(checkpoint.number, error, ends_part=is_last)
-            start = None
-        yield from self._cut()
-
-    def _rows(self, index: int, start: int | None) -> Iterator[tuple[_Row, np.ndarray | None]]:
-        """Yields the transitions of a checkpoint with their frames, None for a row of zeros."""
-        checkpoint = self._run.checkpoints[index]
-        sizes = [c.arrays["observation"].file.stat().length for c in self._run.checkpoints]
-        for block in read_blocks(checkpoint, list(ARRAYS), start):
-            self._fraction = (sum(sizes[:index]) + block.fraction * sizes[index]) / sum(sizes)
-            frames, actions, rewards, terminals = block.columns
-            if terminals.max() > 1:
-                wrong = int(np.argmax(terminals > 1))
-                what = f"the flag is {terminals[wrong]}, expected 0 or 1"
-                label = checkpoint.arrays["terminal"].label
-                raise SourceError(what, file=label, row=block.row + wrong)
-            is_blank = ~(
-                frames.any(axis=(1, 2)) | (actions != 0) | (rewards != 0) | (terminals != 0)
-            )
-            for i, frame in enumerate(frames):
-                row = _Row(
-                    checkpoint=checkpoint.number,
-                    row=block.row + i,
-                    recorded=block.recorded + i,
-                    action=actions[i],
-                    reward=rewards[i],
-                    is_terminal=bool(terminals[i]),
-                )
-                yield row, None if is_blank[i] else frame
-
-    def _add(self, row: _Row, frame: np.ndarray | None) -> Iterator[SourceEpisode]:
-        if frame is None:
-            self._blank.append(row)
-            return
-        yield from self._settle_blank_rows()
-        self._append(row, frame)
-        if row.is_terminal:
-            yield self._finish(is_complete=True)
-
-    def _settle_blank_rows(self, *, at_cut: bool = False) -> Iterator[SourceEpisode]:
-        """Decides what the rows of zeros are that were read last; see the module."""
-        blank, self._blank = self._blank, []
-        if not blank:
-            return
-        begins = not self._draft.rows
-        if begins:
-            # Where the recording is cut, the rest of the padding may be missing.
-            is_padding = len(blank) >= self._padding or at_cut
-            is_padding &= self._draft.may_have_padding
-        else:
-            is_padding = len(blank) == self._padding or (
-                len(blank) > self._padding and len(self._draft.rows) >= self._limit
-            )
-        if is_padding and self._padding:
-            if not begins:
-                yield self._finish(is_complete=True)
-            self._draft.begins_whole = True
-            self._draft.padding_rows = self._padding
-            blank = blank[self._padding :]
-        for row in blank:
-            self._draft.blank_rows += 1
-            self._append(row, None)
-
-    def _append(self, row: _Row, frame: np.ndarray | None) -> None:
-        self._draft.rows.append(row)
-        if self._encodes:
-            self._draft.frames.append(
-                self._black if frame is None else encode_png(frame[..., np.newaxis])
-            )
-
-    def _cut(self) -> Iterator[SourceEpisode]:
-        """Ends the episode where the recording does; another begins somewhere."""
-        yield from self._settle_blank_rows(at_cut=True)
-        if self._draft.rows:
-            yield self._finish(is_complete=False)
-        self._draft = _Draft(begins_whole=False)
-
-    def _damaged(self, number: int, error: SourceError, *, ends_part: bool) -> DamagedEpisode:
-        """Gives up the episode, and the rest of its checkpoint."""
-        rows = self._draft.rows
-        checkpoint, row = (rows[0].checkpoint, rows[0].row) if rows else (number, error.row)
-        self._draft, self._blank = _Draft(begins_whole=False), []
-        self._encodes = True
-        return DamagedEpisode(f"{self._run.part}:{checkpoint}:{row}", error, ends_part)
-
-    def _finish(self, *, is_complete: bool) -> SourceEpisode:
-        draft, self._draft = self._draft, _Draft(begins_whole=True)
-        self._encodes, was_read = True, self._encodes
-        first, last = draft.rows[0], draft.rows[-1]
-        frames = np.empty(len(draft.rows), object)
-        frames[:] = draft.frames if was_read else self._black
-        rewards = np.array([row.reward for row in draft.rows])
-        return SourceEpisode(
-            key=f"{self._run.part}:{first.checkpoint}:{first.row}",
-            steps=from_sars(
-                observation=frames,
-                action=np.array([row.action for row in draft.rows]),
-                reward=rewards,
-                terminal=last.is_terminal,
-            ),
-            origin=Origin(self._run.part, first.recorded, last.recorded + 1),
-            truncated=not last.is_terminal,
-            final_observation_known=False,
-            complete=is_complete and draft.begins_whole,
-            metadata={
-                "game": self._run.game,
-                "run": self._run.run,
-                "checkpoint": np.int64(first.checkpoint),
-                "row": np.int64(first.row),
-                "padding_rows": np.int64(draft.padding_rows),
-                "blank_rows": np.int64(draft.blank_rows),
-                "spans_checkpoints": np.bool_(first.checkpoint != last.checkpoint),
-            },
-            counts={
-                "terminal_rows": int(last.is_terminal),
-                "reward_rows": int(np.count_nonzero(rewards)),
-            },
-            fraction=self._fraction,
-        )
-
-
-# --- The builder ---------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass

@@ -20,8 +20,8 @@ import tensorflow_datasets as tfds
 import rlds
 from rlds.tfds import load
 from tfds_builders.d4rl.hdf5 import decode_value, make_file
+from tfds_builders.d4rl.layout import FIELDS, NEXT_OBSERVATIONS
 from tfds_builders.d4rl.pybullet import FIRST_REWARD, LAST_ACTION
-from tfds_builders.d4rl.source import FIELDS, NEXT_OBSERVATIONS
 from tfds_builders.episode_fields import ORIGIN
 
 __all__ = ["export_d4rl", "export_d4rl_pybullet", "read_constants"]

@@ -16,6 +16,7 @@ Values are kept as bytes (in base64) with dtype and shape, so that not a bit is 
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import math
 import os
@@ -23,11 +24,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
+from etils import epath
 
+from envlogger.backends.riegeli_layout import is_local
 from tfds_builders.extras import import_extra
 from tfds_builders.source import SourceError
 
-__all__ = ["RowReader", "decode_value", "describe_file", "make_file", "open_hdf5"]
+__all__ = ["RowReader", "decode_value", "describe_file", "is_ragged", "make_file", "open_hdf5"]
 
 Description: TypeAlias = Mapping[str, Any]
 
@@ -39,17 +42,23 @@ _MAX_CONSTANT_BYTES = 64 << 20
 _VIRTUAL = "virtual/"
 
 
-def open_hdf5(path: str | os.PathLike[str]) -> Any:
-    """Opens a file for reading.
+@contextlib.contextmanager
+def open_hdf5(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """Opens a file for reading, as long as the context lasts.
 
     Raises:
       SourceError: It is no HDF5 file, or cut short.
     """
     h5py = import_extra("h5py")
-    try:
-        return h5py.File(os.fspath(path), "r")
-    except OSError as error:
-        raise SourceError(f"not a complete HDF5 file: {error}", file=path) from error
+    with contextlib.ExitStack() as opened:
+        file: Any = os.fspath(path)
+        if not is_local(path):  # HDF5 itself knows nothing of gs:// and the like.
+            file = opened.enter_context(epath.Path(path).open("rb"))
+        try:
+            file = opened.enter_context(h5py.File(file, "r"))
+        except OSError as error:
+            raise SourceError(f"not a complete HDF5 file: {error}", file=path) from error
+        yield file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +86,10 @@ class RowReader:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_blocks": {}}
 
+    def num_rows(self, name: str) -> int:
+        """Returns how many rows an array has."""
+        return self._layout(name)[0]
+
     def block_size(self, name: str) -> int:
         """Returns how many rows of an array make a block."""
         return self._layout(name)[1]
@@ -98,24 +111,26 @@ class RowReader:
             return block.rows[begin - block.begin : end - block.begin]
         try:
             return self._rows_of_blocks(name, begin, end)
-        except OSError:
-            pass  # The damage may be elsewhere in the block.
-        try:
-            return self._read(name, begin, end)
-        except OSError as error:
-            raise SourceError(
-                f"the rows {begin} to {end} cannot be decompressed: {error}",
-                file=self.path,
-                episode=episode,
-                row=begin,
-                field=name,
-            ) from error
+        except OSError:  # The damage may be elsewhere in the block.
+            return self._rows_of_chunks(name, begin, end, episode)
 
     def blocks(self, name: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yields all rows of an array in blocks, each with its first row."""
         length, size = self._layout(name)
         for begin in range(0, length, size):
             yield begin, self.rows(name, begin, min(begin + size, length))
+
+    def pairs(self, name: str, following: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yields rows of an array with those of another that are one later, in blocks.
+
+        Args:
+          name: The path of the array.
+          following: The path of the other one, or of the same.
+        """
+        size, last = self.block_size(name), self.num_rows(name) - 1
+        for begin in range(0, last, size):
+            end = min(begin + size, last)
+            yield begin, self.rows(name, begin, end), self.rows(following, begin + 1, end + 1)
 
     def flags(self, name: str) -> np.ndarray:
         """Returns all of an array of shape (N,) or (N, 1), of whatever dtype, as booleans.
@@ -155,10 +170,36 @@ class RowReader:
             pieces.append(block.rows[max(begin - start, 0) : end - start])
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
+    def _rows_of_chunks(self, name: str, begin: int, end: int, episode: str | None) -> np.ndarray:
+        """Reads rows chunk by chunk, to tell which one is damaged."""
+        with open_hdf5(self.path) as file:
+            size = file[name].chunks[0] if file[name].chunks else end - begin
+        pieces = []
+        while begin < end:
+            stop = min(begin - begin % size + size, end)
+            try:
+                pieces.append(self._read(name, begin, stop))
+            except OSError as error:
+                raise SourceError(
+                    f"the rows {begin} to {stop} cannot be decompressed: {error}",
+                    file=self.path,
+                    episode=episode,
+                    row=begin,
+                    field=name,
+                ) from error
+            begin = stop
+        return np.concatenate(pieces)
+
     def _read(self, name: str, begin: int, end: int) -> np.ndarray:
         with open_hdf5(self.path) as file:
             rows: np.ndarray = file[name][begin:end]
         return rows.astype(rows.dtype.newbyteorder("="), copy=False)
+
+
+def is_ragged(dtype: np.dtype) -> bool:
+    """Whether rows of a dtype have different lengths."""
+    h5py = import_extra("h5py")
+    return h5py.check_vlen_dtype(dtype) is not None
 
 
 def describe_file(file: Any, num_rows: int, constants: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -253,13 +294,19 @@ def decode_value(facts: Mapping[str, Any]) -> Any:
     return value[()]
 
 
-def _items(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _items(group: Any, prefix: str = "", above: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Yields all arrays and groups with their paths; an array with two names, by both."""
+    above = (*above, group)
     for name in group:
-        item = group[name]
+        item = group.get(name)
+        if item is None or item in above:
+            what = "what is not there" if item is None else "a group that it is in itself"
+            raise SourceError(
+                f"a link to {what}", file=group.file.filename, field=f"{prefix}{name}"
+            )
         yield f"{prefix}{name}", item
         if not hasattr(item, "dtype"):
-            yield from _items(item, f"{prefix}{name}/")
+            yield from _items(item, f"{prefix}{name}/", above)
 
 
 def _describe_array(file: Any, path: str, array: Any) -> dict[str, Any]:
@@ -350,8 +397,9 @@ def _encode_dtype(file: Any, path: str, dtype: np.dtype) -> Any:
     if string is not None:
         return {"string": string.encoding, "length": string.length}
     if dtype.kind not in "biufc" or dtype.metadata:
+        what = "rows of different lengths" if is_ragged(dtype) else f"arrays of {dtype}"
         raise SourceError(
-            f"arrays of {dtype} are not supported, only numbers and strings",
+            f"{what} are not supported, only numbers and strings",
             file=file.filename,
             field=path,
         )

@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,6 +36,7 @@ from tensorflow_datasets.core.download.checksums import load_url_infos
 import rlds
 from tfds_builders.alignment import append_row, from_sars
 from tfds_builders.builder import SourceBuilder
+from tfds_builders.d4rl.boundaries import check_rules, cut, differ, find_ends
 from tfds_builders.d4rl.families import (
     DATASETS,
     D4rlDataset,
@@ -43,7 +44,21 @@ from tfds_builders.d4rl.families import (
     family_of,
     find_dataset,
 )
-from tfds_builders.d4rl.hdf5 import RowReader, decode_value, describe_file, open_hdf5
+from tfds_builders.d4rl.hdf5 import RowReader, decode_value
+from tfds_builders.d4rl.layout import (
+    FIELDS,
+    INFOS,
+    METADATA,
+    NEXT_OBSERVATION,
+    NEXT_OBSERVATIONS,
+    OBSERVATIONS,
+    SCALARS,
+    TERMINALS,
+    TIMEOUTS,
+    describe,
+    is_index,
+)
+from tfds_builders.nests import put
 from tfds_builders.source import (
     Origin,
     RandomAccessSource,
@@ -53,24 +68,8 @@ from tfds_builders.source import (
 )
 from tfds_builders.spec_features import feature_from_spec
 
-__all__ = ["BOUNDARY_RULES", "D4rlConfig", "D4rlSource", "RldsD4rl"]
+__all__ = ["D4rlConfig", "D4rlSource", "RldsD4rl"]
 
-BOUNDARY_RULES = ("flags", "timeouts", "infos_index", "observation_jump", "length", "file")
-
-_OBSERVATIONS, _ACTIONS, _REWARDS = "observations", "actions", "rewards"
-_TERMINALS, _TIMEOUTS = "terminals", "timeouts"
-NEXT_OBSERVATIONS, _NEXT_OBSERVATION = "next_observations", "next_observation"
-_INFOS = "infos"
-_METADATA = "metadata"
-# The fields of a step that the arrays become. Other arrays keep their names.
-FIELDS = {
-    _OBSERVATIONS: rlds.OBSERVATION,
-    _ACTIONS: rlds.ACTION,
-    _REWARDS: rlds.REWARD,
-    NEXT_OBSERVATIONS: _NEXT_OBSERVATION,
-}
-# Arrays of a number per row, for which D4RL also has the shape (N, 1).
-_SCALARS = (_REWARDS, _TERMINALS, _TIMEOUTS)
 # An ant makes less than this in a step, in metres; a reset takes it farther, in most cases.
 _POSITION_JUMP = 1.0
 
@@ -80,12 +79,14 @@ class _NextObservations:
     """What `next_observations` adds to the observations.
 
     Attributes:
-      num_inconsistent: In how many rows within an episode it is not the observation of the next.
-      final: The rows at the ends of the episodes, which are their final observations.
+      num_inconsistent: In how many rows within an episode it is not the observation of the next;
+        None if damage hides it.
+      final: The rows at the ends of the episodes, which are their final observations, if it is the
+        next one in all others. Otherwise they are read with these.
     """
 
-    num_inconsistent: int
-    final: np.ndarray
+    num_inconsistent: int | None
+    final: np.ndarray | None = None
 
 
 class D4rlSource(RandomAccessSource):
@@ -118,8 +119,8 @@ class D4rlSource(RandomAccessSource):
     but the last of each episode. To find out takes another pass over the two arrays, in blocks,
     which is made when features or metadata are first asked for. If it is so, nothing is stored
     beside the final observations. If it is not, even in a single row (a reset that no flag tells
-    of), all steps have the field `next_observation`: a field that some episodes lack is not
-    possible in a dataset.
+    of), or if some rows are damaged, all steps have the field `next_observation`: a field that some
+    episodes lack is not possible in a dataset.
 
     Args:
       path: The HDF5 file.
@@ -166,23 +167,45 @@ class D4rlSource(RandomAccessSource):
         if dataset is not None and self._dataset is not None:  # Downloads have other names.
             self._name = os.path.basename(self._dataset.file)
         self._reader = RowReader(self._path)
-        self._hdf5 = _describe(self._path)
+        self._hdf5 = describe(self._path)
         self._arrays: Mapping[str, Mapping[str, Any]] = self._hdf5["arrays"]
-        self._terminals = self._reader.flags(_TERMINALS)
+        self._terminals = self._reader.flags(TERMINALS)
         self._timeouts = (
-            self._reader.flags(_TIMEOUTS)
-            if _TIMEOUTS in self._arrays
+            self._reader.flags(TIMEOUTS)
+            if TIMEOUTS in self._arrays
             else np.zeros(self._num_rows, bool)
         )
         self._family = self._dataset.family if self._dataset else family_of(self._name)
         self._length, self._jump = length, jump
+        if jump is None and self._family in ("antmaze", "maze2d"):
+            self._jump = _POSITION_JUMP
         self.boundary = self._rules(boundary)
-        self._marked = self._find_ends()
-        self._ends = self._cut(np.flatnonzero(self._marked) + 1)
+        check_rules(self.boundary, self._arrays, length=length, jump=self._jump, name=self._name)
+        self._marked = find_ends(
+            self.boundary,
+            self._reader,
+            self._arrays,
+            terminals=self._terminals,
+            timeouts=self._timeouts,
+            jump=self._jump,
+        )
+        self._ends = cut(np.flatnonzero(self._marked) + 1, self._num_rows, length)
 
     @property
     def _num_rows(self) -> int:
         return int(self._hdf5["rows"])
+
+    def _rules(self, boundary: str | Sequence[str] | None) -> tuple[str, ...]:
+        if isinstance(boundary, str):
+            return (boundary,)
+        if boundary is not None:
+            return tuple(boundary)
+        return default_boundary(
+            self._family,
+            self._name,
+            has_timeouts=TIMEOUTS in self._arrays,
+            infos_is_index=is_index(self._arrays.get(INFOS)),
+        )
 
     # --- What there is ---------------------------------------------------------------------------
 
@@ -192,9 +215,9 @@ class D4rlSource(RandomAccessSource):
         for name, facts in self._arrays.items():
             if self._is_left_out(name):
                 continue
-            shape = () if name in _SCALARS else tuple(facts["shape"][1:])
+            shape = () if name in SCALARS else tuple(facts["shape"][1:])
             dtype = np.dtype(facts["dtype"]).newbyteorder("=")
-            _put(fields, FIELDS.get(name, name), specs.Array(shape, dtype))
+            put(fields, FIELDS.get(name, name), specs.Array(shape, dtype))
         try:
             return dict(feature_from_spec(fields, images_as_png=False).items())
         except ValueError as error:
@@ -219,7 +242,7 @@ class D4rlSource(RandomAccessSource):
                 about["reference_min_score"] = dataset.min_score
                 about["reference_max_score"] = dataset.max_score
         for name in ("algorithm", "iteration"):
-            facts = self._hdf5["constants"].get(f"{_METADATA}/{name}")
+            facts = self._hdf5["constants"].get(f"{METADATA}/{name}")
             if facts is not None and facts["shape"] == []:
                 value = decode_value(facts)
                 about[name] = (
@@ -259,12 +282,17 @@ class D4rlSource(RandomAccessSource):
         is_end = np.zeros(self._num_rows, bool)
         is_end[self._ends - 1] = True
         num_inconsistent, final = 0, []
-        for begin, rows, following in self._pairs(NEXT_OBSERVATIONS, _OBSERVATIONS):
-            is_final = is_end[begin : begin + len(rows)]
-            num_inconsistent += int(np.count_nonzero(_differ(rows, following) & ~is_final))
-            final.append(rows[is_final])
-        final.append(self._reader.rows(NEXT_OBSERVATIONS, self._num_rows - 1, self._num_rows))
-        return _NextObservations(num_inconsistent, np.concatenate(final))
+        try:
+            for begin, rows, following in self._reader.pairs(NEXT_OBSERVATIONS, OBSERVATIONS):
+                is_final = is_end[begin : begin + len(rows)]
+                num_inconsistent += int(np.count_nonzero(differ(rows, following) & ~is_final))
+                final.append(rows[is_final])
+            final.append(self._reader.rows(NEXT_OBSERVATIONS, self._num_rows - 1, self._num_rows))
+        except SourceError:  # Who reads the episodes is told which of them it is in.
+            return _NextObservations(None)
+        if num_inconsistent:
+            return _NextObservations(num_inconsistent)
+        return _NextObservations(0, np.concatenate(final))
 
     # --- Episodes --------------------------------------------------------------------------------
 
@@ -287,14 +315,17 @@ class D4rlSource(RandomAccessSource):
         for name in self._arrays:
             if not self._is_left_out(name):
                 rows = self._reader.rows(name, begin, end, key)
-                _put(fields, FIELDS.get(name, name), _squeezed(name, rows))
+                put(fields, FIELDS.get(name, name), _squeezed(name, rows))
         observation = fields.pop(rlds.OBSERVATION)
         if self._next is not None:
-            observation = append_row(observation, self._next.final[index])
+            final = self._next.final
+            observation = append_row(
+                observation, fields[NEXT_OBSERVATION][-1] if final is None else final[index]
+            )
         terminal = bool(self._terminals[end - 1])
         counts = {
             name: int(np.count_nonzero(fields[name]))
-            for name in (_TERMINALS, _TIMEOUTS)
+            for name in (TERMINALS, TIMEOUTS)
             if name in fields
         }
         return SourceEpisode(
@@ -315,100 +346,7 @@ class D4rlSource(RandomAccessSource):
 
     def _is_left_out(self, name: str) -> bool:
         """Whether an array is not stored, as it says nothing that the observations do not."""
-        return name == NEXT_OBSERVATIONS and not (self._next and self._next.num_inconsistent)
-
-    # --- Boundaries ------------------------------------------------------------------------------
-
-    def _rules(self, boundary: str | Sequence[str] | None) -> tuple[str, ...]:
-        infos_is_index = _is_index(self._arrays.get(_INFOS))
-        rules = (boundary,) if isinstance(boundary, str) else boundary
-        if rules is None:
-            rules = default_boundary(
-                self._family,
-                self._name,
-                has_timeouts=_TIMEOUTS in self._arrays,
-                infos_is_index=infos_is_index,
-            )
-        name = self._name
-        unknown = sorted(set(rules) - set(BOUNDARY_RULES))
-        if unknown or not rules:
-            raise ValueError(f"boundary: {unknown or 'no rule'}; the rules are {BOUNDARY_RULES}")
-        if _TIMEOUTS in rules and _TIMEOUTS not in self._arrays:
-            raise ValueError(f"boundary: {name} has no timeouts; it has {list(self._arrays)}")
-        if "infos_index" in rules and not infos_is_index:
-            raise ValueError(f"boundary: {name} has no array of integers 'infos'")
-        if ("length" in rules) != (self._length is not None):
-            raise ValueError(f"the rule 'length' and the option go together, got {self._length}")
-        if self._length is not None and self._length < 1:
-            raise ValueError(f"length: got {self._length}, expected 1 or more")
-        if self._jump is None and self._family in ("antmaze", "maze2d"):
-            self._jump = _POSITION_JUMP
-        if "observation_jump" in rules and NEXT_OBSERVATIONS not in self._arrays:
-            if self._jump is None:
-                raise ValueError(
-                    f"boundary: {name} has no next_observations; give a distance as jump"
-                )
-            shape = self._arrays[_OBSERVATIONS]["shape"]
-            if len(shape) != 2 or shape[1] < 2:
-                raise ValueError(f"boundary: {name} has observations of shape {shape}: no position")
-        return tuple(rules)
-
-    def _find_ends(self) -> np.ndarray:
-        """Which rows are the last of their episode, by the rules alone."""
-        find: dict[str, Callable[[], np.ndarray]] = {
-            "flags": lambda: self._terminals | self._timeouts,
-            "timeouts": lambda: self._timeouts,
-            "infos_index": self._index_changes,
-            "observation_jump": (
-                self._differs_from_next
-                if NEXT_OBSERVATIONS in self._arrays
-                else self._position_jumps
-            ),
-        }
-        ends = np.zeros(self._num_rows, bool)
-        for rule in self.boundary:
-            if rule in find:
-                ends |= find[rule]()
-        return ends
-
-    def _cut(self, ends: np.ndarray) -> np.ndarray:
-        """The rows after the last of each episode, with the end of the file, and of windows."""
-        ends = np.union1d(ends, [self._num_rows])
-        if self._length is None:
-            return ends
-        begins = [0, *ends[:-1]]
-        windows = [
-            np.arange(begin + self._length, end, self._length) for begin, end in zip(begins, ends)
-        ]
-        return np.union1d(ends, np.concatenate(windows))
-
-    def _index_changes(self) -> np.ndarray:
-        changes = np.zeros(self._num_rows, bool)
-        for begin, index, following in self._pairs(_INFOS, _INFOS):
-            changes[begin : begin + len(index)] = index != following
-        return changes
-
-    def _position_jumps(self) -> np.ndarray:
-        jumps = np.zeros(self._num_rows, bool)
-        for begin, rows, following in self._pairs(_OBSERVATIONS, _OBSERVATIONS):
-            distance = np.linalg.norm((following - rows)[:, :2], axis=1)
-            jumps[begin : begin + len(rows)] = distance > self._jump
-        return jumps
-
-    def _differs_from_next(self) -> np.ndarray:
-        """In which rows `next_observations` is not the observation of the next row."""
-        differs = np.zeros(self._num_rows, bool)
-        for begin, rows, following in self._pairs(NEXT_OBSERVATIONS, _OBSERVATIONS):
-            differs[begin : begin + len(rows)] = _differ(rows, following)
-        return differs
-
-    def _pairs(self, name: str, following: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Yields rows of an array with those of another that are one later, in blocks."""
-        size, last = self._reader.block_size(name), self._num_rows - 1
-        for begin in range(0, last, size):
-            end = min(begin + size, last)
-            rows = self._reader.rows(name, begin, end)
-            yield begin, rows, self._reader.rows(following, begin + 1, end + 1)
+        return name == NEXT_OBSERVATIONS and self._next is not None and self._next.final is not None
 
 
 @dataclasses.dataclass
@@ -469,85 +407,5 @@ def _dataset_of(file_name: str, name: str | None) -> D4rlDataset | None:
     return find_dataset(file_name if name is None else name)
 
 
-def _describe(path: epath.Path) -> dict[str, Any]:
-    """Returns the description of a file, after checking which arrays it has, and their shapes."""
-    with open_hdf5(path) as file:
-        for name in (_OBSERVATIONS, _ACTIONS, _REWARDS, _TERMINALS):
-            if name not in file:
-                raise SourceError(f"missing; the file has {sorted(file)}", file=path, field=name)
-        for name in (*_SCALARS, _OBSERVATIONS, _ACTIONS, NEXT_OBSERVATIONS):
-            if name in file:
-                _check_rank(path, name, file[name])
-        num_rows = len(file[_OBSERVATIONS])
-        if not num_rows:
-            raise SourceError("there are no rows", file=path, field=_OBSERVATIONS)
-        hdf5 = describe_file(file, num_rows, constants=(_METADATA,))
-    for name, facts in hdf5["constants"].items():
-        if name in (*FIELDS, *_SCALARS, _INFOS) or name.startswith(f"{_INFOS}/"):
-            raise SourceError(
-                f"shape {facts['shape']}, but there are {num_rows} rows of observations",
-                file=path,
-                field=name,
-            )
-    for name, facts in hdf5["arrays"].items():
-        if not isinstance(facts["dtype"], str):
-            raise SourceError("strings, expected numbers", file=path, field=name)
-        if name in (*FIELDS.values(), rlds.DISCOUNT):
-            raise SourceError("the name is that of another field", file=path, field=name)
-    if NEXT_OBSERVATIONS in hdf5["arrays"]:
-        _check_same_kind(path, hdf5["arrays"])
-    return hdf5
-
-
-def _check_rank(path: epath.Path, name: str, array: Any) -> None:
-    if not hasattr(array, "dtype"):
-        raise SourceError("a group, expected an array", file=path, field=name)
-    shape = array.shape
-    if name in _SCALARS:
-        is_right, expected = len(shape) == 1 or shape[1:] == (1,), "(N,) or (N, 1)"
-    elif name == _ACTIONS:
-        is_right, expected = len(shape) >= 1, "(N, ...)"
-    else:
-        is_right, expected = len(shape) >= 2, "(N, ...) with an axis after that of rows"
-    if not is_right:
-        raise SourceError(f"shape {shape}, expected {expected}", file=path, field=name)
-
-
-def _check_same_kind(path: epath.Path, arrays: Mapping[str, Any]) -> None:
-    kinds = [
-        (arrays[name]["dtype"], arrays[name]["shape"])
-        for name in (_OBSERVATIONS, NEXT_OBSERVATIONS)
-    ]
-    if kinds[0] != kinds[1]:
-        raise SourceError(
-            f"dtype and shape {kinds[1]}, but those of the observations are {kinds[0]}",
-            file=path,
-            field=NEXT_OBSERVATIONS,
-        )
-
-
 def _squeezed(name: str, rows: np.ndarray) -> np.ndarray:
-    return rows.reshape(len(rows)) if name in _SCALARS else rows
-
-
-def _is_index(infos: Mapping[str, Any] | None) -> bool:
-    return infos is not None and len(infos["shape"]) == 1 and np.dtype(infos["dtype"]).kind in "iu"
-
-
-def _put(fields: dict[str, Any], path: str, value: Any) -> None:
-    """Puts a value into nested dicts."""
-    *groups, name = path.split("/")
-    for group in groups:
-        fields = fields.setdefault(group, {})
-    fields[name] = value
-
-
-def _differ(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Which rows differ in any bit; a NaN equals itself, and -0.0 does not equal 0.0."""
-    different: np.ndarray = np.any(_bits(rows) != _bits(others), axis=1)
-    return different
-
-
-def _bits(rows: np.ndarray) -> np.ndarray:
-    flat = np.ascontiguousarray(rows).reshape(len(rows), -1)
-    return flat.view(f"u{flat.itemsize}")
+    return rows.reshape(len(rows)) if name in SCALARS else rows

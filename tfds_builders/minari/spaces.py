@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-__all__ = ["SMALLEST_IMAGE", "Leaf", "Spaces", "box", "parse_space", "tuple_name"]
+__all__ = ["SMALLEST_IMAGE", "Leaf", "Spaces", "box", "merged", "parse_space", "tuple_name"]
 
 # Minari takes a Box of uint8 for images only from this height and width on.
 SMALLEST_IMAGE = 32
@@ -70,6 +70,16 @@ def parse_space(space: str | Mapping[str, Any], path: str) -> Spaces:
         raise ValueError(f"{path}: no space of Minari, {error!r}: {str(space)[:200]}") from error
 
 
+def merged(spaces: Iterable[Spaces]) -> Spaces:
+    """Returns what is below any of several spaces."""
+    leaves: dict[str, Leaf] = {}
+    tuples: frozenset[str] = frozenset()
+    for space in spaces:
+        leaves.update(space.leaves)
+        tuples |= space.tuples
+    return Spaces(leaves, tuples)
+
+
 def tuple_name(index: int | str) -> str:
     """Returns the name of a part of a `Tuple`."""
     return f"_index_{index}"
@@ -104,15 +114,12 @@ def _parse(space: Mapping[str, Any], path: str) -> Spaces:
         subspaces = space["subspaces"]
         if kind == "Tuple":
             subspaces = {tuple_name(index): child for index, child in enumerate(subspaces)}
-        leaves: dict[str, Leaf] = {}
-        tuples = {path} if kind == "Tuple" else set()
-        for name, child in subspaces.items():
+        for name in subspaces:
             if "/" in name or not name:
                 raise ValueError(f"{path}: {name!r} cannot be the name of a field")
-            parsed = _parse(child, f"{path}/{name}")
-            leaves.update(parsed.leaves)
-            tuples |= parsed.tuples
-        return Spaces(leaves, frozenset(tuples))
+        tuples = frozenset([path] if kind == "Tuple" else [])
+        children = [_parse(child, f"{path}/{name}") for name, child in subspaces.items()]
+        return merged([Spaces({}, tuples), *children])
     return Spaces({path: _leaf(kind, space, path)})
 
 

@@ -17,6 +17,7 @@ import tensorflow_datasets as tfds
 from dm_env import specs
 
 from tfds_builders import png_images
+from tfds_builders.nests import put
 from tfds_builders.spec_features import feature_from_spec
 
 __all__ = [
@@ -27,12 +28,14 @@ __all__ = [
     "lay_out",
     "num_rows",
     "parse_example",
-    "put",
     "read_fields",
 ]
 
 # What a field of a record holds: float32, int64, or byte strings.
 Values: TypeAlias = np.ndarray | list[bytes]
+# The last chunk of every PNG file: no data, and the checksum of that.
+_PNG_END = b"IEND\xaeB`\x82"
+
 # Where a field goes, in nested dicts.
 Path: TypeAlias = tuple[str, ...]
 
@@ -208,9 +211,10 @@ def read_fields(
 
 def _column(name: str, found: Values, field: Field, rows: int) -> np.ndarray:
     stored_as = found.dtype if isinstance(found, np.ndarray) else np.dtype(object)
-    if stored_as != field.stored_as:
+    if stored_as != field.stored_as and len(found):  # Of what is empty, no kind is recorded.
         kinds = [_in_words(dtype) for dtype in (stored_as, field.stored_as)]
         raise FieldError(name, f"{kinds[0]}, but {kinds[1]} in the first record")
+    stored_as = field.stored_as
     width = 1 if stored_as.kind == "O" else math.prod(field.shape)
     if len(found) != rows * width:
         raise FieldError(name, f"{len(found)} values, expected {width} for each of {rows} rows")
@@ -228,6 +232,8 @@ def _as_png_files(name: str, images: list[bytes], field: Field) -> list[bytes]:
         if field.png is not None and not image.startswith(field.png):
             what = f"this is no PNG image of shape {field.shape}, as the first one is"
             raise FieldError(name, what, row)
+        if field.png is not None and not image.endswith(_PNG_END):
+            raise FieldError(name, "this PNG image is cut off", row)
         if field.png is None and len(image) != math.prod(field.shape):
             what = f"{len(image)} bytes, but a raw image of shape {field.shape} has "
             raise FieldError(name, f"{what}{math.prod(field.shape)}", row)
@@ -237,13 +243,6 @@ def _as_png_files(name: str, images: list[bytes], field: Field) -> list[bytes]:
         png_images.encode_png(np.frombuffer(image, np.uint8).reshape(field.shape))
         for image in images
     ]
-
-
-def put(nest: dict[str, Any], path: Path, value: Any) -> None:
-    """Puts a value to where its path says, in nested dicts."""
-    for name in path[:-1]:
-        nest = nest.setdefault(name, {})
-    nest[path[-1]] = value
 
 
 def _in_words(dtype: np.dtype) -> str:

@@ -24,6 +24,7 @@ from etils import epath
 import rlds
 from tfds_builders.alignment import from_rsa, from_sars
 from tfds_builders.builder import SourceBuilder
+from tfds_builders.nests import put
 from tfds_builders.rlu.records import (
     Field,
     FieldError,
@@ -32,7 +33,6 @@ from tfds_builders.rlu.records import (
     lay_out,
     num_rows,
     parse_example,
-    put,
     read_fields,
 )
 from tfds_builders.source import (
@@ -217,7 +217,8 @@ class RluSource(Source):
                         continue
                     episode = self._episode(part, index, record)
                 except SourceError as error:
-                    yield DamagedEpisode(f"{part}:{index}", error, ends_part=reader.ended)
+                    if index >= begin:
+                        yield DamagedEpisode(f"{part}:{index}", error, ends_part=reader.ended)
                     continue
                 yield dataclasses.replace(episode, fraction=reader.fraction)
 
@@ -291,7 +292,8 @@ class RluSource(Source):
             if self._is_final_observation_known:
                 self._check_placeholders(rows)
                 metadata[PLACEHOLDERS] = self._placeholders(rows)
-        steps = self._aligned(rows)
+            steps = self._aligned(rows)
+            self._check_finite(steps)
         return SourceEpisode(
             key=f"{part}:{index}",
             steps=steps,
@@ -335,6 +337,14 @@ class RluSource(Source):
             rlds.DISCOUNT: rows[rlds.DISCOUNT][row],
             **_map(rows.get(ARRIVED, {}), lambda column: column[row]),
         }
+
+    def _check_finite(self, steps: Mapping[str, Any]) -> None:
+        """Checks rewards and discounts here, where it is known which rows they are from."""
+        for name in self.finite_fields:
+            wrong = np.flatnonzero(~np.isfinite(steps[name]))
+            if len(wrong):
+                row = int(wrong[0]) + (self.alignment == "rsa")
+                raise FieldError(name, f"{steps[name][wrong[0]]}, expected a finite number", row)
 
     def _check_placeholders(self, rows: Mapping[str, Any]) -> None:
         """Checks the order of the rows by the reward that belongs to no transition."""

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import raw_d4rl
 from conversions import check_conversion
+from etils import epath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfds_builders.builder import convert
+from tfds_builders.d4rl import hdf5
 from tfds_builders.d4rl.source import D4rlConfig, D4rlSource, RldsD4rl
 from tfds_builders.source import DamagedEpisode, SourceError
 
@@ -371,12 +373,34 @@ def test_sources_can_be_pickled(tmp_path):
         ({"next_observations": np.zeros((10, 3))}, r"\('<f8', \[10, 3\]\), but those of the obs"),
         ({"infos/name": np.array([b"a"] * 10)}, "field 'infos/name': strings, expected numbers"),
         ({"discount": np.ones(10)}, "field 'discount': the name is that of another field"),
+        ({"is_last": np.ones(10)}, "field 'is_last': the name is that of another field"),
+        ({"observation/x": np.ones(10)}, "field 'observation/x': the name is that of another"),
+        ({"infos/x": h5py.SoftLink("/nowhere")}, "field 'infos/x': a link to what is not there"),
+        (
+            {"infos/x/y": h5py.SoftLink("/infos")},
+            "'infos/x/y': a link to a group that it is in",
+        ),
     ],
     ids=str,
 )
 def test_files_that_are_not_as_they_should_be(tmp_path, changes, message):
     with pytest.raises(SourceError, match=rf"a.hdf5, .*{message}"):
         D4rlSource(small_file(tmp_path / "a.hdf5", **changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("observations", "rows of different lengths, expected one"),
+        ("infos/contacts", "rows of different lengths are not supported, only numbers"),
+    ],
+)
+def test_ragged_rows(tmp_path, name, message):
+    path = small_file(tmp_path / "a.hdf5", **{name: None})
+    with h5py.File(path, "a") as file:
+        file.create_dataset(name, (10,), dtype=h5py.vlen_dtype(np.float32))
+    with pytest.raises(SourceError, match=f"a.hdf5, field '{name}': {message}"):
+        D4rlSource(path)
 
 
 def test_no_rows(tmp_path):
@@ -407,8 +431,10 @@ def damage_chunk(path, name, index):
     path.write_bytes(content)
 
 
-def file_with_small_chunks(path):
-    arrays = raw_d4rl.without(raw_d4rl.transitions((8, 8, 8), 3, 2), "next_observations")
+def file_with_small_chunks(path, *, next_observations=False):
+    arrays = raw_d4rl.transitions((8, 8, 8), 3, 2)
+    if not next_observations:
+        del arrays["next_observations"]
     ends = {"terminals": raw_d4rl.flags(24, 7, 15, 23)}
     with h5py.File(path, "w") as file:
         for name, value in {**arrays, **ends}.items():
@@ -429,6 +455,30 @@ def test_damage_is_confined_to_its_episodes(tmp_path):
     )
     for episode, undamaged in ((first, expected[0]), (third, expected[2])):
         np.testing.assert_array_equal(episode.steps["action"], undamaged.steps["action"])
+
+
+@pytest.mark.parametrize("name", ["observations", "next_observations"])
+def test_damage_to_what_is_compared_is_confined_to_its_episodes(tmp_path, name):
+    path = file_with_small_chunks(tmp_path / "a.hdf5", next_observations=True)
+    arrays = read_arrays(path)
+    damage_chunk(path, name, 1)
+    source = D4rlSource(path)
+    assert source.metadata()["d4rl"]["rows_with_other_next_observation"] is None
+    first, second, third = source.episodes("train", "0-3")
+    assert f"episode a-0000001, row 8, field '{name}': the rows 8 to 16" in str(second.error)
+    for episode, end in ((first, 8), (third, 24)):
+        final = arrays["next_observations"][end - 1]
+        np.testing.assert_array_equal(episode.steps["observation"][-1], final)
+    with pytest.warns(UserWarning, match="1 damaged episodes were left out"):
+        builder = convert(source, name="a", data_dir=tmp_path, skip_damaged=True)
+    assert builder.info.splits["train"].num_examples == 2
+
+
+def test_damage_to_flags_names_the_rows(tmp_path):
+    path = file_with_small_chunks(tmp_path / "a.hdf5")
+    damage_chunk(path, "terminals", 2)
+    with pytest.raises(SourceError, match="row 16, field 'terminals': the rows 16 to 24 cannot"):
+        D4rlSource(path)
 
 
 def test_damaged_episodes_can_be_left_out(tmp_path):
@@ -502,3 +552,25 @@ def test_rules_of_ones_own(tmp_path):
     builder.download_and_prepare()
     assert builder.info.splits["train"].num_examples == 2
     assert builder.info.metadata["d4rl"]["boundary"] == ["file", "length"]
+
+
+def test_files_of_an_object_store(tmp_path, monkeypatch):
+    """They are opened through `epath`, for HDF5 cannot."""
+    path = raw_d4rl.write_mujoco_like(tmp_path / "hopper_medium-v2.hdf5", rows=50, episode_length=9)
+    local = D4rlSource(path)
+    expected = [local.read("train", index) for index in range(local.num_episodes("train"))]
+    opened = []
+    open_path = type(epath.Path(path)).open
+
+    def open_and_note(self, *arguments, **options):
+        opened.append(open_path(self, *arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(hdf5, "is_local", lambda path: False)
+    monkeypatch.setattr(type(epath.Path(path)), "open", open_and_note)
+    remote = D4rlSource(path)
+    for index, episode in enumerate(expected):
+        found = remote.read("train", index)
+        np.testing.assert_array_equal(found.steps["observation"], episode.steps["observation"])
+    assert opened
+    assert all(file.closed for file in opened)

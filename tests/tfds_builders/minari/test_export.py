@@ -20,7 +20,7 @@ import rlds
 from rlds.tfds import DatasetConfig, EpisodeWriter, load
 from tfds_builders.builder import convert
 from tfds_builders.jpeg_images import black_jpeg
-from tfds_builders.minari import source as minari_source
+from tfds_builders.minari import attributes as minari_attributes
 from tfds_builders.minari.export import export_minari
 from tfds_builders.minari.source import MinariSource
 
@@ -216,8 +216,8 @@ _ATTRIBUTES = st.recursive(
 
 @given(_ATTRIBUTES)
 def test_any_attribute_is_restored(value):
-    encoded = json.loads(json.dumps(minari_source._encode(value)))
-    restored = minari_source._decode(encoded)
+    encoded = json.loads(json.dumps(minari_attributes._encode(value)))
+    restored = minari_attributes._decode(encoded)
     if isinstance(value, np.ndarray | np.generic):
         assert _bits(restored) == _bits(value)
     else:

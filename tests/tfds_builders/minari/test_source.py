@@ -146,6 +146,15 @@ def test_attributes_become_metadata_of_episodes(data_format):
     assert first["irregular"] == "{}"
 
 
+def test_options_of_any_type_are_told_and_remembered():
+    directory = raw_minari.write_buffers("all-v1")
+    with hdf5(directory) as file:
+        file["episode_0"].attrs["options/mode"] = np.bytes_("a")
+    metadata = MinariSource(directory).read("train", 0).metadata
+    assert (metadata["options"], metadata["options_known"]) == ('{"mode": "b\'a\'"}', True)
+    assert json.loads(metadata["irregular"])["attributes"].keys() == {"options"}
+
+
 def test_rewards_of_other_dtypes_are_widened_and_remembered():
     source = MinariSource(raw_minari.write_buffers("all-v1"))
     episodes = read_all(source)
@@ -285,7 +294,11 @@ def test_datasets_with_configs_stand_side_by_side(tmp_path):
 
 def change(file, path, values):
     del file[path]
-    file[path] = values
+    if isinstance(values, dict):
+        for name in values:
+            file[f"{path}/{name}"] = np.zeros(5)
+    else:
+        file[path] = values
 
 
 @pytest.mark.parametrize(
@@ -311,11 +324,21 @@ def change(file, path, values):
             lambda e: change(e, "infos/position", np.zeros((5, 3))),
             r"'infos/position': shape \(3,\), but the episodes before have \(2,\)",
         ),
+        (lambda e: change(e, "infos", np.zeros(5)), "field 'infos': an array, expected a group"),
         (lambda e: change(e, "infos/position", 1.0), "'infos/position': a single value"),
         (
             lambda e: change(e, "infos/position", ["x"] * 5),
             "'infos/position': text, but the episodes before have numbers",
         ),
+        (
+            lambda e: change(e, "infos/state", np.zeros(5)),
+            r"'infos/state': the episodes before have \['infos/pair/_index_0', ",
+        ),
+        (
+            lambda e: change(e, "infos/position", {"x": 0}),
+            r"'infos/position/x': the episodes before have \['infos/pair/_index_0', ",
+        ),
+        (lambda e: e.attrs.update(level=h5py.Empty("i8")), "'level': an attribute without a value"),
         (lambda e: e.attrs.update(total_steps=3), "'total_steps': .*3.*, but there are 4 rewards"),
         (
             lambda e: change(e, "truncations", [0.0] * 4),
@@ -366,16 +389,48 @@ def test_a_table_that_is_cut_off(data_format):
         MinariSource(directory).read("train", 1)
 
 
-def test_a_table_without_a_value():
-    directory = raw_minari.write_buffers("all-v1", data_format="arrow")
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("rewards", pa.array([0, 0, None, 0, 0]), "row 2, field 'rewards': no value"),
+        (
+            "observations",
+            pa.array([[0], [1], [2], [None], [4]], pa.list_(pa.float32(), 1)),
+            "row 3, field 'observations': no value",
+        ),
+        (
+            "observations",
+            pa.array([[0], [1, 2], [3], [4], [5]], pa.list_(pa.float32())),
+            "field 'observations': values of the Arrow type list<item: float> are not known",
+        ),
+        (
+            "infos",
+            pa.array([{"name": [f"{row}"]} for row in range(5)]).cast(
+                pa.struct([("name", pa.list_(pa.string(), 1))])
+            ),
+            r"field 'infos/name': values of the Arrow type fixed_size_list.* are not known",
+        ),
+    ],
+    ids=["null", "null in a row", "ragged", "strings in a row"],
+)
+def test_a_table_that_lacks_values_or_has_others(name, values, message):
+    directory = write_boxes(one_box(), one_box(4), data_format="arrow")
     file = directory / "data" / "1" / "part-0.arrow"
     table = pa.ipc.open_file(file.read_bytes()).read_all()
-    rewards = pa.array([0, 0, None, 0, 0])
-    table = table.set_column(table.schema.get_field_index("rewards"), "rewards", rewards)
+    table = pa.table({**dict(zip(table.column_names, table.columns)), name: values})
     with pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
-    with pytest.raises(SourceError, match="episode 1, row 2, field 'rewards': no value"):
+    with pytest.raises(SourceError, match=f"part-0.arrow, episode 1, {message}"):
         MinariSource(directory).read("train", 1)
+
+
+def test_an_episode_that_is_no_group():
+    directory = write_boxes(one_box(), one_box())
+    with hdf5(directory) as file:
+        del file["episode_1"]
+        file["episode_1"] = np.zeros(3)
+    _, second = MinariSource(directory).episodes("train", "0-2")
+    assert "main_data.hdf5/episode_1, episode 1: an array, expected a group" in str(second.error)
 
 
 def test_an_hdf5_file_that_is_cut_off():

@@ -104,6 +104,12 @@ def test_images_are_the_bytes_that_were_published(tmp_path, raw):
     assert image.numpy().tobytes() in frames
 
 
+def test_an_image_that_is_cut_off_is_damage(tmp_path, raw):
+    raw[1]["observations"][2] = raw[1]["observations"][2][:-1]
+    _, damaged, *_ = read(tmp_path, raw)
+    assert "row 2, field 'observations': this PNG image is cut off" in str(damaged.error)
+
+
 def test_an_image_of_another_size_is_damage(tmp_path, raw):
     raw[1]["observations"][2] = tf.io.encode_png(np.zeros((4, 6, 1), np.uint8)).numpy()
     _, damaged, *_ = read(tmp_path, raw)

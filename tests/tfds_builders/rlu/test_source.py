@@ -282,6 +282,9 @@ def test_a_file_of_something_else_is_refused(tmp_path):
         ({"action": np.zeros(7, np.float32)}, "'action': 7 values, expected 2 for each of 4 rows"),
         ({"action": np.zeros(8, np.int64)}, "'action': int64 numbers, but float32 numbers in the"),
         ({"action": [b""] * 8}, "'action': strings, but float32 numbers in the first record"),
+        ({"reward": np.array([0, 1, np.nan, 2], np.float32)}, "row 2, field 'reward': nan, expec"),
+        ({"discount": np.array([1, 1, 1, np.inf], np.float32)}, "row 3, field 'discount': inf, e"),
+        ({"action": []}, "field 'action': 0 values, expected 2 for each of 4 rows"),
         ({"step_type": np.array([0, 1, 0, 2], np.float32)}, "row 2, field 'step_type': 0, expe"),
         ({"step_type": np.array([1, 1, 1, 2], np.float32)}, "row 0, field 'step_type': 1, expe"),
         ({"step_type": np.array([0, 1, 1, 0], np.float32)}, "row 3, field 'step_type': 0, expe"),
@@ -311,6 +314,8 @@ def test_a_file_that_was_cut_ends_with_damage(tmp_path):
     assert damaged.ends_part
     assert damaged.key == f"train-00000-of-00001:{len(whole)}"
     assert "the file ends within the record" in str(damaged.error)
+    source = RluControlSuiteSource(tmp_path)
+    assert list(source.episodes("train", "train-00000-of-00001", damaged.key)) == []
 
 
 def test_damage_before_the_place_to_go_on_is_not_told_again(tmp_path):

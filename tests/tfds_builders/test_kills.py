@@ -1,0 +1,295 @@
+"""Every source there is: killed, resumed, and read by a pipeline, it gives the same bytes.
+
+This file is also the program that is killed: a process that has loaded all there is to load starts
+one child after the other by `fork`, which converts, and dies at some access to a file.
+"""
+
+import json
+import os
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import conversions
+import dm_env
+import numpy as np
+import pytest
+import raw_atari_dqn_replay
+import raw_d4rl
+import raw_d4rl_pybullet
+import raw_minari
+import raw_rlds_creator
+import raw_rlu
+import tensorflow_datasets as tfds
+
+import envlogger
+import tfds_builders
+from tfds_builders.source import Source
+
+pytestmark = pytest.mark.slow
+
+MAX_KILLS = 6
+
+
+class Countdown(dm_env.Environment):
+    """An environment whose episodes get longer."""
+
+    length = left = 0
+
+    def reset(self):
+        self.length += 1
+        self.left = self.length
+        return dm_env.restart(np.float32(self.left))
+
+    def step(self, action):
+        self.left -= 1
+        end = dm_env.termination if self.length % 2 else dm_env.truncation
+        reward, observation = float(action), np.float32(self.left)
+        return dm_env.transition(reward, observation) if self.left else end(reward, observation)
+
+    def observation_spec(self):
+        return dm_env.specs.Array((), np.float32)
+
+    def action_spec(self):
+        return dm_env.specs.DiscreteArray(3)
+
+
+def d4rl(directory):
+    return tfds_builders.D4rlSource(
+        raw_d4rl.write_family(directory, "halfcheetah_medium_replay-v1")
+    )
+
+
+def d4rl_pybullet(directory):
+    path = directory / "hopper-bullet-mixed-v0.hdf5"
+    return tfds_builders.D4rlPybulletSource(
+        raw_d4rl_pybullet.write_pybullet(path, [4, 1000, 3, 7], cut=True)
+    )
+
+
+def minari(directory):
+    os.environ["MINARI_DATASETS_PATH"] = str(directory)
+    return tfds_builders.MinariSource(raw_minari.write_buffers("all-v1"))
+
+
+def rlu_atari(directory):
+    raw_rlu.write_files(directory, "run_1", raw_rlu.atari_episodes(shape=(6, 4)))
+    return tfds_builders.RluAtariSource(directory)
+
+
+def rlu_dmlab(directory):
+    raw_rlu.write_files(directory, "tfrecord", raw_rlu.dmlab_episodes(shape=(6, 4)))
+    return tfds_builders.RluDmlabSource(directory)
+
+
+def rlu_rwrl(directory):
+    raw_rlu.write_files(directory, "episodes.tfrecord", raw_rlu.rwrl_episodes(), compression="")
+    return tfds_builders.RluRwrlSource(directory)
+
+
+def rlu_control_suite(directory):
+    raw_rlu.write_files(directory, "train", raw_rlu.control_suite_episodes())
+    return tfds_builders.RluControlSuiteSource(directory)
+
+
+def rlu_locomotion(directory):
+    raw_rlu.write_files(directory, "train", raw_rlu.locomotion_episodes())
+    return tfds_builders.RluLocomotionSource(directory)
+
+
+def atari_dqn_replay(directory):
+    episodes = [
+        raw_atari_dqn_replay.episode(length, terminal=length % 2 == 0, seed=length)
+        for length in (5, 8, 6, 11)
+    ]
+    for run in ("1", "2"):
+        rows = raw_atari_dqn_replay.record(episodes)
+        raw_atari_dqn_replay.write_run(directory / "Pong" / run / "replay_logs", rows, capacity=20)
+    return tfds_builders.AtariDqnReplaySource(directory)
+
+
+def rlds_creator(directory):
+    return tfds_builders.RldsCreatorSource(
+        raw_rlds_creator.write_zip(directory / "download.zip", raw_rlds_creator.sample())
+    )
+
+
+def folder(directory):
+    copied = tfds_builders.convert(
+        d4rl(directory),
+        name="copied",
+        data_dir=directory,
+        download_config=tfds.download.DownloadConfig(num_shards=3),
+    )
+    return tfds_builders.FolderSource(copied.data_path)
+
+
+def logs(directory):
+    with envlogger.EnvLogger(Countdown(), data_directory=directory) as env:
+        for _ in range(6):
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(1)
+    return tfds_builders.EnvLoggerSource(directory)
+
+
+SOURCES = {
+    write.__name__: write
+    for write in (
+        d4rl,
+        d4rl_pybullet,
+        minari,
+        rlu_atari,
+        rlu_dmlab,
+        rlu_rwrl,
+        rlu_control_suite,
+        rlu_locomotion,
+        atari_dqn_replay,
+        rlds_creator,
+        folder,
+        logs,
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    made = {}
+    for name, write in SOURCES.items():
+        directory = tmp_path_factory.mktemp(name)
+        made[name] = write(directory)
+    return made
+
+
+@pytest.fixture(scope="module")
+def killed(sources, tmp_path_factory):
+    """For each source, what became of conversions that were killed."""
+    directory = tmp_path_factory.mktemp("killed")
+    (directory / "sources").write_bytes(pickle.dumps(sources))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, __file__, str(directory)], env=environment, check=True)
+    return json.loads((directory / "results").read_text())
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_killed_and_resumed(killed, name):
+    result = killed[name]
+    assert result["num_kills"]
+    assert result["contents"] == result["expected"]
+    assert result["left"] == ["1.0.0"]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_goes_on_after_any_episode(sources, name):
+    source = sources[name]
+    for split in source.splits:
+        for part in source.parts(split):
+            whole = [pickle.dumps(episode) for episode in source.episodes(split, part)]
+            for index, episode in enumerate(map(pickle.loads, whole)):
+                rest = source.episodes(split, part, episode.key)
+                assert [digest(e) for e in rest] == [
+                    digest(pickle.loads(e)) for e in whole[index + 1 :]
+                ]
+
+
+def digest(episode):
+    """An episode without what is only for the progress bar, in a form that can be compared."""
+    described = dict(vars(episode), fraction=None)
+    return conversions.to_lists(described)
+
+
+@pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
+@pytest.mark.parametrize("name", SOURCES)
+def test_pipeline_gives_the_same_bytes(sources, killed, tmp_path, name):
+    made = tfds_builders.convert(
+        sources[name],
+        name="dataset",
+        data_dir=tmp_path,
+        download_config=tfds.download.DownloadConfig(
+            beam_runner="DirectRunner", beam_options=["--direct_running_mode=in_memory"]
+        ),
+    )
+    assert conversions.contents(made.data_path) == killed[name]["expected"]
+
+
+# --- The program that is killed ------------------------------------------------------------------
+
+
+def main(directory: Path) -> None:
+    sources: dict[str, Source] = pickle.loads((directory / "sources").read_bytes())
+    results = {}
+    for name, source in sources.items():
+        whole, data_dir = directory / name / "whole", directory / name / "killed"
+        num_accesses = in_child(source, whole, None)[1]
+        random.seed(name)
+        num_kills = 0
+        # Until it was finished, or died after the last thing that it had to do.
+        while not (data_dir / "dataset" / "1.0.0").exists() or staged(data_dir):
+            may_die = num_kills < MAX_KILLS
+            accesses = random.randrange(num_accesses) if may_die else None
+            num_kills += in_child(source, data_dir, accesses)[0] == -signal.SIGKILL
+        results[name] = {
+            "num_kills": num_kills,
+            "expected": conversions.contents(whole / "dataset" / "1.0.0"),
+            "contents": conversions.contents(data_dir / "dataset" / "1.0.0"),
+            "left": sorted(path.name for path in (data_dir / "dataset").iterdir()),
+        }
+        shutil.rmtree(directory / name)
+    (directory / "results").write_text(json.dumps(results))
+
+
+def staged(data_dir: Path) -> bool:
+    return (data_dir / "dataset" / ".staging-1.0.0").exists()
+
+
+def in_child(source: Source, data_dir: Path, accesses: int | None) -> tuple[int, int]:
+    """Converts in a child, which dies after some accesses to files of the dataset.
+
+    Returns:
+      How it ended, as `subprocess` says it, and how many accesses there were.
+    """
+    receive, send = os.pipe()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            num_accesses = die_after(data_dir, accesses)
+            tfds_builders.convert(source, name="dataset", data_dir=data_dir)
+            os.write(send, str(num_accesses[0]).encode())
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    os.close(send)
+    with open(receive, "rb") as stream:
+        seen = stream.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status not in (0, -signal.SIGKILL):
+        raise RuntimeError(f"a conversion ended with {status}")
+    return status, int(seen or 0)
+
+
+def die_after(directory: Path, accesses: int | None) -> list[int]:
+    """Kills this process at an access to a file of a directory; returns how many there were."""
+    num_accesses = [0]
+
+    def count(event, arguments):
+        if event.split(".")[0] not in ("open", "os", "shutil", "tempfile"):
+            return
+        if any(isinstance(a, str) and a.startswith(str(directory)) for a in arguments):
+            if num_accesses[0] == accesses:
+                os.kill(os.getpid(), signal.SIGKILL)
+            num_accesses[0] += 1
+
+    sys.addaudithook(count)
+    return num_accesses
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,192 @@
+"""The command line."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import conversions
+import h5py
+import numpy as np
+import pytest
+import raw_d4rl
+
+import tfds_builders
+from tfds_builders.__main__ import builders, main
+
+NAME = "halfcheetah_medium_replay-v1"
+
+
+@pytest.fixture
+def raw(tmp_path):
+    return raw_d4rl.write_family(tmp_path, NAME)
+
+
+@pytest.fixture
+def torn(tmp_path):
+    """An Atari run of RL Unplugged, whose second file ends too early; with a name like markup."""
+    raw_rlu = pytest.importorskip("raw_rlu")
+    directory = tmp_path / "[red]:100:"
+    _, second = raw_rlu.write_files(directory, "run_1", raw_rlu.atari_episodes(shape=(6, 4)))
+    second.write_bytes(second.read_bytes()[:-200])
+    return directory
+
+
+def run(*arguments, data_dir):
+    return main([*map(str, arguments), "--data_dir", str(data_dir)])
+
+
+def test_help(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert "--skip_damaged" in shown
+    assert all(name in shown.replace("\n", " ") for name in builders())
+
+
+def test_all_builders_can_be_named():
+    assert {"rlds_d4rl", "rlds_minari", "rlds_rlu_rwrl", "rlds_creator", "rlds_folder"} <= set(
+        builders()
+    )
+    assert all(name.startswith("rlds_") for name in builders())
+
+
+def test_a_conversion(raw, tmp_path, capfd):
+    assert run("rlds_d4rl", raw, "--num_shards=2", data_dir=tmp_path) == 0
+    directory, numbers = capfd.readouterr().out.splitlines()
+    assert directory.startswith(str(tmp_path / "rlds_d4rl"))
+    assert re.fullmatch(r"train: \d+ episodes, \d+ steps, .*", numbers)
+    assert len([name for name in os.listdir(directory) if "tfrecord" in name]) == 2
+    before = conversions.contents(directory)
+    assert run("rlds_d4rl", raw, data_dir=tmp_path) == 1
+    assert "exists and is not overwritten" in capfd.readouterr().err
+    assert conversions.contents(directory) == before
+
+
+def test_options(raw, tmp_path, capsys):
+    one = tmp_path / "one"
+    assert run("rlds_d4rl", raw, "--file_format=array_record", "--no-shuffle", data_dir=one) == 0
+    made = tfds_builders.convert(
+        tfds_builders.D4rlSource(raw),
+        name="rlds_d4rl",
+        data_dir=tmp_path / "two",
+        file_format="array_record",
+        shuffle=False,
+    )
+    directory = capsys.readouterr().out.splitlines()[0]
+    assert conversions.records(directory) == conversions.records(made.data_path)
+
+
+@pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
+def test_pipeline_options(raw, tmp_path, capsys):
+    beam = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
+    assert run("rlds_d4rl", raw, *beam, data_dir=tmp_path / "one") == 0
+    assert run("rlds_d4rl", raw, data_dir=tmp_path / "two") == 0
+    shown = capsys.readouterr().out.splitlines()
+    one, two = [line for line in shown if line.startswith("/")]
+    assert conversions.contents(one) == conversions.contents(two)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rlds_chess", "file"], "no dataset 'rlds_chess'; there are: rlds_"),
+        (["rlds_d4rl", "file", "--direct_num_workers=2"], "options of Beam need --runner"),
+        (["rlds_d4rl", "file", "--num_shards=many"], "invalid int value: 'many'"),
+        ([], "the following arguments are required: dataset"),
+    ],
+)
+def test_a_wrong_command(tmp_path, capsys, arguments, words):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rlds_d4rl", "{tmp}/none.hdf5"], "none.hdf5"),
+        (["rlds_d4rl/chess", "{tmp}/none.hdf5"], "chess"),
+        (["rlds_folder", "--manual_dir={tmp}/none"], "there is no raw data"),
+        (["rlds_d4rl", "{raw}", "--num_shards=1000"], "1000 shards are too many"),
+        (["rlds_d4rl", "{raw}", "--num_shards=-1"], "-1 shards are not possible"),
+    ],
+)
+def test_what_goes_wrong_is_said(raw, tmp_path, capsys, arguments, words):
+    arguments = [argument.format(tmp=tmp_path, raw=raw) for argument in arguments]
+    assert run(*arguments, data_dir=tmp_path / "data") == 1
+    shown = capsys.readouterr()
+    assert shown.err.splitlines()[-1].startswith(("Error: ", "What is finished is kept"))
+    assert words in shown.err
+    assert not shown.out
+
+
+def test_damage(torn, tmp_path, capsys):
+    data_dir = tmp_path / "data"
+    assert run("rlds_rlu_atari", torn, data_dir=data_dir) == 1
+    error, note = capsys.readouterr().err.splitlines()[-2:]
+    assert error.startswith("Error: run_1-00001-of-00002, episode ")
+    assert "goes on from there" in note
+    with pytest.warns(UserWarning, match="damaged episodes were left out"):
+        assert run("rlds_rlu_atari", torn, "--skip-damaged", data_dir=data_dir) == 0
+    _, numbers, left_out = capsys.readouterr().out.splitlines()
+    assert numbers.startswith("train: ")
+    assert left_out.startswith("  left out: run_1-00001-of-00002:")
+    assert run("rlds_rlu_atari", torn, data_dir=data_dir) == 1
+
+
+def test_text_is_no_markup(tmp_path, capsys):
+    path = tmp_path / "[red]:100:[/].hdf5"  # A directory, and a file in it.
+    path.parent.mkdir()
+    with h5py.File(path, "w") as file:
+        file["observations"] = np.zeros((3, 2))
+    assert run("rlds_d4rl", path, data_dir=tmp_path) == 1
+    assert "[red]:100:[/].hdf5" in capsys.readouterr().err
+
+
+SCRIPT = """
+import signal, sys, time
+from tfds_builders import D4rlSource
+from tfds_builders.__main__ import main
+
+episodes = D4rlSource.episodes
+
+def slow(self, *args):
+    for number, episode in enumerate(episodes(self, *args)):
+        if number == 2:
+            print("two", flush=True, file=sys.__stdout__)
+            time.sleep(60)
+        yield episode
+
+if sys.argv.pop() == "slow":
+    D4rlSource.episodes = slow
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_interrupted(raw, tmp_path):
+    """By Ctrl-C, in a process of its own; nothing but the summary is on its standard output."""
+    data_dir, whole = tmp_path / "data", tmp_path / "whole"
+    command = [sys.executable, "-c", SCRIPT, "rlds_d4rl", str(raw), "--data_dir"]
+    with subprocess.Popen(
+        [*command, str(data_dir), "slow"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "two\n"
+        process.send_signal(signal.SIGINT)
+        shown = process.communicate()
+    assert process.returncode == 130
+    interrupted, note = shown[1].splitlines()[-2:]
+    assert interrupted == "Interrupted."
+    assert ".staging-1.0.0: the same call goes on from there" in note
+    assert "Traceback" not in shown[1]
+    assert not shown[0]
+    assert run("rlds_d4rl", raw, data_dir=data_dir) == 0
+    assert run("rlds_d4rl", raw, data_dir=whole) == 0
+    name = next((data_dir / "rlds_d4rl").glob("**/1.0.0")).relative_to(data_dir)
+    assert conversions.contents(data_dir / name) == conversions.contents(whole / name)
