@@ -285,10 +285,18 @@ def _reconstructor(cls: Any, base: Any, state: Any) -> Any:
     return cls(*state)
 
 
+def _step_type_of_name(step_type: Any, name: Any) -> dm_env.StepType:
+    """How the first releases of Python 3.11 write the members of an enumeration."""
+    if step_type is not _STEP_TYPE or name not in dm_env.StepType.__members__:
+        _refuse("the pickle gets an attribute of something else than a type of steps")
+    return dm_env.StepType[name]
+
+
 def _only_named(*unused: Any) -> NoReturn:
     _refuse("the pickle calls what is only named for plain data")
 
 
+_STEP_TYPE = _Function(dm_env.StepType)
 # The names that Python 2 knows.
 _MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _ALLOWED: dict[tuple[str, str], Any] = {
@@ -296,6 +304,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("builtins", "bytes"): _Function(_bytes, stands_for=bytes),
     ("builtins", "complex"): _Function(complex),
     ("builtins", "frozenset"): _Function(frozenset),
+    ("builtins", "getattr"): _Function(_step_type_of_name),
     ("builtins", "set"): _Function(set),
     ("builtins", "str"): _Function(_only_named, stands_for=str),
     ("builtins", "tuple"): tuple,
@@ -303,7 +312,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("_codecs", "encode"): _Function(_encode),
     ("collections", "OrderedDict"): _Function(lambda: {}),
     ("copyreg", "_reconstructor"): _Function(_reconstructor),
-    ("dm_env._environment", "StepType"): _Function(dm_env.StepType),
+    ("dm_env._environment", "StepType"): _STEP_TYPE,
     ("dm_env._environment", "TimeStep"): _TimeStep,
     ("envlogger.step_data", "StepData"): _StepData,
     ("numpy", "dtype"): _Dtype,
