@@ -24,6 +24,7 @@ from riegeli._format.chunk import SIGNATURE, Chunk, ChunkHeader
 from riegeli._format.compression import CompressionType, Compressor
 from riegeli._format.options import parse_options
 from riegeli._pure.machine import has_buffer, has_subtype
+from riegeli.base.riegeli_error import ResourceExhaustedError
 from riegeli.records import decode_file
 
 T = TypeVar("T")
@@ -382,7 +383,10 @@ def decode_chunks(data: bytes) -> None:
     parts, num_records, size = _transposed_parts(choices)
     if num_records > MAX_SIZE:  # A file would have to be that long.
         return
-    chunk = parts.chunk(num_records, size, choices.pick(_COMPRESSORS))
+    try:
+        chunk = parts.chunk(num_records, size, choices.pick(_COMPRESSORS))
+    except ResourceExhaustedError:  # No writer would make it, so long are its parts.
+        return
     records = None
     with suppress(riegeli.RiegeliError):
         records = transposed_chunk.decode_transposed_chunk(chunk, num_records)
