@@ -256,8 +256,9 @@ def test_the_directory_is_deleted(tmp_path):
         try:
             for i in range(100_000):
                 writer.record_step(StepData(dm_env.restart(i), None), is_new_episode=True)
-                if i == 20:
-                    shutil.rmtree(sys.argv[1])
+                if i == 20:  # At once: a shard that is made meanwhile would stop rmtree.
+                    os.rename(sys.argv[1], sys.argv[1] + ".gone")
+                    shutil.rmtree(sys.argv[1] + ".gone")
                 time.sleep(0.001)
         except envlogger.errors.StorageError as e:
             print(e)
