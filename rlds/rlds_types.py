@@ -20,6 +20,7 @@ __all__ = [
     "OBSERVATION",
     "REWARD",
     "STEPS",
+    "STEP_FLAGS",
     "BatchedEpisode",
     "BatchedStep",
     "Episode",
@@ -42,9 +43,10 @@ IS_FIRST: Final = "is_first"
 IS_LAST: Final = "is_last"
 IS_TERMINAL: Final = "is_terminal"
 
-CORE_STEP_FIELDS: Final = frozenset(
-    {OBSERVATION, ACTION, REWARD, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL}
-)
+STEP_FLAGS: Final[tuple[str, ...]] = (IS_FIRST, IS_LAST, IS_TERMINAL)
+"""The step fields that say where in its episode a step is."""
+
+CORE_STEP_FIELDS: Final = frozenset({OBSERVATION, ACTION, REWARD, DISCOUNT, *STEP_FLAGS})
 """The step fields whose meaning RLDS defines; any other field is step metadata."""
 
 # Optional field of a step: which of its fields belong together.
@@ -178,7 +180,7 @@ def is_valid_rlds_dataset(dataset: "tf.data.Dataset") -> bool:
     step_spec = steps_spec.element_spec if is_nested else steps_spec
     if not isinstance(step_spec, Mapping) or not {IS_FIRST, IS_LAST} <= step_spec.keys():
         return False
-    names = [name for name in (IS_FIRST, IS_LAST, IS_TERMINAL) if name in step_spec]
+    names = [name for name in STEP_FLAGS if name in step_spec]
     rank = 0 if is_nested else 1
     if any(
         step_spec[name].dtype != np.bool_ or step_spec[name].shape.rank != rank for name in names

@@ -17,7 +17,6 @@ __all__ = ["InvalidDatasetError", "Report", "Validator", "Violation", "validate"
 
 # How many nested steps are read at once.
 _BATCH_SIZE = 1024
-_FLAGS = (rlds_types.IS_FIRST, rlds_types.IS_LAST, rlds_types.IS_TERMINAL)
 
 # Steps in the order of time, in batches: columns with a leading time axis, by path.
 Columns: TypeAlias = dict[str, np.ndarray]
@@ -275,7 +274,7 @@ class Validator:
             _check_names(self._finite_fields, self._fields)
         for name in sorted({rlds_types.IS_FIRST, rlds_types.IS_LAST} - batch.keys()):
             yield _Finding("missing, every step needs it", start, name)
-        for name in sorted(self._fields.keys() - batch.keys() - set(_FLAGS[:2])):
+        for name in sorted(self._fields.keys() - batch.keys() - set(rlds_types.STEP_FLAGS[:2])):
             yield _Finding("missing, the first step of the dataset has it", start, name)
         for name, column in batch.items():
             expected, found = self._fields.get(name), _Field.of(column)
@@ -409,7 +408,7 @@ def _describe(value: np.ndarray) -> str:
 
 def _check_flags(start: int, batch: Columns, is_end: bool) -> Iterator[_Finding]:
     """Checks the flags of a batch of steps, which may be the end of the episode."""
-    flags = {name: batch[name] for name in _FLAGS if name in batch}
+    flags = {name: batch[name] for name in rlds_types.STEP_FLAGS if name in batch}
     for name, column in flags.items():
         if column.dtype != np.bool_ or column.ndim != 1:
             found = _Field.of(column)

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from envlogger.errors import StorageError
 from tfds_builders.conversion import Job, Part, Work, serially, stage_part, write_staged_shard
 from tfds_builders.extras import import_extra
 from tfds_builders.progress import Progress
+from tfds_builders.sharding import ShardPlan
 from tfds_builders.source import SourceError
 
 __all__ = ["in_pipeline", "run_in_pipeline"]
@@ -44,7 +45,7 @@ def in_pipeline(runner: Any = None, options: Any = None) -> Work:
     """
     import_extra("apache_beam")
 
-    def work(job: Job, progress: Progress) -> None:
+    def work(job: Job, progress: Progress) -> Mapping[str, ShardPlan]:
         parts = [part for split in job.source.splits for part in job.parts(split)]
         run_in_pipeline(functools.partial(_stage, job), parts, runner, options, "Stage")
         for part in parts:
@@ -55,7 +56,7 @@ def in_pipeline(runner: Any = None, options: Any = None) -> Work:
             for begin in range(min(job.plan(split).num_shards, _MAX_WRITERS))
         ]
         run_in_pipeline(functools.partial(_write, job), files, runner, options, "Write")
-        serially(job, progress)
+        return serially(job, progress)
 
     return work
 

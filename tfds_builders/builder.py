@@ -347,15 +347,15 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
             raise FileExistsError(f"{self._target} was made by another process in the meantime")
         self._area = area
         self._remove_orphans()
-        splits, self._reports = convert_job(
-            job, _work(download_config), self.data_path, self._progress
-        )
+        converted = convert_job(job, _work(download_config), self.data_path, self._progress)
+        self._reports = {name: split.report for name, split in converted.items()}
         self._renew_info()
+        splits = [split.info for split in converted.values()]
         self.info.set_splits(tfds.core.splits.SplitDict(splits))
         with storage_errors(self.data_path):
             self.info.write_to_directory(self.data_path)
         if self._verify:
-            verify(job, self.data_path, self._reports)
+            verify(job.source, self.data_path, converted)
         self._warn_of_left_out()
 
     def _post_download_and_prepare_hook(self) -> None:

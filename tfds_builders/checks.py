@@ -16,33 +16,34 @@ import rlds
 from envlogger.errors import StorageError
 from rlds.tfds import load
 from rlds.validation import InvalidDatasetError, Report, Validator, Violation
-from tfds_builders.conversion import Job, SplitReport
+from tfds_builders.conversion import ConvertedSplit, SplitReport
 from tfds_builders.episode_fields import COMPLETE, TRUNCATED
 from tfds_builders.example_files import read_examples
 from tfds_builders.sharding import ShardPlan
-from tfds_builders.source import StoredSource
+from tfds_builders.source import Source, StoredSource
 
 __all__ = ["check_copy", "check_dataset", "leaves_but_images", "verify"]
 
 
-def verify(job: Job, directory: epath.Path, reports: Mapping[str, SplitReport]) -> None:
+def verify(source: Source, directory: epath.Path, converted: Mapping[str, ConvertedSplit]) -> None:
     """Reads a dataset back, and checks that it is what was to be made.
 
     Args:
-      job: What was to be made, of which all is staged still.
+      source: What was converted.
       directory: The directory of the dataset.
-      reports: For each split, what was written.
+      converted: What was written of each split.
 
     Raises:
       InvalidDatasetError: The dataset breaks a rule, or something is missing.
       StorageError: A copy of a dataset is not the same.
     """
-    if isinstance(job.source, StoredSource):
+    if isinstance(source, StoredSource):
         builder = tfds.builder_from_directory(directory)
-        for split in reports:
-            check_copy(job.plan(split), builder, split)
+        for name, split in converted.items():
+            check_copy(split.plan, builder, name)
     else:
-        check_dataset(directory, reports, job.source.finite_fields)
+        reports = {name: split.report for name, split in converted.items()}
+        check_dataset(directory, reports, source.finite_fields)
 
 
 def check_dataset(

@@ -34,6 +34,7 @@ from tfds_builders.source import (
 from tfds_builders.staging import LeftOut, PartWriter, StagedPart, read_part, storage_errors
 
 __all__ = [
+    "ConvertedSplit",
     "Job",
     "Part",
     "SplitReport",
@@ -113,8 +114,8 @@ class Job:
         )
 
 
-# Stages all parts and writes all shards of a job.
-Work: TypeAlias = Callable[[Job, Progress], None]
+# Stages all parts and writes all shards of a job; returns the plan of each split.
+Work: TypeAlias = Callable[[Job, Progress], Mapping[str, ShardPlan]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +140,20 @@ class SplitReport:
             **({"raw": dict(self.raw_counts)} if self.raw_counts else {}),
             **({"left_out": left_out} if left_out else {}),
         }
+
+
+class ConvertedSplit(NamedTuple):
+    """A split that is converted.
+
+    Attributes:
+      info: Where it is, for TFDS.
+      report: What became of the episodes.
+      plan: Which episodes are in which file.
+    """
+
+    info: tfds.core.SplitInfo
+    report: SplitReport
+    plan: ShardPlan
 
 
 def describe(job: Job) -> dict[str, Any]:
@@ -234,19 +249,21 @@ def _leave_out(
     writer.leave_out(key, error, ends_part=ends_part)
 
 
-def serially(job: Job, progress: Progress) -> None:
+def serially(job: Job, progress: Progress) -> Mapping[str, ShardPlan]:
     """Does all steps of a conversion, one after the other, in this process."""
+    plans = {}
     for split in job.source.splits:
         parts = job.parts(split)
         with progress.reading(split, len(parts), job.source.num_episodes(split)) as reading:
             for part in parts:
                 reading.begin(part.number, read_part(job.directory, split, part.number))
                 stage_part(job, part, reading.add)
-        plan = job.plan(split)
+        plans[split] = plan = job.plan(split)
         with progress.writing(split, plan.num_shards) as advance:
             for index in range(plan.num_shards):
                 write_staged_shard(job, plan, split, index)
                 advance()
+    return plans
 
 
 def write_staged_shard(job: Job, plan: ShardPlan, split: str, index: int) -> epath.Path:
@@ -257,7 +274,7 @@ def write_staged_shard(job: Job, plan: ShardPlan, split: str, index: int) -> epa
 
 def convert_job(
     job: Job, work: Work, target: epath.Path, progress: Progress
-) -> tuple[list[tfds.core.SplitInfo], dict[str, SplitReport]]:
+) -> dict[str, ConvertedSplit]:
     """Converts a source, from wherever an earlier run stopped.
 
     Args:
@@ -267,7 +284,7 @@ def convert_job(
       progress: Whom to tell.
 
     Returns:
-      The splits (`tfds.core.SplitInfo`), and a `SplitReport` for each of them by name.
+      The splits by name.
 
     Raises:
       SourceError: The raw data is damaged, or its totals are not those of the episodes.
@@ -276,15 +293,12 @@ def convert_job(
     for split in job.source.splits:  # Before hours are spent on the others.
         if job.source.num_episodes(split) == 0 or not job.source.parts(split):
             raise no_episodes(split)
-    work(job, progress)
-    splits: list[tfds.core.SplitInfo] = []
-    reports: dict[str, SplitReport] = {}
-    for split in job.source.splits:
-        plan = job.plan(split)
-        reports[split] = _report(plan.parts)
-        _check_totals(job.source, split, reports[split])
-        splits.append(_publish(job, plan, split, target))
-    return splits, reports
+    converted = {}
+    for split, plan in work(job, progress).items():
+        report = _report(plan.parts)
+        _check_totals(job.source, split, report)
+        converted[split] = ConvertedSplit(_publish(job, plan, split, target), report, plan)
+    return converted
 
 
 def _publish(job: Job, plan: ShardPlan, split: str, target: epath.Path) -> tfds.core.SplitInfo:

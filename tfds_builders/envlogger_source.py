@@ -23,6 +23,7 @@ from tensorflow_datasets.rlds import rlds_base
 
 import envlogger
 import rlds
+from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import first_row, stack_values, to_rlds_episode
 from envlogger.converters.tfds_features import MismatchError, lossless, match_columns
 from envlogger.errors import EnvLoggerError
@@ -34,7 +35,6 @@ from tfds_builders.spec_features import feature_from_spec, specs_from_columns
 __all__ = ["EnvLoggerSource", "LogSource", "Logs", "episode_flags", "find_logs"]
 
 _LOG_FILE = "metadata.riegeli"
-_FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL)
 _FIELDS_WITH_SPEC = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 # How many logs are kept open. Each has two open files at most.
 _MAX_OPEN_LOGS = 16
@@ -135,7 +135,7 @@ class EnvLoggerSource(RandomAccessSource):
         _name(self._all_logs())
         self._idle = _IdleReaders()
         self.homepage, self.citation = self._config.homepage or "", self._config.citation or ""
-        self._metadata: Any = None if metadata is None else _to_json(metadata, "metadata")
+        self._metadata: Any = None if metadata is None else to_json(metadata, "metadata")
         recorded = [self._scan(log) for log in self._all_logs()]
         if self._metadata is None:
             kinds = {json.dumps(data, sort_keys=True) for data in recorded}
@@ -161,7 +161,7 @@ class EnvLoggerSource(RandomAccessSource):
             if log is self._all_logs()[0]:
                 self._specs = _step_specs(reader, specs, log.path)
                 self._step_features = self._find_step_features()
-                flags = dict.fromkeys(_FLAGS, np.bool_)
+                flags = dict.fromkeys(rlds.STEP_FLAGS, np.bool_)
                 self._all_step_features = lossless(
                     tfds.features.FeaturesDict({**self._step_features, **flags}), "config"
                 )
@@ -173,14 +173,19 @@ class EnvLoggerSource(RandomAccessSource):
                 return None
             metadata = dict(reader.metadata())
             metadata.pop("environment_specs", None)
-            return _to_json(metadata, f"{log.path}, metadata")
+            try:
+                return to_json(metadata, f"{log.path}, metadata")
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{error}. Pass `metadata` to replace what is recorded."
+                ) from error
 
     def _find_step_features(self) -> dict[str, Any]:
         config, given = self._config, self._given_features()
         found = {
             field: given[field] if field in given else self._feature(spec, field)
             for field, spec in self._specs.items()
-            if field not in _FLAGS
+            if field not in rlds.STEP_FLAGS
         }
         if config.step_metadata_info is not None:
             found = {field: found[field] for field in _FIELDS_WITH_SPEC if field in found}
@@ -500,26 +505,3 @@ def _step_columns(steps: list[StepData], specs: Mapping[str, Any]) -> dict[str, 
         reward_spec=specs.get("reward"),
         discount_spec=specs.get("discount"),
     )
-
-
-def _to_json(value: Any, path: str) -> Any:
-    """Returns a value in the types of JSON."""
-    if isinstance(value, Mapping):
-        return {str(key): _to_json(child, f"{path}/{key}") for key, child in value.items()}
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [_to_json(child, f"{path}/{index}") for index, child in enumerate(value)]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}: bytes that are not UTF-8 have no place in JSON; pass `metadata` to "
-                "replace what was recorded."
-            ) from error
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise ValueError(f"{path}: {type(value).__name__} has no place in JSON: {value!r:.100}.")

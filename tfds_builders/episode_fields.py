@@ -25,7 +25,6 @@ _EPISODE_FEATURES = {
     COMPLETE: np.bool_,
     ORIGIN: {"file": tfds.features.Text(), "begin": np.int64, "end": np.int64},
 }
-_FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL)
 # The names of an episode's fields that a source cannot use.
 RESERVED = (rlds.STEPS, *_EPISODE_FEATURES)
 
@@ -40,11 +39,11 @@ def features_of(source: Source) -> tfds.features.FeaturesDict:
     if isinstance(source, StoredSource):
         return source.features()
     steps, episode = dict(source.step_features()), dict(source.episode_features())
-    for taken, fields in ((_FLAGS, steps), (RESERVED, episode)):
+    for taken, fields in ((rlds.STEP_FLAGS, steps), (RESERVED, episode)):
         for name in taken:
             if name in fields:
                 raise ValueError(f"{type(source).__name__}: the name {name!r} is taken")
-    steps.update(dict.fromkeys(_FLAGS, np.bool_))
+    steps.update(dict.fromkeys(rlds.STEP_FLAGS, np.bool_))
     step_features = lossless(tfds.features.FeaturesDict(steps), rlds.STEPS)
     others = lossless(tfds.features.FeaturesDict({**_EPISODE_FEATURES, **episode}), "episode")
     return tfds.features.FeaturesDict(

@@ -29,9 +29,11 @@ import tensorflow_datasets as tfds
 from etils import epath
 
 import rlds
+from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
 from envlogger.step_data import StepData
 from tfds_builders.builder import SourceBuilder
+from tfds_builders.episode_fields import RESERVED
 from tfds_builders.jpeg_images import jpeg_shape
 from tfds_builders.restricted_pickle import RestrictedPickleError, loads
 from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
@@ -40,18 +42,12 @@ from tfds_builders.spec_features import feature_from_spec, specs_from_columns
 __all__ = ["RldsCreator", "RldsCreatorSource"]
 
 _SPECS = ("observation_spec", "action_spec", "reward_spec", "discount_spec")
-_FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL)
 _TAG = "tag:"
 _IMAGE, _KEYS, _INFO = "image", "keys", "info"
 _TAGS, _NOTES = "tags", "notes"
 _NUM_STEPS, _TOTAL_REWARD = "num_steps", "total_reward"
 # Numbers that Python made, of whichever type it happened to be.
 _NUMBERS = {"episode_index": np.int64, _NUM_STEPS: np.int64, _TOTAL_REWARD: np.float64}
-# Names of the dataset itself. What was recorded under them gets a name of its own.
-_TAKEN = (
-    *(rlds.STEPS, rlds.metadata.EPISODE_ID, rlds.FINAL_OBSERVATION_KNOWN),
-    *("truncated", "complete", "source"),
-)
 _JPEG = b"\xff\xd8\xff"
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 # No episode of a dataset can be as large. Zip files may claim to hold anything.
@@ -120,7 +116,7 @@ class RldsCreatorSource(RandomAccessSource):
         features = {
             field: feature_from_spec(spec, path=field)
             for field, spec in self._step_specs.items()
-            if field not in _FLAGS
+            if field not in rlds.STEP_FLAGS
         }
         if self._image is not None:
             features[_IMAGE] = self._image
@@ -247,7 +243,7 @@ class RldsCreatorSource(RandomAccessSource):
             return step
         internals = (_IMAGE, _KEYS, _INFO) if self._strip else ()
         data = {
-            field: json.dumps(_to_json(value, field), sort_keys=True)
+            field: json.dumps(to_json(value, field), sort_keys=True)
             if field in self._json_fields
             else value
             for field, value in step.custom_data.items()
@@ -257,7 +253,7 @@ class RldsCreatorSource(RandomAccessSource):
 
     def _metadata(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
         metadata = {
-            f"recorded_{field}" if field in _TAKEN else field: value
+            f"recorded_{field}" if field in RESERVED else field: value
             for field, value in recorded.items()
             if value is not None and field not in (_TAGS, _NOTES)
         }
@@ -377,15 +373,3 @@ def _image_feature(steps: Mapping[str, Any], file: epath.Path) -> Any:
         raise SourceError(str(error), file=file, row=0, field=_IMAGE) from error
     # The person at the screen may change the size.
     return tfds.features.Image(shape=(None, None, (*shape, 1)[2]), encoding_format="jpeg")
-
-
-def _to_json(value: Any, path: str) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _to_json(child, f"{path}/{key}") for key, child in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_to_json(child, f"{path}/{index}") for index, child in enumerate(value)]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise ValueError(f"{path}: {type(value).__name__} has no place in JSON: {value!r:.100}")

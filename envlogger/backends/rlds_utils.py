@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import dm_env
@@ -12,10 +11,9 @@ import tree
 
 from envlogger.backends import tfds_shards
 from envlogger.converters.rlds_episode import to_rlds_episode
-from envlogger.errors import UnsupportedTypeError, UnsupportedValueError
 from envlogger.step_data import StepData
 
-__all__ = ["Step", "maybe_recover_last_shard", "to_json", "to_rlds_step"]
+__all__ = ["Step", "maybe_recover_last_shard", "to_rlds_step"]
 
 Step = dict[str, Any]
 
@@ -87,35 +85,3 @@ def maybe_recover_last_shard(builder: tfds.core.DatasetBuilder) -> tfds.core.Dat
     """
     tfds_shards.recover(builder.info)
     return builder
-
-
-def to_json(value: Any, path: str) -> Any:
-    """Returns a value in the types of JSON: arrays as lists, UTF-8 bytes as strings.
-
-    Args:
-      value: The value.
-      path: Its name in error messages.
-
-    Raises:
-      UnsupportedTypeError: JSON has no place for a type.
-      UnsupportedValueError: Bytes are not UTF-8.
-
-    >>> to_json({"size": np.array([1, 2]), "kind": b"arm"}, "metadata")
-    {'size': [1, 2], 'kind': 'arm'}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): to_json(child, f"{path}/{key}") for key, child in value.items()}
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [to_json(child, f"{path}/{index}") for index, child in enumerate(value)]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError as e:
-            raise UnsupportedValueError(f"{path}: JSON has no bytes that are not UTF-8") from e
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise UnsupportedTypeError(f"{path}: JSON has no {type(value).__name__}: {value!r:.100}")

@@ -20,6 +20,7 @@ from envlogger.backends import rlds_utils, tfds_shards
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.riegeli_layout import existing_directory
 from envlogger.backends.schedulers import Scheduler
+from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import first_row, stack_values, to_rlds_episode
 from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.converters.tfds_features import lossless_config, match_columns
@@ -131,7 +132,7 @@ class TFDSBackendWriter(BackendWriter):
             data_dir=os.fspath(directory),
             module_name="",
         )
-        ds_metadata = rlds_utils.to_json(metadata, "metadata") if store_ds_metadata else None
+        ds_metadata = to_json(metadata, "metadata") if store_ds_metadata else None
         self._info = build_info(ds_config, identity, ds_metadata)
         self._info.set_file_format("tfrecord")
         self._split = split_name or "train"

@@ -173,8 +173,8 @@ def generate_config_from_spec(
             for field, value in fields.items()
         }
 
-    flags = (rlds_types.IS_FIRST, rlds_types.IS_LAST, rlds_types.IS_TERMINAL)
-    features = extract({key: value for key, value in step_spec.items() if key not in flags})
+    fields = {key: value for key, value in step_spec.items() if key not in rlds_types.STEP_FLAGS}
+    features = extract(fields)
     return tfds.rlds.rlds_base.DatasetConfig(
         name=name,
         observation_info=features.pop(rlds_types.OBSERVATION, None),

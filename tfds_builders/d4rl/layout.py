@@ -40,7 +40,7 @@ FIELDS = {
     REWARDS: rlds.REWARD,
     NEXT_OBSERVATIONS: NEXT_OBSERVATION,
 }
-_TAKEN = (*FIELDS.values(), rlds.DISCOUNT, rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL)
+_TAKEN = (*FIELDS.values(), rlds.DISCOUNT, *rlds.STEP_FLAGS)
 # Arrays of a number per row, for which D4RL also has the shape (N, 1).
 SCALARS = (REWARDS, TERMINALS, TIMEOUTS)
 

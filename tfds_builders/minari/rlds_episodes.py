@@ -38,7 +38,6 @@ DROP = "drop_last_transition"
 class RldsEpisodes(Episodes):
     """Episodes of any RLDS dataset."""
 
-    _FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL)
     _GROUPS: ClassVar[dict[str, str]] = {rlds.OBSERVATION: OBSERVATIONS, rlds.ACTION: ACTIONS}
 
     def __init__(
@@ -52,7 +51,7 @@ class RldsEpisodes(Episodes):
         self.recorded = {}
         self._info, self._drop = info, drop
         features = info.features
-        self._fields = fields if fields is None else [*fields, *self._FLAGS]
+        self._fields = fields if fields is None else [*fields, *rlds.STEP_FLAGS]
         self._episode_fields = episode_fields
         if episode_fields is not None and rlds.FINAL_OBSERVATION_KNOWN in features:
             self._episode_fields = [*episode_fields, rlds.FINAL_OBSERVATION_KNOWN]
@@ -99,7 +98,7 @@ class RldsEpisodes(Episodes):
                 paths[path] = "/".join([self._GROUPS[field], *names])
             elif field == INFOS and names:  # As in D4RL.
                 paths[path] = path
-            elif field not in (rlds.REWARD, *self._FLAGS):
+            elif field not in (rlds.REWARD, *rlds.STEP_FLAGS):
                 paths[path] = f"{INFOS}/{path}"
         doubled = sorted(path for path in paths.values() if list(paths.values()).count(path) > 1)
         if doubled:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from envlogger import StepData
-from envlogger.backends.rlds_utils import to_json, to_rlds_step
+from envlogger.backends.rlds_utils import to_rlds_step
 
 
 def mid(number, **kwargs):
@@ -45,13 +45,3 @@ def test_flags_of_a_first_step():
 
 def test_custom_data_that_is_no_dict_is_left_out():
     assert set(to_rlds_step(mid(1, custom_data=[1]), mid(2))) == set(to_rlds_step(mid(1), mid(2)))
-
-
-def test_values_in_the_types_of_json():
-    value = {"a": np.int64(1), 2: (np.zeros((1, 2)), None), "text": b"\xc3\xbc", "x": {"y": True}}
-    expected = {"a": 1, "2": [[[0.0, 0.0]], None], "text": "\u00fc", "x": {"y": True}}
-    assert to_json(value, "metadata") == expected
-    with pytest.raises(ValueError, match="metadata/a/0: JSON has no bytes that are not UTF-8"):
-        to_json({"a": [b"\xff"]}, "metadata")
-    with pytest.raises(TypeError, match="metadata/a: JSON has no set"):
-        to_json({"a": {1}}, "metadata")

@@ -1,0 +1,44 @@
+"""Metadata in the types of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from envlogger.errors import UnsupportedTypeError, UnsupportedValueError
+
+__all__ = ["to_json"]
+
+
+def to_json(value: Any, path: str) -> Any:
+    """Returns a value in the types of JSON: arrays as lists, UTF-8 bytes as strings.
+
+    Args:
+      value: The value.
+      path: Its name in error messages.
+
+    Raises:
+      UnsupportedTypeError: JSON has no place for a type.
+      UnsupportedValueError: Bytes are not UTF-8.
+
+    >>> to_json({"size": np.array([1, 2]), "kind": b"arm"}, "metadata")
+    {'size': [1, 2], 'kind': 'arm'}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): to_json(child, f"{path}/{key}") for key, child in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [to_json(child, f"{path}/{index}") for index, child in enumerate(value)]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as e:
+            raise UnsupportedValueError(f"{path}: JSON has no bytes that are not UTF-8") from e
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise UnsupportedTypeError(f"{path}: JSON has no {type(value).__name__}: {value!r:.100}")
