@@ -15,13 +15,12 @@ quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow" --ignore tests/rlds --ignore tests/tfds_builders
-	$(BIN)/python -m pytest -m "not slow" -n auto tests/rlds tests/tfds_builders
-	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -m "not slow" tests/riegeli
+	$(BIN)/python -m pytest -n auto -m "not slow"
+	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto -m "not slow" tests/riegeli
 
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest
-	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest tests/riegeli
+	$(BIN)/python -m pytest -n auto
+	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto tests/riegeli
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

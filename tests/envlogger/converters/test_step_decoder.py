@@ -109,7 +109,7 @@ def test_each_damaged_byte_is_treated_as_the_codec_does():
             assert_decodes(decoder, record[:at])
 
 
-@pytest.mark.parametrize("key", VALUES.keys() - {"names"}, ids=str)
+@pytest.mark.parametrize("key", [key for key in VALUES if key != "names"], ids=str)
 def test_a_template_decodes_its_record(key):
     record = stored(mid(VALUES[key], action=3))
     assert_same(Template(record).decode(record), by_codec(record))
