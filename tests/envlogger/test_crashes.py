@@ -1,7 +1,6 @@
 """What is left of a recording, however the process that records it ends."""
 
 import pathlib
-import random
 import signal
 import subprocess
 import sys
@@ -199,20 +198,23 @@ def test_ends_at_once(tmp_path, end):
 
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_killed(seed):
-    print(f"seed {seed}")
-    plan = killing.random_plan(random.Random(seed))
-    outcome, _ = killing.run(seed, seconds=0.6, flush_interval=0.4)
-    assert outcome.wrong == [], plan
-    assert outcome.lost == 0, plan
+    check_kill(seed, seconds=0.6, flush_interval=0.4)
 
 
 @pytest.mark.slow
 def test_killed_many_times():
     for seed in range(1000, 1200):
+        check_kill(seed)
+
+
+def check_kill(seed, **arguments):
+    for _ in range(3):  # A busy machine may be late once or twice.
         print(f"seed {seed}")
-        outcome, plans = killing.run(seed)
+        outcome, plans = killing.run(seed, **arguments)
         assert outcome.wrong == [], plans
-        assert outcome.lost == 0, plans
+        if not outcome.late:
+            return
+    pytest.fail(f"{outcome.late[:5]}, {plans}")
 
 
 # --- Bad conditions.
@@ -386,9 +388,11 @@ def read_while_recording(tmp_path, num_opened):
     thread = threading.Thread(target=go)
     with RiegeliBackendWriter(tmp_path):
         thread.start()
-    seen = 0
+    seen = num_read = 0
+    deadline = time.monotonic() + 60  # For the first flush.
     try:
-        for _ in range(num_opened):
+        while num_read < num_opened or (not seen and time.monotonic() < deadline):
+            num_read += 1
             with envlogger.Reader(tmp_path) as reader:
                 assert len(reader.episodes) >= seen
                 for k in {0, seen // 2, seen, len(reader.episodes) - 1}:

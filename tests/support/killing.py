@@ -135,7 +135,11 @@ def record(plan, directory, notes_path, first_episode):
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of the steps."""
+    """What became of the steps.
+
+    `wrong` is what must never be. `late` is what was to be written by a certain time and was not,
+    which a busy machine can cause.
+    """
 
     kills: int = 0
     accepted: int = 0
@@ -147,6 +151,7 @@ class Outcome:
     finished_read: int = 0
     finished_recovered: int = 0
     wrong: list = dataclasses.field(default_factory=list)
+    late: list = dataclasses.field(default_factory=list)
 
     def __add__(self, other):
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other))
@@ -272,7 +277,7 @@ def _check_process(process, read, recovered, outcome):
             if metadata not in (None, {"episode": number}):
                 outcome.wrong.append(f"{name}: episode {number} has metadata {metadata}")
             if process.others[number].get(DISCARDED, np.inf) < limit:
-                outcome.wrong.append(f"{name}: discarded episode {number} is there")
+                outcome.late.append(f"{name}: discarded episode {number} is there")
             by_number[number] = (len(steps), metadata, is_finished)
         if list(by_number) != sorted(by_number):
             outcome.wrong.append(f"{name}: episodes are not in order: {list(by_number)}")
@@ -294,9 +299,12 @@ def _check_process(process, read, recovered, outcome):
         if plan.is_original:
             continue
         outcome.promised += num_promised
-        outcome.lost += max(0, num_promised - num_recovered)
+        num_lost = max(0, num_promised - num_recovered)
+        outcome.lost += num_lost
+        if num_lost:
+            outcome.late.append(f"{num_lost} steps of episode {number} are lost")
         if others.get(METADATA, np.inf) < limit and metadata is None:
-            outcome.wrong.append(f"the metadata of episode {number} are lost")
+            outcome.late.append(f"the metadata of episode {number} are lost")
 
 
 # --- Many of them.
@@ -352,7 +360,7 @@ def main():
         outcome, plans = run(seed, options.python)
         num_kills += outcome.kills
         print(f"seed {seed}: {outcome.accepted} steps, lost {outcome.lost}, {plans}", flush=True)
-        for what in outcome.wrong[:5]:
+        for what in (*outcome.wrong[:5], *outcome.late[:5]):
             print(f"    {what[:300]}", flush=True)
         for key in (
             "all",
