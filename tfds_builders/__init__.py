@@ -19,9 +19,22 @@ from tfds_builders.published_logs import RldsEnvlogger, RldsPickPlaceCan, RldsSa
 from tfds_builders.rlds_creator import RldsCreator, RldsCreatorSource
 from tfds_builders.rlds_folder import FolderSource, RldsFolder
 from tfds_builders.rlu.atari import RldsRluAtari, RluAtariSource
+from tfds_builders.rlu.atari_transitions import (
+    RldsRluAtariTransitions,
+    RluAtariTransitionsSource,
+)
+from tfds_builders.rlu.bsuite import RldsRluBsuite, RluBsuiteSource
 from tfds_builders.rlu.control_suite import RldsRluControlSuite, RluControlSuiteSource
+from tfds_builders.rlu.control_suite_windows import (
+    RldsRluControlSuiteWindows,
+    RluControlSuiteWindowsSource,
+)
 from tfds_builders.rlu.dmlab import RldsRluDmlab, RluDmlabSource
 from tfds_builders.rlu.locomotion import RldsRluLocomotion, RluLocomotionSource
+from tfds_builders.rlu.locomotion_windows import (
+    RldsRluLocomotionWindows,
+    RluLocomotionWindowsSource,
+)
 from tfds_builders.rlu.rwrl import RldsRluRwrl, RluRwrlSource
 from tfds_builders.source import (
     DamagedEpisode,
@@ -59,15 +72,23 @@ __all__ = [
     "RldsMinari",
     "RldsPickPlaceCan",
     "RldsRluAtari",
+    "RldsRluAtariTransitions",
+    "RldsRluBsuite",
     "RldsRluControlSuite",
+    "RldsRluControlSuiteWindows",
     "RldsRluDmlab",
     "RldsRluLocomotion",
+    "RldsRluLocomotionWindows",
     "RldsRluRwrl",
     "RldsSacLocomotion",
     "RluAtariSource",
+    "RluAtariTransitionsSource",
+    "RluBsuiteSource",
     "RluControlSuiteSource",
+    "RluControlSuiteWindowsSource",
     "RluDmlabSource",
     "RluLocomotionSource",
+    "RluLocomotionWindowsSource",
     "RluRwrlSource",
     "Source",
     "SourceBuilder",

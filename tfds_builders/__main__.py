@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+import textwrap
 from collections.abc import Sequence
 
 import tensorflow_datasets as tfds
@@ -13,6 +14,7 @@ import tfds_builders
 from envlogger.errors import EnvLoggerError
 from rlds.validation import InvalidDatasetError
 from tfds_builders.builder import CONVERSION, SourceBuilder, prepared
+from tfds_builders.source_options import options_of, parse_options, with_options
 
 __all__ = ["main"]
 
@@ -36,6 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if builder_cls is None:
         parser.error(f"no dataset {dataset!r}; there are: {', '.join(builders())}")
     try:
+        source_options = parse_options(builder_cls, options.option)
+    except ValueError as error:
+        parser.error(str(error))
+    if source_options:
+        builder_cls = with_options(builder_cls, source_options)
+    try:
         builder = builder_cls(
             path=options.path,
             config=config or None,
@@ -55,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             made = prepared(builder, download_config)
     except (ValueError, OSError, EnvLoggerError, ImportError, InvalidDatasetError) as error:
         return _failed(f"Error: {error}", error)
+    except KeyError as error:  # Of a split that a dataset does not have.
+        return _failed(f"Error: {error.args[0]}", error)
     except KeyboardInterrupt as error:
         _failed("Interrupted.", error)
         return _INTERRUPTED
@@ -87,15 +97,21 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tfds_builders",
         description="Converts raw data to an RLDS dataset that TensorFlow Datasets reads.",
-        epilog="A conversion that was interrupted goes on when it is called again. With --runner, "
-        "all other options are passed on to Apache Beam, such as --direct_num_workers=4 "
-        "--direct_running_mode=multi_processing.",
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "dataset",
         help=f"what the raw data is, with a config if it has some: {', '.join(builders())}",
     )
     parser.add_argument("path", nargs="?", help="the raw data; by default, in manual_dir")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the source, see below; may be given several times",
+    )
     parser.add_argument("--data_dir", help="where TFDS keeps datasets")
     parser.add_argument("--manual_dir", help="where TFDS looks for raw data")
     parser.add_argument(
@@ -121,6 +137,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--runner", help="do it on Apache Beam with this runner, e.g. DirectRunner")
     return parser
+
+
+def _epilog() -> str:
+    remarks = (
+        "A conversion that was interrupted goes on when it is called again. With --runner, all "
+        "other options are passed on to Apache Beam, such as --direct_num_workers=4 "
+        "--direct_running_mode=multi_processing."
+    )
+    lines = [*textwrap.wrap(remarks, 79), "", "options of the sources (text, or JSON):"]
+    for name, builder in builders().items():
+        options = options_of(builder).values()
+        lines += [f"  {name}", *(f"    {option}" for option in options)] if options else []
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

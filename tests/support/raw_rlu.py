@@ -1,8 +1,9 @@
 """Small files in the layouts of RL Unplugged: `tf.train.Example`s in TFRecord files.
 
-The functions for products return raw episodes, fields by name; `write_files` writes them. Odd
-things that the published files have, or may have, are in them: a discount of 0.5, terminal and
-truncated episodes, rewards beyond what is clipped, ids that come twice, a last action that is none.
+The functions for products return raw episodes, or windows of some, fields by name; `write_files`
+writes them. Odd things that the published files have, or may have, are in them: a discount of 0.5,
+terminal and truncated episodes, rewards beyond what is clipped, ids that come twice, a last action
+that is none, windows in random order, a discount that does not tell of the end.
 """
 
 import struct
@@ -200,6 +201,113 @@ def locomotion_episodes(
         images = rng.integers(0, 256, (rows, *camera), np.uint8)
         episode["observation/walker/egocentric_camera"] = [image.tobytes() for image in images]
     return episodes
+
+
+def atari_transitions(
+    lengths: tuple[int, ...] = (4, 3), shape: tuple[int, int] = (84, 84), seed: int = 0
+) -> list[Episode]:
+    """Transitions of `atari`, of two or more episodes; every second one is terminal."""
+    rng = np.random.default_rng(seed)
+    transitions = []
+    for index, length in enumerate(lengths):
+        # A stack of four frames for each observation, and one observation after the last action.
+        frames = [
+            tf.io.encode_png(frame).numpy()
+            for frame in rng.integers(0, 256, (length + 4, *shape, 1), np.uint8)
+        ]
+        actions = rng.integers(0, 18, length + 1)
+        reward = rng.integers(-3, 20, length).astype(np.float32)
+        discount = discounts(length, terminal=index % 2 == 0)
+        transitions += [
+            {
+                "o_t": frames[t : t + 4],
+                "o_tp1": frames[t + 1 : t + 5],
+                "a_t": actions[t : t + 1],
+                "a_tp1": actions[t + 1 : t + 2],
+                "r_t": reward[t : t + 1],
+                "d_t": discount[t : t + 1],
+                "episode_id": np.array([index - 1], np.int64),  # The first has all bits set.
+                "episode_return": np.array([reward.clip(-1, 1).sum()], np.float32),
+            }
+            for t in range(length)
+        ]
+    return [transitions[i] for i in rng.permutation(len(transitions))]
+
+
+def control_suite_windows(
+    lengths: tuple[int, ...] = (5, 4), rows: int = 2, seed: int = 0
+) -> list[Episode]:
+    """Windows of episodes of the control suite, in the order SAR."""
+    episodes = control_suite_episodes((*lengths, 2), order="sar", seed=seed)[:-1]
+    return windows(episodes, rows, seed)
+
+
+def locomotion_windows(
+    lengths: tuple[int, ...] = (5, 4),
+    rows: int = 2,
+    *,
+    camera: tuple[int, int, int] = (64, 64, 3),
+    in_one: bool = True,
+    seed: int = 0,
+) -> list[Episode]:
+    """Windows of locomotion: as of the control suite, with a camera, all rows in one string."""
+    raw = control_suite_windows(lengths, rows, seed)
+    rng = np.random.default_rng(seed)
+    for window in raw:
+        for name in ("position", "height"):
+            window[f"observation/walker/{name}"] = window.pop(f"observation/{name}")
+        images = rng.integers(0, 256, (len(window["reward"]), *camera), np.uint8)
+        window["observation/walker/egocentric_camera"] = (
+            [images.tobytes()] if in_one else [image.tobytes() for image in images]
+        )
+    return raw
+
+
+def bsuite_windows(
+    lengths: tuple[int, ...] = (5, 4), *, lacks_last: bool = False, seed: int = 0
+) -> list[Episode]:
+    """Windows of bsuite: numbers of other kinds, and no discount of 0 at the end of an episode.
+
+    Args:
+      lengths: The numbers of rows of the episodes.
+      lacks_last: Whether the last row of a window has no reward and no discount.
+      seed: Chooses the numbers.
+    """
+    rng = np.random.default_rng(seed)
+    episodes = [
+        {
+            "observation": rng.normal(size=(rows, 6)).astype(np.float32),
+            "action": rng.integers(0, 3, rows),
+            "reward": rng.random(rows).astype(np.float32),
+            "discount": discounts(rows, terminal=False),
+            "step_type": step_types(rows).astype(np.int64),
+            "episodic_reward": rng.random(1).astype(np.float32),
+        }
+        for rows in lengths
+    ]
+    raw = windows(episodes, 2, seed)
+    for window in raw if lacks_last else ():
+        for name in ("reward", "discount"):
+            window[name] = window[name][:-1]
+    return raw
+
+
+def windows(episodes: list[Episode], rows: int, seed: int = 0) -> list[Episode]:
+    """All windows of episodes, in random order; those of episodes that are shorter have less rows.
+
+    What is of the episode has one value, and ids are left out.
+    """
+    cut = []
+    for episode in episodes:
+        length = len(episode["step_type"])
+        for begin in range(max(1, length - rows + 1)):
+            window = {
+                name: values[begin : begin + rows] if len(values) == length else values
+                for name, values in episode.items()
+                if name not in ("episode_id", "timestamp")
+            }
+            cut.append(window)
+    return [cut[i] for i in np.random.default_rng(seed).permutation(len(cut))]
 
 
 def step_types(rows: int) -> np.ndarray:

@@ -11,9 +11,12 @@ import h5py
 import numpy as np
 import pytest
 import raw_d4rl
+import raw_rlds_creator
+import tensorflow_datasets as tfds
 
 import tfds_builders
 from tfds_builders.__main__ import builders, main
+from tfds_builders.source_options import options_of
 
 NAME = "halfcheetah_medium_replay-v1"
 
@@ -44,6 +47,11 @@ def test_help(capsys):
     shown = capsys.readouterr().out
     assert "--skip_damaged" in shown
     assert all(name in shown.replace("\n", " ") for name in builders())
+    for name, builder in builders().items():
+        options = "".join(f"    {option}\n" for option in options_of(builder).values())
+        assert not options or f"  {name}\n{options}" in f"{shown}\n"
+    assert "    boundary=text | [text, ...]\n    length=integer\n" in shown
+    assert "    camera_shape=[integer, integer, integer] ([64, 64, 3])\n" in shown
 
 
 def test_all_builders_can_be_named():
@@ -79,6 +87,53 @@ def test_options(raw, tmp_path, capsys):
     assert conversions.records(directory) == conversions.records(made.data_path)
 
 
+def test_options_of_the_source(raw, tmp_path, capsys):
+    given = ["--option", 'boundary=["flags", "length"]', "--option=length=3"]
+    assert run("rlds_d4rl", raw, *given, data_dir=tmp_path / "one") == 0
+    made = tfds_builders.convert(
+        tfds_builders.D4rlSource(raw, ["flags", "length"], length=3),
+        name="rlds_d4rl",
+        data_dir=tmp_path / "two",
+    )
+    directory = capsys.readouterr().out.splitlines()[0]
+    assert directory.startswith(str(tmp_path / "one" / "rlds_d4rl" / "file"))
+    assert conversions.records(directory) == conversions.records(made.data_path)
+
+
+def test_what_the_config_says_is_kept(raw, tmp_path, capsys):
+    """But where an option says something else. Nothing else of the dataset changes."""
+    name = "rlds_d4rl/hopper-medium-v2"
+    assert run(name, raw, "--option=length=null", data_dir=tmp_path / "one") == 0
+    assert run(name, raw, data_dir=tmp_path / "two") == 0
+    shown = capsys.readouterr().out.splitlines()
+    one, two = [line for line in shown if line.startswith("/")]
+    assert conversions.contents(one) == conversions.contents(two)
+    metadata = tfds.builder_from_directory(one).info.metadata
+    assert metadata["d4rl"]["dataset"] == "hopper-medium-v2"
+
+
+def test_truncation_at_a_tag(tmp_path):
+    episodes = raw_rlds_creator.sample()
+    path = raw_rlds_creator.write_zip(tmp_path / "download.zip", episodes)
+    whole = tfds_builders.RldsCreatorSource(path)
+    tags = [name for name in whole.step_features() if name.startswith("tag:")]
+    cut = ["--option", f"truncate_at_tag={tags[0].removeprefix('tag:')}"]
+    cut += ["--option=strip_internal_metadata=true", "--option=json_fields=[]"]
+    assert run("rlds_creator", path, *cut, data_dir=tmp_path / "one") == 0
+    made = tfds_builders.convert(
+        tfds_builders.RldsCreatorSource(
+            path,
+            truncate_at_tag=tags[0].removeprefix("tag:"),
+            strip_internal_metadata=True,
+            json_fields=[],
+        ),
+        name="rlds_creator",
+        data_dir=tmp_path / "two",
+    )
+    found = tmp_path / "one" / "rlds_creator" / "1.0.0"
+    assert conversions.records(found) == conversions.records(made.data_path)
+
+
 @pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
 def test_pipeline_options(raw, tmp_path, capsys):
     beam = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
@@ -95,6 +150,10 @@ def test_pipeline_options(raw, tmp_path, capsys):
         (["rlds_chess", "file"], "no dataset 'rlds_chess'; there are: rlds_"),
         (["rlds_d4rl", "file", "--direct_num_workers=2"], "options of Beam need --runner"),
         (["rlds_d4rl", "file", "--num_shards=many"], "invalid int value: 'many'"),
+        (["rlds_d4rl", "file", "--option=length=many"], "length: got many, expected integer"),
+        (["rlds_d4rl", "file", "--option=width=3"], "rlds_d4rl has no option 'width'; its options"),
+        (["rlds_d4rl", "file", "--option=length"], "option length: expected name=value"),
+        (["rlds_minari", "file", "--option=length=1"], "its options are: none"),
         ([], "the following arguments are required: dataset"),
     ],
 )
@@ -111,6 +170,7 @@ def test_a_wrong_command(tmp_path, capsys, arguments, words):
         (["rlds_d4rl", "{tmp}/none.hdf5"], "none.hdf5"),
         (["rlds_d4rl/chess", "{tmp}/none.hdf5"], "chess"),
         (["rlds_folder", "--manual_dir={tmp}/none"], "there is no raw data"),
+        (["rlds_d4rl", "{raw}", "--option=boundary=chess"], "boundary: ['chess']; the rules are"),
         (["rlds_d4rl", "{raw}", "--num_shards=1000"], "1000 shards are too many"),
         (["rlds_d4rl", "{raw}", "--num_shards=-1"], "-1 shards are not possible"),
     ],
@@ -122,6 +182,13 @@ def test_what_goes_wrong_is_said(raw, tmp_path, capsys, arguments, words):
     assert shown.err.splitlines()[-1].startswith(("Error: ", "What is finished is kept"))
     assert words in shown.err
     assert not shown.out
+
+
+def test_a_split_that_is_not_there(raw, tmp_path, capsys):
+    made = tfds_builders.convert(tfds_builders.D4rlSource(raw), name="made", data_dir=tmp_path)
+    only_test = '--option=splits=["test"]'
+    assert run("rlds_folder", made.data_path, only_test, data_dir=tmp_path / "data") == 1
+    assert "has no split 'test', only ['train']\n" in capsys.readouterr().err
 
 
 def test_damage(torn, tmp_path, capsys):

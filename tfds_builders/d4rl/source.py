@@ -357,11 +357,13 @@ class D4rlConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
       boundary: A rule, or several; None for those of the family.
       length: The number of rows, for the rule `length`.
       jump: The distance, for the rule `observation_jump`.
+      dataset: Which dataset of D4RL it is; None if the name of the file tells.
     """
 
     boundary: str | tuple[str, ...] | None = None
     length: int | None = None
     jump: float | None = None
+    dataset: str | None = None
 
 
 class RldsD4rl(SourceBuilder):
@@ -378,7 +380,9 @@ class RldsD4rl(SourceBuilder):
     BUILDER_CONFIGS: ClassVar[list[D4rlConfig]] = [
         D4rlConfig(name="file", description="A file that is given by its path."),
         *(
-            D4rlConfig(name=dataset.name, description=f"{dataset.name} of D4RL.")
+            D4rlConfig(
+                name=dataset.name, description=f"{dataset.name} of D4RL.", dataset=dataset.name
+            )
             for dataset in DATASETS.values()
         ),
     ]
@@ -392,12 +396,12 @@ class RldsD4rl(SourceBuilder):
             config.boundary,
             length=config.length,
             jump=config.jump,
-            dataset=config.name if config.name in DATASETS else None,
+            dataset=config.dataset,
         )
 
     def url(self) -> str | None:
         """Returns where the file was published."""
-        dataset = DATASETS.get(self.builder_config.name)
+        dataset = DATASETS.get(self.builder_config.dataset)
         return None if dataset is None else dataset.url
 
 

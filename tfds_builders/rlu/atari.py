@@ -13,7 +13,8 @@ observation after the last one is not there (`final_observation_known` is false)
 takes the reward and the discount of a row for those that arrived with its observation, and the last
 row for the final observation; an episode whose first row has a reward refutes that.
 
-The other product, `atari/<Game>`, has transitions in random order, not episodes; it is not read.
+The other product, `atari/<Game>`, has transitions in random order, not episodes: see
+`tfds_builders.rlu.atari_transitions`.
 """
 
 from __future__ import annotations
@@ -21,15 +22,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 import rlds
+from tfds_builders.rlu.builder import RluBuilder, RluConfig, published
 from tfds_builders.rlu.records import Path
-from tfds_builders.rlu.source import (
-    ARRIVED,
-    RECORDED_ID,
-    RluBuilder,
-    RluConfig,
-    RluSource,
-    published,
-)
+from tfds_builders.rlu.rows import ARRIVED
+from tfds_builders.rlu.source import RECORDED_ID, RluSource
 
 __all__ = ["GAMES", "RldsRluAtari", "RluAtariSource"]
 
@@ -60,6 +56,7 @@ class RluAtariSource(RluSource):
     description = (
         "Episodes of Atari games of RL Unplugged, from the replay data of agents (DQN) in training."
     )
+    builder_name = "rlds_rlu_atari"
     alignments = ("sar", "rsa")
     row_field = "actions"
     id_fields = ("checkpoint_idx", "episode_idx")

@@ -12,14 +12,20 @@ Rows are what the environment returned, one more than there are transitions: `st
 the first and 2 for the last. Whether the reward and the discount of a row arrived with its
 observation (`alignment="rsa"`, the default, as in `dm_env`) or came of its action (`"sar"`) is not
 said anywhere. The reward that belongs to no transition has to be zero, which refutes the wrong one.
+
+The other product, `dm_control_suite`, has windows of episodes: see
+`tfds_builders.rlu.control_suite_windows`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from tfds_builders.rlu.builder import RluBuilder, RluConfig, train_sets
 from tfds_builders.rlu.records import Path
-from tfds_builders.rlu.source import RECORDED_ID, RluBuilder, RluConfig, RluSource, published
+from tfds_builders.rlu.rows import Alignment
+from tfds_builders.rlu.source import RECORDED_ID, RluSource
 
 __all__ = ["TASKS", "RldsRluControlSuite", "RluControlSuiteSource"]
 
@@ -34,16 +40,16 @@ TASKS = (
     "walker_stand",
     "walker_walk",
 )
-_NUM_FILES = 100
 
 
 class RluControlSuiteSource(RluSource):
     """Episodes of the Control Suite; see the module, and `RluSource` for the arguments."""
 
     description = "Episodes of the DeepMind Control Suite of RL Unplugged."
-    alignments = ("rsa", "sar")
+    builder_name = "rlds_rlu_control_suite"
+    alignments: ClassVar[Sequence[Alignment]] = ("rsa", "sar")
     row_field = "reward"
-    id_fields = ("episode_id",)
+    id_fields: ClassVar[Sequence[str]] = ("episode_id",)
     has_vectors = True
     unused_reward_is_zero = True
 
@@ -55,13 +61,7 @@ class RluControlSuiteSource(RluSource):
 class RldsRluControlSuite(RluBuilder):
     """Episodes of the Control Suite of RL Unplugged; see `tfds_builders.rlu.control_suite`."""
 
-    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = published(
-        RluConfig(
-            name=task,
-            directory=f"dm_control_suite_episodes/{task}",
-            prefix="train",
-            num_files=_NUM_FILES,
-        )
-        for task in TASKS
+    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = train_sets(
+        {task: f"dm_control_suite_episodes/{task}" for task in TASKS}
     )
     source_class = RluControlSuiteSource

@@ -25,16 +25,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 import rlds
+from tfds_builders.rlu.builder import RluBuilder, RluConfig, published
 from tfds_builders.rlu.records import Path
-from tfds_builders.rlu.source import (
-    ARRIVED,
-    RECORDED_ID,
-    Alignment,
-    RluBuilder,
-    RluConfig,
-    RluSource,
-    published,
-)
+from tfds_builders.rlu.rows import ARRIVED, Alignment
+from tfds_builders.rlu.source import RECORDED_ID, RluSource
 
 __all__ = ["RUNS", "RldsRluDmlab", "RluDmlabSource"]
 
@@ -75,6 +69,7 @@ class RluDmlabSource(RluSource):
         "Episodes of DeepMind Lab of RL Unplugged, from agents (R2D2) in training or trained. The "
         "channels of the images are in the order blue, green, red."
     )
+    builder_name = "rlds_rlu_dmlab"
     alignments = ("sar", "rsa")
     row_field = "actions"
     id_fields = ("episode_id",)

@@ -1,17 +1,22 @@
 """RL Unplugged, DeepMind Locomotion: whole episodes (`dm_locomotion_episodes`).
 
 As the Control Suite (`tfds_builders.rlu.control_suite`), with one more kind of field: cameras are
-raw RGB values, and become PNG images, which lose nothing.
+raw RGB values, in a string for each row or one for all rows, and become PNG images, which lose
+nothing. The other product, `dm_locomotion`, has windows of episodes: see
+`tfds_builders.rlu.locomotion_windows`.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from tfds_builders.rlu.builder import RluBuilder, RluConfig, train_sets
 from tfds_builders.rlu.control_suite import RluControlSuiteSource
-from tfds_builders.rlu.source import Alignment, RluBuilder, RluConfig, published
+from tfds_builders.rlu.files import PathOrPaths
+from tfds_builders.rlu.records import FieldError, Values, num_rows
+from tfds_builders.rlu.rows import Alignment
 
 __all__ = ["TASKS", "RldsRluLocomotion", "RluLocomotionSource"]
 
@@ -24,7 +29,6 @@ TASKS = (
     "rodent_mazes",
     "rodent_two_touch",
 )
-_NUM_FILES = 100
 
 
 class RluLocomotionSource(RluControlSuiteSource):
@@ -35,10 +39,11 @@ class RluLocomotionSource(RluControlSuiteSource):
     """
 
     description = "Episodes of DeepMind Locomotion of RL Unplugged."
+    builder_name = "rlds_rlu_locomotion"
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        path: PathOrPaths,
         *,
         prefix: str | None = None,
         alignment: Alignment | None = None,
@@ -54,6 +59,21 @@ class RluLocomotionSource(RluControlSuiteSource):
         """Returns the shape of the images of cameras."""
         return self.camera_shape if name.endswith("camera") else None
 
+    def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
+        """Returns a string for each row of a camera, where there is one for all rows."""
+        rows = num_rows(values, self.row_field)
+        return {name: self._split(name, found, rows) for name, found in values.items()}
+
+    def _split(self, name: str, found: Values, rows: int) -> Values:
+        shape = self.raw_image_shape(name)
+        if shape is None or not isinstance(found, list) or len(found) != 1 or rows == 1:
+            return found
+        (images,), size = found, math.prod(shape)
+        if len(images) != rows * size:
+            what = f"one string of {len(images)} bytes, but {rows} raw images of shape {shape} have"
+            raise FieldError(name, f"{what} {rows * size}")
+        return [images[i * size : (i + 1) * size] for i in range(rows)]
+
     def options(self) -> Mapping[str, Any]:
         """Returns what `RluSource` does, and the shape of the images."""
         return {**super().options(), "camera_shape": list(self.camera_shape)}
@@ -62,13 +82,7 @@ class RluLocomotionSource(RluControlSuiteSource):
 class RldsRluLocomotion(RluBuilder):
     """Episodes of DeepMind Locomotion of RL Unplugged; see `tfds_builders.rlu.locomotion`."""
 
-    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = published(
-        RluConfig(
-            name=task,
-            directory=f"dm_locomotion_episodes/{task}",
-            prefix="train",
-            num_files=_NUM_FILES,
-        )
-        for task in TASKS
+    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = train_sets(
+        {task: f"dm_locomotion_episodes/{task}" for task in TASKS}
     )
     source_class = RluLocomotionSource

@@ -1,4 +1,4 @@
-"""Records of RL Unplugged: `tf.train.Example`s with all rows of an episode.
+"""Records of RL Unplugged: `tf.train.Example`s with all rows of an episode, or of a piece of one.
 
 Floats and integers of all rows are stored one after the other, byte strings one per row. A record
 does not say how many rows there are, nor how wide they are; that follows from a field that is known
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -21,6 +21,7 @@ from tfds_builders.nests import put
 from tfds_builders.spec_features import feature_from_spec
 
 __all__ = [
+    "Contents",
     "Field",
     "FieldError",
     "Path",
@@ -38,6 +39,8 @@ _PNG_END = b"IEND\xaeB`\x82"
 
 # Where a field goes, in nested dicts.
 Path: TypeAlias = tuple[str, ...]
+# What a field has a value for: each row, each row but the last, or the episode.
+Per: TypeAlias = Literal["row", "transition", "episode"]
 
 
 class FieldError(ValueError):
@@ -54,7 +57,7 @@ class Field:
 
     Attributes:
       path: Where it goes in the dataset.
-      per_row: Whether it has a value for each row, or one for the episode.
+      per: What it has a value for.
       shape: The shape of a value.
       dtype: Its dtype; `object` for byte strings that are no images.
       stored_as: The dtype in the record, `object` for all byte strings.
@@ -62,11 +65,15 @@ class Field:
     """
 
     path: Path
-    per_row: bool
+    per: Per
     shape: tuple[int, ...]
     dtype: np.dtype
     stored_as: np.dtype
     png: bytes | None = None
+
+    def count(self, rows: int) -> int:
+        """Returns how many values there are in a record with this many rows."""
+        return _count(self.per, rows)
 
     @property
     def is_image(self) -> bool:
@@ -78,6 +85,20 @@ class Field:
         if self.is_image:
             return tfds.features.Image(shape=self.shape, dtype=self.dtype, encoding_format="png")
         return feature_from_spec(specs.Array(self.shape, self.dtype))
+
+
+class Contents(NamedTuple):
+    """What a record has: nested columns of the rows and of the transitions, values of the episode.
+
+    Attributes:
+      rows: Columns with a value for each row.
+      transitions: Columns with a value for each row but the last.
+      episode: Values that are of the episode.
+    """
+
+    rows: dict[str, Any]
+    transitions: dict[str, Any]
+    episode: dict[str, Any]
 
 
 def parse_example(record: bytes) -> dict[str, Values]:
@@ -114,6 +135,7 @@ def lay_out(
     row_field: str,
     place: Callable[[str], Path],
     is_of_episode: Callable[[Path], bool],
+    may_lack_last: Callable[[Path], bool],
     is_vector: Callable[[Path], bool],
     raw_image_shape: Callable[[str], tuple[int, int, int] | None],
 ) -> dict[str, Field]:
@@ -125,7 +147,10 @@ def lay_out(
       place: Says where a field goes.
       is_of_episode: Whether what goes to a path may be, and is if there is one value of it, that of
         the episode. Other fields have values for each row.
-      is_vector: Whether one float per row is a vector with one element there, not a scalar.
+      may_lack_last: Whether what goes to a path may, and does if it is one value less than there
+        are rows, have no value for the last row.
+      is_vector: Whether floats are vectors there: one of them per row is a vector with one element,
+        not a scalar, and none is a vector without elements, as walkers without such sensors have.
       raw_image_shape: The shape of images that are stored as strings of raw values, if they are.
 
     Raises:
@@ -135,19 +160,24 @@ def lay_out(
     layout = {}
     for name, found in sorted(values.items()):
         path = place(name)
-        per_row = not (len(found) == 1 and is_of_episode(path))
-        width, rest = divmod(len(found), rows if per_row else 1)
-        if rest or not width:
+        per: Per = "row"
+        if len(found) == 1 and is_of_episode(path):
+            per = "episode"
+        elif len(found) == rows - 1 > 0 and may_lack_last(path):
+            per = "transition"
+        width, rest = divmod(len(found), _count(per, rows))
+        is_floats = isinstance(found, np.ndarray) and found.dtype == np.float32
+        must_be_vector = is_floats and is_vector(path)
+        if rest or not (width or must_be_vector):
             what = f"{len(found)} values for {rows} rows, the number of values of {row_field!r}"
             raise FieldError(name, what)
         if isinstance(found, np.ndarray):
-            is_scalar = width == 1 and not (found.dtype == np.float32 and is_vector(path))
-            shape = () if is_scalar else (width,)
-            layout[name] = Field(path, per_row, shape, found.dtype, found.dtype)
+            shape = () if width == 1 and not must_be_vector else (width,)
+            layout[name] = Field(path, per, shape, found.dtype, found.dtype)
         elif width > 1:
             raise FieldError(name, f"{width} strings per row, expected one")
         else:
-            layout[name] = _field_of_strings(name, path, per_row, found, raw_image_shape(name))
+            layout[name] = _field_of_strings(name, path, per, found, raw_image_shape(name))
     return layout
 
 
@@ -165,7 +195,7 @@ def num_rows(values: Mapping[str, Values], row_field: str) -> int:
 def _field_of_strings(
     name: str,
     path: Path,
-    per_row: bool,
+    per: Per,
     found: list[bytes],
     raw_shape: tuple[int, int, int] | None,
 ) -> Field:
@@ -176,16 +206,16 @@ def _field_of_strings(
         except ValueError as error:
             raise FieldError(name, str(error), row=0) from error
         begin = found[0][: png_images.HEADER_SIZE]
-        return Field(path, per_row, shape, np.dtype(dtype), text, begin)
+        return Field(path, per, shape, np.dtype(dtype), text, begin)
     if raw_shape is None:
-        return Field(path, per_row, (), text, text)
-    return Field(path, per_row, raw_shape, byte, text)
+        return Field(path, per, (), text, text)
+    return Field(path, per, raw_shape, byte, text)
 
 
 def read_fields(
     values: Mapping[str, Values], layout: Mapping[str, Field], row_field: str
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns what the rows of a record have, as nested columns, and what is of the episode.
+) -> Contents:
+    """Returns what a record has.
 
     Images are PNG files: those that are, unchanged, and raw ones encoded.
 
@@ -193,23 +223,27 @@ def read_fields(
       FieldError: The fields are not laid out so.
     """
     rows = num_rows(values, row_field)
-    of_rows: dict[str, Any] = {}
-    of_episode: dict[str, Any] = {}
+    contents = Contents({}, {}, {})
     for name in sorted(layout.keys() | values.keys()):
         if name not in values:
             raise FieldError(name, "there is no such field, but the first record has it")
         if name not in layout:
             raise FieldError(name, "there is such a field, but the first record does not have it")
         field = layout[name]
-        column = _column(name, values[name], field, rows if field.per_row else 1)
-        if field.per_row:
-            put(of_rows, field.path, column)
+        column = _column(name, values[name], field, rows)
+        if field.per == "episode":
+            put(contents.episode, field.path, column[0])
         else:
-            put(of_episode, field.path, column[0])
-    return of_rows, of_episode
+            put(contents.rows if field.per == "row" else contents.transitions, field.path, column)
+    return contents
+
+
+def _count(per: Per, rows: int) -> int:
+    return {"row": rows, "transition": rows - 1, "episode": 1}[per]
 
 
 def _column(name: str, found: Values, field: Field, rows: int) -> np.ndarray:
+    rows = field.count(rows)
     stored_as = found.dtype if isinstance(found, np.ndarray) else np.dtype(object)
     if stored_as != field.stored_as and len(found):  # Of what is empty, no kind is recorded.
         kinds = [_in_words(dtype) for dtype in (stored_as, field.stored_as)]
@@ -218,12 +252,10 @@ def _column(name: str, found: Values, field: Field, rows: int) -> np.ndarray:
     width = 1 if stored_as.kind == "O" else math.prod(field.shape)
     if len(found) != rows * width:
         raise FieldError(name, f"{len(found)} values, expected {width} for each of {rows} rows")
-    if isinstance(found, np.ndarray):
-        return found.reshape(rows, *field.shape)
-    if field.is_image:
-        found = _as_png_files(name, found, field)
+    if stored_as.kind != "O":
+        return np.asarray(found, stored_as).reshape(rows, *field.shape)
     column = np.empty(rows, object)
-    column[:] = found
+    column[:] = _as_png_files(name, list(found), field) if field.is_image else found
     return column
 
 

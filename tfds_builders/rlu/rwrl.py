@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from tfds_builders.rlu.builder import RluBuilder, RluConfig, published
 from tfds_builders.rlu.records import Path
-from tfds_builders.rlu.source import RluBuilder, RluConfig, RluSource, published
+from tfds_builders.rlu.source import RluSource
 
 __all__ = ["NUM_FILES", "RldsRluRwrl", "RluRwrlSource"]
 
@@ -37,6 +38,7 @@ class RluRwrlSource(RluSource):
     """Episodes of Real-World RL; see the module, and `RluSource` for the arguments."""
 
     description = "Episodes of the Real-World RL suite of RL Unplugged, from agents in training."
+    builder_name = "rlds_rlu_rwrl"
     alignments = ("rsa",)
     row_field = "reward"
     action_led_here = True

@@ -1,4 +1,4 @@
-"""What the five products of RL Unplugged have in common: episodes as records of TFRecord files.
+"""What the products of RL Unplugged have in common: records of TFRecord files as episodes.
 
 What a record holds is found out from the first one (`tfds_builders.rlu.records`), and nothing of it
 is left out: what is not an observation, an action, a reward or a discount becomes metadata of the
@@ -12,20 +12,18 @@ import collections
 import contextlib
 import dataclasses
 import itertools
-import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
-import tensorflow_datasets as tfds
 from etils import epath
 
 import rlds
-from tfds_builders.alignment import from_rsa, from_sars
-from tfds_builders.builder import SourceBuilder
 from tfds_builders.nests import put
+from tfds_builders.rlu.files import PathOrPaths, count_sets, find_files
+from tfds_builders.rlu.products import builder_for
 from tfds_builders.rlu.records import (
+    Contents,
     Field,
     FieldError,
     Path,
@@ -35,43 +33,21 @@ from tfds_builders.rlu.records import (
     parse_example,
     read_fields,
 )
-from tfds_builders.source import (
-    DamagedEpisode,
-    Origin,
-    Source,
-    SourceEpisode,
-    SourceError,
-    require_files,
+from tfds_builders.rlu.rows import (
+    ARRIVED,
+    STEP_TYPE,
+    TRANSITION,
+    Alignment,
+    RowOrder,
+    check_whole,
 )
+from tfds_builders.source import DamagedEpisode, Origin, Source, SourceEpisode, SourceError
 from tfds_builders.tfrecord_files import TFRecordReader
 
-__all__ = [
-    "ARRIVED",
-    "BUCKET",
-    "PLACEHOLDERS",
-    "RECORDED_ID",
-    "Alignment",
-    "RluBuilder",
-    "RluConfig",
-    "RluSource",
-    "published",
-]
-
-# The order of the rows, see `tfds_builders.alignment`.
-Alignment: TypeAlias = Literal["sar", "rsa"]
-
-# Where all is published, for everybody to read.
-BUCKET = "gs://rl_unplugged"
+__all__ = ["PLACEHOLDERS", "RECORDED_ID", "RluSource"]
 
 RECORDED_ID = "recorded_episode_id"
 PLACEHOLDERS = "placeholders"
-# Stands before the names of fields that belong to the reward of their row.
-ARRIVED = "<arrived>"
-
-_STEP_TYPE = "step_type"
-_FIRST, _MID, _LAST = 0, 1, 2
-_TRANSITION = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, ARRIVED)
-_FILE_NAME = re.compile(r"(?P<prefix>.+)-(?P<index>\d{5})-of-(?P<number>\d{5})")
 
 
 class RluSource(Source):
@@ -93,7 +69,8 @@ class RluSource(Source):
 
     Raises:
       FileNotFoundError: There is no such file, or none in the directory.
-      SourceError: The first record is not what the product has; says how.
+      SourceError: The first record is not what the product has; says how. Or another builder is
+        there for the records.
       ValueError: The product has no such alignment.
     """
 
@@ -112,6 +89,7 @@ class RluSource(Source):
     finite_fields = (rlds.REWARD, rlds.DISCOUNT)
 
     # What the products differ in.
+    builder_name: ClassVar[str]  # The builder that is there for it.
     alignments: ClassVar[Sequence[Alignment]]  # The first is the default.
     row_field: ClassVar[str]  # Has one value per row.
     id_fields: ClassVar[Sequence[str]] = ()  # What is meant to tell episodes apart.
@@ -119,10 +97,11 @@ class RluSource(Source):
     action_led_here: ClassVar[bool] = False  # In the order RSA.
     has_vectors: ClassVar[bool] = False  # Whether observations and actions are vectors of floats.
     unused_reward_is_zero: ClassVar[bool] = False  # Whether that tells one order from the other.
+    may_lack_last: ClassVar[bool] = False  # Whether the last row may have no action, reward, ...
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        path: PathOrPaths,
         *,
         prefix: str | None = None,
         alignment: Alignment | None = None,
@@ -130,9 +109,11 @@ class RluSource(Source):
     ) -> None:
         if alignment not in (None, *self.alignments):
             raise ValueError(f"alignment: got {alignment!r}, expected one of {self.alignments}")
-        self._files = _find_files(path, prefix)
+        self._files = find_files(path, prefix)
+        self._check_product()
         self._layout = self._discover()
         self.alignment: Alignment = alignment or self.find_alignment()
+        self._order = RowOrder(self.alignment, self.ends_with_observation, self.action_led_here)
         for recorded_id, keys in self.repeated_ids().items() if require_unique_ids else ():
             raise SourceError(
                 f"{len(keys)} episodes have the id {recorded_id}: {', '.join(keys)}",
@@ -158,13 +139,29 @@ class RluSource(Source):
         del name
         return None
 
+    def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
+        """Returns the fields of a record in the form that `place` and `row_field` know.
+
+        Raises:
+          FieldError: A field is not as it has to be.
+        """
+        return values
+
+    def is_complete(self, rows: Mapping[str, Any]) -> bool:
+        """Returns whether rows are all of an episode.
+
+        Raises:
+          FieldError: They cannot be the rows of one.
+        """
+        return STEP_TYPE not in rows or check_whole(rows[STEP_TYPE])
+
     # --- The source ------------------------------------------------------------------------------
 
     def step_features(self) -> Mapping[str, Any]:
         """Returns the features of a step; see `Source`."""
         features: dict[str, Any] = {}
         for field in self._layout.values():
-            if field.per_row:
+            if field.per != "episode":
                 put(features, _without_mark(field.path), field.feature())
         return features
 
@@ -172,20 +169,15 @@ class RluSource(Source):
         """Returns the features of an episode; see `Source`."""
         features: dict[str, Any] = {}
         for field in self._layout.values():
-            if not field.per_row:
+            if field.per == "episode":
                 put(features, field.path, field.feature())
-            elif self._is_final_observation_known and field.path[0] in _TRANSITION:
+            elif self._has_placeholder(field):
                 put(features, (PLACEHOLDERS, *_without_mark(field.path)), field.feature())
         return features
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns the order of the rows, and how many files of each published set there are."""
-        files: dict[str, dict[str, int]] = {}
-        for file in self._files.values():
-            match = _FILE_NAME.fullmatch(file.name)
-            if match is not None:
-                of_set = files.setdefault(match["prefix"], {"of": int(match["number"]), "found": 0})
-                of_set["found"] += 1
+        files = count_sets(self._files.values())
         return {"alignment": self.alignment, "raw_files": files}
 
     def inputs(self) -> Sequence[epath.Path]:
@@ -232,23 +224,35 @@ class RluSource(Source):
 
     # --- Records ---------------------------------------------------------------------------------
 
-    @property
-    def _is_final_observation_known(self) -> bool:
-        return self.alignment == "rsa" or self.ends_with_observation
-
     def records(self) -> Iterator[tuple[str, int, dict[str, Values]]]:
         """Yields all records: the file, the index, and the fields."""
+        for part, index, values in self._raw_records():
+            with _errors_of(part, index):
+                prepared = self.prepare(values)
+            yield part, index, prepared
+
+    def _raw_records(self) -> Iterator[tuple[str, int, dict[str, Values]]]:
         for part, file in self._files.items():
             with TFRecordReader(file, part) as reader:
                 while (record := reader.read()) is not None:
                     index = reader.index - 1
-                    yield part, index, self._values(part, index, record)
+                    yield part, index, _parse(part, index, record)
 
-    def _values(self, part: str, index: int, record: bytes) -> dict[str, Values]:
-        try:
-            return parse_example(record)
-        except ValueError as error:
-            raise SourceError(str(error), file=part, episode=index) from error
+    def _check_product(self) -> None:
+        """Checks that there is no other builder for these records."""
+
+        def undamaged() -> Iterator[dict[str, Values]]:
+            with contextlib.suppress(SourceError):  # It is told when that record is needed.
+                for _, _, values in self._raw_records():
+                    yield values
+
+        right = builder_for(undamaged())
+        if right not in (None, self.builder_name):
+            raise SourceError(
+                f"these records are of another product of RL Unplugged: the builder {right!r} "
+                f"reads them, not {self.builder_name!r}",
+                file=next(iter(self._files)),
+            )
 
     def _discover(self) -> dict[str, Field]:
         """Lays out the fields by the first record with several rows: it tells them from one value.
@@ -274,7 +278,8 @@ class RluSource(Source):
             values,
             row_field=self.row_field,
             place=self.place,
-            is_of_episode=lambda path: path[0] not in (rlds.OBSERVATION, *_TRANSITION, _STEP_TYPE),
+            is_of_episode=lambda path: path[0] not in (rlds.OBSERVATION, *TRANSITION, STEP_TYPE),
+            may_lack_last=lambda path: self.may_lack_last and path[0] in TRANSITION,
             is_vector=lambda path: self.has_vectors and path[0] in (rlds.OBSERVATION, rlds.ACTION),
             raw_image_shape=self.raw_image_shape,
         )
@@ -282,61 +287,39 @@ class RluSource(Source):
         for role in (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT):
             if role not in found:
                 raise FieldError(role, f"there is none; the record has {sorted(values)}")
+        for name, field in layout.items():
+            if field.path[0] in (rlds.REWARD, rlds.DISCOUNT, STEP_TYPE) and field.dtype == object:
+                raise FieldError(name, "these are strings, expected numbers")
         return layout
 
     def _episode(self, part: str, index: int, record: bytes) -> SourceEpisode:
-        values = self._values(part, index, record)
+        values = _parse(part, index, record)
         with _errors_of(part, index):
-            rows, metadata = read_fields(values, self._layout, self.row_field)
-            is_complete = _STEP_TYPE not in rows or _is_complete(rows[_STEP_TYPE])
-            if self._is_final_observation_known:
-                self._check_placeholders(rows)
-                metadata[PLACEHOLDERS] = self._placeholders(rows)
-            steps = self._aligned(rows)
+            contents = read_fields(self.prepare(values), self._layout, self.row_field)
+            is_complete = self.is_complete(contents.rows)
+            metadata = {**contents.episode, **self._placeholders(contents)}
+            steps = self._order.steps(contents)
             self._check_finite(steps)
         return SourceEpisode(
             key=f"{part}:{index}",
             steps=steps,
             origin=Origin(part, index, index + 1),
             truncated=not steps[rlds.IS_TERMINAL][-1],
-            final_observation_known=self._is_final_observation_known,
+            final_observation_known=self._order.is_final_observation_known,
             complete=is_complete,
             metadata=metadata,
         )
 
-    def _aligned(self, rows: Mapping[str, Any]) -> dict[str, Any]:
-        others = {
-            name: columns
-            for name, columns in rows.items()
-            if name not in (rlds.OBSERVATION, *_TRANSITION)
-        }
-        transitions = {name: rows.get(name, {}) for name in _TRANSITION}
-        if self.alignment == "sar" and self.ends_with_observation:
-            transitions = _map(transitions, lambda column: column[:-1])
-        discounts = transitions[rlds.DISCOUNT][1 if self.alignment == "rsa" else 0 :]
-        fields: dict[str, Any] = {
-            "observation": rows[rlds.OBSERVATION],
-            "action": transitions[rlds.ACTION],
-            "reward": transitions[rlds.REWARD],
-            "discount": transitions[rlds.DISCOUNT],
-            "terminal": bool(np.any(discounts[-1:] == 0.0)),
-            "transition_metadata": transitions[ARRIVED],
-            "observation_metadata": others,
-        }
-        if self.alignment == "rsa":
-            return from_rsa(**fields, action_led_here=self.action_led_here)
-        return from_sars(**fields)
+    def _has_placeholder(self, field: Field) -> bool:
+        """Whether one of the values of a field belongs to no transition."""
+        is_known = self._order.is_final_observation_known
+        return is_known and field.per == "row" and field.path[0] in TRANSITION
 
-    def _placeholders(self, rows: Mapping[str, Any]) -> dict[str, Any]:
-        """The values that belong to no transition."""
-        row = 0 if self.alignment == "rsa" else -1
-        action_row = row if self.alignment == "sar" or self.action_led_here else -1
-        return {
-            rlds.ACTION: _map(rows[rlds.ACTION], lambda column: column[action_row]),
-            rlds.REWARD: rows[rlds.REWARD][row],
-            rlds.DISCOUNT: rows[rlds.DISCOUNT][row],
-            **_map(rows.get(ARRIVED, {}), lambda column: column[row]),
-        }
+    def _placeholders(self, contents: Contents) -> dict[str, Any]:
+        if not any(map(self._has_placeholder, self._layout.values())):
+            return {}
+        self._check_unused_reward(contents.rows)
+        return {PLACEHOLDERS: self._order.placeholders(contents.rows)}
 
     def _check_finite(self, steps: Mapping[str, Any]) -> None:
         """Checks rewards and discounts here, where it is known which rows they are from."""
@@ -346,71 +329,26 @@ class RluSource(Source):
                 row = int(wrong[0]) + (self.alignment == "rsa")
                 raise FieldError(name, f"{steps[name][wrong[0]]}, expected a finite number", row)
 
-    def _check_placeholders(self, rows: Mapping[str, Any]) -> None:
+    def _check_unused_reward(self, rows: Mapping[str, Any]) -> None:
         """Checks the order of the rows by the reward that belongs to no transition."""
-        row = 0 if self.alignment == "rsa" else len(rows[rlds.REWARD]) - 1
+        if not self.unused_reward_is_zero:
+            return
+        row = self._order.unused_row
         reward = rows[rlds.REWARD][row]
-        if self.unused_reward_is_zero and abs(reward) > 0.0:  # NaN is none either.
+        if abs(reward) > 0.0:  # NaN is none either.
             raise FieldError(
                 rlds.REWARD,
                 f"{reward}, but with alignment={self.alignment!r} this reward belongs to no "
                 f"transition; expected one of {self.alignments}",
-                row,
+                row % len(rows[rlds.REWARD]),
             )
 
 
-@dataclasses.dataclass
-class RluConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
-    """Which files are converted, and how.
-
-    Attributes:
-      directory: Their folder in the bucket that RL Unplugged is published in.
-      prefix: What their names begin with, up to `-00000-of-...`; None for all files.
-      num_files: How many were published.
-      alignment: The order of their rows; None for that of the product.
-    """
-
-    directory: str = ""
-    prefix: str | None = None
-    num_files: int | None = None
-    alignment: Alignment | None = None
-
-
-class RluBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-arg]
-    """A builder for a product of RL Unplugged.
-
-    There is a config for each published dataset. The default, `files`, is for any other files of
-    the product, and needs a `path`. Another order of rows is asked for with a config of one's own,
-    such as `config=RluConfig(name="shifted", alignment="rsa")`.
-    """
-
-    VERSION = tfds.core.Version("1.0.0")
-    RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.0.0": "Initial release."}
-    source_class: ClassVar[type[RluSource]]
-
-    def make_source(self, path: epath.Path) -> RluSource:
-        """Returns the source for the files of the config, see `SourceBuilder`."""
-        config = self.builder_config
-        return self.source_class(path, prefix=config.prefix, alignment=config.alignment)
-
-    def raw_name(self) -> str:
-        """Returns the folder of the files below the `manual_dir`, as in the bucket."""
-        return str(self.builder_config.directory)
-
-    def url(self) -> str | None:
-        """Returns where the files were published."""
-        directory = self.builder_config.directory
-        return f"{BUCKET}/{directory}" if directory else None
-
-
-def published(configs: Iterable[RluConfig]) -> list[RluConfig]:
-    """Returns the configs of a builder: these, and the default."""
-    made = [RluConfig(name="files", description="Files that are given by their path.")]
-    for config in configs:
-        name = f"{config.prefix}-00000-of-{config.num_files:05d}"
-        config.description = f"The files {BUCKET}/{config.directory}/{name} and following."
-        made.append(config)
-    return made
+def _parse(part: str, index: int, record: bytes) -> dict[str, Values]:
+    try:
+        return parse_example(record)
+    except ValueError as error:
+        raise SourceError(str(error), file=part, episode=index) from error
 
 
 @contextlib.contextmanager
@@ -424,62 +362,5 @@ def _errors_of(part: str, index: int) -> Iterator[None]:
         ) from error
 
 
-def _is_complete(step_types: np.ndarray) -> bool:
-    """Whether the last row is that of the end.
-
-    Raises:
-      FieldError: Another row is that of the end, or of a beginning; or the first one is not.
-    """
-    expected = np.full(len(step_types), _MID)
-    expected[-1] = _LAST
-    expected[0] = _FIRST  # An episode of one row has only begun.
-    wrong = np.flatnonzero(step_types != expected)
-    if wrong.tolist() == [len(step_types) - 1] and step_types[-1] == _MID:
-        return False
-    if len(wrong):
-        row = int(wrong[0])
-        raise FieldError(
-            _STEP_TYPE, f"{step_types[row]:g}, expected {expected[row]} (0 first, 1, 2 last)", row
-        )
-    return len(step_types) > 1
-
-
-def _find_files(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], prefix: str | None
-) -> dict[str, epath.Path]:
-    """Returns files by names that are the same wherever they are."""
-    if not isinstance(path, (str, os.PathLike)):
-        return _named(require_files(*path))
-    directory = epath.Path(path)
-    if not directory.is_dir():
-        return _named(require_files(directory))
-    names = sorted(file.name for file in directory.iterdir())
-    matches = [match for match in map(_FILE_NAME.fullmatch, names) if match]
-    chosen = [match[0] for match in matches if prefix in (None, match["prefix"])]
-    if not chosen:
-        raise FileNotFoundError(
-            f"{os.fspath(directory)!r} has no file with a name such as "
-            f"{prefix or 'train'}-00000-of-00100; it has {names[:5]}."
-        )
-    return {name: directory / name for name in chosen}
-
-
-def _named(files: Sequence[epath.Path]) -> dict[str, epath.Path]:
-    """Names files by as much of the ends of their paths as it takes to tell them apart."""
-    if not files:
-        raise FileNotFoundError("No files were given.")
-    for depth in range(1, 1 + max(len(file.parts) for file in files)):
-        names = {"/".join(file.parts[-depth:]): file for file in files}
-        if len(names) == len(files):
-            return names
-    raise ValueError(f"a file is there twice: {[os.fspath(file) for file in files]}")
-
-
 def _without_mark(path: Path) -> Path:
     return path[1:] if path[0] == ARRIVED else path
-
-
-def _map(columns: Any, fn: Callable[[Any], Any]) -> Any:
-    if isinstance(columns, Mapping):
-        return {name: _map(child, fn) for name, child in columns.items()}
-    return fn(columns)

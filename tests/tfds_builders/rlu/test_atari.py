@@ -6,7 +6,7 @@ import tensorflow as tf
 from rlds.tfds import load
 from tfds_builders.builder import convert
 from tfds_builders.rlu.atari import RldsRluAtari, RluAtariSource
-from tfds_builders.rlu.source import RluConfig
+from tfds_builders.rlu.builder import RluConfig
 from tfds_builders.source import DamagedEpisode
 
 

@@ -10,9 +10,19 @@ from conversions import check_conversion
 
 from tfds_builders.builder import convert
 from tfds_builders.rlu.atari import RldsRluAtari, RluAtariSource
+from tfds_builders.rlu.atari_transitions import RldsRluAtariTransitions, RluAtariTransitionsSource
+from tfds_builders.rlu.bsuite import RldsRluBsuite, RluBsuiteSource
 from tfds_builders.rlu.control_suite import RldsRluControlSuite, RluControlSuiteSource
+from tfds_builders.rlu.control_suite_windows import (
+    RldsRluControlSuiteWindows,
+    RluControlSuiteWindowsSource,
+)
 from tfds_builders.rlu.dmlab import RldsRluDmlab, RluDmlabSource
 from tfds_builders.rlu.locomotion import RldsRluLocomotion, RluLocomotionSource
+from tfds_builders.rlu.locomotion_windows import (
+    RldsRluLocomotionWindows,
+    RluLocomotionWindowsSource,
+)
 from tfds_builders.rlu.rwrl import RldsRluRwrl, RluRwrlSource
 from tfds_builders.source import DamagedEpisode, SourceError
 
@@ -22,6 +32,22 @@ PRODUCTS = {
     "rwrl": (RluRwrlSource, RldsRluRwrl, raw_rlu.rwrl_episodes),
     "control_suite": (RluControlSuiteSource, RldsRluControlSuite, raw_rlu.control_suite_episodes),
     "locomotion": (RluLocomotionSource, RldsRluLocomotion, raw_rlu.locomotion_episodes),
+    "atari_transitions": (
+        RluAtariTransitionsSource,
+        RldsRluAtariTransitions,
+        raw_rlu.atari_transitions,
+    ),
+    "control_suite_windows": (
+        RluControlSuiteWindowsSource,
+        RldsRluControlSuiteWindows,
+        raw_rlu.control_suite_windows,
+    ),
+    "locomotion_windows": (
+        RluLocomotionWindowsSource,
+        RldsRluLocomotionWindows,
+        raw_rlu.locomotion_windows,
+    ),
+    "bsuite": (RluBsuiteSource, RldsRluBsuite, raw_rlu.bsuite_windows),
 }
 
 
@@ -75,6 +101,22 @@ def test_conversion(tmp_path, product):
         ),
         (RldsRluControlSuite, "fish_swim", "dm_control_suite_episodes/fish_swim", "train", 100),
         (RldsRluLocomotion, "rodent_mazes", "dm_locomotion_episodes/rodent_mazes", "train", 100),
+        (RldsRluAtariTransitions, "Pong_run_2", "atari/Pong", "run_2", 100),
+        (RldsRluControlSuiteWindows, "fish_swim", "dm_control_suite/fish_swim", "train", 100),
+        (
+            RldsRluLocomotionWindows,
+            "rodent_mazes_seq40",
+            "dm_locomotion/rodent_mazes/seq40",
+            "train",
+            100,
+        ),
+        (
+            RldsRluBsuite,
+            "mountain_car_noise_0.3_run_4_full_valid",
+            "bsuite/mountain_car/0_0.3",
+            "4_full_valid",
+            1,
+        ),
     ],
 )
 def test_configs_know_where_the_files_are(tmp_path, builder, config, directory, prefix, number):
@@ -93,6 +135,10 @@ def test_there_is_a_config_for_each_dataset_and_one_for_any_other():
         "rlds_rlu_rwrl": 40 + 1,
         "rlds_rlu_control_suite": 9 + 1,
         "rlds_rlu_locomotion": 7 + 1,
+        "rlds_rlu_atari_transitions": 46 * 5 + 1,
+        "rlds_rlu_control_suite_windows": 9 + 1,
+        "rlds_rlu_locomotion_windows": 7 + 3 + 1,
+        "rlds_rlu_bsuite": 3 * 6 * 5 * 3 + 1,
     }
     assert {builder.BUILDER_CONFIGS[0].name for _, builder, _ in PRODUCTS.values()} == {"files"}
 
@@ -252,6 +298,8 @@ def test_the_first_record_with_several_rows_tells_rows_from_values(tmp_path):
         ({"observation/x": [b"a", b"b"]}, r"'observation/x': 2 values for 5 rows"),
         ({"notes": [b"a"] * 10}, r"'notes': 2 strings per row, expected one"),
         ({"notes": []}, r"'notes': 0 values for 5 rows"),
+        ({"reward": [b"1"] * 5}, r"'reward': these are strings, expected numbers"),
+        ({"step_type": [b"1"] * 5}, r"'step_type': these are strings, expected numbers"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )

@@ -1,0 +1,108 @@
+"""What random agents do in real environments. Each function imports the library that it needs.
+
+A roll-out is what the environment returned, in the dtypes in which it did, so that tests can write
+it in some raw layout, and compare the converted dataset with it.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+FRAME_SKIP = 4
+FRAME_SHAPE = (84, 84)
+
+
+@dataclasses.dataclass
+class Rollout:
+    """An episode of T transitions.
+
+    Attributes:
+      observations: What was observed, T + 1 times.
+      actions: What was done.
+      rewards: What came of it.
+      terminated: Whether the last state is a terminal one.
+      states: Of MuJoCo: `qpos` and `qvel` for each observation.
+    """
+
+    observations: list[Any]
+    actions: list[Any]
+    rewards: list[Any]
+    terminated: bool = False
+    states: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+def of_gymnasium(env: Any, number: int = 1, *, seed: int = 0) -> list[Rollout]:
+    """Plays episodes of an environment of Gymnasium, up to its time limit."""
+    env.action_space.seed(seed)
+    episodes = []
+    for index in range(number):
+        observation, _ = env.reset(seed=seed + index)
+        episode = Rollout([observation], [], [], states=[_state(env)])
+        truncated = False
+        while not (episode.terminated or truncated):
+            action = env.action_space.sample()
+            observation, reward, terminated, truncated, _ = env.step(action)
+            episode.observations.append(observation)
+            episode.actions.append(action)
+            episode.rewards.append(reward)
+            episode.states.append(_state(env))
+            episode.terminated = bool(terminated)
+        episodes.append(episode)
+    return episodes
+
+
+def _state(env: Any) -> dict[str, np.ndarray]:
+    data = getattr(env.unwrapped, "data", None)
+    return {} if data is None else {"qpos": data.qpos.copy(), "qvel": data.qvel.copy()}
+
+
+def of_dm_env(env: Any, max_steps: int, *, seed: int = 0) -> tuple[list[Any], list[np.ndarray]]:
+    """Plays an episode of a dm_env environment; returns its time steps, and the actions between."""
+    spec, rng = env.action_spec(), np.random.default_rng(seed)
+    timesteps, actions = [env.reset()], []
+    while not timesteps[-1].last() and len(actions) < max_steps:
+        actions.append(rng.uniform(spec.minimum, spec.maximum, spec.shape).astype(spec.dtype))
+        timesteps.append(env.step(actions[-1]))
+    return timesteps, actions
+
+
+def of_atari(game: str, number: int = 1, *, max_steps: int, seed: int = 0) -> list[Rollout]:
+    """Plays a game of Atari as DQN agents did.
+
+    Actions are sticky, and are repeated; an observation is the brighter of the last two screens, in
+    grey, made smaller.
+    """
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    ale.setInt("random_seed", seed)
+    ale.setFloat("repeat_action_probability", 0.25)
+    ale.loadROM(ale_py.roms.get_rom_path(game))
+    possible, rng = ale.getMinimalActionSet(), np.random.default_rng(seed)
+    episodes = []
+    for _ in range(number):
+        ale.reset_game()
+        episode = Rollout([_small(ale.getScreenGrayscale())], [], [])
+        while not episode.terminated and len(episode) < max_steps:
+            action = np.int32(rng.integers(len(possible)))
+            reward, screens = 0, []
+            for _ in range(FRAME_SKIP):
+                reward += ale.act(possible[action])
+                screens.append(ale.getScreenGrayscale())
+            episode.observations.append(_small(np.maximum(*screens[-2:])))
+            episode.actions.append(action)
+            episode.rewards.append(np.float32(reward))
+            episode.terminated = bool(ale.game_over())
+        episodes.append(episode)
+    return episodes
+
+
+def _small(screen: np.ndarray) -> np.ndarray:
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(screen).resize(FRAME_SHAPE[::-1], Image.Resampling.BOX))

@@ -1,0 +1,72 @@
+"""Real environments that EnvLogger recorded: the steps are what they returned, by their specs."""
+
+import os
+
+import numpy as np
+import pytest
+import rollouts
+
+import envlogger
+import rlds
+from rlds.tfds import load
+from tfds_builders import EnvLoggerSource, convert
+
+
+def cartpole():
+    suite = pytest.importorskip("dm_control.suite")
+    return suite.load("cartpole", "swingup", {"random": 1, "time_limit": 0.2})
+
+
+def hopper():
+    pytest.importorskip("mujoco")
+    pytest.importorskip("imageio")  # Gymnasium needs it to import its MuJoCo environments.
+    os.environ.setdefault("MUJOCO_GL", "disabled")
+    import gymnasium
+
+    from envlogger.gymnasium_adapter import GymnasiumAdapter
+
+    return GymnasiumAdapter(gymnasium.make("Hopper-v5", max_episode_steps=18), seed=3)
+
+
+def humanoid():
+    """Observations without elements are among those of its walker."""
+    composer = pytest.importorskip("dm_control.composer")
+    from dm_control.locomotion import arenas, tasks, walkers
+
+    walker = walkers.CMUHumanoidPositionControlled()
+    task = tasks.RunThroughCorridor(
+        walker, arenas.WallsCorridor(), physics_timestep=0.005, control_timestep=0.03
+    )
+    walker.observables.egocentric_camera.enabled = False  # It needs OpenGL.
+    return composer.Environment(task, time_limit=0.3, random_state=0)
+
+
+@pytest.mark.parametrize("make", [cartpole, hopper, humanoid])
+def test_what_was_recorded(tmp_path, make):
+    env = make()
+    (tmp_path / "log").mkdir()
+    with envlogger.EnvLogger(env, data_directory=tmp_path / "log") as recorded:
+        played = [rollouts.of_dm_env(recorded, 100, seed=seed) for seed in range(6)]
+    source = EnvLoggerSource(tmp_path / "log")
+    built = convert(source, name="episodes", data_dir=tmp_path / "data", shuffle=False)
+    dataset = load(built)
+    assert rlds.validation.validate(dataset).is_valid
+    for episode, (timesteps, actions) in zip(dataset.as_numpy_iterator(), played, strict=True):
+        steps, length = episode["steps"], len(actions)
+        np.testing.assert_array_equal(steps["action"][:length], np.array(actions), strict=True)
+        for name in ("reward", "discount"):
+            values = [getattr(timestep, name) for timestep in timesteps[1:]]
+            np.testing.assert_array_equal(steps[name][:length], np.array(values), strict=True)
+        observed = [timestep.observation for timestep in timesteps]
+        if isinstance(observed[0], np.ndarray):
+            np.testing.assert_array_equal(steps["observation"], np.array(observed), strict=True)
+        else:
+            assert steps["observation"].keys() == env.observation_spec().keys()
+            for name, spec in env.observation_spec().items():
+                found = steps["observation"][name]
+                assert (found.dtype, found.shape[1:]) == (spec.dtype, spec.shape)
+                np.testing.assert_array_equal(found, np.array([row[name] for row in observed]))
+        terminated = timesteps[-1].discount == 0.0
+        assert steps["is_terminal"].tolist() == [False] * length + [terminated]
+        assert episode["truncated"] == (not terminated)
+        assert episode["complete"]

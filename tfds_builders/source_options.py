@@ -1,0 +1,186 @@
+"""Options of sources as words of a command line: `length=500`, `boundary=["flags", "length"]`.
+
+Which options there are, and of which types, is what the signature of the source says. The values
+are JSON, and what is no JSON, or not of the right type, is text, if the option may be text.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import inspect
+import json
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from etils import epath
+
+from tfds_builders.builder import SourceBuilder
+from tfds_builders.source import Source
+
+__all__ = ["Option", "options_of", "parse_options", "with_options"]
+
+_WORDS: Mapping[Any, str] = {
+    bool: "true|false",
+    int: "integer",
+    float: "number",
+    str: "text",
+    types.NoneType: "null",
+    Any: "...",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """An option of a source.
+
+    Attributes:
+      name: Its name.
+      kind: The type that it is annotated with.
+      default: What it is if it is not given.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+
+    def parse(self, text: str) -> Any:
+        """Returns the value that a text stands for.
+
+        Raises:
+          ValueError: It stands for none of this type.
+        """
+        for read in (json.loads, str):
+            try:
+                return _fit(read(text), self.kind)
+            except ValueError:
+                continue
+        raise ValueError(f"option {self.name}: got {text}, expected {_words(self.kind)}")
+
+    def __str__(self) -> str:
+        default = "" if self.default is None else f" ({json.dumps(self.default)})"
+        return f"{self.name}={_words(self.kind)}{default}"
+
+
+def options_of(builder: type[SourceBuilder]) -> dict[str, Option]:
+    """Returns the options of the source of a builder by name, but for its path.
+
+    Options for which JSON has no values are left out.
+    """
+    source = _source_class(builder)
+    kinds = typing.get_type_hints(source.__init__)
+    _, *parameters = inspect.signature(source).parameters.values()
+    return {
+        parameter.name: Option(parameter.name, kinds[parameter.name], parameter.default)
+        for parameter in parameters
+        if _words(kinds[parameter.name]) != _WORDS[types.NoneType]
+    }
+
+
+def parse_options(builder: type[SourceBuilder], words: Sequence[str]) -> dict[str, Any]:
+    """Returns the options of a command line.
+
+    Args:
+      builder: Whose source they are for.
+      words: The options, each as `name=value`.
+
+    Raises:
+      ValueError: There is no such option, or it has no such value; says which there are.
+    """
+    options = options_of(builder)
+    parsed: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise ValueError(f"option {word}: expected name=value")
+        if name not in options:
+            known = "; ".join(map(str, options.values())) or "none"
+            raise ValueError(f"{builder.name} has no option {name!r}; its options are: {known}")
+        if name in parsed:
+            raise ValueError(f"option {name}: it is given twice; a list is given as {name}=[...]")
+        parsed[name] = options[name].parse(text)
+    return parsed
+
+
+def with_options(builder: type[SourceBuilder], options: Mapping[str, Any]) -> type[SourceBuilder]:
+    """Returns a builder that gives options to its source.
+
+    They go before those of the config of the builder, which are its fields of the same names.
+
+    Args:
+      builder: The builder.
+      options: Arguments of the source by name.
+    """
+    source = _source_class(builder)
+    names = inspect.signature(source).parameters
+
+    def make_source(self: SourceBuilder, path: epath.Path) -> Source:
+        config = vars(self.builder_config) if self.builder_config else {}
+        chosen = {name: value for name, value in config.items() if name in names}
+        return source(path, **{**chosen, **options})  # type: ignore[call-arg]
+
+    members = {"name": builder.name, "make_source": make_source}
+    kept = {name: getattr(builder, name) for name in ("__doc__", "__module__")}
+    return types.new_class(
+        builder.__name__,
+        (builder,),
+        {"skip_registration": True},
+        lambda namespace: namespace.update({**kept, **members}),
+    )
+
+
+def _source_class(builder: type[SourceBuilder]) -> type[Source]:
+    """Returns what a builder makes of raw data."""
+    if hasattr(builder, "source_class"):  # One `make_source` for several kinds of sources.
+        return typing.cast("type[Source]", builder.source_class)
+    return typing.cast("type[Source]", typing.get_type_hints(builder.make_source)["return"])
+
+
+def _fit(value: Any, kind: Any) -> Any:
+    """Returns a value of JSON in a type.
+
+    Raises:
+      ValueError: It is not of the type.
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        for argument in arguments:
+            try:
+                return _fit(value, argument)
+            except ValueError:
+                continue
+    elif origin is Literal:
+        if value in arguments:
+            return value
+    elif origin is tuple and isinstance(value, list) and len(value) == len(arguments):
+        return tuple(map(_fit, value, arguments))
+    elif origin is collections.abc.Sequence and isinstance(value, list):
+        return [_fit(item, arguments[0]) for item in value]
+    elif origin is collections.abc.Mapping and isinstance(value, dict):
+        return {name: _fit(item, arguments[1]) for name, item in value.items()}
+    elif kind is float and type(value) is int:
+        return float(value)
+    elif type(value) is kind:
+        return value
+    raise ValueError(f"{value!r} is no {kind}")
+
+
+def _words(kind: Any) -> str | None:
+    """Says what values of JSON a type has; None if it has none."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        words = [word for word in map(_words, arguments) if word is not None]
+        return " | ".join(word for word in words if word != "null") or "null"
+    if origin is Literal:
+        return "|".join(map(str, arguments))
+    if origin is tuple:
+        return f"[{', '.join(str(_words(argument)) for argument in arguments)}]"
+    if origin is collections.abc.Sequence:
+        return f"[{_words(arguments[0])}, ...]"
+    if origin is collections.abc.Mapping:
+        return f'{{"...": {_words(arguments[1])}, ...}}'
+    return _WORDS.get(kind)
