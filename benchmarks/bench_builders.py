@@ -1,22 +1,29 @@
 """How fast raw data becomes a dataset, and in how much memory, beside the builders of TFDS.
 
-    python benchmarks/bench_builders.py [--rounds N] [--only d4rl logs large] [--rows ROWS]
-        [--envlogger-python PATH] [--gigabytes GB]
+    python benchmarks/bench_builders.py [--rounds N] [--only CASE ...] [--rows ROWS] [--steps STEPS]
+        [--frames FRAMES] [--envlogger-python PATH] [--gigabytes GB]
 
 d4rl: a D4RL file of a million rows, by `tfds_builders` and by the builder of TFDS for HalfCheetah.
 logs: a recording of EnvLogger, by `tfds_builders` and by `rlds_base` of TFDS. TFDS reads with the
 `envlogger` of this repository, step by step, as with the published one. With PATH, a Python that
 has the published EnvLogger 1.2, it is also measured how long that takes to read the same logs; the
 last row of the table has the time of TFDS with that reader in the place of this one.
+streaming: logs as a dataset without a conversion, beside a loop over the same logs, and the dataset
+that they are converted to. STEPS steps of floats, and FRAMES of images.
+minari: an HDF5 dataset of STEPS steps, by `tfds_builders`; Minari only reads it.
+rlu: files of RWRL with STEPS steps, by `tfds_builders` and by the builder of TFDS.
+dqn: FRAMES frames of Atari DQN Replay, by `tfds_builders`, and what it takes to decompress them.
 large: a source of many gigabytes, for the memory only. It needs twice as much space on the disk,
 and is left out unless it is named.
 
-Each job runs in a process of its own, which tells its time without imports, and its peak memory.
+Each job runs in a process of its own, which tells its time without imports, and its peak memory;
+but for those of streaming, which take turns in one.
 Verification (reading back) is included in the time of `tfds_builders`; TFDS does none.
 """
 
 import argparse
 import json
+import multiprocessing
 import resource
 import statistics
 import subprocess
@@ -28,6 +35,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import builder_cases as cases
 import numpy as np
 
 SUPPORT = Path(__file__).parent.parent / "tests" / "support"
@@ -159,7 +167,12 @@ def large_by_us(raw: str, data_dir: str) -> int:
 
 JOBS: dict[str, Callable[[str, str], int]] = {
     job.__name__: job
-    for job in (d4rl_by_us, d4rl_by_tfds, logs_by_us, logs_by_tfds, read_logs, large_by_us)
+    for job in (
+        *(d4rl_by_us, d4rl_by_tfds, logs_by_us, logs_by_tfds, read_logs, large_by_us),
+        *(cases.minari_by_us, cases.minari_read_by_us, cases.minari_by_minari),
+        *(cases.rlu_by_us, cases.rlu_by_tfds),
+        *(cases.dqn_by_us, cases.dqn_read_by_us, cases.dqn_files),
+    )
 }
 
 
@@ -186,51 +199,6 @@ def run(job: str, raw: str) -> dict[str, float]:
     if done.returncode:
         raise RuntimeError(f"{job} failed:\n{done.stderr[-3000:]}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
-def record(directory: str) -> None:
-    """Records logs of an environment with observations and actions of HalfCheetah's size."""
-    import dm_env
-    from dm_env import specs
-
-    import envlogger
-
-    class Walk(dm_env.Environment):
-        def __init__(self) -> None:
-            self._rng = np.random.default_rng(0)
-            self._time = 0
-
-        def _observe(self) -> np.ndarray:
-            return self._rng.standard_normal(17, np.float32)
-
-        def reset(self) -> dm_env.TimeStep:
-            self._time = 0
-            return dm_env.restart(self._observe())
-
-        def step(self, action: Any) -> dm_env.TimeStep:
-            self._time += 1
-            make = dm_env.truncation if self._time == LOG_LENGTH else dm_env.transition
-            timestep = make(np.float32(self._time), self._observe())
-            return timestep._replace(discount=np.float32(1.0))
-
-        def observation_spec(self) -> Any:
-            return specs.Array((17,), np.float32)
-
-        def action_spec(self) -> Any:
-            return specs.Array((6,), np.float32)
-
-        def reward_spec(self) -> Any:
-            return specs.Array((), np.float32)
-
-        def discount_spec(self) -> Any:
-            return specs.Array((), np.float32)
-
-    rng = np.random.default_rng(1)
-    with envlogger.EnvLogger(Walk(), data_directory=directory) as env:
-        for _ in range(LOG_EPISODES):
-            timestep = env.reset()
-            while not timestep.last():
-                timestep = env.step(rng.standard_normal(6, np.float32))
 
 
 def measure(jobs: list[str], raw: str, rounds: int) -> dict[str, dict[str, float]]:
@@ -260,7 +228,7 @@ def show(
     for name, (seconds, megabytes) in rows.items():
         memory = "" if megabytes is None else f"{megabytes:,.0f}"
         table.add_row(
-            name, f"{work / seconds / 1e3:,.1f}", f"{seconds:.2f}", f"{seconds / first:.1f}", memory
+            name, f"{work / seconds / 1e3:,.1f}", f"{seconds:.2f}", f"{seconds / first:.2f}", memory
         )
     Console().print(table)
 
@@ -285,7 +253,7 @@ def bench_d4rl(rows: int, rounds: int) -> None:
 def bench_logs(rounds: int, envlogger_python: str | None) -> None:
     """Recordings of EnvLogger."""
     with tempfile.TemporaryDirectory() as directory:
-        record(directory)
+        cases.record(directory, (17,), [LOG_LENGTH + 1] * LOG_EPISODES)
         found = measure(["logs_by_us", "logs_by_tfds", "read_logs"], directory, rounds)
         table: dict[str, tuple[float, float | None]] = {
             "tfds_builders": (found["logs_by_us"]["seconds"], found["logs_by_us"]["megabytes"]),
@@ -314,6 +282,35 @@ def bench_logs(rounds: int, envlogger_python: str | None) -> None:
     show(f"Logs, {steps:,} steps of 17 + 6 floats", table, steps, "steps")
 
 
+def bench_streaming(steps: int, frames: int, rounds: int) -> None:
+    """Logs, read without a conversion."""
+    for shape, lengths in (
+        ((17,), cases.lengths_of_logs(steps)),
+        ((84, 84, 3), [64] * max(frames // 64, 1)),
+    ):
+        with tempfile.TemporaryDirectory() as logs, tempfile.TemporaryDirectory() as data_dir:
+            cases.record(logs, shape, lengths)
+            found = cases.medians(cases.readers_of_logs(logs, data_dir), rounds)
+        title = f"Streaming, {len(lengths)} episodes, {sum(lengths):,} steps of {shape}"
+        show(title, {name: (time, None) for name, time in found.items()}, sum(lengths), "steps")
+
+
+def bench_jobs(
+    title: str, write: Callable[[str, int], None], size: int, jobs: Mapping[str, str], rounds: int
+) -> None:
+    """Writes raw data of a size, and runs jobs on it, by the name of the job and of its row."""
+    with tempfile.TemporaryDirectory() as directory:
+        # Elsewhere: the peak memory of a process is counted from that of its parent on.
+        writer = multiprocessing.get_context("spawn").Process(target=write, args=(directory, size))
+        writer.start()
+        writer.join()
+        if writer.exitcode:
+            raise RuntimeError(f"{title}: the raw data was not written")
+        found = measure(list(jobs), directory, rounds)
+    rows = {jobs[job]: (one["seconds"], one["megabytes"]) for job, one in found.items()}
+    show(f"{title}, {size:,} steps", rows, size, "steps")
+
+
 def bench_large(gigabytes: float) -> None:
     """Memory."""
     found = measure(["large_by_us"], str(gigabytes), 1)["large_by_us"]
@@ -330,8 +327,11 @@ def main() -> None:
     """Runs what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", default=["d4rl", "logs"])
+    usual = ["d4rl", "logs", "streaming", "minari", "rlu", "dqn"]
+    parser.add_argument("--only", nargs="+", default=usual, choices=[*usual, "large"])
     parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--frames", type=int, default=8_000)
     parser.add_argument("--gigabytes", type=float, default=10.0)
     parser.add_argument("--envlogger-python")
     parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
@@ -344,6 +344,25 @@ def main() -> None:
         bench_d4rl(arguments.rows, arguments.rounds)
     if "logs" in arguments.only:
         bench_logs(arguments.rounds, arguments.envlogger_python)
+    if "streaming" in arguments.only:
+        bench_streaming(arguments.steps, arguments.frames, arguments.rounds)
+    if "minari" in arguments.only:
+        jobs = {
+            "minari_by_us": "tfds_builders",
+            "minari_read_by_us": "MinariSource, reading alone",
+            "minari_by_minari": "Minari, reading alone",
+        }
+        bench_jobs("Minari, HDF5", cases.write_minari, arguments.steps, jobs, arguments.rounds)
+    if "rlu" in arguments.only:
+        jobs = {"rlu_by_us": "tfds_builders", "rlu_by_tfds": "TFDS rlu_rwrl"}
+        bench_jobs("RWRL", cases.write_rwrl, arguments.steps, jobs, arguments.rounds)
+    if "dqn" in arguments.only:
+        jobs = {
+            "dqn_by_us": "tfds_builders",
+            "dqn_read_by_us": "AtariDqnReplaySource, with PNG",
+            "dqn_files": "gzip and np.load alone",
+        }
+        bench_jobs("Atari DQN Replay", cases.write_dqn, arguments.frames, jobs, arguments.rounds)
     if "large" in arguments.only:
         bench_large(arguments.gigabytes)
 

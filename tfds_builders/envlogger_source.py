@@ -166,6 +166,9 @@ class EnvLoggerSource(RandomAccessSource):
                     tfds.features.FeaturesDict({**self._step_features, **flags}), "config"
                 )
                 self._episode_features = self._find_episode_features(reader, log)
+                self._all_episode_features = lossless(
+                    tfds.features.FeaturesDict(self._episode_features), "config"
+                )
             self._check_specs(specs, log)
             for index, metadata in enumerate(reader.episode_metadata()):
                 self._episode_fields(metadata, log, index)
@@ -296,6 +299,7 @@ class EnvLoggerSource(RandomAccessSource):
     def _read(self, log: _Log, reader: envlogger.Reader, index: int, key: str) -> SourceEpisode:
         try:
             episode = reader.episodes[index]
+            begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
             if len(episode) == 1:  # Its missing action, reward and discount may have no spec.
                 steps = _step_columns(list(episode), self._specs)
             else:
@@ -304,7 +308,7 @@ class EnvLoggerSource(RandomAccessSource):
             is_terminal = steps[rlds.IS_TERMINAL]
             flags = episode_flags(
                 is_terminal,
-                begins=episode[0].timestep.first(),
+                begins=begins,
                 ends=is_terminal[-1] or episode[-1].timestep.last(),
                 file=log.name,
                 begin=log.begins[index],
@@ -324,9 +328,8 @@ class EnvLoggerSource(RandomAccessSource):
     def _episode_fields(self, metadata: Any, log: _Log, index: int) -> dict[str, Any]:
         """Returns the metadata of an episode, after checking that it is like that of the others."""
         columns = self._episode_columns(metadata, log, index)
-        features = lossless(tfds.features.FeaturesDict(self._episode_features), "config")
         try:
-            columns = match_columns(columns, features, rows=1, where="")
+            columns = match_columns(columns, self._all_episode_features, rows=1, where="")
         except MismatchError as error:
             raise SourceError(
                 f"{error.what} The metadata of all episodes must be alike; "
@@ -424,8 +427,10 @@ class _IdleReaders:
         reader = self._take(log) or log.open()
         try:
             yield reader
-        finally:
-            self._give_back(log, reader)
+        except BaseException:  # Which keeps the reader, and its open files, in a reference cycle.
+            reader.close()
+            raise
+        self._give_back(log, reader)
 
     def _give_back(self, log: _Log, reader: envlogger.Reader) -> None:
         with self._lock:

@@ -20,6 +20,8 @@ from tfds_builders.episode_fields import features_of, fields_of
 __all__ = ["episodes_from_logs"]
 
 _LAYOUTS = ("nested", "batched")
+# A value of so many bytes costs more to copy than to hand over by itself.
+_LARGE = 4096
 
 
 def episodes_from_logs(
@@ -132,10 +134,10 @@ def _read_in_graph(
 
 
 class _Packing:
-    """How an episode gets from NumPy into a graph: all numbers as one array of bytes.
+    """How an episode gets from NumPy into a graph: most numbers as one array of bytes.
 
     Every array that TensorFlow gets from Python costs it more time than to take this one apart.
-    Columns of strings come by themselves.
+    Strings and large values, such as images, come by themselves.
 
     Args:
       steps: The spec of a step.
@@ -147,8 +149,9 @@ class _Packing:
         self._columns = tf.nest.flatten(steps)
         self._values = tf.nest.flatten(episode)
         leaves = [*self._columns, *self._values]
-        self._is_text = [leaf.dtype == tf.string for leaf in leaves]
-        self.dtypes = [tf.int64, tf.uint8, *[tf.string] * sum(self._is_text)]
+        self._is_alone = [leaf.dtype == tf.string or _size(leaf) >= _LARGE for leaf in leaves]
+        alone = [leaf.dtype for leaf, is_alone in zip(leaves, self._is_alone) if is_alone]
+        self.dtypes = [tf.int64, tf.uint8, *alone]
 
     def pack(self, steps: Any, episode: Any) -> list[np.ndarray]:
         columns = tf.nest.flatten(steps)
@@ -156,27 +159,32 @@ class _Packing:
             np.asarray(value, object if spec.dtype == tf.string else spec.dtype.as_numpy_dtype)
             for value, spec in zip(tf.nest.flatten(episode), self._values)
         ]
-        arrays = list(zip([*columns, *values], self._is_text))
-        numbers = [array.reshape(-1).view(np.uint8) for array, is_text in arrays if not is_text]
-        texts = [_as_bytes(array) for array, is_text in arrays if is_text]
-        return [np.array(len(columns[0])), np.concatenate(numbers), *texts]
+        arrays = list(zip([*columns, *values], self._is_alone))
+        numbers = [array.reshape(-1).view(np.uint8) for array, is_alone in arrays if not is_alone]
+        alone = [
+            _as_bytes(array) if array.dtype == object else array
+            for array, is_alone in arrays
+            if is_alone
+        ]
+        return [np.array(len(columns[0])), np.concatenate(numbers), *alone]
 
     def unpack(self, packed: Sequence[tf.Tensor]) -> tuple[Any, Any]:
-        num_steps, numbers, *texts = packed
+        num_steps, numbers, *alone = packed
         num_steps.set_shape([])
         sizes = [
-            (leaf.dtype.size * leaf.shape.num_elements(), number < len(self._columns))
+            (_size(leaf), number < len(self._columns))
             for number, leaf in enumerate([*self._columns, *self._values])
-            if not self._is_text[number]
+            if not self._is_alone[number]
         ]
         per_step = [size if is_column else 0 for size, is_column in sizes]
         per_episode = [0 if is_column else size for size, is_column in sizes]
         parts = iter(tf.split(numbers, num_steps * per_step + per_episode))
-        rest = iter(texts)
+        rest = iter(alone)
+        is_alone = iter(self._is_alone)
         columns, values = (
             [
                 _with_shape(next(rest), [*rows, *leaf.shape])
-                if leaf.dtype == tf.string
+                if next(is_alone)
                 else _from_bytes(next(parts), [*rows, *leaf.shape], leaf.dtype, num_steps)
                 for leaf in leaves
             ]
@@ -186,6 +194,11 @@ class _Packing:
             tf.nest.pack_sequence_as(self._steps, columns),
             tf.nest.pack_sequence_as(self._episode, values),
         )
+
+
+def _size(leaf: tf.TensorSpec) -> int:
+    """How many bytes a value has."""
+    return int(leaf.dtype.size * leaf.shape.num_elements())
 
 
 def _from_bytes(

@@ -102,6 +102,26 @@ def rlu_locomotion(directory):
     return tfds_builders.RluLocomotionSource(directory)
 
 
+def rlu_atari_transitions(directory):
+    raw_rlu.write_files(directory, "run_1", raw_rlu.atari_transitions(shape=(6, 4)))
+    return tfds_builders.RluAtariTransitionsSource(directory)
+
+
+def rlu_control_suite_windows(directory):
+    raw_rlu.write_files(directory, "train", raw_rlu.control_suite_windows())
+    return tfds_builders.RluControlSuiteWindowsSource(directory)
+
+
+def rlu_locomotion_windows(directory):
+    raw_rlu.write_files(directory, "train", raw_rlu.locomotion_windows())
+    return tfds_builders.RluLocomotionWindowsSource(directory)
+
+
+def rlu_bsuite(directory):
+    raw_rlu.write_files(directory, "0_full", raw_rlu.bsuite_windows())
+    return tfds_builders.RluBsuiteSource(directory)
+
+
 def atari_dqn_replay(directory):
     episodes = [
         raw_atari_dqn_replay.episode(length, terminal=length % 2 == 0, seed=length)
@@ -149,6 +169,10 @@ SOURCES = {
         rlu_rwrl,
         rlu_control_suite,
         rlu_locomotion,
+        rlu_atari_transitions,
+        rlu_control_suite_windows,
+        rlu_locomotion_windows,
+        rlu_bsuite,
         atari_dqn_replay,
         rlds_creator,
         folder,

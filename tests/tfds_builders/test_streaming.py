@@ -194,6 +194,22 @@ def test_dtypes_that_tensors_are_seldom_of(dtype):
     np.testing.assert_array_equal(observation, values)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64, np.complex64, ml_dtypes.bfloat16, bool])
+def test_values_that_are_large(dtype):
+    values = np.random.default_rng(0).integers(0, 256, (3, 64, 65)).astype(dtype)
+    for layout in ("batched", "nested"):
+        [one] = episodes_from_logs(reader(episode(*values)), layout=layout)
+        steps = (
+            one["steps"]
+            if layout == "batched"
+            else tf.nest.map_structure(lambda *rows: tf.stack(rows), *one["steps"])
+        )
+        observation = steps["observation"].numpy()
+        assert observation.dtype == dtype
+        np.testing.assert_array_equal(observation, values)
+        assert steps["is_last"].numpy().tolist() == [False, False, True]
+
+
 def test_logs_convert_like_any_source(tmp_path):
     for name in ("a", "b"):
         record_rich(tmp_path / "logs" / name)

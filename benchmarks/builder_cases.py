@@ -1,0 +1,302 @@
+"""Raw data and jobs for the cases of `bench_builders` beside D4RL and logs.
+
+A job takes the path of the raw data and a directory to write to, and returns how much it has done.
+"""
+
+import gzip
+import itertools
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+SUPPORT = Path(__file__).parent.parent / "tests" / "support"
+MINARI_ID = "bench/walk-v0"
+RWRL_FOLDER = "combined_challenge_none/cartpole/swingup/1_percent"  # Where TFDS looks for files.
+RWRL_LENGTH = 1001  # The only one that TFDS reads.
+RWRL_FILES = 3
+ATARI_LENGTH = 1000
+
+if str(SUPPORT) not in sys.path:
+    sys.path.append(str(SUPPORT))
+
+
+# --- Logs, read without a conversion -------------------------------------------------------------
+
+
+class Walk(dm_env.Environment):
+    """Episodes of given lengths, in steps; observations are random floats or coarse images."""
+
+    def __init__(self, shape: tuple[int, ...], lengths: Iterable[int]) -> None:
+        self._rng = np.random.default_rng(0)
+        self._shape, self._lengths = shape, iter(lengths)
+        self._is_image = len(shape) == 3
+        self._left = 0
+
+    def _observe(self) -> np.ndarray:
+        if not self._is_image:
+            return self._rng.standard_normal(self._shape, np.float32)
+        height, width, channels = self._shape
+        return coarse(self._rng.integers(0, 256, (height // 4, width // 4, channels), np.uint8), 4)
+
+    def reset(self) -> dm_env.TimeStep:
+        """Begins the next episode."""
+        self._left = next(self._lengths) - 1
+        return dm_env.restart(self._observe())
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """Goes on with it."""
+        self._left -= 1
+        make = dm_env.transition if self._left else dm_env.truncation
+        timestep = make(np.float32(self._left), self._observe())
+        return timestep._replace(discount=np.float32(1.0))
+
+    def observation_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return specs.Array(self._shape, np.uint8 if self._is_image else np.float32)
+
+    def action_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return specs.Array((6,), np.float32)
+
+    def reward_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return specs.Array((), np.float32)
+
+    def discount_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return specs.Array((), np.float32)
+
+
+def coarse(image: np.ndarray, factor: int) -> np.ndarray:
+    """An image with larger pixels, which compresses like one of a game rather than like noise."""
+    return image.repeat(factor, -3).repeat(factor, -2)
+
+
+def record(directory: str, shape: tuple[int, ...], lengths: list[int]) -> None:
+    """Records logs."""
+    import envlogger
+
+    rng = np.random.default_rng(1)
+    with envlogger.EnvLogger(Walk(shape, lengths), data_directory=directory) as env:
+        for _ in lengths:
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(rng.standard_normal(6, np.float32))
+
+
+def lengths_of_logs(steps: int) -> list[int]:
+    """Lengths of episodes from 100 to 1000 steps."""
+    rng = np.random.default_rng(2)
+    lengths = [int(rng.integers(100, 1001))]
+    while sum(lengths) < steps:
+        lengths.append(int(rng.integers(100, 1001)))
+    return lengths
+
+
+def readers_of_logs(logs: str, data_dir: str) -> dict[str, Callable[[], int]]:
+    """Converts logs; returns ways of reading them and the dataset, which count the steps."""
+    import tensorflow as tf
+
+    import envlogger
+    import rlds
+    from rlds.tfds import load
+    from tfds_builders import build_from_logs, episodes_from_logs
+
+    def loop() -> int:
+        with envlogger.Reader(logs) as reader:
+            return sum(1 for episode in reader.episodes for _ in episode)
+
+    def columns() -> int:
+        with envlogger.Reader(logs) as reader:
+            episodes = range(len(reader.episodes))
+            return sum(len(reader.columns(i, rlds=True)[rlds.IS_LAST]) for i in episodes)
+
+    def by_episode(dataset: tf.data.Dataset) -> Callable[[], int]:
+        return lambda: sum(int(one[rlds.STEPS][rlds.IS_LAST].shape[0]) for one in dataset)
+
+    def by_batch(dataset: tf.data.Dataset) -> Callable[[], int]:
+        batches = dataset.flat_map(lambda episode: episode[rlds.STEPS]).batch(256)
+        return lambda: sum(int(batch[rlds.IS_LAST].shape[0]) for batch in batches)
+
+    converted = build_from_logs(logs, name="logs", data_dir=data_dir)
+    streamed = {layout: episodes_from_logs(logs, layout=layout) for layout in ("batched", "nested")}
+    shuffled = episodes_from_logs(logs, layout="batched", shuffle=True, seed=0)
+    return {
+        "episodes_from_logs, batched": by_episode(streamed["batched"]),
+        "episodes_from_logs, batched, shuffled": by_episode(shuffled),
+        "episodes_from_logs, nested, in batches of 256": by_batch(streamed["nested"]),
+        "envlogger.Reader, step by step": loop,
+        "envlogger.Reader, columns": columns,
+        "converted, rlds.tfds.load batched": by_episode(load(converted)),
+    }
+
+
+def medians(contenders: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, float]:
+    """Runs contenders in turn, after a round that does not count; returns their seconds."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(rounds + 1):
+        for name, contender in contenders.items():
+            start = time.perf_counter()
+            contender()
+            if number:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+# --- Minari --------------------------------------------------------------------------------------
+
+
+def write_minari(directory: str, steps: int) -> None:
+    """Writes an HDF5 dataset with Minari: episodes of 500 steps of 17 + 6 floats."""
+    os.environ["MINARI_DATASETS_PATH"] = directory
+    from gymnasium import spaces
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+    from raw_minari import write_buffers
+
+    length = 500
+    rng = np.random.default_rng(0)
+    ends = [False] * (length - 1) + [True]
+    buffers = [
+        EpisodeBuffer(
+            id=number,
+            observations=rng.standard_normal((length + 1, 17)),
+            actions=rng.standard_normal((length, 6)).astype(np.float32),
+            rewards=rng.standard_normal(length).tolist(),
+            terminations=[False] * length,
+            truncations=ends,
+            infos={"position": rng.standard_normal((length + 1, 2))},
+        )
+        for number in range(steps // length)
+    ]
+    write_buffers(
+        MINARI_ID,
+        buffers,
+        observation_space=spaces.Box(-np.inf, np.inf, (17,), np.float64),
+        action_space=spaces.Box(-np.inf, np.inf, (6,), np.float32),
+    )
+
+
+def minari_by_us(raw: str, data_dir: str) -> int:
+    """Converts a Minari dataset with `tfds_builders`."""
+    from tfds_builders import MinariSource, convert
+
+    source = MinariSource(Path(raw, MINARI_ID))
+    builder = convert(source, name="walk", data_dir=data_dir, progress=False)
+    return int(builder.info.splits["train"].num_examples)
+
+
+def minari_read_by_us(raw: str, data_dir: str) -> int:
+    """Reads the episodes of a Minari dataset as they are converted."""
+    del data_dir
+    from tfds_builders import MinariSource
+
+    source = MinariSource(Path(raw, MINARI_ID))
+    return sum(source.read("train", i).num_steps for i in range(source.num_episodes("train")))
+
+
+def minari_by_minari(raw: str, data_dir: str) -> int:
+    """Reads a Minari dataset with Minari."""
+    del data_dir
+    os.environ["MINARI_DATASETS_PATH"] = raw
+    import minari
+
+    dataset = minari.load_dataset(MINARI_ID)
+    return sum(len(episode.rewards) for episode in dataset.iterate_episodes())
+
+
+# --- RL Unplugged --------------------------------------------------------------------------------
+
+
+def write_rwrl(directory: str, steps: int) -> None:
+    """Writes files of RWRL."""
+    from raw_rlu import rwrl_episodes, write_files
+
+    folder = Path(directory, RWRL_FOLDER)
+    episodes = rwrl_episodes(max(steps // RWRL_LENGTH, RWRL_FILES), RWRL_LENGTH)
+    for episode in episodes:  # TFDS reads no deeper names.
+        episode["observation:height"] = episode.pop("observation:sensors:height")
+    write_files(folder, "episodes.tfrecord", episodes, num_files=RWRL_FILES, compression="")
+
+
+def rlu_by_us(raw: str, data_dir: str) -> int:
+    """Converts files of RWRL with `tfds_builders`."""
+    from tfds_builders import RluRwrlSource, convert
+
+    source = RluRwrlSource(Path(raw, RWRL_FOLDER))
+    builder = convert(source, name="rwrl", data_dir=data_dir, progress=False)
+    return int(builder.info.splits["train"].num_examples)
+
+
+def rlu_by_tfds(raw: str, data_dir: str) -> int:
+    """Converts files of RWRL with the builder of TFDS, which has to be told where they are."""
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.rl_unplugged.rlu_rwrl import rlu_rwrl
+
+    name = "rlu_rwrl/cartpole_swingup_combined_challenge_none_1_percent"
+    place = {"_INPUT_FILE_PREFIX": raw, "_SHARDS": RWRL_FILES}
+    with mock.patch.multiple(rlu_rwrl.RluRwrl, create=True, **place):
+        builder = tfds.builder(name, data_dir=data_dir)
+        builder.download_and_prepare(
+            download_config=tfds.download.DownloadConfig(try_download_gcs=False)
+        )
+    return int(builder.info.splits["train"].num_examples)
+
+
+# --- Atari DQN Replay ----------------------------------------------------------------------------
+
+
+def write_dqn(directory: str, steps: int) -> None:
+    """Writes a run in two checkpoints."""
+    from raw_atari_dqn_replay import Recorded, write_run
+    from raw_atari_dqn_replay import record as rows_of
+
+    rng = np.random.default_rng(0)
+    episodes = [
+        Recorded(
+            coarse(rng.integers(1, 256, (ATARI_LENGTH, 12, 12, 1), np.uint8), 7)[..., 0],
+            rng.integers(0, 18, ATARI_LENGTH, np.int32),
+            rng.choice(np.array([0, 0, 1], np.float32), ATARI_LENGTH),
+            terminal=True,
+        )
+        for _ in range(max(steps // ATARI_LENGTH, 1))
+    ]
+    rows = rows_of(episodes)
+    folder = Path(directory, "Pong", "1", "replay_logs")
+    write_run(folder, rows, capacity=-(-len(rows["action"]) // 2))
+
+
+def dqn_by_us(raw: str, data_dir: str) -> int:
+    """Converts a run with `tfds_builders`."""
+    from tfds_builders import AtariDqnReplaySource, convert
+
+    builder = convert(AtariDqnReplaySource(raw), name="dqn", data_dir=data_dir, progress=False)
+    return int(builder.info.splits["train"].num_examples)
+
+
+def dqn_read_by_us(raw: str, data_dir: str) -> int:
+    """Reads the episodes of a run, and encodes their images."""
+    del data_dir
+    from tfds_builders import AtariDqnReplaySource
+
+    source = AtariDqnReplaySource(raw)
+    parts = [source.episodes("train", part) for part in source.parts("train")]
+    return sum(1 for _ in itertools.chain.from_iterable(parts))
+
+
+def dqn_files(raw: str, data_dir: str) -> int:
+    """Decompresses the files of a run, and loads their arrays."""
+    del data_dir
+    size = 0
+    for file in sorted(Path(raw).rglob("*.gz")):
+        with gzip.open(file) as stream:
+            size += np.load(stream).nbytes
+    return size
