@@ -9,7 +9,7 @@ has in an order that differs from process to process, are sorted by name. What i
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,19 +191,20 @@ def _tensor_fields(feature: Any, rows: Any) -> dict[str, bytes] | None:
             return None
         values = _list_of(rows)
         return None if values is None else {"": values}
+    is_compressed = feature.to_json_content().encoding == tfds.features.Encoding.ZLIB.value
     if _is_column_of(info, rows):
         shapes = np.tile(np.array(rows.shape[1:], np.int64), len(rows))
-        raw = _raw_rows(rows)
+        values = _compressed_list(rows) if is_compressed else _raw_list(rows)
     elif isinstance(rows, list) and all(_is_column_of(info, row, axis=None) for row in rows):
         shapes = np.array([size for row in rows for size in row.shape], np.int64)
-        raw = [row.tobytes() for row in rows]
+        values = (
+            _compressed_list(rows) if is_compressed else _bytes_list(map(np.ndarray.tobytes, rows))
+        )
     else:
         return None
-    if feature.to_json_content().encoding == tfds.features.Encoding.ZLIB.value:
-        raw = [zlib.compress(row) for row in raw]
     if has_dynamic_shape:
-        return {"/shape": _int64_list(shapes), "/value": _bytes_list(raw)}
-    return {"": _bytes_list(raw)}
+        return {"/shape": _int64_list(shapes), "/value": values}
+    return {"": values}
 
 
 def _is_column_of(info: Any, rows: Any, axis: int | None = 0) -> bool:
@@ -214,12 +215,6 @@ def _is_column_of(info: Any, rows: Any, axis: int | None = 0) -> bool:
     return len(shape) == len(info.shape) and all(
         size == expected or expected is None for size, expected in zip(shape, info.shape)
     )
-
-
-def _raw_rows(rows: np.ndarray) -> list[bytes]:
-    raw = rows.tobytes()
-    size = len(raw) // max(len(rows), 1)
-    return [raw[i * size : (i + 1) * size] for i in range(len(rows))]
 
 
 def _encode_images(feature: Any, rows: np.ndarray) -> list[bytes]:
@@ -285,7 +280,21 @@ def _list_of(rows: np.ndarray) -> bytes | None:
     return None
 
 
-def _bytes_list(values: list[bytes]) -> bytes:
+def _raw_list(rows: np.ndarray) -> bytes:
+    """A list of byte strings, the values of each row: all at once, as they have the same length."""
+    size = rows.nbytes // max(len(rows), 1)
+    head = _ITEMS + _length(size)
+    items = np.empty((len(rows), len(head) + size), np.uint8)
+    items[:, : len(head)] = np.frombuffer(head, np.uint8)
+    items[:, len(head) :] = np.frombuffer(rows.tobytes(), np.uint8).reshape(len(rows), size)
+    return _delimited(_BYTES_LIST, items.tobytes())
+
+
+def _compressed_list(rows: Iterable[np.ndarray]) -> bytes:
+    return _bytes_list(zlib.compress(row.tobytes()) for row in rows)
+
+
+def _bytes_list(values: Iterable[bytes]) -> bytes:
     return _delimited(_BYTES_LIST, b"".join(_delimited(_ITEMS, value) for value in values))
 
 
@@ -300,15 +309,18 @@ def _packed(tag: bytes, values: bytes) -> bytes:
 
 def _delimited(tag: bytes, content: bytes) -> bytes:
     """A field of a message whose length goes before it."""
-    length = len(content)
+    return b"".join((tag, _length(len(content)), content))
+
+
+def _length(length: int) -> bytes:
     if length < 128:
-        return tag + bytes((length,)) + content
+        return bytes((length,))
     groups = bytearray()
     while length >= 128:
         groups.append(length & 127 | 128)
         length >>= 7
     groups.append(length)
-    return b"".join((tag, groups, content))
+    return bytes(groups)
 
 
 def _varints(values: np.ndarray) -> bytes:
