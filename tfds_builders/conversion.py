@@ -342,7 +342,11 @@ def _check_totals(source: Source, split: str, report: SplitReport) -> None:
         counted = report.raw_counts.get(name, 0)
         if counted != total:
             raise SourceError(
-                f"the raw data has {total} {name}, but its episodes have {counted}; please report "
-                "this as an error of the builder, if the raw data is sound",
-                file=f"split {split!r}",
+                f"the raw data of the split {split!r} has {total} {name}, but its episodes have "
+                f"{counted}; please report this as an error of the builder, if the data is sound",
+                file=", ".join(_shortened([os.fspath(path) for path in source.inputs()])),
             )
+
+
+def _shortened(names: list[str], most: int = 3) -> list[str]:
+    return names if len(names) <= most else [*names[:most], f"and {len(names) - most} more files"]

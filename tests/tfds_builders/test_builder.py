@@ -193,7 +193,7 @@ def test_nan_is_damage(raw, tmp_path):
 
 def test_totals_have_to_agree(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ToySource, "totals", lambda self, split: {"rows": 20})
-    with pytest.raises(SourceError, match="the raw data has 20 rows, but its episodes have 19"):
+    with pytest.raises(SourceError, match=r"\.raw.* 'train' has 20 rows, but its episodes have 19"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
     assert not (tmp_path / "toy" / "1.0.0").exists()
 
