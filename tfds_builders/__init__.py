@@ -13,9 +13,10 @@ from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.d4rl.pybullet import D4rlPybulletSource, RldsD4rlPybullet
 from tfds_builders.d4rl.source import D4rlSource, RldsD4rl
 from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
-from tfds_builders.envlogger_source import EnvLoggerSource, find_logs
+from tfds_builders.envlogger_source import EnvLoggerSource
 from tfds_builders.minari.source import MinariSource, RldsMinari
 from tfds_builders.published_logs import RldsEnvlogger, RldsPickPlaceCan, RldsSacLocomotion
+from tfds_builders.recorded_logs import find_logs
 from tfds_builders.rlds_creator import RldsCreator, RldsCreatorSource
 from tfds_builders.rlds_folder import FolderSource, RldsFolder
 from tfds_builders.rlu.atari import RldsRluAtari, RluAtariSource

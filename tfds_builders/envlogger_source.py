@@ -7,14 +7,9 @@ episode metadata), from the first recorded values; all later values are checked 
 from __future__ import annotations
 
 import bisect
-import contextlib
-import dataclasses
 import json
-import os
-import re
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -29,18 +24,13 @@ from envlogger.converters.tfds_features import MismatchError, lossless, match_co
 from envlogger.errors import EnvLoggerError
 from envlogger.step_data import StepData
 from tfds_builders.episode_fields import RESERVED
+from tfds_builders.recorded_logs import IdleReaders, Log, Logs, logs_by_split
 from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
 from tfds_builders.spec_features import feature_from_spec, specs_from_columns
 
-__all__ = ["EnvLoggerSource", "LogSource", "Logs", "episode_flags", "find_logs"]
+__all__ = ["EnvLoggerSource", "episode_flags"]
 
-_LOG_FILE = "metadata.riegeli"
 _FIELDS_WITH_SPEC = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
-# How many logs are kept open. Each has two open files at most.
-_MAX_OPEN_LOGS = 16
-
-LogSource: TypeAlias = str | os.PathLike[str] | envlogger.Reader
-Logs: TypeAlias = LogSource | Sequence[LogSource] | Mapping[str, LogSource | Sequence[LogSource]]
 
 
 def episode_flags(
@@ -66,24 +56,6 @@ def episode_flags(
         "complete": begins and ends,
         "origin": Origin(file, begin, begin + len(is_terminal)),
     }
-
-
-def find_logs(path: str | os.PathLike[str]) -> list[str]:
-    """Returns the directories with EnvLogger logs at and below a directory, sorted by path.
-
-    Raises:
-      FileNotFoundError: If the directory does not exist, or holds no log.
-    """
-    directory = epath.Path(path)
-    if not directory.is_dir():
-        raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
-    logs = sorted(os.fspath(root) for root, _, files in directory.walk() if _LOG_FILE in files)
-    if not logs:
-        raise FileNotFoundError(
-            f"{os.fspath(path)!r} holds no EnvLogger log: there is no metadata.riegeli in it, nor "
-            "in a directory below it."
-        )
-    return logs
 
 
 class EnvLoggerSource(RandomAccessSource):
@@ -131,9 +103,8 @@ class EnvLoggerSource(RandomAccessSource):
         self._config = config or rlds_base.DatasetConfig(name="")
         self._images_as_png = images_as_png
         self._defaults = dict(episode_metadata_defaults or {})
-        self._logs = _logs_by_split(logs)
-        _name(self._all_logs())
-        self._idle = _IdleReaders()
+        self._logs = logs_by_split(logs)
+        self._idle = IdleReaders()
         self.homepage, self.citation = self._config.homepage or "", self._config.citation or ""
         self._metadata: Any = None if metadata is None else to_json(metadata, "metadata")
         recorded = [self._scan(log) for log in self._all_logs()]
@@ -145,12 +116,12 @@ class EnvLoggerSource(RandomAccessSource):
             for split, split_logs in self._logs.items()
         }
 
-    def _all_logs(self) -> list[_Log]:
+    def _all_logs(self) -> list[Log]:
         return [log for logs in self._logs.values() for log in logs]
 
     # --- What there is ---------------------------------------------------------------------------
 
-    def _scan(self, log: _Log) -> Any:
+    def _scan(self, log: Log) -> Any:
         """Checks what is cheap to check of a log; returns the metadata that it has as a whole."""
         with self._idle.borrow(log) as reader:
             lengths = [len(episode) for episode in reader.episodes]
@@ -195,7 +166,7 @@ class EnvLoggerSource(RandomAccessSource):
             found.update(config.step_metadata_info)
         return {field: feature for field, feature in found.items() if feature is not None}
 
-    def _find_episode_features(self, reader: envlogger.Reader, log: _Log) -> dict[str, Any]:
+    def _find_episode_features(self, reader: envlogger.Reader, log: Log) -> dict[str, Any]:
         given = self._config.episode_metadata_info
         if given is not None:
             for reserved in RESERVED:
@@ -225,7 +196,7 @@ class EnvLoggerSource(RandomAccessSource):
     def _feature(self, spec: Any, field: str) -> Any:
         return feature_from_spec(spec, images_as_png=self._images_as_png, path=field)
 
-    def _check_specs(self, recorded: Mapping[str, Any], log: _Log) -> None:
+    def _check_specs(self, recorded: Mapping[str, Any], log: Log) -> None:
         for field, spec in recorded.items():
             if spec is None or field in self._given_features():
                 continue
@@ -296,7 +267,7 @@ class EnvLoggerSource(RandomAccessSource):
         with self._idle.borrow(log) as reader:
             return self._read(log, reader, index_in_log, self.key(split, index))
 
-    def _read(self, log: _Log, reader: envlogger.Reader, index: int, key: str) -> SourceEpisode:
+    def _read(self, log: Log, reader: envlogger.Reader, index: int, key: str) -> SourceEpisode:
         try:
             episode = reader.episodes[index]
             begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
@@ -325,7 +296,7 @@ class EnvLoggerSource(RandomAccessSource):
             **flags,
         )
 
-    def _episode_fields(self, metadata: Any, log: _Log, index: int) -> dict[str, Any]:
+    def _episode_fields(self, metadata: Any, log: Log, index: int) -> dict[str, Any]:
         """Returns the metadata of an episode, after checking that it is like that of the others."""
         columns = self._episode_columns(metadata, log, index)
         try:
@@ -341,7 +312,7 @@ class EnvLoggerSource(RandomAccessSource):
         fields: dict[str, Any] = first_row(columns)
         return fields
 
-    def _episode_columns(self, metadata: Any, log: _Log, index: int) -> Any:
+    def _episode_columns(self, metadata: Any, log: Log, index: int) -> Any:
         """Returns the metadata of an episode as columns with a single row."""
         if metadata is None:
             metadata = {}
@@ -364,115 +335,6 @@ class EnvLoggerSource(RandomAccessSource):
             return stack_values([{**self._defaults, **metadata}], "")
         except (TypeError, ValueError) as error:
             raise SourceError(str(error), file=log.path, episode=index) from error
-
-
-@dataclasses.dataclass(eq=False)
-class _Log:
-    """A log that is opened when it is read.
-
-    Attributes:
-      path: Its directory; of a reader that was given, in words which one it is.
-      source: Its directory, or a reader.
-      name: How the dataset calls it.
-      begins: For each episode, how many steps are before it; and how many there are.
-    """
-
-    path: str
-    source: str | envlogger.Reader
-    name: str = ""
-    begins: list[int] = dataclasses.field(default_factory=list)
-
-    @property
-    def num_episodes(self) -> int:
-        """How many episodes it had when it was looked at first."""
-        return len(self.begins) - 1
-
-    def __post_init__(self) -> None:
-        self.name = self.path
-        if isinstance(self.source, envlogger.Reader):  # The owner of that one may close it.
-            self.source = self.source.copy()
-
-    def open(self) -> envlogger.Reader:
-        """Returns a reader to be closed."""
-        if isinstance(self.source, str):
-            return envlogger.Reader(self.source)
-        return self.source.copy()
-
-
-def _name(logs: Sequence[_Log]) -> None:
-    """Gives logs names that are the same everywhere: below the directory that they all are in."""
-    paths = [os.path.abspath(log.source) for log in logs if isinstance(log.source, str)]
-    parent = os.path.dirname(os.path.commonpath(paths)) if paths else ""
-    for log in logs:
-        if isinstance(log.source, str):
-            log.name = os.path.relpath(os.path.abspath(log.source), parent)
-
-
-class _IdleReaders:
-    """Readers of logs that are open, but not in use.
-
-    Threads that read at the same time get a reader each. What is open is not copied to another
-    process with the source.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._readers: list[tuple[_Log, envlogger.Reader]] = []
-
-    def __reduce__(self) -> Any:
-        return _IdleReaders, ()
-
-    @contextlib.contextmanager
-    def borrow(self, log: _Log) -> Iterator[envlogger.Reader]:
-        reader = self._take(log) or log.open()
-        try:
-            yield reader
-        except BaseException:  # Which keeps the reader, and its open files, in a reference cycle.
-            reader.close()
-            raise
-        self._give_back(log, reader)
-
-    def _give_back(self, log: _Log, reader: envlogger.Reader) -> None:
-        with self._lock:
-            self._readers.append((log, reader))
-            surplus = self._readers[:-_MAX_OPEN_LOGS]
-            del self._readers[:-_MAX_OPEN_LOGS]
-        for _, unused in surplus:
-            unused.close()
-
-    def _take(self, log: _Log) -> envlogger.Reader | None:
-        with self._lock:
-            for number, (other, reader) in enumerate(self._readers):
-                if other is log:
-                    del self._readers[number]
-                    return reader
-        return None
-
-
-def _logs_by_split(logs: Logs) -> dict[str, list[_Log]]:
-    splits = logs if isinstance(logs, Mapping) else {"train": logs}
-    if not splits:
-        raise ValueError("No logs were given.")
-    return {split: _split_logs(split, sources) for split, sources in splits.items()}
-
-
-def _split_logs(split: str, sources: LogSource | Sequence[LogSource]) -> list[_Log]:
-    if not re.fullmatch(r"\w+", split) or split == "all":
-        raise ValueError(
-            f"{split!r} is not a name for a split; use letters, digits and '_' ('all' means all "
-            "splits to TFDS)."
-        )
-    if isinstance(sources, (str, os.PathLike)) or not isinstance(sources, Sequence):
-        sources = [sources]
-    logs = []
-    for index, source in enumerate(sources):
-        if isinstance(source, (str, os.PathLike)):
-            logs += [_Log(path, path) for path in find_logs(source)]
-        else:
-            logs.append(_Log(f"reader {index} of split {split!r}", source))
-    if not logs:
-        raise ValueError(f"No logs were given for the split {split!r}.")
-    return logs
 
 
 def _recorded_specs(reader: envlogger.Reader) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import tensorflow as tf
 
 import rlds
 from rlds.transformations import _layouts
-from tfds_builders.envlogger_source import EnvLoggerSource, LogSource
+from tfds_builders.envlogger_source import EnvLoggerSource
 from tfds_builders.episode_fields import features_of, fields_of
+from tfds_builders.recorded_logs import LogSource
 
 __all__ = ["episodes_from_logs"]
 
