@@ -19,7 +19,7 @@ test: $(VENV)/.dev
 	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto -m "not slow" tests/riegeli
 
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto
+	FEW_EXAMPLES=8 $(BIN)/python -m pytest -n auto
 	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto tests/riegeli
 
 lint: $(VENV)/.dev

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import envlogger
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "quickstart.py"
@@ -31,6 +33,7 @@ def test_the_whole_path(tmp_path):
     assert ended.stdout.endswith(f"The picture: {picture}\n")
 
 
+@pytest.mark.slow
 def test_wrong_arguments(tmp_path):
     (tmp_path / "logs").mkdir()
     for arguments, message in [

@@ -4,7 +4,7 @@ import io
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riegeli
@@ -33,6 +33,7 @@ def compare(target):
     return test
 
 
+@settings(max_examples=25)
 @given(
     numbers=st.lists(st.integers(0, 50), max_size=60).map(sorted),
     gaps=st.sets(st.integers(0, 59)),

@@ -1,5 +1,6 @@
 """Random episodes, in both layouts, and how to compare what is made of them."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 Columns = dict[str, Any]
 
 # Every example traces graphs anew, which takes most of the time: hence few, and none to shrink one.
-few_examples = settings(max_examples=3, phases=[Phase.explicit, Phase.generate])
+few_examples = settings(
+    max_examples=int(os.environ.get("FEW_EXAMPLES", "2")),
+    phases=[Phase.explicit, Phase.generate],
+)
 
 
 def episode_columns(length: int, *, terminal: bool = True, seed: int = 0) -> Columns:

@@ -111,7 +111,11 @@ def test_damage_is_left_out(raw, tmp_path):
     assert builder.info.splits["train"].num_examples == 9
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["processes", "in memory"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(PROCESSES, marks=pytest.mark.slow), OPTIONS[1]],
+    ids=["processes", "in memory"],
+)
 def test_statistics(raw, tmp_path, options):
     builder = convert(
         ToySource(raw, 30),

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tree
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from random_episodes import few_examples
 
 from rlds import transformations
 from rlds.transformations import (
@@ -22,9 +23,6 @@ from rlds.transformations import (
 )
 
 Columns = dict[str, Any]
-
-# Every example traces graphs anew, which takes most of the time.
-few_examples = settings(max_examples=6)
 
 
 @st.composite
