@@ -16,14 +16,15 @@ import dm_env
 from dm_env import specs
 
 from envlogger.errors import UnsupportedTypeError, UsageError
+from rlds_ecosystem import install_command
 
 try:
     import gymnasium
     from gymnasium import spaces
 except ImportError as e:
     raise ImportError(
-        "envlogger.gymnasium_adapter needs gymnasium, which is missing: pip install "
-        "'rlds[gymnasium]'"
+        "envlogger.gymnasium_adapter needs gymnasium, which is missing: "
+        + install_command("gymnasium")
     ) from e
 
 __all__ = ["GymnasiumAdapter", "record_info", "record_reset", "spec_of_space"]

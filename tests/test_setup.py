@@ -1,12 +1,25 @@
-"""Installing where there is no C compiler."""
+"""Installing: the lines that say how, and what is built where there is no C compiler."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import pytest
+
+import rlds_ecosystem
+
 ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# Everything that may say how to install something.
+TEXTS = [
+    path
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("*/**/*.md"), *ROOT.glob("*/**/*.py")]
+    if not path.relative_to(ROOT).parts[0].startswith(".") and path != Path(__file__)
+]
 
 
 def build_without_compiler(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -35,3 +48,32 @@ def test_the_environment_insists_on_the_compiled_core(tmp_path: Path) -> None:
 
     assert done.returncode != 0
     assert "/bin/false" in done.stderr
+
+
+def test_no_line_installs_another_project() -> None:
+    another = re.compile(
+        r"""pip\ install [\s"'-]* (rlds|envlogger|riegeli) (?![\w=-])  # ==: a published one, meant.
+        |['"`] (rlds|envlogger|riegeli) \[ [a-z0-9_,]+ \]""",
+        re.VERBOSE,
+    )
+    assert another.search("pip install \"\n    \"'rlds[hdf5]'")
+    assert another.search("`'rlds[hdf5]'`")
+    assert ROOT / "docs" / "install.md" in TEXTS
+    for path in TEXTS:
+        found = another.search(path.read_text())
+        assert not found, f"{path}: {found[0]}"
+
+
+def test_extras_that_are_named_exist() -> None:
+    assert PROJECT["name"] == rlds_ecosystem.DISTRIBUTION
+    named = re.compile(r"['\"](?:\.|rlds-ecosystem)\[([a-z0-9_,]+)\]")
+    for path in TEXTS:
+        for extras in named.findall(path.read_text()):
+            assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), path
+
+
+def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(ImportError, match=r"pip install 'rlds-ecosystem\[hdf5\]'") as raised:
+        rlds_ecosystem.import_extra("h5py")
+    assert raised.value.name == "h5py"

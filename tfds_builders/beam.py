@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from envlogger.errors import StorageError
+from rlds_ecosystem import import_extra
 from tfds_builders.conversion import Job, Part, Work, serially, stage_part, write_staged_shard
-from tfds_builders.extras import import_extra
 from tfds_builders.progress import Progress
 from tfds_builders.sharding import ShardPlan
 from tfds_builders.source import SourceError

@@ -9,7 +9,6 @@ process, one that was killed and its successor, or the workers of a pipeline (`b
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
+import rlds_ecosystem
 from envlogger.backends.riegeli_layout import is_local
 from tfds_builders.episode_encoder import EpisodeEncoder, counts_of
 from tfds_builders.episode_fields import features_of
@@ -163,7 +163,7 @@ def describe(job: Job) -> dict[str, Any]:
     """
     source = job.source
     return {
-        "package": _version(),
+        "package": rlds_ecosystem.version(),
         "source": f"{type(source).__module__}.{type(source).__qualname__}",
         "options": dict(source.options()),
         "inputs": [_describe_file(path) for path in source.inputs()],
@@ -175,13 +175,6 @@ def describe(job: Job) -> dict[str, Any]:
         "shards": dataclasses.asdict(job.shard_config),
         "skip_damaged": job.skip_damaged,
     }
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("rlds")
-    except importlib.metadata.PackageNotFoundError:  # Used from a folder.
-        return ""
 
 
 def _describe_file(path: epath.Path) -> list[Any]:

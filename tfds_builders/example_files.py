@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import tensorflow_datasets as tfds
 from etils import epath
 
-from tfds_builders.extras import import_extra
+from rlds_ecosystem import import_extra
 from tfds_builders.source import SourceError
 from tfds_builders.tfrecord_files import TFRecordReader
 

@@ -18,6 +18,7 @@ from envlogger.converters.tfds_features import lossless_config
 from envlogger.errors import StorageError
 from rlds import rlds_types
 from rlds.tfds.columns import fit_steps, fit_value
+from rlds_ecosystem import install_command
 
 __all__ = ["DatasetConfig", "EpisodeWriter"]
 
@@ -87,7 +88,7 @@ class EpisodeWriter:
         if file_format not in _FILE_FORMATS:
             raise ValueError(f"file_format must be one of {_FILE_FORMATS}, got {file_format!r}")
         if file_format == "array_record" and importlib.util.find_spec("array_record") is None:
-            raise ImportError("to write ArrayRecord files: pip install array_record")
+            raise ImportError(f"to write ArrayRecord files: {install_command('array_record')}")
         self._max_episodes_per_file = max_episodes_per_file
         self._num_episodes = 0
         self._shards: dict[str, tfds_shards.ShardDraft] = {}

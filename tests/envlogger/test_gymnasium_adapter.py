@@ -217,4 +217,4 @@ def test_vector_environments_are_refused():
 def test_without_gymnasium():
     code = "import sys; sys.modules['gymnasium'] = None; import envlogger.gymnasium_adapter"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert r"pip install 'rlds[gymnasium]'" in result.stderr
+    assert r"pip install 'rlds-ecosystem[gymnasium]'" in result.stderr

@@ -27,7 +27,7 @@ import numpy as np
 from etils import epath
 
 from envlogger.backends.riegeli_layout import is_local
-from tfds_builders.extras import import_extra
+from rlds_ecosystem import import_extra
 from tfds_builders.source import SourceError
 
 __all__ = ["RowReader", "decode_value", "describe_file", "is_ragged", "make_file", "open_hdf5"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tfds_builders.extras import import_extra
+from rlds_ecosystem import import_extra
 from tfds_builders.minari.storage import Column, RawEpisode, Storage, StorageWriter, objects
 from tfds_builders.source import SourceError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tfds_builders.extras import import_extra
+from rlds_ecosystem import import_extra
 from tfds_builders.minari.spaces import Leaf, Spaces, tuple_name
 from tfds_builders.minari.storage import (
     ACTIONS,

@@ -1,0 +1,61 @@
+"""The installation: the distribution that brings all the packages here, and its extras.
+
+The packages are named as the published ones, `riegeli`, `envlogger` and `rlds`; the distribution
+is not, so that a line that installs it brings in this project and no other.
+"""
+
+import importlib
+from typing import Any
+
+__all__ = ["DISTRIBUTION", "import_extra", "install_command", "version"]
+
+DISTRIBUTION: str = "rlds-ecosystem"
+"""The name to install this project by."""
+
+# Libraries that not every installation has, and the extra that brings each.
+_EXTRA_OF = {
+    "apache_beam": "beam",
+    "array_record": "array_record",
+    "gymnasium": "gymnasium",
+    "h5py": "hdf5",
+    "pyarrow": "parquet",
+}
+
+
+def version() -> str:
+    """Returns the version that is installed, or "" if the packages are used from a folder."""
+    from importlib import metadata  # Slow to import, and rarely asked for.
+
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def install_command(extra: str) -> str:
+    """Returns the shell command that adds an extra to an installation.
+
+    >>> install_command("hdf5")
+    "pip install 'rlds-ecosystem[hdf5]'"
+    """
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def import_extra(module: str) -> Any:
+    """Returns a module that not every installation has.
+
+    Args:
+      module: Its name, such as "h5py" or "pyarrow.parquet".
+
+    Raises:
+      ImportError: It is not installed; says how to install it.
+    """
+    library = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != library:
+            raise
+        raise ImportError(
+            f"{library} is needed for this: {install_command(_EXTRA_OF[library])}", name=library
+        ) from error
