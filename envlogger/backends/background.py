@@ -30,10 +30,10 @@ class WritingFailed(Exception):
     """What was handed over could not all be written, or no more can be.
 
     Attributes:
-      num_lost_steps: How many steps are lost that were accepted.
+      num_lost_steps: How many steps are lost that were accepted; None if it is not known.
     """
 
-    def __init__(self, cause: BaseException, num_lost_steps: int) -> None:
+    def __init__(self, cause: BaseException, num_lost_steps: int | None) -> None:
         super().__init__(cause)
         self.cause = cause
         self.num_lost_steps = num_lost_steps
@@ -168,14 +168,17 @@ class BackgroundWriter:
             if self._shards.trouble is not None:
                 failure = WritingFailed(self._shards.trouble, 0)
         except BaseException as e:
-            failure = WritingFailed(e, self._count_lost_steps())
-        with self.lock:
-            self._ending = self._ended = True
-            self._failure = failure
-            self._jobs = []
-            self._num_new_bytes = self._num_taken_bytes = self._num_taken_jobs = 0
-            self._num_served = self._num_requests
-            self._progress.notify_all()
+            failure = WritingFailed(e, None)
+            failure.num_lost_steps = self._count_lost_steps()
+        finally:
+            # Whatever else went wrong, nobody waits for a thread that is no more.
+            with self.lock:
+                self._ending = self._ended = True
+                self._failure = failure
+                self._jobs = []
+                self._num_new_bytes = self._num_taken_bytes = self._num_taken_jobs = 0
+                self._num_served = self._num_requests
+                self._progress.notify_all()
 
     def _work_until_the_end(self) -> None:
         next_flush = time.monotonic() + self._flush_period
@@ -246,12 +249,15 @@ class BackgroundWriter:
             self._num_taken_jobs = len(jobs)
             return jobs, self._num_requests, self._ending
 
-    def _count_lost_steps(self) -> int:
-        """Saves what can be saved after a failure."""
+    def _count_lost_steps(self) -> int | None:
+        """Saves what can be saved after a failure; None if that fails too."""
         with self.lock:
             self._ending = True
             jobs, self._jobs = self._jobs, []
-        num_lost = self._shards.salvage()
+        try:
+            num_lost = self._shards.salvage()
+        except Exception:  # The first failure says more.
+            return None
         begin_episode = self._shards.begin_episode
         lost = [*self._taken, *jobs]
         return num_lost + sum(type(job) is bytes or job[0] == begin_episode for job in lost)

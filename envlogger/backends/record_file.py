@@ -113,9 +113,11 @@ class RecordFile:
         with contextlib.suppress(Exception):  # The failure that the caller knows of, again.
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)
         self._end = self._writer.estimated_size()
-        with contextlib.suppress(OSError):
+        # File objects other than those of the system raise other errors than OSError too.
+        with contextlib.suppress(Exception):
             if self._is_local:
                 self._file.truncate(self._end)
+        with contextlib.suppress(Exception):
             self._file.close()
         return sum(self._has_reached_file(position) for position in self.positions)
 
@@ -155,5 +157,5 @@ class RecordFile:
     def _has_reached_file(self, position: riegeli.RecordPosition) -> bool:
         try:
             return bool(position.numeric < self._end)
-        except riegeli.FailedPreconditionError:  # Its chunk was given up before it was encoded.
+        except Exception:  # Its chunk was given up before it was encoded, or could not be.
             return False

@@ -206,7 +206,9 @@ class RiegeliBackendWriter(BackendWriter):
             )
         self._failure_was_told = True
         kept = "all steps that were recorded are readable"
-        if failed.num_lost_steps:
+        if failed.num_lost_steps is None:
+            kept = "how many of the last steps are lost is not known"
+        elif failed.num_lost_steps:
             kept = f"the last {failed.num_lost_steps} steps are lost, those before are readable"
         return StorageError(
             f"cannot write to {self._directory}, recording stops here: {failed.cause}; {kept}. See "

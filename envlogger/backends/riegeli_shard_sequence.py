@@ -119,7 +119,7 @@ class ShardSequence:
         try:
             return ShardWriter(path, self._options, self._reserve)
         except BaseException:
-            with contextlib.suppress(OSError):  # Nothing was recorded to it.
+            with contextlib.suppress(Exception):  # Nothing was recorded to it.
                 path.rmtree()
             raise
 

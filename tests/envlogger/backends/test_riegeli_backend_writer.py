@@ -1,5 +1,6 @@
 import datetime
 import errno
+import functools
 import gc
 import io
 import os
@@ -676,6 +677,49 @@ def test_a_failure_to_close_is_told(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="the disk is gone"):
         writer.close()
     writer.close()
+
+
+@pytest.mark.parametrize("failing", ["write", "flush", "close", "write, flush and close"])
+def test_no_error_of_any_kind_leaves_anybody_waiting(tmp_path, monkeypatch, failing):
+    class Broken(Exception):
+        """No OSError, like those of TensorFlow's files."""
+
+    class File(io.FileIO):
+        num_calls = 0
+
+        def call(self, name, *args):
+            File.num_calls += 1
+            if name in failing and File.num_calls > 200:
+                raise Broken(f"{name} failed")
+            return getattr(super(), name)(*args)
+
+        write = functools.partialmethod(call, "write")
+        flush = functools.partialmethod(call, "flush")
+        close = functools.partialmethod(call, "close")
+
+    monkeypatch.setattr(record_file, "open", lambda path, *_, **__: File(path, "x"), raising=False)
+    writer = RiegeliBackendWriter(tmp_path, 2, "zstd:3,chunk_size:1k,parallelism:2")
+    raised = []
+
+    def record_to_the_end():
+        for _ in range(100):
+            try:
+                record(writer, *np.zeros((10, 100)))
+                writer.flush()
+            except StorageError as e:
+                raised.append(str(e))
+        writer.close()
+        raised.append("closed")
+
+    # A daemon, which may go on waiting.
+    thread = threading.Thread(target=record_to_the_end, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert raised[-1:] == ["closed"]
+    assert re.search(r"recording stops here: \w+ failed; .*readable", raised[0])
+    assert all("has stopped after an earlier failure" in message for message in raised[1:-1])
+    for episode in episodes(tmp_path)[:-1]:
+        assert len(episode) == 10
 
 
 @pytest.mark.parametrize("error", [None, errno.EMFILE])
