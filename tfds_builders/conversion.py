@@ -30,8 +30,10 @@ from tfds_builders.source import (
     SourceEpisode,
     SourceError,
     StoredEpisode,
+    files_of,
 )
 from tfds_builders.staging import LeftOut, PartWriter, StagedPart, read_part, storage_errors
+from tfds_builders.untrusted import source_errors
 
 __all__ = [
     "ConvertedSplit",
@@ -208,6 +210,7 @@ def stage_part(
 
 def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episode: OnEpisode) -> None:
     encoder = EpisodeEncoder(features_of(job.source), tuple(job.source.finite_fields))
+    files = files_of(job.source)
     for episode in job.source.episodes(part.split, part.name, writer.staged.last_key):
         if isinstance(episode, DamagedEpisode):
             _leave_out(job, writer, episode.key, episode.error, ends_part=episode.ends_part)
@@ -215,7 +218,8 @@ def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episode: OnEpis
                 return
             continue
         try:
-            example, counts = _encode(encoder, episode)
+            with source_errors(files, episode=episode.key):
+                example, counts = _encode(encoder, episode)
         except SourceError as error:
             _leave_out(job, writer, episode.key, error)
             continue
@@ -337,9 +341,5 @@ def _check_totals(source: Source, split: str, report: SplitReport) -> None:
             raise SourceError(
                 f"the raw data of the split {split!r} has {total} {name}, but its episodes have "
                 f"{counted}; please report this as an error of the builder, if the data is sound",
-                file=", ".join(_shortened([os.fspath(path) for path in source.inputs()])),
+                file=files_of(source),
             )
-
-
-def _shortened(names: list[str], most: int = 3) -> list[str]:
-    return names if len(names) <= most else [*names[:most], f"and {len(names) - most} more files"]

@@ -10,13 +10,22 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from etils import epath
 
 import rlds
+from envlogger.errors import StorageError
+from tfds_builders.untrusted import (
+    SourceChangedError,
+    SourceError,
+    as_source_error,
+    check_is_file,
+)
 
 __all__ = [
     "DamagedEpisode",
@@ -27,54 +36,12 @@ __all__ = [
     "SourceError",
     "StoredEpisode",
     "StoredSource",
+    "files_of",
     "require_files",
 ]
 
 # A nest of columns: arrays with a leading time axis in dicts.
 Columns: TypeAlias = Mapping[str, Any]
-
-
-class SourceError(ValueError):
-    """Raw data is not as its format demands.
-
-    Args:
-      what: What is there, and what was expected.
-      file: The file it is in.
-      episode: Which episode of it, or the key of the episode.
-      row: Which row (step, record) of the file, from 0 on.
-      field: The path of the field.
-    """
-
-    def __init__(
-        self,
-        what: str,
-        *,
-        file: str | os.PathLike[str],
-        episode: int | str | None = None,
-        row: int | None = None,
-        field: str | None = None,
-    ) -> None:
-        self.what, self.file, self.episode, self.row, self.field = (
-            what,
-            os.fspath(file),
-            episode,
-            row,
-            field,
-        )
-        where = [self.file]
-        where += [f"episode {episode}"] if episode is not None else []
-        where += [f"row {row}"] if row is not None else []
-        where += [f"field {field!r}"] if field is not None else []
-        super().__init__(f"{', '.join(where)}: {what}")
-
-    def __reduce__(self) -> Any:  # Errors of worker processes are pickled.
-        return _rebuild_error, (self.what, self.file, self.episode, self.row, self.field)
-
-
-def _rebuild_error(
-    what: str, file: str, episode: int | str | None, row: int | None, field: str | None
-) -> SourceError:
-    return SourceError(what, file=file, episode=episode, row=row, field=field)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,12 +125,89 @@ class StoredEpisode:
     fraction: float | None = None
 
 
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The door for a method that returns something."""
+
+    @functools.wraps(method)
+    def guarded(self: Source, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except SourceError:
+            raise
+        except Exception as error:
+            damage = as_source_error(error, file=files_of(self))
+            if damage is None:
+                raise
+            raise damage from error
+
+    return guarded
+
+
+def _guarded_read(method: Callable[..., SourceEpisode]) -> Callable[..., SourceEpisode]:
+    """The door for `RandomAccessSource.read`."""
+
+    @functools.wraps(method)
+    def read(self: RandomAccessSource, split: str, index: int) -> SourceEpisode:
+        try:
+            return method(self, split, index)
+        except SourceError:
+            raise
+        except Exception as error:
+            damage = as_source_error(error, file=files_of(self), episode=self.key(split, index))
+            if damage is None:
+                raise
+            raise damage from error
+
+    return read
+
+
+def _guarded_episodes(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """The door for `Source.episodes`: a generator that raised cannot go on."""
+
+    @functools.wraps(method)
+    def episodes(self: Source, split: str, part: str, after: str | None = None) -> Iterator[Any]:
+        try:
+            for episode in method(self, split, part, after):
+                after = episode.key
+                yield episode
+        except SourceChangedError:
+            raise
+        except Exception as error:
+            where = f"after {after!r}" if after is not None else f"first of {part!r}"
+            damage = as_source_error(error, file=files_of(self), episode=where)
+            if damage is None:
+                raise
+            if damage is not error:
+                damage.__cause__ = error
+            yield DamagedEpisode(f"{part}, {where}", damage, ends_part=True)
+
+    return episodes
+
+
+# What reads raw data, and the door that it goes through in every derived class.
+_GUARDS: Mapping[str, Callable[[Any], Any]] = {
+    "step_features": _guarded,
+    "episode_features": _guarded,
+    "metadata": _guarded,
+    "parts": _guarded,
+    "totals": _guarded,
+    "num_episodes": _guarded,
+    "features": _guarded,
+    "read": _guarded_read,
+    "episodes": _guarded_episodes,
+}
+
+
 class Source(abc.ABC):
     """Raw data that can be read as episodes.
 
     A source can be pickled (worker processes get a copy), so it holds paths and options, no open
     files. What can be found out about the raw data before reading it as a whole is checked when the
     source is made.
+
+    The data may be damaged, or hostile. Whatever a method of a derived class raises because of it
+    becomes a `SourceError`, see `tfds_builders.untrusted`. (Not so in `__init__`, where an error
+    may be about the arguments: use `source_errors` for what is read there.)
 
     Attributes:
       description: What the data is, in a sentence or two.
@@ -178,6 +222,13 @@ class Source(abc.ABC):
     citation: str = ""
     license: str = ""
     finite_fields: Sequence[str] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Has all that derived classes read go through the door."""
+        super().__init_subclass__(**kwargs)
+        for name, guard in _GUARDS.items():
+            if isinstance(vars(cls).get(name), types.FunctionType):
+                setattr(cls, name, guard(vars(cls)[name]))
 
     @property
     def splits(self) -> Sequence[str]:
@@ -295,6 +346,8 @@ class RandomAccessSource(Source):
         for index in indices:
             try:
                 episode = self.read(split, index)
+            except SourceChangedError:
+                raise
             except SourceError as error:
                 yield DamagedEpisode(self.key(split, index), error)
                 continue
@@ -304,7 +357,22 @@ class RandomAccessSource(Source):
         for index in indices:
             if self.key(split, index) == key:
                 return index
-        raise KeyError(f"the episodes {indices} of the split {split!r} have no key {key!r}")
+        raise StorageError(
+            f"the episodes {indices.start} to {indices.stop} of the split {split!r} have no key "
+            f"{key!r}, after which to go on: what is staged is not of this source, remove it"
+        )
+
+
+def files_of(source: Source, most: int = 3) -> str:
+    """Returns what to call the files of a source in an error."""
+    try:
+        names = [os.fspath(path) for path in source.inputs()]
+    except Exception:  # There is another error to be reported.
+        names = []
+    if not names:
+        return f"the source {type(source).__name__}"
+    others = [f"and {len(names) - most} more files"] if len(names) > most else []
+    return ", ".join([*names[:most], *others])
 
 
 def require_files(*paths: str | os.PathLike[str]) -> list[epath.Path]:
@@ -319,4 +387,5 @@ def require_files(*paths: str | os.PathLike[str]) -> list[epath.Path]:
             raise FileNotFoundError(f"{os.fspath(file)!r} does not exist.")
         if file.is_dir():
             raise FileNotFoundError(f"{os.fspath(file)!r} is a directory, expected a file.")
+        check_is_file(file)
     return files

@@ -1,0 +1,252 @@
+"""Raw data comes from anybody: the one door through which it is read.
+
+Whatever a library raises for bytes that are not what it expects becomes a `SourceError`, which says
+where: `source_errors`. What reading costs is in proportion to the bytes that are there: `Budget`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+from envlogger.backends.riegeli_layout import is_local
+from envlogger.errors import StorageError
+
+__all__ = [
+    "Budget",
+    "SourceChangedError",
+    "SourceError",
+    "as_source_error",
+    "check_is_file",
+    "source_errors",
+]
+
+
+class SourceError(ValueError):
+    """Raw data is not as its format demands.
+
+    Args:
+      what: What is there, and what was expected.
+      file: The file it is in.
+      episode: Which episode of it, or the key of the episode.
+      row: Which row (step, record) of the file, from 0 on.
+      field: The path of the field.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        file: str | os.PathLike[str],
+        episode: int | str | None = None,
+        row: int | None = None,
+        field: str | None = None,
+    ) -> None:
+        self.what, self.file, self.episode, self.row, self.field = (
+            what,
+            os.fspath(file),
+            episode,
+            row,
+            field,
+        )
+        where = [self.file]
+        where += [f"episode {episode}"] if episode is not None else []
+        where += [f"row {row}"] if row is not None else []
+        where += [f"field {field!r}"] if field is not None else []
+        super().__init__(f"{', '.join(where)}: {what}")
+
+    def __reduce__(self) -> Any:  # Errors of worker processes are pickled.
+        return _rebuild_error, (
+            type(self),
+            self.what,
+            self.file,
+            self.episode,
+            self.row,
+            self.field,
+        )
+
+
+class SourceChangedError(SourceError):
+    """A file is not the one that it was before: nothing that was read of it is of use."""
+
+
+def _rebuild_error(
+    error_type: type[SourceError],
+    what: str,
+    file: str,
+    episode: int | str | None,
+    row: int | None,
+    field: str | None,
+) -> SourceError:
+    return error_type(what, file=file, episode=episode, row=row, field=field)
+
+
+# What the operating system says where a file, or a name in it, is not what it should be. With all
+# else (no permission, a failing disk, too many open files) nothing is wrong with the data: were it
+# damage, `skip_damaged` would leave out sound episodes.
+_DAMAGE = (
+    *(None, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EOVERFLOW, errno.EFBIG, errno.ENXIO, errno.ENODEV, errno.ESPIPE),
+)
+# Of what a library says, as it may repeat what is in the file.
+_MAX_WORDS = 500
+
+
+def as_source_error(
+    error: Exception,
+    *,
+    file: str | os.PathLike[str],
+    episode: int | str | None = None,
+    row: int | None = None,
+    field: str | None = None,
+) -> SourceError | None:
+    """Returns what an error means for the data that was being read.
+
+    Args:
+      error: What was raised.
+      file: See `SourceError`.
+      episode: See `SourceError`.
+      row: See `SourceError`.
+      field: See `SourceError`.
+
+    Returns:
+      A `SourceError`; the error itself if it is one. None if the error is not about the data: what
+      the operating system refuses, a file that is not there, a library that is not installed,
+      memory that is exhausted, staged data.
+    """
+    if isinstance(error, SourceError):
+        return error
+    if isinstance(error, StorageError | MemoryError | ImportError):
+        return None
+    if isinstance(error, OSError) and error.errno not in _DAMAGE:
+        return None
+    words = " ".join(str(error).split())[:_MAX_WORDS]
+    kind = type(error).__name__
+    what = f"cannot be read: {kind}: {words}" if words else f"cannot be read: {kind}"
+    return SourceError(what, file=file, episode=episode, row=row, field=field)
+
+
+@contextlib.contextmanager
+def source_errors(
+    file: str | os.PathLike[str],
+    *,
+    episode: int | str | None = None,
+    row: int | None = None,
+    field: str | None = None,
+) -> Iterator[None]:
+    """Makes a `SourceError` of any error that untrusted data causes in the library that reads it.
+
+    What is not about the data stays what it is, see `as_source_error`. So does a `SourceError`,
+    which knows better where it is.
+
+    >>> with source_errors("log.json", episode=3, field="length"):
+    ...     {}["length"]
+    Traceback (most recent call last):
+      ...
+    tfds_builders.untrusted.SourceError: log.json, episode 3, field 'length': cannot be read: \
+KeyError: 'length'
+    """
+    try:
+        yield
+    except Exception as error:
+        damage = as_source_error(error, file=file, episode=episode, row=row, field=field)
+        if damage is None or damage is error:
+            raise
+        raise damage from error
+
+
+class Budget:
+    """What may be spent on reading a file, or a part of it: as much as its bytes justify.
+
+    Files name sizes, and lead to objects, that need not be there. Who reads one takes what it costs
+    from the budget first, so that a small file can never cost much.
+
+    Args:
+      file: The file.
+      size: How many bytes are there.
+      max_bytes: The most that the values may take, if that is less than what `size` justifies.
+      max_depth: How many groups (objects of JSON, ...) may be in each other.
+
+    >>> budget = Budget("small.hdf5", size=1000)
+    >>> budget.take(8 * 100, field="rewards")
+    >>> budget.take(8 * 2**40, field="observations")
+    Traceback (most recent call last):
+      ...
+    tfds_builders.untrusted.SourceError: small.hdf5, field 'observations': 8,796,093,023,008 bytes \
+are declared, but the file has 1,000, which can stand for 2,148,576 at most
+    """
+
+    # Deflate makes at most 1032 bytes of one.
+    _EXPANSION = 1100
+    # Headers and the like cost more than they are long.
+    _FREE_BYTES = 1 << 20
+    # No object of a file takes less, with the link to it.
+    _OBJECT_BYTES = 16
+
+    def __init__(
+        self,
+        file: str | os.PathLike[str],
+        size: int,
+        *,
+        max_bytes: int | None = None,
+        max_depth: int = 32,
+    ) -> None:
+        self._file, self._size = file, size
+        justified = size * self._EXPANSION + self._FREE_BYTES
+        self._is_own_limit = max_bytes is not None and max_bytes < justified
+        self._max_bytes = max_bytes if self._is_own_limit and max_bytes is not None else justified
+        self._max_objects = size // self._OBJECT_BYTES + 1
+        self._max_depth = max_depth
+        self._bytes = self._objects = 0
+
+    def take(self, num_bytes: int, field: str | None = None) -> None:
+        """Takes bytes of values.
+
+        Raises:
+          SourceError: There are not so many left.
+        """
+        self._bytes += num_bytes
+        if self._bytes > self._max_bytes:
+            why = (
+                f"more than the {self._max_bytes:,} that there is room for"
+                if self._is_own_limit
+                else f"but the file has {self._size:,}, which can stand for {self._max_bytes:,} at "
+                "most"
+            )
+            raise SourceError(
+                f"{self._bytes:,} bytes are declared, {why}", file=self._file, field=field
+            )
+
+    def enter(self, depth: int, field: str | None = None) -> None:
+        """Takes an object that is in so many others.
+
+        Raises:
+          SourceError: It is too deep, or the bytes have no room for so many paths to objects.
+        """
+        self._objects += 1
+        if depth > self._max_depth:
+            raise SourceError(
+                f"in more than {self._max_depth} groups", file=self._file, field=field
+            )
+        if self._objects > self._max_objects:
+            raise SourceError(
+                f"{self._objects:,} paths, more than {self._size:,} bytes have room for: objects "
+                "have many names",
+                file=self._file,
+                field=field,
+            )
+
+
+def check_is_file(path: str | os.PathLike[str]) -> None:
+    """Checks that a path of this machine leads to a regular file, as others may never end.
+
+    Raises:
+      FileNotFoundError: There is nothing.
+      SourceError: There is a directory, a pipe, a device.
+    """
+    if is_local(os.fspath(path)) and not stat.S_ISREG(os.stat(path).st_mode):
+        raise SourceError("no regular file", file=path)
