@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import struct
+import sys
 
 import dm_env
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import envlogger
+from tfds_builders import restricted_pickle
 from tfds_builders.restricted_pickle import RestrictedPickleError, loads
 
 PROTOCOLS = st.integers(0, pickle.HIGHEST_PROTOCOL)
@@ -140,12 +142,28 @@ def test_pickles_of_numpy_1():
 
 def test_what_is_in_many_places_is_made_once():
     nest = [np.ones(3)]
-    for _ in range(60):
+    for _ in range(10):
         nest = [nest, nest]
     got = loads(pickle.dumps(nest))
-    for _ in range(60):
+    for _ in range(10):
         assert got[0] is got[1]
         got = got[0]
+
+
+def test_arrays_of_objects_and_of_any_order_of_axes():
+    objects = np.fromiter([{1, 2}, [3], np.dtype("f4"), [dm_env.StepType.LAST]], object)
+    objects = objects.reshape(2, 2)
+    array = np.arange(24).reshape(2, 3, 4).transpose(1, 2, 0)
+    for protocol in range(6):
+        got, set_in_tuple, axes = loads(pickle.dumps((objects, ({1},), array), protocol))
+        assert_same(got, objects)
+        fortran = np.asfortranarray(objects)
+        assert_same(loads(pickle.dumps(fortran, protocol)), objects)
+        assert set_in_tuple == ({1},)
+        assert_same(axes, array)
+    frombuffer = np.zeros(2).__reduce_ex__(5)[0]
+    reduced = Calls(frombuffer, array.base.tobytes(), array.dtype, (2, 3, 4), "K", (1, 2, 0))
+    assert_same(loads(pickle.dumps(reduced)), array)  # NumPy 2.3.
 
 
 # --- Harm -----------------------------------------------------------------------------------------
@@ -226,17 +244,41 @@ def test_pickles_cannot_change_classes_and_functions(name):
 @pytest.mark.parametrize(
     ("pickled", "opcode"),
     [
+        (b"\x80\x02\x84\x01\0\0\0.", "EXT4"),
         (b"Pfile\n.", "PERSID"),
         (b"\x80\x02K\x01Q.", "BINPERSID"),
         (b"\x80\x02\x82\x01.", "EXT1"),
         (b"(S'true'\nios\nsystem\n.", "INST"),
-        (b"(cos\nsystem\nS'true'\no.", "OBJ"),
+        (b"(S'true'\no.", "OBJ"),
         (b"\x80\x05\x97.", "NEXT_BUFFER"),
     ],
 )
 def test_opcodes_that_plain_data_does_not_need(pickled, opcode):
     with pytest.raises(RestrictedPickleError, match=f"the opcode {opcode} is not used"):
         loads(pickled)
+
+
+FIRST = b"}X\x05\0\0\0firstK\7s"  # {"first": 7}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        b"cdm_env._environment\nStepType\n(K\0tR",
+        b"cdm_env._environment\nTimeStep\n(K\0NNNtR",
+        b"cenvlogger.step_data\nStepData\n(NNNtR",
+        b"cdm_env.specs\nDiscreteArray\n(K\3cnumpy\ndtype\n(X\2\0\0\0i4tRNtR",
+        b"cnumpy\ndtype\n(X\2\0\0\0i4tRN\x85b",  # A second state.
+        b"c__builtin__\nset\n)R",
+        b"]",
+        b"K\1",
+    ],
+)
+def test_pickles_cannot_change_what_they_made(target):
+    with pytest.raises(RestrictedPickleError, match="the pickle changes"):
+        loads(b"\x80\x02" + target + FIRST + b"b.")
+    assert dm_env.StepType.FIRST.first()
+    assert vars(dm_env.StepType.FIRST).keys() == vars(dm_env.StepType.LAST).keys()
 
 
 # --- Lies -----------------------------------------------------------------------------------------
@@ -299,7 +341,7 @@ def test_scalars_that_lie():
     scalar = np.float64(1).__reduce__()[0]
     with pytest.raises(RestrictedPickleError, match="comes with other data"):
         loads(pickle.dumps(Calls(scalar, np.dtype("f8"), bytes(4))))
-    with pytest.raises(RestrictedPickleError, match="comes with other data"):
+    with pytest.raises(RestrictedPickleError, match="pickle of a scalar is damaged"):
         loads(pickle.dumps(Calls(scalar, np.dtype("O"), bytes(8))))
 
 
@@ -329,6 +371,94 @@ def test_what_contains_itself():
         loads(pickle.dumps(loop))
 
 
+def numbers_with_equal_hashes(count):
+    return [number * sys.hash_info.modulus for number in range(count)]
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+@pytest.mark.parametrize(
+    "make",
+    [
+        set,
+        frozenset,
+        dict.fromkeys,
+        lambda keys: {(frozenset([key]), "a"): None for key in keys},
+    ],
+)
+def test_keys_with_equal_hashes_are_refused(make, protocol):
+    loads(pickle.dumps(make(numbers_with_equal_hashes(10)), protocol))
+    with pytest.raises(RestrictedPickleError, match="have the same hash"):
+        loads(pickle.dumps(make(numbers_with_equal_hashes(100)), protocol))
+
+
+def doubled(times, *, kind=b"\x86", leaf=b"K\1"):
+    """Pairs of pairs, of which each is there once."""
+    return b"\x80\x02" + leaf + (b"2" + kind) * times
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        doubled(60) + b".",
+        b"\x80\x02}" + doubled(60)[2:] + b"Ns.",  # As a key.
+        doubled(40, kind=b"\x86\x85") + b".",
+        # A long string that is referred to often.
+        pickle.dumps([["a" * (1 << 20)] * 2000]),
+    ],
+)
+def test_what_would_not_end_when_it_is_walked(pickled):
+    with pytest.raises(RestrictedPickleError, match="would take"):
+        loads(pickled)
+
+
+def test_keys_are_hashed_within_bounds():
+    key = doubled(16)
+    pickled = key + b"q\0" + b"0" + b"(" + b"}h\0Ns" * 5000 + b"t."
+    with pytest.raises(RestrictedPickleError, match="keys of dicts and sets"):
+        loads(pickled)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (Calls(specs.Array, (10**12,), np.dtype("f4"), None), "values at most"),
+        (
+            Calls(specs.BoundedArray, (10**12,), np.dtype("f4"), np.zeros(1), np.ones(1), None),
+            "values at most",
+        ),
+        (Calls(specs.StringArray, (1 << 40,), str, None), "values at most"),
+        (Calls(specs.Array, (-1,), np.dtype("f4"), None), "shape of a spec Array"),
+        (Calls(specs.Array, "12", np.dtype("f4"), None), "shape of a spec Array"),
+        (Calls(specs.Array, (1,), "f4,O", None), "dtype of a spec Array"),
+        (Calls(specs.Array, (1,), np.dtype("f4"), [1]), "name of a spec Array"),
+        (Calls(specs.DiscreteArray, "3", np.dtype("i4"), None), "number of values"),
+        (Calls(specs.DiscreteArray, 10**30, np.dtype("i4"), None), "damaged"),
+        (Calls(specs.StringArray, (), int, None), "names builtins.int"),
+        (
+            Calls(specs.BoundedArray, (1,), np.dtype("f4"), np.array([{}], object), 1, None),
+            "bound of a spec BoundedArray",
+        ),
+    ],
+)
+def test_specs_that_lie(spec, message):
+    with pytest.raises(RestrictedPickleError, match=message):
+        loads(pickle.dumps(spec, 3))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "data"), [("U1", b"\xff\xff\xff\x7f"), ("S1000000", b""), ("U1000000", b"")]
+)
+def test_strings_that_lie(dtype, data):
+    with pytest.raises(RestrictedPickleError, match=r"no characters|larger than the pickle"):
+        loads(array_pickle((dtype,), (len(data) // 4,), data))
+
+
+def test_truth_is_zero_or_one():
+    got = loads(array_pickle(("b1",), (3,), b"\0\1\7"))
+    assert_same(got, np.array([False, True, True]))
+    assert got.view(np.uint8).tolist() == [0, 1, 1]
+
+
 # --- Damage ---------------------------------------------------------------------------------------
 
 
@@ -340,7 +470,51 @@ def test_damage_is_told_as_such_or_changes_plain_data_only(data):
         pickled[data.draw(st.integers(0, len(pickled) - 1))] = data.draw(st.integers(0, 255))
     pickled = pickled[: data.draw(st.integers(0, len(pickled)))]
     with contextlib.suppress(RestrictedPickleError):  # All other errors are wrong.
-        loads(bytes(pickled))
+        assert_plain(loads(bytes(pickled)))
+
+
+# Parts of programs, of which hypothesis makes programs that mean something, or almost.
+PARTS = st.sampled_from(
+    [
+        *(bytes([code]) for code in b"]}()t.a2sueld0Rb\x81\x85\x86\x87\x8f\x90\x91\x92\x93\x94"),
+        *(b"N", b"\x88", b"K\1", b"I-5\n", b"G?\xf0\0\0\0\0\0\0", b"X\1\0\0\0a", b"C\2ab"),
+        *(b"h\0", b"h\1", b"h\2", b"q\0", b"q\1", b"q\2", b"\x8a\x09" + bytes(8) + b"\1"),
+        *(b"C\10" + bytes(8), b"K\1\x85", b"K\0K\2\x86", b"(K\0NNNt", b"(K\1X\1\0\0\0<NNNt"),
+        *(f"c{module}\n{name}\n".encode() for module, name in restricted_pickle._ALLOWED),
+        *(f"cnumpy\ndtype\n(X\2\0\0\0{name}tR".encode() for name in ("f4", "O8", "U2", "b1")),
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\0\x85C\1btR",
+        b"cdm_env._environment\nStepType\nK\1\x85R",
+    ]
+)
+PLAIN_TYPES = {
+    *(type(None), bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set),
+    *(frozenset, np.ndarray, dm_env.StepType, dm_env.TimeStep, envlogger.StepData),
+    *(specs.Array, specs.BoundedArray, specs.DiscreteArray, specs.StringArray),
+}
+
+
+def assert_plain(value):
+    """Walks through all of a value, which must end."""
+    if isinstance(value, np.generic | np.dtype):
+        assert np.dtype(getattr(value, "dtype", value)).kind in "biufcSUO"
+        return
+    assert type(value) in PLAIN_TYPES
+    if isinstance(value, dict):
+        for pair in value.items():
+            assert_plain(pair)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for child in value:
+            assert_plain(child)
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        assert_plain(value.ravel().tolist())
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PARTS, max_size=30).map(b"".join))
+def test_any_program_makes_plain_data_or_is_refused(program):
+    with contextlib.suppress(RestrictedPickleError):  # All other errors are wrong.
+        assert_plain(loads(b"\x80\x04" + program + b"."))
+    assert vars(dm_env.StepType.FIRST).keys() == vars(dm_env.StepType.LAST).keys()
 
 
 def test_other_bytes():
