@@ -36,6 +36,7 @@ from rlds.transformations.normalization import normalize, unnormalize
 from rlds.transformations.pattern import pattern_map, pattern_map_from_transform, step_spec
 from rlds.transformations.pattern_dataset import PatternDataset
 from rlds.transformations.returns import episode_return, returns_to_go
+from rlds.transformations.reverb_alias import install_reverb_alias
 from rlds.transformations.sampling import shard_episodes, shuffle_steps
 from rlds.transformations.shape_ops import uniform_from_spec, zero_dataset_like, zeros_from_spec
 from rlds.transformations.statistics import FieldStatistics, Statistics, compute_statistics
@@ -61,6 +62,7 @@ __all__ = [
     "final_step",
     "has_length",
     "has_return",
+    "install_reverb_alias",
     "is_successful",
     "is_usable",
     "map_nested_steps",

@@ -69,8 +69,9 @@ def mean_and_std(
 
     Returns:
       The mean and the standard deviation with divisor n - 1, both NumPy float64 arrays (inside a
-      graph, tensors) in the structure and shape of the data. Where there are no valid values the
-      mean is NaN; where there are fewer than two the standard deviation is NaN. Both come with a
+      graph, tensors) in the structure and shape of the data. The arrays also answer to `numpy()`,
+      so that code written for tensors works. Where there are no valid values the mean is NaN;
+      where there are fewer than two the standard deviation is NaN. Both come with a
       `RuntimeWarning`, outside of graphs.
 
     Raises:
@@ -107,7 +108,23 @@ def mean_and_std(
     if not tf.executing_eagerly():
         return mean, std
     _warn_of_undefined(tree.map_structure(np.asarray, total))
-    return tree.map_structure(np.asarray, mean), tree.map_structure(np.asarray, std)
+    return tree.map_structure(_result, mean), tree.map_structure(_result, std)
+
+
+class ResultArray(np.ndarray[Any, np.dtype[np.float64]]):
+    """An array that answers to `numpy()`, as a tensor does.
+
+    Code for the published package calls it on the mean, which is a tensor there. An array can do
+    more: it works with arrays, and with tensors of any dtype, such as steps in float32.
+    """
+
+    def numpy(self) -> np.ndarray:
+        """The same values as a plain array."""
+        return np.asarray(self)
+
+
+def _result(values: tf.Tensor) -> ResultArray:
+    return np.asarray(values).view(ResultArray)
 
 
 def check_fields(spec: Any, caller: str) -> None:

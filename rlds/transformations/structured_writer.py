@@ -160,6 +160,9 @@ class Condition:
       field: of 'data', the path of the field; empty where it is not known.
       is_from_reverb: whether reverb made this. It keeps `x > 1` as `x >= 2`, which is the same for
         whole numbers only.
+
+    Raises:
+      ValueError: if a remainder is compared with a number that it cannot be.
     """
 
     quantity: str
@@ -169,6 +172,19 @@ class Condition:
     flat_source_index: int = -1
     field: str = dataclasses.field(default="", compare=False)
     is_from_reverb: bool = False
+
+    def __post_init__(self) -> None:
+        if self.modulo is None:
+            return
+        if self.quantity == "data":
+            possible = -self.modulo < self.value < self.modulo
+            bounds = f"more than -{self.modulo} and less than {self.modulo}"
+        else:
+            possible = 0 <= self.value < self.modulo
+            bounds = f"from 0 to {self.modulo - 1}, because {self.quantity} is never negative"
+        if not possible:
+            holds = "always" if OPERATORS[self.comparison](0, self.value) else "never"
+            raise ValueError(f"'{self}' {holds} holds: the remainder is {bounds}.")
 
     @staticmethod
     def step_index() -> "_Quantity":

@@ -13,7 +13,7 @@ BLOCKS = {
     "docs/cookbook.md": 15,
     "docs/datasets.md": 3,
     "docs/envlogger.md": 7,
-    "docs/patterns.md": 6,
+    "docs/patterns.md": 7,
     "docs/riegeli.md": 7,
     "docs/rlds_tfds.md": 7,
     "docs/semantics.md": 4,

@@ -89,6 +89,7 @@ OF_UPSTREAM = {
 OF_OURS = {
     *("FieldStatistics", "PatternDataset", "Statistics", "add_absorbing_states"),
     *("compute_statistics", "drop_idle_steps", "episode_return", "has_length", "has_return"),
+    "install_reverb_alias",
     *("is_successful", "is_usable", "mix", "normalize", "relabel_goals", "returns_to_go"),
     *("shard_episodes", "shuffle_steps", "structured_writer", "subsample", "to_batched"),
     *("to_nested", "transitions", "unnormalize", "windows"),

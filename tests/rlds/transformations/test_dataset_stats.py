@@ -198,6 +198,19 @@ def test_fields_and_mask_come_together() -> None:
         mean_and_std(episodes({"a": np.ones(2)}), lambda step: step)
 
 
+@pytest.mark.parametrize("nested", [True, False])
+def test_results_are_arrays_that_answer_to_numpy(nested: bool) -> None:
+    dataset = episodes({"x": {"y": np.array([[1, 2], [3, 6]], np.float32)}}, nested=nested)
+    for result, expected in zip(mean_and_std(dataset, everything), ([2, 4], [2**0.5, 8**0.5])):
+        values = result["x"]["y"]
+        assert type(values.numpy()) is np.ndarray
+        assert values.numpy() == pytest.approx(expected)
+        assert values.dtype == np.asarray(values).dtype == np.float64
+        assert (-values).numpy() == pytest.approx([-x for x in expected])
+        assert np.maximum(values, 3).tolist() == pytest.approx([3, max(3, expected[1])])
+        assert tf.cast(values, tf.float32).numpy() == pytest.approx(expected)
+
+
 def test_results_normalise_the_steps_they_came_from() -> None:
     dataset = episodes({"x": np.array([1.0, 3.0], np.float32)})
     mean, std = mean_and_std(dataset, everything)

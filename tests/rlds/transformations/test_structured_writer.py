@@ -85,6 +85,26 @@ def test_conditions_keep_what_was_compared(compare: Callable[[Any, Any], Any]) -
     assert condition == compare(sw.Condition.data({"a": None, "c": None})["c"] % 3, 1)
 
 
+@pytest.mark.parametrize(
+    ("compare", "message"),
+    [
+        (lambda: sw.Condition.step_index() % 3 == -1, "== -1' never holds: .* from 0 to 2"),
+        (lambda: sw.Condition.step_index() % 3 == 3, "step_index % 3 == 3' never holds"),
+        (lambda: sw.Condition.step_index() % 3 >= 3, "never holds"),
+        (lambda: sw.Condition.steps_since_applied() % 2 != -1, "!= -1' always holds"),
+        (lambda: sw.Condition.data(0) % 3 == -3, "more than -3 and less than 3"),
+    ],
+)
+def test_numbers_that_are_no_remainders(compare: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare()
+
+
+def test_data_may_have_negative_remainders() -> None:
+    condition = sw.Condition.data(0) % 3 == -2
+    assert (condition.modulo, condition.value) == (3, -2)
+
+
 def test_bad_conditions() -> None:
     quantity = sw.Condition.step_index()
     with pytest.raises(ValueError, match="modulo of a condition must be positive, got 0"):
