@@ -47,7 +47,8 @@ class EnvLogger(EnvironmentWrapper):
       metadata: What is stored about the whole dataset. The encoded specs of `env` are added under
         the key `environment_specs`, in what is stored only.
       backend: Where the steps go: a type of backend, or a function that makes one, called with
-        `metadata` and `backend_kwargs`; or a backend, which has its metadata already.
+        `metadata` and `backend_kwargs`; or a backend, which has its arguments already: `metadata`
+        and `backend_kwargs` are ignored then, with a warning.
       validate: Whether to check each step against the specs of `env`. One that does not fit raises
         `InvalidStepError`, and is not recorded.
       **backend_kwargs: Passed to the backend, such as `data_directory`; see `RiegeliBackendWriter`.
@@ -90,9 +91,10 @@ class EnvLogger(EnvironmentWrapper):
         if isinstance(backend, BackendWriter):
             if metadata is not None or backend_kwargs:
                 names = [*(["metadata"] if metadata is not None else []), *backend_kwargs]
-                raise TypeError(
-                    f"a backend that is made already cannot take {', '.join(names)}; pass it when "
-                    f"making the {type(backend).__name__}, or pass a BackendType as backend"
+                warnings.warn(
+                    f"{', '.join(names)} ignored, because the backend is made already; pass it "
+                    f"when making the {type(backend).__name__}, or pass a BackendType as backend",
+                    stacklevel=2,
                 )
             self._backend = backend
             self._provide_specs(specs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -37,7 +38,8 @@ class Reader:
     Args:
       *backend_args: Passed to the backend: for `BackendType.RIEGELI` the `data_directory`, for
         `BackendType.IN_MEMORY` the `in_memory_backend_writer`.
-      backend: What to read from: a type of backend, or a backend.
+      backend: What to read from: a type of backend, or a backend, for which all other arguments are
+        ignored, with a warning.
       **backend_kwargs: Likewise passed to the backend.
 
     Raises:
@@ -53,7 +55,11 @@ class Reader:
     ) -> None:
         if isinstance(backend, BackendReader):
             if backend_args or backend_kwargs:
-                raise TypeError("a backend that is made already takes no arguments")
+                names = [*map(repr, backend_args), *backend_kwargs]
+                warnings.warn(
+                    f"{', '.join(names)} ignored, because the backend is made already",
+                    stacklevel=2,
+                )
             self._backend = backend
         elif isinstance(backend, BackendType):
             self._backend = _BACKENDS[backend](*backend_args, **backend_kwargs)

@@ -113,7 +113,8 @@ class TimeScheduler:
 
     Args:
       interval: A positive time, as `datetime.timedelta` or in seconds.
-      clock: Returns the current time in seconds. If it is set back, the interval begins anew.
+      clock: Returns the current time in seconds. If it is set back by more than the interval, the
+        interval begins anew; by less, it goes on.
 
     Raises:
       ValueError: `interval` is not positive.
@@ -133,7 +134,7 @@ class TimeScheduler:
         """Whether the interval has passed."""
         now = self._clock()
         elapsed = now - self._begin
-        if 0 <= elapsed < self._interval:
+        if -self._interval <= elapsed < self._interval:
             return False
         self._begin = now
         return elapsed >= self._interval

@@ -240,14 +240,18 @@ def test_a_backend_with_specs_is_not(tmp_path):
     [
         ({"metadata": {}}, "metadata"),
         ({"data_directory": "d"}, "data_directory"),
-        ({"metadata": {"a": 1}, "bogus": 1}, "metadata, bogus"),
+        ({"metadata": {"a": 1}, "scheduler": None}, "metadata, scheduler"),
     ],
 )
-def test_a_backend_that_is_made_already_takes_no_arguments(kwargs, names):
-    with pytest.raises(
-        TypeError, match=f"cannot take {names}; pass it when making the InMemoryBackendWriter"
-    ):
-        EnvLogger(Count(), backend=InMemoryBackendWriter(), **kwargs)
+def test_arguments_for_a_backend_that_is_made_already_are_ignored(kwargs, names):
+    message = f"{names} ignored, .* pass it when making the InMemoryBackendWriter"
+    backend = InMemoryBackendWriter()
+    with pytest.warns(UserWarning, match=message) as warned:
+        env = EnvLogger(Count(), backend=backend, **kwargs)
+    assert warned[0].filename == __file__
+    env.reset()
+    assert len(backend.steps) == 1
+    assert list(backend.metadata()) == ["environment_specs"]
 
 
 def test_unknown_arguments_are_refused(tmp_path):

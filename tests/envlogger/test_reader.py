@@ -107,11 +107,14 @@ def test_the_metadata_dict_is_the_same_each_time(tmp_path):
 def test_wrong_backends(tmp_path):
     with pytest.raises(TypeError, match="backend must be a BackendType or a BackendReader, got 'r"):
         Reader(tmp_path, backend="riegeli")
-    backend = InMemoryBackendReader(InMemoryBackendWriter())
-    with pytest.raises(TypeError, match="a backend that is made already takes no arguments"):
-        Reader(tmp_path, backend=backend)
     with pytest.raises(TypeError, match="data_directory"):
         Reader()
+
+
+def test_arguments_for_a_backend_that_is_made_already_are_ignored():
+    backend = InMemoryBackendReader(InMemoryBackendWriter())
+    with pytest.warns(UserWarning, match=r"'d', shard ignored, because the backend is made al"):
+        assert len(Reader("d", shard=1, backend=backend).steps) == 0
 
 
 def test_missing_directory(tmp_path):

@@ -101,6 +101,18 @@ def test_the_clock_may_be_set_back():
     assert scheduler()
 
 
+@pytest.mark.parametrize("jump", [0.1, 9.9, 10.0])
+def test_a_clock_that_goes_back_and_returns_changes_nothing(jump):
+    now = 100.0
+    scheduler = schedulers.TimeScheduler(10, clock=lambda: now)
+    now = 100.0 - jump
+    assert not scheduler()
+    now = 109.9
+    assert not scheduler()
+    now = 110.0
+    assert scheduler()
+
+
 @pytest.mark.parametrize("interval", [0, -1, float("nan"), datetime.timedelta(0)])
 def test_intervals_must_be_positive(interval):
     with pytest.raises(ValueError, match="interval must be positive, got"):
