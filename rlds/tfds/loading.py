@@ -2,7 +2,7 @@
 
 import difflib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,9 @@ from rlds import rlds_types
 __all__ = ["load"]
 
 _LAYOUTS = ("batched", "nested")
+
+# Without it, the action of the last step would count as a placeholder.
+_EPISODE_FLAGS = (rlds_types.FINAL_OBSERVATION_KNOWN,)
 
 
 def load(
@@ -45,8 +48,10 @@ def load(
       split: What to read: 'train', 'train[:10%]', 'train+test', ...
       layout: 'batched' or 'nested'.
       fields: The fields of a step to read, such as 'action', 'observation/image', or 'observation'
-        for all below it; None for all. Others are not even parsed.
-      episode_fields: Likewise, which fields there are beside `steps`.
+        for all below it; None for all. Others are not even parsed. The flags `is_first`, `is_last`
+        and `is_terminal` come along always, because transformations and statistics need them.
+      episode_fields: Likewise, which fields there are beside `steps`; `final_observation_known`,
+        which belongs to the flags, comes along.
       decode: Whether to decode images and encoded tensors; otherwise they are the strings that are
         stored. Or those fields of a step to decode.
       shuffle_files: Whether to read the files in a random order.
@@ -73,13 +78,13 @@ def load(
     others = tfds.features.FeaturesDict(
         {name: feature for name, feature in features.items() if name != rlds_types.STEPS}
     )
-    step_features = _select(steps.feature, fields, "fields")
+    step_features = _select(steps.feature, fields, "fields", rlds_types.STEP_FLAGS)
     step_decoders = _decoders(step_features, _names(step_features, decode))
     decoders = {rlds_types.STEPS: step_decoders} if step_decoders else None
     container = tfds.features.Sequence if layout == "batched" else tfds.features.Dataset
     selected = tfds.features.FeaturesDict(
         {
-            **dict(_select(others, episode_fields, "episode_fields").items()),
+            **dict(_select(others, episode_fields, "episode_fields", _EPISODE_FLAGS).items()),
             rlds_types.STEPS: container(step_features),
         }
     )
@@ -193,14 +198,16 @@ def _names(features: Any, wanted: bool | Collection[str]) -> set[str]:
     return {path for path, _ in _leaves(chosen)}
 
 
-def _select(features: Any, paths: Collection[str] | None, argument: str) -> Any:
-    """The features at and below some paths."""
+def _select(
+    features: Any, paths: Collection[str] | None, argument: str, always: Iterable[str] = ()
+) -> Any:
+    """The features at and below some paths, and those of the others that always come along."""
     if paths is None:
         return features
     if isinstance(paths, str):
         raise ValueError(f"load: {argument} must be a list of names, got the string {paths!r}")
     leaves = dict(_leaves(features))
-    chosen = set()
+    chosen = leaves.keys() & always
     for path in paths:
         below = {leaf for leaf in leaves if leaf == path or leaf.startswith(f"{path}/")}
         if not below:

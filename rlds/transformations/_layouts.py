@@ -233,8 +233,15 @@ def check_fields(spec: Any, names: Iterable[str], caller: str) -> None:
         raise TypeError(f"{caller}: each step must be a dict of fields, got {spec}.")
     for name in names:
         if name not in spec:
+            hint = (
+                " It is one of the flags that say where an episode begins and ends: where you "
+                "choose fields of the steps, keep it."
+                if name in rlds_types.STEP_FLAGS
+                else ""
+            )
             raise KeyError(
                 f"{caller}: there is no field {name!r}. The fields are {sorted(map(str, spec))}."
+                f"{hint}"
             )
 
 

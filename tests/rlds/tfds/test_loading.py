@@ -6,7 +6,9 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from tensorflow_datasets import features as tf_features
 
+from rlds import STEP_FLAGS
 from rlds.tfds import DatasetConfig, EpisodeWriter, load
+from rlds.transformations import compute_statistics
 from tfds_builders import build_from_logs
 
 FEATURES = {
@@ -179,7 +181,8 @@ def test_only_some_fields(directory, layout):
     spec = dataset.element_spec
     steps = spec["steps"] if layout == "batched" else spec["steps"].element_spec
     assert set(spec) == {"steps", "by"}
-    assert (set(steps), set(steps["observation"])) == ({"action", "observation"}, {"exact", "text"})
+    assert set(steps) == {"action", "observation", *STEP_FLAGS}
+    assert set(steps["observation"]) == {"exact", "text"}
     for example, number in zip(dataset, (2, 3), strict=True):
         steps = example["steps"]
         exact = (
@@ -190,8 +193,31 @@ def test_only_some_fields(directory, layout):
         expected = episode(number, number)["steps"]["observation"]["exact"]
         np.testing.assert_array_equal(exact, expected)
     whole = load(directory, fields=["observation"]).element_spec["steps"]
-    assert set(whole) == {"observation"}
+    assert set(whole) == {"observation", *STEP_FLAGS}
     assert set(whole["observation"]) == set(FEATURES)
+
+
+def test_the_flags_come_along(tmp_path):
+    """Without them, statistics fail, or take real values for placeholders."""
+    known = {"final_observation_known": np.bool_, "id": np.int64}
+    config = DatasetConfig(
+        name="flags",
+        observation_info=np.float32,
+        reward_info=np.float32,
+        episode_metadata_info=known,
+    )
+    is_last = [False, False, True]
+    flags = {"is_first": [True, False, False], "is_last": is_last, "is_terminal": is_last}
+    with EpisodeWriter(tmp_path, config) as writer:
+        for known in (True, False):
+            steps = {"observation": np.zeros(3), "reward": np.float32([1, 2, 6]), **flags}
+            writer.add_episode({"steps": steps, "final_observation_known": known, "id": 7})
+    for fields, decode in ((["reward"], True), (["reward", "is_last"], False)):
+        episodes = load(tmp_path, fields=fields, episode_fields=[], decode=decode)
+        assert set(episodes.element_spec) == {"steps", "final_observation_known"}
+        assert set(episodes.element_spec["steps"]) == {"reward", *STEP_FLAGS}
+        reward = compute_statistics(episodes, ["reward"])["reward"]
+        assert (int(reward.count), float(reward.mean)) == (5, 12 / 5)
 
 
 def test_what_is_not_decoded(directory):

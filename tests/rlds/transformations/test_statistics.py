@@ -245,7 +245,7 @@ def test_bad_input_is_an_error_at_once(
 
 def test_steps_without_flags_or_shapes() -> None:
     data = tf.data.Dataset.from_tensors({"steps": {"action": [1.0, 2.0], "is_last": [False, True]}})
-    with pytest.raises(KeyError, match="there is no field 'is_first'"):
+    with pytest.raises(KeyError, match=r"no field 'is_first'.*the flags .* keep it"):
         compute_statistics(data)
     columns = episode_columns(3)
     spec = tf.nest.map_structure(lambda x: tf.TensorSpec([None] * x.ndim, x.dtype), columns)
