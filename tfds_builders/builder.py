@@ -18,6 +18,7 @@ from tensorflow_datasets.core.dataset_builder import FileReaderBuilder
 
 from envlogger.backends.riegeli_layout import is_local
 from envlogger.errors import StorageError
+from tfds_builders import archives
 from tfds_builders.episode_fields import features_of
 from tfds_builders.progress import Progress
 from tfds_builders.source import Source
@@ -34,7 +35,6 @@ _UNSUPPORTED = {
     "max_examples_per_split": "give a source with less episodes",
     "ignore_duplicates": "two episodes with the same key are an error of the source",
 }
-_ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 _DESCRIPTION = "Episodes in the format of RLDS."
 
 
@@ -379,7 +379,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         return staging_directory(self._target, is_shared=_is_on_beam(download_config))
 
     def _is_archive(self, path: epath.Path) -> bool:
-        return self.EXTRACT and path.name.endswith(_ARCHIVES)
+        return self.EXTRACT and path.name.endswith(archives.SUFFIXES)
 
     def _find_raw_data(
         self, dl_manager: Any, download_config: tfds.download.DownloadConfig
@@ -390,7 +390,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
             manual_dir = download_config.manual_dir or dl_manager.download_dir / "manual"
             path = epath.Path(manual_dir).expanduser() / self.raw_name()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            return epath.Path(dl_manager.extract(path)) if self._is_archive(path) else path
+            return self._extracted(path, dl_manager, download_config)
         if url is None or self._given_path is not None:
             raise FileNotFoundError(
                 f"{self.name}: there is no raw data: {path} does not exist. Give the path "
@@ -399,8 +399,16 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
             )
         if not url.startswith(("http://", "https://")):
             return epath.Path(url)
-        get = dl_manager.download_and_extract if self.EXTRACT else dl_manager.download
-        return epath.Path(get(url))
+        downloaded = epath.Path(dl_manager.download(url))
+        return self._extracted(downloaded, dl_manager, download_config)
+
+    def _extracted(
+        self, path: epath.Path, dl_manager: Any, download_config: tfds.download.DownloadConfig
+    ) -> epath.Path:
+        if not self._is_archive(path):
+            return path
+        directory = download_config.extract_dir or dl_manager.download_dir / "extracted"
+        return archives.extracted(path, epath.Path(directory).expanduser())
 
     def _renew_info(self) -> None:
         file_format = self.info.file_format

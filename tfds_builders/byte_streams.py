@@ -9,9 +9,11 @@ from typing import IO
 
 from etils import epath
 
-from tfds_builders.source import SourceError
+from tfds_builders.untrusted import SourceError, check_is_file
 
-__all__ = ["ByteStream"]
+__all__ = ["GZIP_MAGIC", "ByteStream"]
+
+GZIP_MAGIC = b"\x1f\x8b"
 
 # A length that a damaged file names is believed only as far as there are bytes to go with it.
 _MAX_READ = 1 << 24
@@ -29,6 +31,7 @@ class ByteStream:
     """
 
     def __init__(self, file: epath.Path, name: str, *, compressed: bool) -> None:
+        check_is_file(file)
         self.name = name
         self._size = file.stat().length
         self._raw: IO[bytes] = file.open("rb")

@@ -73,7 +73,7 @@ is no plain data; it may come from somebody who means harm
         # Subnormals and NaN of damaged data are no reason for warnings.
         with np.errstate(all="ignore"):
             return _Builder(len(data)).build(_Program().run(data))
-    except RestrictedPickleError:
+    except (RestrictedPickleError, MemoryError):
         raise
     except Exception as error:  # Damage shows itself in any way.
         raise RestrictedPickleError(

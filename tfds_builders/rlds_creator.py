@@ -32,12 +32,14 @@ import rlds
 from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
 from envlogger.step_data import StepData
+from tfds_builders.archives import read_member
 from tfds_builders.builder import SourceBuilder
 from tfds_builders.episode_fields import RESERVED
 from tfds_builders.jpeg_images import jpeg_shape
 from tfds_builders.restricted_pickle import RestrictedPickleError, loads
 from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
 from tfds_builders.spec_features import feature_from_spec, specs_from_columns
+from tfds_builders.untrusted import check_is_file
 
 __all__ = ["RldsCreator", "RldsCreatorSource"]
 
@@ -50,7 +52,7 @@ _NUM_STEPS, _TOTAL_REWARD = "num_steps", "total_reward"
 _NUMBERS = {"episode_index": np.int64, _NUM_STEPS: np.int64, _TOTAL_REWARD: np.float64}
 _JPEG = b"\xff\xd8\xff"
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
-# No episode of a dataset can be as large. Zip files may claim to hold anything.
+# No episode of a dataset can be as large.
 _MAX_BYTES = 1 << 32
 
 
@@ -202,12 +204,10 @@ class RldsCreatorSource(RandomAccessSource):
 
     def _read_bytes(self, name: str) -> bytes:
         if not _is_zip(self._path):
+            check_is_file(self._path / name)
             return bytes((self._path / name).read_bytes())
         with self._path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            size = archive.getinfo(name).file_size
-            if size > _MAX_BYTES:
-                raise zipfile.BadZipFile(f"{size} bytes, expected {_MAX_BYTES} at most")
-            return archive.read(name)
+            return read_member(archive, name, self._path / name, _MAX_BYTES)
 
     def _kept_steps(self, steps: Sequence[StepData]) -> tuple[Sequence[StepData], bool]:
         """The steps before the end, and whether a tag is what ends them."""
@@ -311,6 +311,7 @@ def _pickles_in(path: epath.Path) -> list[str]:
     if not path.exists():
         raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
     if _is_zip(path):
+        check_is_file(path)
         try:
             with path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 files = archive.namelist()

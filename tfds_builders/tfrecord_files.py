@@ -18,13 +18,12 @@ from types import TracebackType
 import google_crc32c
 from etils import epath
 
-from tfds_builders.byte_streams import ByteStream
+from tfds_builders.byte_streams import GZIP_MAGIC, ByteStream
 from tfds_builders.source import SourceError
 
 __all__ = ["TFRecordReader"]
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class TFRecordReader:
@@ -108,8 +107,8 @@ class TFRecordReader:
 def _is_compressed(file: epath.Path) -> bool:
     with file.open("rb") as stream:
         begin: bytes = stream.read(_HEADER.size)
-    if not begin.startswith(_GZIP_MAGIC) or len(begin) < _HEADER.size:
-        return begin.startswith(_GZIP_MAGIC)
+    if not begin.startswith(GZIP_MAGIC) or len(begin) < _HEADER.size:
+        return begin.startswith(GZIP_MAGIC)
     # A record may be of a length whose first bytes look like gzip; its checksum tells.
     return _checksum(begin[:8]) != int(_HEADER.unpack(begin)[1])
 
