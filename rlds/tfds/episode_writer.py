@@ -1,6 +1,7 @@
 """Writes episodes as a TFDS dataset."""
 
 import contextlib
+import functools
 import importlib.util
 import os
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,7 @@ from etils import epath
 from tensorflow_datasets.rlds.rlds_base import DatasetConfig, build_info
 
 from envlogger.backends import tfds_shards
+from envlogger.converters.json_values import to_json
 from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.converters.tfds_features import lossless_config
 from envlogger.errors import StorageError
@@ -42,7 +44,8 @@ class EpisodeWriter:
     Args:
       data_directory: Where the dataset is written; made if it is missing.
       ds_config: The name of the dataset and the features of its steps and episodes, see
-        `generate_config_from_spec`.
+        `generate_config_from_spec`. Or the `info` of another dataset, of which this one is a copy:
+        it has the same name, features, description and metadata.
       max_episodes_per_file: How many episodes a shard takes.
       split_name: The split that is written, or several of them; 'train' if None.
       version: The version of the dataset, as `major.minor.patch`.
@@ -52,6 +55,9 @@ class EpisodeWriter:
       lossless: Whether to store values as bytes that TFDS would store with fewer bits, such as
         float64. What a reader gets has the same dtype in both cases. If false, the features are
         taken as they are, and TFDS rounds float64 to float32.
+      metadata: What is stored about the whole dataset, as `info.metadata`; in the types of JSON and
+        NumPy. If it is None, a copy has that of the other dataset, and a dataset that exists keeps
+        what it has.
 
     Raises:
       StorageError: The directory cannot be written to, or has a dataset that this one does not fit;
@@ -72,7 +78,7 @@ class EpisodeWriter:
     def __init__(
         self,
         data_directory: str | os.PathLike[str],
-        ds_config: DatasetConfig,
+        ds_config: DatasetConfig | tfds.core.DatasetInfo,
         max_episodes_per_file: int = 1000,
         split_name: str | Iterable[str] | None = "train",
         version: str = "0.0.1",
@@ -80,6 +86,7 @@ class EpisodeWriter:
         file_format: str = "tfrecord",
         *,
         lossless: bool = True,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         if max_episodes_per_file <= 0:
             raise ValueError(f"max_episodes_per_file must be positive, got {max_episodes_per_file}")
@@ -95,22 +102,30 @@ class EpisodeWriter:
         self._is_closed = False
         self._replacement: tfds_shards.Replacement | None = None
 
+        if isinstance(ds_config, tfds.core.DatasetInfo):
+            metadata = ds_config.metadata if metadata is None else metadata
+            ds_config = _config_of(ds_config)
+        make_info = functools.partial(
+            _info,
+            ds_config=ds_config,
+            version=version,
+            file_format=file_format,
+            metadata=to_json(metadata or {}, "metadata"),
+        )
         directory = epath.Path(data_directory)
         directory.mkdir(parents=True, exist_ok=True)
-        self._target = _info(ds_config, directory, version, file_format, lossless=lossless)
+        self._target = make_info(directory, lossless=lossless)
         _check_readable(self._target.features)
         if overwrite:
             if tfds_shards.has_to_be_replaced(self._target, self._splits):
                 self._replacement = tfds_shards.Replacement(directory)
         elif lossless:
-            as_it_is = _info(ds_config, directory, version, file_format, lossless=False)
+            as_it_is = make_info(directory, lossless=False)
             if tfds_shards.has_same_features(as_it_is):  # Another program began the dataset.
                 self._target = as_it_is
         self._info = self._target
         if self._replacement is not None:
-            self._info = _info(
-                ds_config, self._replacement.directory, version, file_format, lossless=lossless
-            )
+            self._info = make_info(self._replacement.directory, lossless=lossless)
         tfds_shards.open_dataset(self._info, self._splits, stacklevel=3)
         self._features = self._info.features
         self._encoder = ExampleEncoder(self._features)
@@ -238,12 +253,34 @@ def _names_of_splits(split_name: str | Iterable[str] | None) -> list[str]:
     return names
 
 
+def _config_of(info: tfds.core.DatasetInfo) -> DatasetConfig:
+    """The description of a dataset that exists."""
+    features = info.features
+    if not isinstance(features, tfds.features.FeaturesDict) or rlds_types.STEPS not in features:
+        raise ValueError(f"ds_config: {info.name} has no RLDS episodes, but {features}")
+    episode = dict(features.items())
+    step = dict(episode.pop(rlds_types.STEPS).feature.items())
+    return DatasetConfig(
+        name=info.name,
+        overall_description=info.description or "",
+        homepage=next(iter(info.as_proto.location.urls), ""),  # TFDS makes one up otherwise.
+        citation=info.citation or "",
+        observation_info=step.pop(rlds_types.OBSERVATION, None),
+        action_info=step.pop(rlds_types.ACTION, None),
+        reward_info=step.pop(rlds_types.REWARD, None),
+        discount_info=step.pop(rlds_types.DISCOUNT, None),
+        step_metadata_info=step,
+        episode_metadata_info=episode,
+    )
+
+
 def _info(
-    ds_config: DatasetConfig,
     directory: epath.Path,
+    *,
+    ds_config: DatasetConfig,
     version: str,
     file_format: str,
-    *,
+    metadata: Mapping[str, Any],
     lossless: bool,
 ) -> tfds.core.DatasetInfo:
     identity = tfds.core.dataset_info.DatasetIdentity(
@@ -254,7 +291,7 @@ def _info(
     )
     if lossless:
         ds_config = lossless_config(ds_config)
-    info = build_info(ds_config, identity)
+    info = build_info(ds_config, identity, metadata or None)
     info.set_file_format(file_format)
     return info
 

@@ -1,5 +1,6 @@
 """Episodes that are written as a TFDS dataset: what is read back, also after an accident."""
 
+import dataclasses
 import doctest
 import os
 import signal
@@ -596,3 +597,26 @@ def test_a_kill_at_any_moment(tmp_path):
 def test_examples_in_docstrings_run():
     results = doctest.testmod(episode_writer)
     assert results == doctest.TestResults(failed=0, attempted=7)
+
+
+def test_a_filtered_copy_has_the_features_and_the_metadata_of_the_original(tmp_path):
+    metadata = {"robot": "arm", "rates": np.array([10, 20])}
+    config = dataclasses.replace(CONFIG, overall_description="of an arm", homepage="https://a.b/c")
+    with EpisodeWriter(tmp_path / "a", config, metadata=metadata) as writer:
+        for begin in (0, 3, 6):
+            writer.add_episode(episode(begin))
+    original = tfds.builder_from_directory(tmp_path / "a").info
+    assert dict(original.metadata) == {"robot": "arm", "rates": [10, 20]}
+
+    with EpisodeWriter(tmp_path / "b", original) as writer:
+        for chosen in load(tmp_path / "a").filter(lambda e: e["id"] != 3):
+            writer.add_episode(chosen)
+    copy = tfds.builder_from_directory(tmp_path / "b").info
+    assert (copy.name, copy.features.to_json()) == (original.name, original.features.to_json())
+    assert dict(copy.metadata) == dict(original.metadata)
+    assert (copy.description, copy.homepage) == (original.description, original.homepage)
+    assert ids(tmp_path / "b") == [0, 6]
+
+    with EpisodeWriter(tmp_path / "b", original, metadata={"chosen": "even"}) as writer:
+        writer.add_episode(episode(0))
+    assert dict(tfds.builder_from_directory(tmp_path / "b").info.metadata) == {"chosen": "even"}
