@@ -2,9 +2,10 @@
 
     python examples/quickstart.py [--episodes 30] [--output DIRECTORY]
 
-A hand-written controller swings up dm_control's cartpole. Its episodes are recorded with EnvLogger,
-read back and compared with what the environment returned, turned into an RLDS dataset, and cloned
-by a small Keras model, which then controls the cartpole itself.
+A linear controller balances two poles on a cart, in Gymnasium's MuJoCo, and now and then they fall,
+as it is disturbed. The episodes are recorded with EnvLogger, read back and compared with what the
+environment returned, turned into an RLDS dataset, and cloned by a small Keras model, which then
+balances the poles itself.
 """
 
 import argparse
@@ -24,11 +25,11 @@ os.environ.setdefault("MPLBACKEND", "agg")
 
 import absl.logging
 import dm_env
+import gymnasium
 import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from dm_control import suite
 from matplotlib import pyplot
 from rich.console import Console
 from rich.progress import Progress, track
@@ -38,6 +39,7 @@ import envlogger
 import rlds
 import tfds_builders
 from envlogger.environment_wrapper import EnvironmentWrapper
+from envlogger.gymnasium_adapter import GymnasiumAdapter
 
 # TFDS warns about its own use of an old name for each feature that it loads.
 absl.logging.set_verbosity(absl.logging.ERROR)
@@ -49,28 +51,27 @@ console = Console()
 
 
 def make_environment(seed: int) -> dm_env.Environment:
-    """The cartpole, whose pole hangs down at the beginning of an episode of 1000 steps of 10 ms."""
-    return suite.load("cartpole", "swingup", task_kwargs={"random": seed})
+    """A cart that carries two poles; an episode ends when they fall, or after 1000 steps."""
+    return GymnasiumAdapter(gymnasium.make("InvertedDoublePendulum-v5"), seed=seed)
 
 
-class SwingUp:
-    """Pumps energy into the pole until it is nearly upright, then balances it."""
+class Balance:
+    """Pushes the cart in proportion to how far, and how fast, it and the poles are off."""
+
+    # A linear quadratic regulator for the environment, linearised where the poles stand upright:
+    # position of the cart, angles of the poles, and the velocities of the three.
+    _GAINS = np.array([0.24, 2.1, 6.1, 0.36, 1.02, 0.93])
 
     def __init__(self, seed: int, noise: float) -> None:
         self._random = np.random.default_rng(seed)
         self._noise = noise
 
-    def __call__(self, observation: dict[str, np.ndarray]) -> np.ndarray:
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
         """The force on the cart, in [-1, 1], for an observation."""
-        x, cosine, sine = observation["position"]
-        x_velocity, angular_velocity = observation["velocity"]
-        if cosine > 0.966:
-            force = 1.2 * x + 1.7 * x_velocity + 10.8 * sine + 2.3 * angular_velocity
-        else:
-            energy = cosine - 1.0 + 0.051 * angular_velocity**2  # Zero when upright and at rest.
-            force = 2.2 * energy * angular_velocity * cosine - 1.4 * x - 0.2 * x_velocity
-        force += self._noise * self._random.normal()
-        return np.clip([force], -1.0, 1.0)
+        position, sines, cosines = observation[:1], observation[1:3], observation[3:5]
+        state = np.concatenate([position, np.arctan2(sines, cosines), observation[5:8]])
+        force = -self._GAINS @ state + self._noise * self._random.normal()
+        return np.clip([force], -1.0, 1.0).astype(np.float32)
 
 
 class Remembering(EnvironmentWrapper):
@@ -104,7 +105,7 @@ def record(environment: dm_env.Environment, logs: Path, num_episodes: int, seed:
 
     def step_metadata(timestep, action, env):
         del timestep, action
-        return {"simulation_time": env.physics.time()}  # In seconds.
+        return {"simulation_time": env.unwrapped.data.time}  # In seconds.
 
     def episode_metadata(timestep, action, env):
         del action, env
@@ -116,14 +117,15 @@ def record(environment: dm_env.Environment, logs: Path, num_episodes: int, seed:
         environment,
         data_directory=logs,
         max_episodes_per_file=10,
-        metadata={"environment": "dm_control cartpole swingup", "agent_id": "energy controller"},
+        metadata={"environment": environment.spec.id, "agent_id": "linear controller"},
         step_fn=step_metadata,
         episode_fn=episode_metadata,
     ) as env:
         for number in track(range(num_episodes), "Recording", console=console):
-            episode = {"noise": random.uniform(0.0, 0.4), "return": 0.0}
-            agent = SwingUp(seed + number, episode["noise"])
-            given_up_after = random.integers(300, 700) if number % 5 == 4 else np.inf
+            is_given_up = number % 5 == 4
+            episode = {"noise": 0.0 if is_given_up else random.uniform(0.0, 0.3), "return": 0.0}
+            agent = Balance(seed + number, episode["noise"])
+            given_up_after = random.integers(300, 700) if is_given_up else np.inf
             timestep = env.reset()
             length = 1
             while not timestep.last() and length < given_up_after:
@@ -158,36 +160,31 @@ def compare(logs: Path, remembered: list[tuple[dm_env.TimeStep, np.ndarray | Non
 # 3. and 4. Convert, load, and look at it.
 
 
-def flat_observation(observation: dict[str, tf.Tensor]) -> tf.Tensor:
-    """All numbers of an observation in one vector."""
-    return tf.concat([observation["position"], observation["velocity"]], axis=-1)
-
-
 def episode_statistics(dataset: tf.data.Dataset) -> dict[str, np.ndarray]:
-    """Return, length and rewards of each episode."""
-    statistics: dict[str, list] = {"return": [], "length": [], "rewards": []}
+    """Return and length of each episode, and all actions."""
+    statistics: dict[str, list] = {"return": [], "length": [], "actions": []}
     for episode in track(dataset, "Counting", len(dataset), console=console):
-        (rewards,) = episode[rlds.STEPS].map(lambda step: step[rlds.REWARD]).batch(10_000)
-        rewards = rewards.numpy()[:-1]  # That of the last step is a placeholder.
-        statistics["return"].append(rewards.sum())
-        statistics["length"].append(len(rewards))
-        statistics["rewards"].append(rewards)
+        (steps,) = episode[rlds.STEPS].batch(10_000)
+        # The action and the reward of the last step are placeholders.
+        statistics["return"].append(steps[rlds.REWARD].numpy()[:-1].sum())
+        statistics["length"].append(len(steps[rlds.REWARD]) - 1)
+        statistics["actions"].append(steps[rlds.ACTION].numpy()[:-1, 0])
     return {
         "return": np.array(statistics["return"]),
         "length": np.array(statistics["length"]),
-        "rewards": np.concatenate(statistics["rewards"]),
+        "actions": np.concatenate(statistics["actions"]),
     }
 
 
 def draw(statistics: dict[str, np.ndarray], path: Path) -> None:
-    """Writes the distributions of return, length and reward as a PNG file."""
+    """Writes the distributions of return, length and action as a PNG file."""
     figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.5), layout="constrained")
     for axis, (title, key, label) in zip(
         axes,
         [
             ("Return", "return", "sum of rewards of an episode"),
             ("Length", "length", "transitions of an episode"),
-            ("Reward", "rewards", "reward of a transition"),
+            ("Action", "actions", "force on the cart in a transition"),
         ],
         strict=True,
     ):
@@ -205,7 +202,7 @@ def transitions(dataset: tf.data.Dataset, mean: np.ndarray, std: np.ndarray) -> 
     """Normalised observation, action and next observation of each transition."""
 
     def normalised(observation):
-        return tf.cast((flat_observation(observation) - mean) / std, tf.float32)
+        return tf.cast((observation - mean) / std, tf.float32)
 
     def to_transition(pair):
         observations = normalised(pair[rlds.OBSERVATION])
@@ -227,7 +224,7 @@ def clone(pairs: tf.data.Dataset, num_pairs: int, epochs: int) -> tuple[keras.Mo
     """Fits a model that gives the action for an observation; returns it and its loss per epoch."""
     model = keras.Sequential(
         [
-            keras.layers.Input((5,)),
+            keras.layers.Input((9,)),
             keras.layers.Dense(128, activation="relu"),
             keras.layers.Dense(128, activation="relu"),
             keras.layers.Dense(1, activation="tanh"),
@@ -341,13 +338,13 @@ def main() -> None:
         {
             "steps equal to what the environment returned": f"{num_same} of {num_steps}",
             "episodes with metadata": sum(map(bool, episode_metadata)),
-            "observation spec": {key: spec.shape for key, spec in observation_spec.items()},
+            "observation spec": f"{observation_spec.dtype} of shape {observation_spec.shape}",
         },
     )
 
     with watch.part("3. Convert to an RLDS dataset"):
         built = tfds_builders.build_from_logs(
-            logs, name="cartpole_swingup", data_dir=arguments.output / "datasets"
+            logs, name="inverted_double_pendulum", data_dir=arguments.output / "datasets"
         )
     dataset_directory = Path(built.data_dir)
     table(
@@ -373,23 +370,22 @@ def main() -> None:
                 statistics["return"] - recorded_returns
             ).max(),
             "action, mean ± std": f"{mean['action'][0]:.3f} ± {std['action'][0]:.3f}",
-            "position, mean": np.round(mean["observation"]["position"], 3),
-            "position, std": np.round(std["observation"]["position"], 3),
+            "position of the cart, mean ± std": f"{mean['observation'][0]:.3f} ± "
+            f"{std['observation'][0]:.3f}",
             "picture": picture,
         },
     )
 
     with watch.part("5. Train on transitions"):
-        center = np.asarray(flat_observation(mean["observation"]))
-        scale = np.maximum(flat_observation(std["observation"]), 1e-3)
+        center = mean["observation"]
+        scale = np.maximum(std["observation"], 1e-3)
         num_pairs = int(statistics["length"].sum())
         pairs = transitions(dataset, center, scale)
         model, losses = clone(pairs, num_pairs, arguments.epochs)
         act = tf.function(model)
 
         def cloned(observation):
-            vector = (np.asarray(flat_observation(observation)) - center) / scale
-            return act(tf.constant(vector[None], tf.float32))[0].numpy()
+            return act(tf.constant((observation - center)[None] / scale, tf.float32))[0].numpy()
 
         cloned_return = play(make_environment(arguments.seed + 1), cloned)
     table(

@@ -25,7 +25,7 @@ def test_the_whole_path(tmp_path):
     with envlogger.Reader(output / "logs") as reader:
         assert len(reader.episodes) == 5
         num_steps = len(reader.steps)
-        assert len(reader.episodes[4]) < len(reader.episodes[0]) == 1001  # The fifth is given up.
+        assert 300 <= len(reader.episodes[4]) < 700  # The fifth is given up.
     assert f"{num_steps} of {num_steps}" in ended.stdout
     assert re.search(rf"transitions +│ {num_steps - 5} ", ended.stdout)
     picture = output / "distributions.png"

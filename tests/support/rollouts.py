@@ -5,9 +5,13 @@ it in some raw layout, and compare the converted dataset with it.
 """
 
 import dataclasses
+import os
 from typing import Any
 
 import numpy as np
+
+# Before a simulator is imported: nothing is drawn here, and MuJoCo needs no OpenGL then.
+os.environ.setdefault("MUJOCO_GL", "disabled")
 
 FRAME_SKIP = 4
 FRAME_SHAPE = (84, 84)
@@ -58,6 +62,37 @@ def of_gymnasium(env: Any, number: int = 1, *, seed: int = 0) -> list[Rollout]:
 def _state(env: Any) -> dict[str, np.ndarray]:
     data = getattr(env.unwrapped, "data", None)
     return {} if data is None else {"qpos": data.qpos.copy(), "qvel": data.qvel.copy()}
+
+
+def simulator(num_steps: int, *, seed: int) -> Any:
+    """A dm_env environment in MuJoCo, with a time limit, that observes `position` and `velocity`.
+
+    It is dm_control's cartpole; where dm_control does not install, Gymnasium's Reacher.
+    """
+    try:
+        from dm_control import suite
+    except ImportError:
+        return _reacher(num_steps, seed)
+    return suite.load("cartpole", "swingup", {"random": seed, "time_limit": num_steps * 0.01})
+
+
+def _reacher(num_steps: int, seed: int) -> Any:
+    import gymnasium
+
+    from envlogger.gymnasium_adapter import GymnasiumAdapter
+
+    def split(values: np.ndarray) -> dict[str, np.ndarray]:
+        return {"position": values[:6], "velocity": values[6:]}
+
+    env = gymnasium.make("Reacher-v5", max_episode_steps=num_steps)
+    box = env.observation_space
+    space = gymnasium.spaces.Dict(
+        {
+            name: gymnasium.spaces.Box(low, high, dtype=box.dtype)
+            for (name, low), high in zip(split(box.low).items(), split(box.high).values())
+        }
+    )
+    return GymnasiumAdapter(gymnasium.wrappers.TransformObservation(env, split, space), seed=seed)
 
 
 def of_dm_env(env: Any, max_steps: int, *, seed: int = 0) -> tuple[list[Any], list[np.ndarray]]:

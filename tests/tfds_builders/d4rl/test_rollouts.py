@@ -4,8 +4,6 @@ The environments of MuJoCo are those of Gymnasium; Adroit, AntMaze, Kitchen and 
 packages.
 """
 
-import os
-
 import h5py
 import numpy as np
 import pytest
@@ -22,9 +20,6 @@ TIME_LIMIT = 18
 @pytest.fixture(scope="module")
 def hopper():
     """Episodes of Hopper: some fall, some reach the time limit."""
-    pytest.importorskip("mujoco")
-    pytest.importorskip("imageio")  # Gymnasium needs it to import its MuJoCo environments.
-    os.environ.setdefault("MUJOCO_GL", "disabled")
     import gymnasium
 
     env = gymnasium.make("Hopper-v5", max_episode_steps=TIME_LIMIT)

@@ -1,7 +1,6 @@
 """Real roll-outs that Minari recorded: the steps are what the environment returned."""
 
 import gc
-import os
 import warnings
 
 import minari
@@ -19,9 +18,6 @@ TIME_LIMIT = 18
 
 @pytest.mark.parametrize("data_format", ["hdf5", "arrow", "parquet"])
 def test_hopper(tmp_path, monkeypatch, data_format):
-    pytest.importorskip("mujoco")
-    pytest.importorskip("imageio")  # Gymnasium needs it to import its MuJoCo environments.
-    os.environ.setdefault("MUJOCO_GL", "disabled")
     import gymnasium
 
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "raw"))
