@@ -28,6 +28,7 @@ from envlogger.backends.riegeli_shard_rebuilder import RebuiltShard, rebuild
 from envlogger.converters import codec
 from envlogger.errors import DamagedDataError, StorageError
 from envlogger.proto.storage_pb2 import Datum
+from rlds_ecosystem import stores
 
 __all__ = ["RecoveryReport", "ShardReport", "recover"]
 
@@ -188,7 +189,7 @@ def _naming(target: epath.Path) -> Iterator[None]:
 
 
 def _new_directory(path: str | os.PathLike[str]) -> epath.Path:
-    directory = epath.Path(path)
+    directory = stores.as_path(path)
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ValueError(f"destination {directory} is there and not empty; give another one")
     with _naming(directory):
@@ -232,7 +233,7 @@ def _recover_shard(
     directory = target / shard.directory.name
     if rebuilt.positions:
         if directory != shard.directory:
-            directory.mkdir()
+            directory.mkdir(exist_ok=not layout.is_local(directory))
             _copy(steps_path, directory / layout.STEPS_FILE)
         if is_changed:
             _write_index(shard, rebuilt, directory)
@@ -362,6 +363,9 @@ def _write(path: epath.Path, content: bytes) -> None:
 
 
 def _copy(source: epath.Path, target: epath.Path) -> None:
+    if not layout.is_local(source) or not layout.is_local(target):
+        stores.copy_file(source, target)
+        return
     with source.open("rb") as old, target.open("wb") as new:
         shutil.copyfileobj(old, new, 1 << 20)
         _bring_to_disk(target, new)

@@ -26,9 +26,9 @@ def as_file(target: PathType | BinaryIO, mode: str) -> tuple[BinaryIO, bool]:
         return target, False
     name = os.fspath(target)
     if "://" in name:
-        from etils import epath
+        from rlds_ecosystem import stores
 
-        return epath.Path(name).open(mode), True
+        return stores.open_binary(name, mode), True
     return cast(BinaryIO, open(name, mode)), True
 
 

@@ -16,9 +16,11 @@ DISTRIBUTION: str = "rlds-ecosystem"
 _EXTRA_OF = {
     "apache_beam": "beam",
     "array_record": "array_record",
+    "gcsfs": "gcs",
     "gymnasium": "gymnasium",
     "h5py": "hdf5",
     "pyarrow": "parquet",
+    "s3fs": "s3",
 }
 
 

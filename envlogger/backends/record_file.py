@@ -13,6 +13,7 @@ from etils import epath
 import riegeli
 from envlogger.backends import riegeli_layout as layout
 from envlogger.backends.disk_reserve import DiskReserve
+from rlds_ecosystem import stores
 
 __all__ = ["RecordFile"]
 
@@ -20,11 +21,14 @@ __all__ = ["RecordFile"]
 class RecordFile:
     """Appends records to a new file.
 
+    One in a store is written to a temporary file, and is there when it is closed or synced.
+
     Records that were handed over but have not reached the file are kept: when the disk is full and
     the reserve makes room, they are written anew behind what is complete in the file.
 
     Attributes:
       positions: Where the records are. The caller may take some away that have reached the file.
+      is_out_of_reach: Whether `salvage` could not bring it to its store.
 
     Args:
       path: The file, which must not exist.
@@ -38,16 +42,18 @@ class RecordFile:
 
     def __init__(self, path: epath.Path, options: str, reserve: DiskReserve | None = None) -> None:
         self.positions: list[riegeli.RecordPosition] = []
+        self.is_out_of_reach = False
         self._path = path
         self._options = options
         self._reserve = reserve
         self._unwritten: deque[bytes] = deque()
         self._is_local = layout.is_local(path)
+        self._published_end = 0
         # Unbuffered, because the writer hands over whole chunks: what it wrote is with the system.
         self._file: Any = (
             open(path, "xb", buffering=0)  # noqa: SIM115 (kept open)
             if self._is_local
-            else path.open("wb")
+            else stores.open_binary(path, "wb")
         )
         try:
             self._writer = self._try(self._begin)
@@ -76,7 +82,10 @@ class RecordFile:
             self._forget_written()
 
     def push(self) -> None:
-        """Brings all records to the file: they survive the death of the process."""
+        """Brings all records to the file: they survive the death of the process.
+
+        Not so in a store: there they survive it once the file is synced.
+        """
         try:
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)
         except OSError as e:
@@ -92,6 +101,8 @@ class RecordFile:
           OSError: It failed; or the file was deleted, so that nobody could read it.
         """
         if not self._is_local:
+            self._file.publish()
+            self._published_end = self._end
             return
         self._try(lambda: os.fsync(self._file.fileno()))
         if os.fstat(self._file.fileno()).st_nlink == 0:
@@ -104,6 +115,10 @@ class RecordFile:
         finally:
             self._file.close()
 
+    def discard(self) -> None:
+        """Closes a file of a store, which does not change it."""
+        self._file.discard()
+
     def salvage(self) -> int:
         """After a failure: leaves the file with its complete chunks, and closes it.
 
@@ -115,10 +130,13 @@ class RecordFile:
         self._end = self._writer.estimated_size()
         # File objects other than those of the system raise other errors than OSError too.
         with contextlib.suppress(Exception):
-            if self._is_local:
-                self._file.truncate(self._end)
-        with contextlib.suppress(Exception):
+            self._file.truncate(self._end)
+        try:
             self._file.close()
+        except Exception:
+            if not self._is_local:  # What is in the store is what was published before.
+                self.is_out_of_reach = True
+                self._end = self._published_end
         return sum(self._has_reached_file(position) for position in self.positions)
 
     def _try(self, action: Callable[[], Any]) -> Any:

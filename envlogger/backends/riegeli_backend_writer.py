@@ -8,7 +8,7 @@ import os
 import uuid
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import dm_env
 import numpy as np
@@ -37,6 +37,10 @@ DEFAULT_WRITER_OPTIONS = "zstd:3,chunk_size:1M"
 _DEFAULT_MAX_PENDING_BYTES = 1 << 24
 _RESERVE_FOR_INDEX = 1 << 23
 
+# In seconds. A store gets four objects for each flush.
+_FLUSH_INTERVAL = 5.0
+_FLUSH_INTERVAL_IN_STORE = 300.0
+
 
 class RiegeliBackendWriter(BackendWriter):
     """Records to a directory of Riegeli files, to be read by `envlogger.Reader`.
@@ -46,7 +50,7 @@ class RiegeliBackendWriter(BackendWriter):
     to readers once they are finished and flushed; `close` does both.
 
     Args:
-      data_directory: An existing directory.
+      data_directory: An existing directory, or a URL such as `gs://bucket/logs`.
       max_episodes_per_file: How many episodes a shard takes; if it is not positive, all.
       writer_options: How the files are compressed and cut into chunks, see `riegeli.RecordWriter`.
       flush_scheduler: Says after which recorded steps to call `flush`, and wait for it. An episode
@@ -56,9 +60,12 @@ class RiegeliBackendWriter(BackendWriter):
         its metadata is kept, with a warning if this is different.
       scheduler: Says which steps are recorded; None records all. See `BackendWriter`.
       flush_interval: After what time at the latest, in seconds or as `datetime.timedelta`, the
-        thread flushes a step, with and without a `flush_scheduler`; None for never.
+        thread flushes a step, with and without a `flush_scheduler`; None for never. "auto" is 5
+        seconds on a disk, and 5 minutes in an object store, where the first episode after a flush
+        begins another shard.
       sync: Whether flushing brings the data to the disk (`fsync`), so that it survives a failure of
-        power too; otherwise it goes to the system, and survives only the death of the process.
+        power too; otherwise it goes to the system, and survives only the death of the process. In
+        an object store it always does.
       max_pending_bytes: How much may wait to be written before recording waits for the thread.
         About this much space is kept free on the disk while recording: when the disk is full, all
         steps that were accepted can still be written.
@@ -84,10 +91,14 @@ class RiegeliBackendWriter(BackendWriter):
         metadata: dict[str, Any] | None = None,
         scheduler: Scheduler | None = None,
         *,
-        flush_interval: datetime.timedelta | float | None = 5.0,
+        flush_interval: datetime.timedelta | float | Literal["auto"] | None = "auto",
         sync: bool = True,
         max_pending_bytes: int = _DEFAULT_MAX_PENDING_BYTES,
     ) -> None:
+        if flush_interval == "auto":
+            flush_interval = (
+                _FLUSH_INTERVAL if layout.is_local(data_directory) else _FLUSH_INTERVAL_IN_STORE
+            )
         if isinstance(flush_interval, datetime.timedelta):
             flush_interval = flush_interval.total_seconds()
         if flush_interval is not None and not flush_interval > 0:
@@ -274,7 +285,10 @@ def _without_empties(value: Any) -> Any:
 def _write_at_once(path: epath.Path, content: bytes) -> None:
     """Writes a file that others see either completely or not at all."""
     if not layout.is_local(path):
-        path.write_bytes(content)  # Object stores show a file when it is complete.
+        try:
+            path.write_bytes(content)  # Object stores show a file when it is complete.
+        except OSError as e:
+            raise StorageError(f"cannot write {path}: {e}") from e
         return
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:

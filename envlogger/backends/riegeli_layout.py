@@ -23,6 +23,8 @@ import os
 from etils import epath
 
 from envlogger.errors import StorageError
+from rlds_ecosystem import stores
+from rlds_ecosystem.stores import is_local as is_local
 
 METADATA_FILE = "metadata.riegeli"
 STEPS_FILE = "steps.riegeli"
@@ -36,21 +38,22 @@ NO_METADATA = -1
 
 
 def existing_directory(data_directory: str | os.PathLike[str]) -> epath.Path:
-    """The directory as a path.
+    """The directory as a path; one of a store, which has no directories, needs its bucket only.
 
     Raises:
-      StorageError: It is not there, or it is not a directory.
+      StorageError: It is not there, or it is not a directory; its store cannot be used.
     """
     if not os.fspath(data_directory):
         raise StorageError("data_directory is empty; give the path of an existing directory")
-    path = epath.Path(data_directory)
+    try:
+        path = stores.as_path(data_directory)
+        if not is_local(path):
+            stores.require_bucket(path)
+            return path
+    except (OSError, ValueError) as e:
+        raise StorageError(f"data_directory cannot be used: {e}") from e
     if not path.exists():
         raise StorageError(f"data_directory {path} does not exist; make it first")
     if not path.is_dir():
         raise StorageError(f"data_directory {path} is not a directory")
     return path
-
-
-def is_local(path: str | epath.Path) -> bool:
-    """Whether the path is one of the operating system, rather than a URL such as `gs://...`."""
-    return "://" not in os.fspath(path)

@@ -24,6 +24,7 @@ from envlogger.backends.episode_rule import kind_of
 from envlogger.damage import Damage
 from envlogger.errors import DamagedDataError, StorageError
 from envlogger.proto.storage_pb2 import Data, Datum
+from rlds_ecosystem import stores
 
 __all__ = [
     "RecordFile",
@@ -107,10 +108,11 @@ def read_metadata(directory: epath.Path) -> Data:
       riegeli.UnimplementedError: It is written in a way that cannot be read yet.
     """
     path = directory / layout.METADATA_FILE
-    if not path.exists():
+    content = _read_file(os.fspath(path))
+    if content is None:
         raise StorageError(f"{directory} holds no recording of EnvLogger: it has no {path.name}")
     with _naming(path):
-        records, problem = _read_records(_read_file(os.fspath(path)) or b"")
+        records, problem = _read_records(content)
         if problem:
             raise DamagedDataError(f"{problem}; {_RECOVER}")
         if len(records) != 1:
@@ -120,10 +122,16 @@ def read_metadata(directory: epath.Path) -> Data:
 
 def shard_directories(directory: epath.Path) -> list[epath.Path]:
     """All directories in a directory, of which some may be shards, in the order of shards."""
-    if layout.is_local(directory):
-        with os.scandir(directory) as entries:
-            return sorted(directory / entry.name for entry in entries if entry.is_dir())
-    return sorted(path for path in directory.iterdir() if path.is_dir())
+    try:
+        return [
+            directory / entry.name for entry in stores.list_directory(directory) if entry.is_dir
+        ]
+    except FileNotFoundError:
+        if layout.is_local(directory):
+            raise
+        return []  # Stores have no empty directories.
+    except OSError as e:
+        raise StorageError(f"cannot read {directory}: {e}") from e
 
 
 def load_shards(directory: epath.Path) -> list[Shard]:
@@ -133,7 +141,7 @@ def load_shards(directory: epath.Path) -> list[Shard]:
       StorageError: A file cannot be read.
       riegeli.UnimplementedError: It is written in a way that cannot be read yet.
     """
-    shards = (_load_shard(path) for path in shard_directories(directory))
+    shards = stores.in_parallel(_load_shard, shard_directories(directory), directory)
     return [shard for shard in shards if shard is not None]
 
 
@@ -208,7 +216,9 @@ def _load_shard(directory: epath.Path) -> Shard | None:
 def _size(path: str) -> int | None:
     """The size of a file; None if there is none."""
     try:
-        return os.stat(path).st_size if layout.is_local(path) else epath.Path(path).stat().length
+        return (
+            os.stat(path).st_size if layout.is_local(path) else stores.as_path(path).stat().length
+        )
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as e:
@@ -219,7 +229,7 @@ def _read_file(path: str) -> bytes | None:
     """What is in a file; None if there is none."""
     try:
         if not layout.is_local(path):
-            return bytes(epath.Path(path).read_bytes())
+            return bytes(stores.as_path(path).read_bytes())
         with open(path, "rb", buffering=0) as file:
             return file.read()
     except (FileNotFoundError, NotADirectoryError):

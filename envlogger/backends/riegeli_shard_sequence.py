@@ -45,7 +45,10 @@ class ShardSequence:
         self._directory = directory
         self._max_episodes_per_file = max_episodes_per_file
         self._options = options
-        self._sync = sync
+        # In a store, nothing is there before it is synced, and then it is written as a whole: so a
+        # shard ends with the first episode after a flush, and no byte is written often.
+        self._is_local = layout.is_local(directory)
+        self._sync = sync or not self._is_local
         self._reserve = reserve
         self._shard: ShardWriter | None = None
         self._no_new_shard: OSError | None = None
@@ -55,7 +58,9 @@ class ShardSequence:
         """Begins an episode with its first step, and a shard if there is none with room for it."""
         if self._shard is None:
             self._shard = self._make_shard()
-        elif 0 < self._max_episodes_per_file <= self._shard.num_episodes:
+        elif 0 < self._max_episodes_per_file <= self._shard.num_episodes or (
+            self._shard.was_flushed and not self._is_local
+        ):
             self._rotate(self._shard)
         self._current.begin_episode(step)
 
@@ -131,6 +136,8 @@ class ShardSequence:
                 self._last_shard_time + datetime.timedelta(microseconds=1),
             )
             path = self._directory / self._last_shard_time.strftime(layout.SHARD_NAME_FORMAT)
+            if not self._is_local:
+                return path
             try:
                 path.mkdir()
             except FileExistsError:  # Another writer was faster.

@@ -42,6 +42,10 @@ class ShardWriter:
       options: How the files are written, see `riegeli.RecordWriter`.
       reserve: Space to use when the disk is full.
 
+    Attributes:
+      num_episodes: How many episodes were begun in it.
+      was_flushed: Whether it was ever flushed.
+
     Raises:
       OSError: A file cannot be made.
       riegeli.RiegeliError: The options are wrong.
@@ -56,12 +60,15 @@ class ShardWriter:
                 file = RecordFile(directory / name, options, reserve)
                 return on_error.enter_context(contextlib.closing(file))
 
-            self._steps = open_file(layout.STEPS_FILE)
+            # They are closed in the opposite order. In a store they appear then, and what refers to
+            # the others has to be last.
             self._step_offsets = open_file(layout.STEP_OFFSETS_FILE)
-            self._episode_metadata = open_file(layout.EPISODE_METADATA_FILE)
             self._episode_index = open_file(layout.EPISODE_INDEX_FILE)
+            self._episode_metadata = open_file(layout.EPISODE_METADATA_FILE)
+            self._steps = open_file(layout.STEPS_FILE)
             self._files = on_error.pop_all()
         self.num_episodes = 0
+        self.was_flushed = False
         self._num_steps = 0
         self._num_indexed_steps = 0
         # What the index does not cover yet; the last episode is the running one. The steps are
@@ -103,6 +110,7 @@ class ShardWriter:
         Args:
           sync: Whether it also survives a failure of power, not just the death of the process.
         """
+        self.was_flushed = True
         self._steps.push()
         finished: list[_Episode] = []
         num_steps = 0
@@ -128,12 +136,17 @@ class ShardWriter:
           How many steps that were accepted are lost.
         """
         num_steps = self._steps.salvage()
+        others = (self._episode_metadata, self._episode_index, self._step_offsets)
+        if self._steps.is_out_of_reach:  # As the others are; what they were is still there.
+            for file in others:
+                file.discard()
+            return self._num_steps - self._num_indexed_steps
         with contextlib.suppress(Exception):  # The failure that the caller knows of, again.
             if not self._is_indexing:
                 end_step = self._num_indexed_steps + num_steps
                 episodes = [e for e in self._pending_episodes if e.start < end_step]
                 self._index(episodes, num_steps, to_sync=[])
-        for file in (self._step_offsets, self._episode_metadata, self._episode_index):
+        for file in others:
             file.salvage()
         return self._num_steps - self._num_indexed_steps
 
