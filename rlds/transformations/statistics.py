@@ -13,6 +13,7 @@ import tree
 from rlds import rlds_types
 from rlds.transformations import _episodes, _layouts, flexible_batch
 from rlds.transformations._quantile_sketch import QuantileSketch
+from rlds.transformations._statistics_table import table
 from rlds.transformations._step_function import StepFunction
 from rlds.transformations.dataset_stats import check_fields, spread_mask
 
@@ -59,6 +60,13 @@ class FieldStatistics:
         divisor = self.count - self.ddof
         return np.where(divisor > 0, np.sqrt(self.squares / np.maximum(divisor, 1)), np.nan)
 
+    def __repr__(self) -> str:
+        count = int(np.max(self.count, initial=0))
+        return f"FieldStatistics(shape={self.mean.shape}, count={count}, ddof={self.ddof})"
+
+    def __str__(self) -> str:
+        return table({"": self})
+
     def merge(self, other: "FieldStatistics") -> "FieldStatistics":
         """The statistics of the values of both.
 
@@ -92,7 +100,7 @@ class Statistics:
     """The statistics of a dataset, by field.
 
     `statistics["observation/state"]` has those of a field. `one + other` has those of the data of
-    both.
+    both. Printed, they are a table.
 
     Attributes:
       fields: the statistics of each field, by its path.
@@ -117,6 +125,15 @@ class Statistics:
 
     def __len__(self) -> int:
         return len(self.fields)
+
+    def __repr__(self) -> str:
+        return f"Statistics({self._sizes()}, {list(self.fields)})"
+
+    def __str__(self) -> str:
+        return f"{self._sizes()}\n{table(self.fields)}"
+
+    def _sizes(self) -> str:
+        return f"{self.num_transitions} transitions, {self.num_trajectories} trajectories"
 
     def __add__(self, other: "Statistics") -> "Statistics":
         return self.merge(other)

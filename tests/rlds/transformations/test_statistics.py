@@ -254,3 +254,45 @@ def test_steps_without_flags_or_shapes() -> None:
     message = re.escape("field 'action' has the shape (None,), which must be known")
     with pytest.raises(ValueError, match=message):
         compute_statistics(data, ["action"])
+
+
+# Printed
+
+
+def test_printed_as_a_table() -> None:
+    is_last = np.arange(5) == 4
+    steps = {
+        "observation": np.arange(5.0) - 2.0,
+        "action": np.arange(100.0).reshape(5, 20),
+        "nothing": np.zeros([5, 0]),
+        "is_first": np.arange(5) == 0,
+        "is_last": is_last,
+    }
+    episodes = tf.data.Dataset.from_tensors({"steps": steps})
+    statistics = compute_statistics(
+        episodes, ["observation", "action", "nothing"], quantiles=(0.25, 0.5, 0.75)
+    )
+    lines = str(statistics).splitlines()
+    assert lines[0] == "4 transitions, 1 trajectories"
+    assert [line.split() for line in lines[1:4]] == [
+        ["count", "mean", "std", "min", "q25", "q75", "max"],
+        ["observation", "5", "0", "1.414", "-2", "-1", "1", "2"],
+        ["action[0]", "4", "30", "22.36", "0", "15", "45", "60"],
+    ]
+    assert [line.split()[0] for line in lines[9:12]] == ["action[6]", "action:", "action[19]"]
+    assert lines[10:] == ["action: 12 more", lines[11], "nothing: no elements"]
+    assert len({len(line) for line in (*lines[1:4], lines[11])}) == 1
+    assert str(statistics["action"]).splitlines()[1].startswith("[0]")
+    assert repr(statistics) == (
+        "Statistics(4 transitions, 1 trajectories, ['observation', 'action', 'nothing'])"
+    )
+    assert repr(statistics["action"]) == "FieldStatistics(shape=(20,), count=4, ddof=0)"
+
+
+def test_the_table_fits_a_terminal() -> None:
+    tiny = np.full([2, 2], -1.2345e-300)
+    count, quantiles = np.full([2, 2], 10**9), {0.001: tiny, 0.999: tiny}
+    field = FieldStatistics(count, tiny, -tiny, tiny, tiny, tiny > 0, quantiles)
+    text = str(Statistics({"observation/" + "deep/" * 20 + "x": field}, 1, 1))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "/x[1, 1]" in text
