@@ -22,6 +22,7 @@ __all__ = [
     "SourceError",
     "as_source_error",
     "check_is_file",
+    "is_damage",
     "source_errors",
 ]
 
@@ -46,18 +47,26 @@ class SourceError(ValueError):
         row: int | None = None,
         field: str | None = None,
     ) -> None:
-        self.what, self.file, self.episode, self.row, self.field = (
-            what,
-            os.fspath(file),
-            episode,
-            row,
-            field,
-        )
+        self.what, self.file = what, os.fspath(file)
+        self.episode, self.row, self.field = episode, row, field
         where = [self.file]
         where += [f"episode {episode}"] if episode is not None else []
         where += [f"row {row}"] if row is not None else []
         where += [f"field {field!r}"] if field is not None else []
         super().__init__(f"{', '.join(where)}: {what}")
+
+    def locate(
+        self, *, episode: int | str | None, row: int | None = None, field: str | None = None
+    ) -> None:
+        """Adds what it does not say yet of where it is."""
+        SourceError.__init__(
+            self,
+            self.what,
+            file=self.file,
+            episode=episode if self.episode is None else self.episode,
+            row=row if self.row is None else self.row,
+            field=field if self.field is None else self.field,
+        )
 
     def __reduce__(self) -> Any:  # Errors of worker processes are pickled.
         return _rebuild_error, (
@@ -72,6 +81,9 @@ class SourceError(ValueError):
 
 class SourceChangedError(SourceError):
     """A file is not the one that it was before: nothing that was read of it is of use."""
+
+    def locate(self, **where: Any) -> None:
+        """It is about the file as a whole."""
 
 
 def _rebuild_error(
@@ -96,6 +108,13 @@ _DAMAGE = (
 _MAX_WORDS = 500
 
 
+def is_damage(error: Exception) -> bool:
+    """Whether an error that was raised while data was read is about the data."""
+    if isinstance(error, OSError):
+        return error.errno in _DAMAGE
+    return not isinstance(error, StorageError | MemoryError | ImportError)
+
+
 def as_source_error(
     error: Exception,
     *,
@@ -114,15 +133,14 @@ def as_source_error(
       field: See `SourceError`.
 
     Returns:
-      A `SourceError`; the error itself if it is one. None if the error is not about the data: what
+      A `SourceError`: the error itself if it is one. None if the error is not about the data: what
       the operating system refuses, a file that is not there, a library that is not installed,
       memory that is exhausted, staged data.
     """
     if isinstance(error, SourceError):
+        error.locate(episode=episode, row=row, field=field)
         return error
-    if isinstance(error, StorageError | MemoryError | ImportError):
-        return None
-    if isinstance(error, OSError) and error.errno not in _DAMAGE:
+    if not is_damage(error):
         return None
     words = " ".join(str(error).split())[:_MAX_WORDS]
     kind = type(error).__name__
@@ -140,8 +158,8 @@ def source_errors(
 ) -> Iterator[None]:
     """Makes a `SourceError` of any error that untrusted data causes in the library that reads it.
 
-    What is not about the data stays what it is, see `as_source_error`. So does a `SourceError`,
-    which knows better where it is.
+    What is not about the data stays what it is, see `as_source_error`. So does a `SourceError`;
+    what it does not say of where it is, is added.
 
     >>> with source_errors("log.json", episode=3, field="length"):
     ...     {}["length"]

@@ -139,10 +139,11 @@ def test_errors_cross_processes():
 
 
 def test_what_knows_more_is_kept():
-    inner = SourceError("torn", file="inner")
-    with pytest.raises(SourceError) as caught, source_errors("outer", episode=1):
+    inner = SourceError("torn", file="inner", field="x")
+    with pytest.raises(SourceError) as caught, source_errors("outer", episode=1, field="y"):
         raise inner
     assert caught.value is inner
+    assert str(inner) == "inner, episode 1, field 'x': torn"
 
 
 def test_paths_to_objects_need_bytes():

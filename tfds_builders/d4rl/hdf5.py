@@ -16,7 +16,6 @@ Values are kept as bytes (in base64) with dtype and shape, so that not a bit is 
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import math
 import os
@@ -24,41 +23,21 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-from etils import epath
 
-from envlogger.backends.riegeli_layout import is_local
 from rlds_ecosystem import import_extra
-from tfds_builders.source import SourceError
+from tfds_builders.hdf5_access import Hdf5File
+from tfds_builders.untrusted import Budget, SourceChangedError, SourceError
 
-__all__ = ["RowReader", "decode_value", "describe_file", "is_ragged", "make_file", "open_hdf5"]
+__all__ = ["RowReader", "decode_value", "describe_file", "is_ragged", "make_file"]
 
 Description: TypeAlias = Mapping[str, Any]
 
 # Arrays are read in blocks of about this size. They are as long as a chunk of the file at least.
 _BLOCK_BYTES = 4 << 20
-# Constants are policy weights and the like. More would not do as JSON.
+# All constants and attributes together: policy weights and the like. More would not do as JSON.
 _MAX_CONSTANT_BYTES = 64 << 20
 # Windows into the arrays, which D4RL has for files that are too large to load.
 _VIRTUAL = "virtual/"
-
-
-@contextlib.contextmanager
-def open_hdf5(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """Opens a file for reading, as long as the context lasts.
-
-    Raises:
-      SourceError: It is no HDF5 file, or cut short.
-    """
-    h5py = import_extra("h5py")
-    with contextlib.ExitStack() as opened:
-        file: Any = os.fspath(path)
-        if not is_local(path):  # HDF5 itself knows nothing of gs:// and the like.
-            file = opened.enter_context(epath.Path(path).open("rb"))
-        try:
-            file = opened.enter_context(h5py.File(file, "r"))
-        except OSError as error:
-            raise SourceError(f"not a complete HDF5 file: {error}", file=path) from error
-        yield file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,15 +50,14 @@ class RowReader:
     """Reads rows of the arrays of a file.
 
     The last block of each array is kept, so that reading on from where the last rows ended does not
-    decompress anything twice. The file is open only while a block is read. A pickled reader leaves
-    its blocks behind.
+    decompress anything twice. A pickled reader leaves its blocks behind.
 
     Args:
-      path: The file.
+      file: The file.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+    def __init__(self, file: Hdf5File) -> None:
+        self._file = file
         self._blocks: dict[str, _Block] = {}
         self._layouts: dict[str, tuple[int, int]] = {}
 
@@ -111,7 +89,9 @@ class RowReader:
             return block.rows[begin - block.begin : end - block.begin]
         try:
             return self._rows_of_blocks(name, begin, end)
-        except OSError:  # The damage may be elsewhere in the block.
+        except SourceChangedError:
+            raise
+        except SourceError:  # The damage may be elsewhere in the block.
             return self._rows_of_chunks(name, begin, end, episode)
 
     def blocks(self, name: str) -> Iterator[tuple[int, np.ndarray]]:
@@ -145,7 +125,7 @@ class RowReader:
             if len(wrong):
                 raise SourceError(
                     f"{column[wrong[0]]}, expected 0 or 1",
-                    file=self.path,
+                    file=self._file.path,
                     row=begin + int(wrong[0]),
                     field=name,
                 )
@@ -155,8 +135,9 @@ class RowReader:
     def _layout(self, name: str) -> tuple[int, int]:
         """The number of rows of an array, and how many of them make a block."""
         if name not in self._layouts:
-            with open_hdf5(self.path) as file:
-                self._layouts[name] = len(file[name]), _block_size(file[name])
+            with self._file.read(field=name) as file:
+                array = self._file.array(file, name)
+                self._layouts[name] = len(array), _block_size(array)
         return self._layouts[name]
 
     def _rows_of_blocks(self, name: str, begin: int, end: int) -> np.ndarray:
@@ -172,17 +153,20 @@ class RowReader:
 
     def _rows_of_chunks(self, name: str, begin: int, end: int, episode: str | None) -> np.ndarray:
         """Reads rows chunk by chunk, to tell which one is damaged."""
-        with open_hdf5(self.path) as file:
-            size = file[name].chunks[0] if file[name].chunks else end - begin
+        with self._file.read(episode, name) as file:
+            chunks = self._file.array(file, name).chunks
+        size = chunks[0] if chunks else end - begin
         pieces = []
         while begin < end:
             stop = min(begin - begin % size + size, end)
             try:
                 pieces.append(self._read(name, begin, stop))
-            except OSError as error:
+            except SourceChangedError:
+                raise
+            except SourceError as error:
                 raise SourceError(
-                    f"the rows {begin} to {stop} cannot be decompressed: {error}",
-                    file=self.path,
+                    f"the rows {begin} to {stop} {error.what}",
+                    file=self._file.path,
                     episode=episode,
                     row=begin,
                     field=name,
@@ -191,8 +175,8 @@ class RowReader:
         return np.concatenate(pieces)
 
     def _read(self, name: str, begin: int, end: int) -> np.ndarray:
-        with open_hdf5(self.path) as file:
-            rows: np.ndarray = file[name][begin:end]
+        with self._file.read(field=name) as file:
+            rows: np.ndarray = self._file.array(file, name)[begin:end]
         return rows.astype(rows.dtype.newbyteorder("="), copy=False)
 
 
@@ -202,16 +186,20 @@ def is_ragged(dtype: np.dtype) -> bool:
     return h5py.check_vlen_dtype(dtype) is not None
 
 
-def describe_file(file: Any, num_rows: int, constants: tuple[str, ...] = ()) -> dict[str, Any]:
+def describe_file(
+    hdf5: Hdf5File, file: Any, num_rows: int, constants: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Returns the description of an open file.
 
     Args:
-      file: The `h5py.File`.
+      hdf5: The file.
+      file: What it lends.
       num_rows: The length of the axis of rows.
       constants: The groups in which no array has that axis, whatever its length is.
 
     Raises:
-      SourceError: An array has a dtype that cannot be kept, or is too large for a constant.
+      SourceError: An array has a dtype that cannot be kept, or is too large; a part of the file is
+        elsewhere.
     """
     description: dict[str, Any] = {
         "rows": num_rows,
@@ -222,25 +210,29 @@ def describe_file(file: Any, num_rows: int, constants: tuple[str, ...] = ()) -> 
         "virtual": {},
         "left_out": [],
     }
-    _describe_attributes(description, file, "/")
-    for path, item in _items(file):
-        _describe_attributes(description, item, path)
+    rows, kept = hdf5.budget(), hdf5.budget(_MAX_CONSTANT_BYTES)
+    _describe_attributes(description, file, "/", kept)
+    for path, item in _items(hdf5, file, rows):
+        _describe_attributes(description, item, path, kept)
         if not hasattr(item, "dtype"):
             description["groups"].append(path)
         elif path.startswith(_VIRTUAL):
-            window = _window(item)
+            window = _window(hdf5, file, item)
             if window is None:
                 description["left_out"].append(path)
             else:
                 description["virtual"][path] = window
         elif (
-            item.ndim
+            item.shape
             and item.shape[0] == num_rows
             and not path.startswith(tuple(f"{group}/" for group in constants))
         ):
+            hdf5.check_values(item, path)
+            rows.take(item.nbytes + _chunk_bytes(item), path)
             description["arrays"][path] = _describe_array(file, path, item)
         else:
-            description["constants"][path] = _describe_constant(file, path, item)
+            hdf5.check_values(item, path)
+            description["constants"][path] = _describe_constant(file, path, item, kept)
     return description
 
 
@@ -294,19 +286,20 @@ def decode_value(facts: Mapping[str, Any]) -> Any:
     return value[()]
 
 
-def _items(group: Any, prefix: str = "", above: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any]]:
+def _items(
+    hdf5: Hdf5File, group: Any, budget: Budget, prefix: str = "", above: tuple[Any, ...] = ()
+) -> Iterator[tuple[str, Any]]:
     """Yields all arrays and groups with their paths; an array with two names, by both."""
     above = (*above, group)
     for name in group:
-        item = group.get(name)
-        if item is None or item in above:
-            what = "what is not there" if item is None else "a group that it is in itself"
-            raise SourceError(
-                f"a link to {what}", file=group.file.filename, field=f"{prefix}{name}"
-            )
-        yield f"{prefix}{name}", item
+        path = f"{prefix}{name}"
+        budget.enter(len(above), path)
+        item = hdf5.member(group, name, path)
+        if item in above:
+            raise hdf5.error("a link to a group that it is in itself", path)
+        yield path, item
         if not hasattr(item, "dtype"):
-            yield from _items(item, f"{prefix}{name}/", above)
+            yield from _items(hdf5, item, budget, f"{path}/", above)
 
 
 def _describe_array(file: Any, path: str, array: Any) -> dict[str, Any]:
@@ -339,24 +332,21 @@ def _create(file: Any, name: str, facts: Mapping[str, Any]) -> Any:
     return file.create_dataset(name, shape=tuple(facts["shape"]), dtype=dtype, **options)
 
 
-def _describe_constant(file: Any, path: str, array: Any) -> dict[str, Any]:
+def _describe_constant(file: Any, path: str, array: Any, budget: Budget) -> dict[str, Any]:
     facts = _describe_array(file, path, array)
     if array.shape is None:
         return facts
-    if array.nbytes > _MAX_CONSTANT_BYTES:
-        raise SourceError(
-            f"an array of shape {array.shape} is none of rows, and too large to be kept otherwise",
-            file=file.filename,
-            field=path,
-        )
+    budget.take(array.nbytes, path)
     return {**facts, "data": _encode_data(array[()], facts["dtype"])}
 
 
-def _describe_attributes(description: dict[str, Any], item: Any, path: str) -> None:
+def _describe_attributes(description: dict[str, Any], item: Any, path: str, budget: Budget) -> None:
     attributes: dict[str, Any] = {}
     for name in item.attrs:
-        stored, value = item.attrs.get_id(name), item.attrs[name]
+        stored = item.attrs.get_id(name)
         dtype = _encode_dtype(item.file, f"{path}@{name}", stored.dtype)
+        budget.take(stored.get_storage_size(), f"{path}@{name}")
+        value = item.attrs[name]
         if isinstance(value, import_extra("h5py").Empty):
             attributes[name] = {"dtype": dtype, "shape": None}
         else:
@@ -366,19 +356,19 @@ def _describe_attributes(description: dict[str, Any], item: Any, path: str) -> N
         description["attributes"][path] = attributes
 
 
-def _window(array: Any) -> dict[str, Any] | None:
+def _window(hdf5: Hdf5File, file: Any, array: Any) -> dict[str, Any] | None:
     """Which rows of which array a virtual array shows; None if it is something else."""
     sources = array.virtual_sources() if array.is_virtual else []
-    if len(sources) != 1 or sources[0].file_name not in (
-        ".",
-        os.path.basename(array.file.filename),
-    ):
+    if len(sources) != 1 or sources[0].file_name not in (".", os.path.basename(hdf5.path)):
         return None
     name = sources[0].dset_name.strip("/")
+    try:
+        of = hdf5.array(file, name)
+    except SourceError:
+        return None
     first, last = sources[0].src_space.get_select_bounds()
     begin, end = int(first[0]), int(last[0]) + 1
-    of = array.file.get(name)
-    if of is None or of.dtype != array.dtype or array.shape != (end - begin, *of.shape[1:]):
+    if of.dtype != array.dtype or array.shape != (end - begin, *of.shape[1:]):
         return None
     return {"of": name, "begin": begin, "end": end}
 
@@ -431,3 +421,7 @@ def _block_size(array: Any) -> int:
     row_bytes = max(1, array.dtype.itemsize * math.prod(array.shape[1:]))
     chunk = array.chunks[0] if array.chunks else 1
     return int(chunk * max(1, _BLOCK_BYTES // (chunk * row_bytes)))
+
+
+def _chunk_bytes(array: Any) -> int:
+    return int(array.dtype.itemsize * math.prod(array.chunks)) if array.chunks else 0

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 import rlds
-from tfds_builders.d4rl.hdf5 import describe_file, is_ragged, open_hdf5
-from tfds_builders.source import SourceError
+from tfds_builders.d4rl.hdf5 import describe_file, is_ragged
+from tfds_builders.hdf5_access import Hdf5File
 
 __all__ = [
     "ACTIONS",
@@ -45,42 +44,40 @@ _TAKEN = (*FIELDS.values(), rlds.DISCOUNT, *rlds.STEP_FLAGS)
 SCALARS = (REWARDS, TERMINALS, TIMEOUTS)
 
 
-def describe(path: epath.Path) -> dict[str, Any]:
+def describe(hdf5: Hdf5File) -> dict[str, Any]:
     """Returns the description of a file, after checking which arrays it has, and their shapes."""
-    with open_hdf5(path) as file:
+    with hdf5.read() as file:
         for name in (OBSERVATIONS, ACTIONS, REWARDS, TERMINALS):
-            if name not in file:
-                raise SourceError(f"missing; the file has {sorted(file)}", file=path, field=name)
+            if not hdf5.has(file, name):
+                raise hdf5.error(f"missing; the file has {sorted(file)}", name)
         for name in (*SCALARS, OBSERVATIONS, ACTIONS, NEXT_OBSERVATIONS):
-            if name in file:
-                _check_rank(path, name, file[name])
+            if hdf5.has(file, name):
+                _check_rank(hdf5, name, hdf5.array(file, name))
         num_rows = len(file[OBSERVATIONS])
         if not num_rows:
-            raise SourceError("there are no rows", file=path, field=OBSERVATIONS)
-        hdf5 = describe_file(file, num_rows, constants=(METADATA,))
-    for name, facts in hdf5["constants"].items():
+            raise hdf5.error("there are no rows", OBSERVATIONS)
+        description = describe_file(hdf5, file, num_rows, constants=(METADATA,))
+    for name, facts in description["constants"].items():
         if name in (*FIELDS, *SCALARS, INFOS) or name.startswith(f"{INFOS}/"):
-            raise SourceError(
-                f"shape {facts['shape']}, but there are {num_rows} rows of observations",
-                file=path,
-                field=name,
+            raise hdf5.error(
+                f"shape {facts['shape']}, but there are {num_rows} rows of observations", name
             )
-    for name, facts in hdf5["arrays"].items():
+    for name, facts in description["arrays"].items():
         if not isinstance(facts["dtype"], str):
-            raise SourceError("strings, expected numbers", file=path, field=name)
+            raise hdf5.error("strings, expected numbers", name)
         if name.split("/")[0] in _TAKEN:
-            raise SourceError("the name is that of another field", file=path, field=name)
-    if NEXT_OBSERVATIONS in hdf5["arrays"]:
-        _check_same_kind(path, hdf5["arrays"])
-    return hdf5
+            raise hdf5.error("the name is that of another field", name)
+    if NEXT_OBSERVATIONS in description["arrays"]:
+        _check_same_kind(hdf5, description["arrays"])
+    return description
 
 
-def _check_rank(path: epath.Path, name: str, array: Any) -> None:
-    if not hasattr(array, "dtype"):
-        raise SourceError("a group, expected an array", file=path, field=name)
+def _check_rank(hdf5: Hdf5File, name: str, array: Any) -> None:
     if is_ragged(array.dtype):
-        raise SourceError("rows of different lengths, expected one", file=path, field=name)
+        raise hdf5.error("rows of different lengths, expected one", name)
     shape = array.shape
+    if shape is None:
+        raise hdf5.error("an array without values", name)
     if name in SCALARS:
         is_right, expected = len(shape) == 1 or shape[1:] == (1,), "(N,) or (N, 1)"
     elif name == ACTIONS:
@@ -88,18 +85,17 @@ def _check_rank(path: epath.Path, name: str, array: Any) -> None:
     else:
         is_right, expected = len(shape) >= 2, "(N, ...) with an axis after that of rows"
     if not is_right:
-        raise SourceError(f"shape {shape}, expected {expected}", file=path, field=name)
+        raise hdf5.error(f"shape {shape}, expected {expected}", name)
 
 
-def _check_same_kind(path: epath.Path, arrays: Mapping[str, Any]) -> None:
+def _check_same_kind(hdf5: Hdf5File, arrays: Mapping[str, Any]) -> None:
     kinds = [
         (arrays[name]["dtype"], arrays[name]["shape"]) for name in (OBSERVATIONS, NEXT_OBSERVATIONS)
     ]
     if kinds[0] != kinds[1]:
-        raise SourceError(
+        raise hdf5.error(
             f"dtype and shape {kinds[1]}, but those of the observations are {kinds[0]}",
-            file=path,
-            field=NEXT_OBSERVATIONS,
+            NEXT_OBSERVATIONS,
         )
 
 

@@ -10,7 +10,7 @@ action.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,12 +21,13 @@ from etils import epath
 import rlds
 from tfds_builders.alignment import from_rsa
 from tfds_builders.builder import SourceBuilder
-from tfds_builders.d4rl.hdf5 import RowReader, describe_file, open_hdf5
+from tfds_builders.d4rl.hdf5 import RowReader, describe_file
+from tfds_builders.hdf5_access import Hdf5File
 from tfds_builders.source import (
+    DamagedEpisode,
     Origin,
     RandomAccessSource,
     SourceEpisode,
-    SourceError,
     require_files,
 )
 from tfds_builders.spec_features import feature_from_spec
@@ -56,6 +57,7 @@ class D4rlPybulletSource(RandomAccessSource):
     Args:
       path: The HDF5 file.
       time_limit: After how many transitions the environment cuts an episode.
+      follow_links: Whether to read what the file has in other files, see `D4rlSource`.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -71,14 +73,19 @@ class D4rlPybulletSource(RandomAccessSource):
     homepage = "https://github.com/takuseno/d4rl-pybullet"
     finite_fields = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
 
-    def __init__(self, path: str | os.PathLike[str], *, time_limit: int = 1000) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, time_limit: int = 1000, follow_links: bool = False
+    ) -> None:
         if time_limit < 1:
             raise ValueError(f"time_limit: got {time_limit}, expected 1 or more")
         self._path = require_files(path)[0]
         self._time_limit = time_limit
-        self._reader = RowReader(self._path)
-        self._hdf5 = _describe(self._path)
-        terminals = self._reader.flags(_TERMINALS)
+        self._follow_links = follow_links
+        self._file = Hdf5File(self._path, follow_links=follow_links)
+        self._reader = RowReader(self._file)
+        with self._file:
+            self._hdf5 = _describe(self._file)
+            terminals = self._reader.flags(_TERMINALS)
         self._num_terminals = int(np.count_nonzero(terminals))
         self._ends = np.union1d(np.flatnonzero(terminals) + 1, [len(terminals)])
 
@@ -109,12 +116,12 @@ class D4rlPybulletSource(RandomAccessSource):
         return {"d4rl_pybullet": about, "hdf5": self._hdf5}
 
     def inputs(self) -> Sequence[epath.Path]:
-        """Returns the file."""
-        return [self._path]
+        """Returns the file, and those that it leads to."""
+        return self._file.inputs()
 
     def options(self) -> Mapping[str, Any]:
         """Returns the options."""
-        return {"time_limit": self._time_limit}
+        return {"time_limit": self._time_limit, "follow_links": self._follow_links}
 
     def totals(self, split: str) -> Mapping[str, int]:
         """Returns the number of rows and of terminals."""
@@ -130,6 +137,13 @@ class D4rlPybulletSource(RandomAccessSource):
         """Returns the name of the file and the index of the episode in it."""
         del split
         return f"{self._path.stem}-{index:07d}"
+
+    def episodes(
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+        """Yields the episodes of a range, all of the file that is open; see `Source.episodes`."""
+        with self._file:
+            yield from super().episodes(split, part, after)
 
     def read(self, split: str, index: int) -> SourceEpisode:
         """Reads an episode; see `RandomAccessSource.read`."""
@@ -175,32 +189,30 @@ class RldsD4rlPybullet(SourceBuilder):
         return D4rlPybulletSource(path)
 
 
-def _describe(path: epath.Path) -> dict[str, Any]:
+def _describe(hdf5: Hdf5File) -> dict[str, Any]:
     """Returns the description of a file, after checking which arrays it has, and their shapes."""
-    with open_hdf5(path) as file:
+    with hdf5.read() as file:
         for name, expected in _RANKS.items():
-            if name not in file:
-                raise SourceError(f"missing; the file has {sorted(file)}", file=path, field=name)
-            shape = getattr(file[name], "shape", None)
+            if not hdf5.has(file, name):
+                raise hdf5.error(f"missing; the file has {sorted(file)}", name)
+            shape = hdf5.array(file, name).shape
             if shape is None or len(shape) != 2 or (expected == "(N, 1)" and shape[1] != 1):
-                raise SourceError(f"shape {shape}, expected {expected}", file=path, field=name)
+                raise hdf5.error(f"shape {shape}, expected {expected}", name)
         num_rows = len(file[_OBSERVATIONS])
         if not num_rows:
-            raise SourceError("there are no rows", file=path, field=_OBSERVATIONS)
-        hdf5 = describe_file(file, num_rows)
+            raise hdf5.error("there are no rows", _OBSERVATIONS)
+        description = describe_file(hdf5, file, num_rows)
     for name in _RANKS:
-        if name in hdf5["constants"]:
-            raise SourceError(
-                f"{hdf5['constants'][name]['shape'][0]} rows, but there are {num_rows} of "
+        if name in description["constants"]:
+            raise hdf5.error(
+                f"{description['constants'][name]['shape'][0]} rows, but there are {num_rows} of "
                 "observations",
-                file=path,
-                field=name,
+                name,
             )
-    unknown = sorted(hdf5["arrays"].keys() - _RANKS)
+    unknown = sorted(description["arrays"].keys() - _RANKS)
     if unknown:
-        raise SourceError(
+        raise hdf5.error(
             f"the file has the arrays {unknown} too; d4rl-pybullet has only {list(_RANKS)}. For a "
-            "file of D4RL use D4rlSource",
-            file=path,
+            "file of D4RL use D4rlSource"
         )
-    return hdf5
+    return description

@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,8 +58,10 @@ from tfds_builders.d4rl.layout import (
     describe,
     is_index,
 )
+from tfds_builders.hdf5_access import Hdf5File
 from tfds_builders.nests import put
 from tfds_builders.source import (
+    DamagedEpisode,
     Origin,
     RandomAccessSource,
     SourceEpisode,
@@ -67,6 +69,7 @@ from tfds_builders.source import (
     require_files,
 )
 from tfds_builders.spec_features import feature_from_spec
+from tfds_builders.untrusted import SourceChangedError
 
 __all__ = ["D4rlConfig", "D4rlSource", "RldsD4rl"]
 
@@ -129,6 +132,9 @@ class D4rlSource(RandomAccessSource):
       jump: The distance, for the rule `observation_jump`; 1 in AntMaze and Maze2d.
       dataset: Which dataset of D4RL it is, such as "hopper-medium-v2", if the name of the file does
         not tell. It is needed for the URL and the reference scores in the metadata alone.
+      follow_links: Whether to read what the file has in other files: links, values that are stored
+        outside of it, and arrays that are views. By default they are errors, as they may lead to
+        any file of this machine. The other files count as `inputs`.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -160,35 +166,40 @@ class D4rlSource(RandomAccessSource):
         length: int | None = None,
         jump: float | None = None,
         dataset: str | None = None,
+        follow_links: bool = False,
     ) -> None:
         self._path = require_files(path)[0]
         self._dataset = _dataset_of(self._path.name, dataset)
         self._name = self._path.name
         if dataset is not None and self._dataset is not None:  # Downloads have other names.
             self._name = os.path.basename(self._dataset.file)
-        self._reader = RowReader(self._path)
-        self._hdf5 = describe(self._path)
-        self._arrays: Mapping[str, Mapping[str, Any]] = self._hdf5["arrays"]
-        self._terminals = self._reader.flags(TERMINALS)
-        self._timeouts = (
-            self._reader.flags(TIMEOUTS)
-            if TIMEOUTS in self._arrays
-            else np.zeros(self._num_rows, bool)
-        )
+        self._follow_links = follow_links
+        self._file = Hdf5File(self._path, follow_links=follow_links)
+        self._reader = RowReader(self._file)
+        with self._file:
+            self._hdf5 = describe(self._file)
+            self._arrays: Mapping[str, Mapping[str, Any]] = self._hdf5["arrays"]
+            self._terminals = self._reader.flags(TERMINALS)
+            self._timeouts = (
+                self._reader.flags(TIMEOUTS)
+                if TIMEOUTS in self._arrays
+                else np.zeros(self._num_rows, bool)
+            )
         self._family = self._dataset.family if self._dataset else family_of(self._name)
         self._length, self._jump = length, jump
         if jump is None and self._family in ("antmaze", "maze2d"):
             self._jump = _POSITION_JUMP
         self.boundary = self._rules(boundary)
         check_rules(self.boundary, self._arrays, length=length, jump=self._jump, name=self._name)
-        self._marked = find_ends(
-            self.boundary,
-            self._reader,
-            self._arrays,
-            terminals=self._terminals,
-            timeouts=self._timeouts,
-            jump=self._jump,
-        )
+        with self._file:
+            self._marked = find_ends(
+                self.boundary,
+                self._reader,
+                self._arrays,
+                terminals=self._terminals,
+                timeouts=self._timeouts,
+                jump=self._jump,
+            )
         self._ends = cut(np.flatnonzero(self._marked) + 1, self._num_rows, length)
 
     @property
@@ -253,8 +264,8 @@ class D4rlSource(RandomAccessSource):
         return {"d4rl": about, "hdf5": self._hdf5}
 
     def inputs(self) -> Sequence[epath.Path]:
-        """Returns the file."""
-        return [self._path]
+        """Returns the file, and those that it leads to."""
+        return self._file.inputs()
 
     def options(self) -> Mapping[str, Any]:
         """Returns the options that were given or chosen."""
@@ -263,6 +274,7 @@ class D4rlSource(RandomAccessSource):
             "length": self._length,
             "jump": self._jump,
             "dataset": self._dataset.name if self._dataset else None,
+            "follow_links": self._follow_links,
         }
 
     def totals(self, split: str) -> Mapping[str, int]:
@@ -283,11 +295,15 @@ class D4rlSource(RandomAccessSource):
         is_end[self._ends - 1] = True
         num_inconsistent, final = 0, []
         try:
-            for begin, rows, following in self._reader.pairs(NEXT_OBSERVATIONS, OBSERVATIONS):
-                is_final = is_end[begin : begin + len(rows)]
-                num_inconsistent += int(np.count_nonzero(differ(rows, following) & ~is_final))
-                final.append(rows[is_final])
-            final.append(self._reader.rows(NEXT_OBSERVATIONS, self._num_rows - 1, self._num_rows))
+            with self._file:
+                for begin, rows, following in self._reader.pairs(NEXT_OBSERVATIONS, OBSERVATIONS):
+                    is_final = is_end[begin : begin + len(rows)]
+                    num_inconsistent += int(np.count_nonzero(differ(rows, following) & ~is_final))
+                    final.append(rows[is_final])
+                last = self._num_rows - 1
+                final.append(self._reader.rows(NEXT_OBSERVATIONS, last, last + 1))
+        except SourceChangedError:
+            raise
         except SourceError:  # Who reads the episodes is told which of them it is in.
             return _NextObservations(None)
         if num_inconsistent:
@@ -305,6 +321,13 @@ class D4rlSource(RandomAccessSource):
         """Returns the name of the file and the index of the episode in it."""
         del split
         return f"{self._name.removesuffix('.hdf5')}-{index:07d}"
+
+    def episodes(
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+        """Yields the episodes of a range, all of the file that is open; see `Source.episodes`."""
+        with self._file:
+            yield from super().episodes(split, part, after)
 
     def read(self, split: str, index: int) -> SourceEpisode:
         """Reads an episode; see `RandomAccessSource.read`."""
@@ -358,12 +381,14 @@ class D4rlConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
       length: The number of rows, for the rule `length`.
       jump: The distance, for the rule `observation_jump`.
       dataset: Which dataset of D4RL it is; None if the name of the file tells.
+      follow_links: Whether to read what the file has in other files.
     """
 
     boundary: str | tuple[str, ...] | None = None
     length: int | None = None
     jump: float | None = None
     dataset: str | None = None
+    follow_links: bool = False
 
 
 class RldsD4rl(SourceBuilder):
@@ -397,6 +422,7 @@ class RldsD4rl(SourceBuilder):
             length=config.length,
             jump=config.jump,
             dataset=config.dataset,
+            follow_links=config.follow_links,
         )
 
     def url(self) -> str | None:

@@ -14,10 +14,12 @@ __all__ = ["FORMATS", "open_storage", "open_writer"]
 FORMATS = ("hdf5", *TABLES)
 
 
-def open_storage(data_format: str, directory: pathlib.Path, spaces: Spaces) -> Storage:
+def open_storage(
+    data_format: str, directory: pathlib.Path, spaces: Spaces, *, follow_links: bool
+) -> Storage:
     """Returns what reads a format."""
     if data_format == "hdf5":
-        return Hdf5Storage(directory, spaces)
+        return Hdf5Storage(directory, spaces, follow_links=follow_links)
     return TableStorage(directory, spaces, data_format)
 
 

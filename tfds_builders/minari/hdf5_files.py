@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from rlds_ecosystem import import_extra
+from tfds_builders.hdf5_access import Hdf5File
+from tfds_builders.minari.spaces import Spaces
 from tfds_builders.minari.storage import Column, RawEpisode, Storage, StorageWriter, objects
-from tfds_builders.source import SourceError
+from tfds_builders.source import require_files
+from tfds_builders.untrusted import Budget, SourceChangedError, SourceError, source_errors
 
 __all__ = ["Hdf5Storage", "Hdf5Writer"]
 
@@ -24,13 +25,21 @@ _OPTIONS = "options"
 class Hdf5Storage(Storage):
     """Reads the file."""
 
-    @property
-    def _file(self) -> pathlib.Path:
-        return self._directory / _FILE
+    def __init__(self, directory: pathlib.Path, spaces: Spaces, *, follow_links: bool) -> None:
+        super().__init__(directory, spaces)
+        require_files(directory / _FILE)
+        self._file = Hdf5File(directory / _FILE, follow_links=follow_links)
+
+    def __enter__(self) -> Hdf5Storage:
+        self._file.__enter__()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._file.__exit__(None, None, None)
 
     def files(self) -> list[pathlib.Path]:
         """See `Storage`."""
-        return [self._file]
+        return [pathlib.Path(file) for file in self._file.inputs()]
 
     def place(self, index: int) -> str:
         """See `Storage`."""
@@ -38,86 +47,82 @@ class Hdf5Storage(Storage):
 
     def indices(self) -> list[int]:
         """See `Storage`."""
-        with self._open() as file:
+        with self._file.read() as file:
             names = [name.removeprefix(_EPISODE) for name in file]
         return sorted(int(name) for name in names if name.isdecimal())
 
     def layouts(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
         """See `Storage`."""
-        with self._open() as file:
+        with self:
             for index in indices:
                 try:
-                    yield self._episode(file, index, layout_only=True)
+                    yield self._episode(index, layout_only=True)
+                except SourceChangedError:
+                    raise
                 except SourceError as error:
                     yield error
 
     def read(self, index: int) -> RawEpisode:
         """See `Storage`."""
-        with self._open() as file:
-            return self._episode(file, index, layout_only=False)
+        return self._episode(index, layout_only=False)
 
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[Any]:
-        h5py = import_extra("h5py")
-        if not self._file.is_file():
-            raise FileNotFoundError(f"{os.fspath(self._file)!r} does not exist.")
-        try:
-            file = h5py.File(self._file, "r")
-        except OSError as error:
-            raise SourceError(f"no whole HDF5 file: {error}", file=self._file) from error
-        with file:
-            yield file
-
-    def _episode(self, file: Any, index: int, *, layout_only: bool) -> RawEpisode:
+    def _episode(self, index: int, *, layout_only: bool) -> RawEpisode:
         h5py = import_extra("h5py")
         columns: dict[str, Column] = {}
         empty: list[str] = []
+        file = self._directory.parent / self.place(index)
+        budget = self._file.budget()
 
-        def visit(node: Any, path: str) -> None:
-            if isinstance(node, h5py.Group):
+        def visit(group: Any, prefix: str, depth: int) -> None:
+            for name in group:
+                path = f"{prefix}{name}"
+                budget.enter(depth, path)
+                with source_errors(file, episode=index, field=path):
+                    node = self._file.member(group, name, path)
+                    if isinstance(node, h5py.Dataset):
+                        columns[path] = self._column(node, path, index, budget, layout_only)
+                        continue
                 if not len(node):
                     empty.append(path)
-                for name in node:
-                    visit(node[name], f"{path}/{name}")
-            else:
-                columns[path] = self._column(node, path, index, layout_only=layout_only)
+                visit(node, f"{path}/", depth + 1)
 
-        path = None
-        try:
-            group = file[f"{_EPISODE}{index}"]
+        with self._file.read() as opened, source_errors(file, episode=index):
+            group = self._file.member(opened, f"{_EPISODE}{index}", self.place(index))
             if not isinstance(group, h5py.Group):
                 raise self.error("an array, expected a group", index)
-            for path in group:
-                visit(group[path], path)
-            path = None
+            visit(group, "", 1)
             attributes = dict(group.attrs)
             for name, value in attributes.items():
                 if isinstance(value, h5py.Empty):
                     raise self.error("an attribute without a value", index, name)
-        except (OSError, KeyError, RuntimeError, UnicodeDecodeError) as error:
-            raise self.error(f"cannot be read: {error}", index, path) from error
-        return RawEpisode(columns, _nested_options(attributes), empty)
+            return RawEpisode(columns, _nested_options(attributes), empty)
 
-    def _column(self, dataset: Any, path: str, index: int, *, layout_only: bool) -> Column:
+    def _column(
+        self, dataset: Any, path: str, index: int, budget: Budget, layout_only: bool
+    ) -> Column:
         h5py = import_extra("h5py")
         dtype, shape, leaf = dataset.dtype, dataset.shape, self._spaces.leaves.get(path)
         if not shape:
             raise self.error("a single value, expected one for each step", index, path)
         is_image = leaf is not None and leaf.is_image
-        values = np.empty((0, *shape[1:]), dtype) if layout_only else dataset[()]
         is_vlen = h5py.check_vlen_dtype(dtype) is not None
-        # Where all images have as many bytes, they are the rows of a matrix.
-        if is_image and (is_vlen or (dtype == np.uint8 and len(shape) == 2)):
-            return Column("jpeg", objects([image.tobytes() for image in values]))
         string = h5py.check_string_dtype(dtype)
+        # Where all images have as many bytes, they are the rows of a matrix.
+        is_jpeg = is_image and (is_vlen or (dtype == np.uint8 and len(shape) == 2))
+        if not is_jpeg and string is None and dtype.kind not in "biufc":
+            raise self.error(f"values of the HDF5 type {dtype} are not known", index, path)
+        self._file.check_values(dataset, path)
+        if layout_only:
+            values = np.empty((0, *shape[1:]), dtype)
+        else:
+            budget.take(dataset.nbytes, path)
+            values = dataset[()]
+        if is_jpeg:
+            return Column("jpeg", objects([image.tobytes() for image in values]))
         if string is not None and string.encoding == "utf-8" and string.length is None:
             texts = objects([text.decode() for text in values.flat])
             return Column("text", texts.reshape(values.shape))
-        if string is not None:
-            return Column("bytes", values)
-        if dtype.kind in "biufc":
-            return Column("numbers", values)
-        raise self.error(f"values of the HDF5 type {dtype} are not known", index, path)
+        return Column("numbers" if string is None else "bytes", values)
 
 
 class Hdf5Writer(StorageWriter):

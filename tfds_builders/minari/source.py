@@ -52,8 +52,15 @@ from tfds_builders.minari.storage import (
     Storage,
 )
 from tfds_builders.nests import at, excludes, has, nest
-from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
+from tfds_builders.source import (
+    DamagedEpisode,
+    Origin,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+)
 from tfds_builders.spec_features import feature_from_spec
+from tfds_builders.untrusted import check_is_file, source_errors
 
 __all__ = ["COLUMNS_KEY", "METADATA_KEY", "MinariSource", "RldsMinari"]
 
@@ -85,6 +92,9 @@ class MinariSource(RandomAccessSource):
 
     Args:
       path: See `dataset_directory`.
+      follow_links: Whether to read what an HDF5 file has in other files: links, values that are
+        stored outside of it, and arrays that are views. By default they are errors, as they may
+        lead to any file of this machine. The other files count as `inputs`.
 
     Raises:
       FileNotFoundError: There is no dataset.
@@ -95,13 +105,15 @@ class MinariSource(RandomAccessSource):
     description = "Episodes of a Minari dataset."
     homepage = "https://minari.farama.org"
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
         self._directory = dataset_directory(path)
+        self._follow_links = follow_links
         self._metadata = _read_metadata(self._metadata_file)
         self._spaces = self._read_spaces()
         self._storage = self._open()
-        self._indices = self._check_indices()
-        self._columns, self._attributes = self._scan()
+        with source_errors(self._directory):
+            self._indices = self._check_indices()
+            self._columns, self._attributes = self._scan()
 
     @property
     def _metadata_file(self) -> pathlib.Path:
@@ -112,10 +124,11 @@ class MinariSource(RandomAccessSource):
         for path, name in SPACES.items():
             if name not in self._metadata:  # Minari asks the environment then.
                 continue
-            try:
-                found.append(parse_space(self._metadata[name], path))
-            except ValueError as error:
-                raise SourceError(str(error), file=self._metadata_file, field=name) from error
+            with source_errors(self._metadata_file, field=name):
+                try:
+                    found.append(parse_space(self._metadata[name], path))
+                except ValueError as error:
+                    raise SourceError(str(error), file=self._metadata_file, field=name) from error
         return merged(found)
 
     def _open(self) -> Storage:
@@ -126,13 +139,18 @@ class MinariSource(RandomAccessSource):
                 file=self._metadata_file,
                 field="data_format",
             )
-        return open_storage(data_format, self._directory / "data", self._spaces)
+        return open_storage(
+            data_format, self._directory / "data", self._spaces, follow_links=self._follow_links
+        )
 
     def _check_indices(self) -> range:
         number = self._metadata["total_episodes"]
         indices = self._storage.indices()
-        if indices != list(range(number)):
-            missing = sorted(set(range(number)) - set(indices))
+        if len(indices) != number or indices != list(range(number)):
+            present = set(indices)
+            # There is one in a number more than are present.
+            first = range(min(number, len(indices) + 1))
+            missing = [index for index in first if index not in present]
             what = f"episode {missing[0]} is missing" if missing else f"there are {len(indices)}"
             raise SourceError(
                 f"{number} episodes, but {what}", file=self._metadata_file, field="total_episodes"
@@ -246,6 +264,10 @@ class MinariSource(RandomAccessSource):
         """Returns metadata.json and all files with episodes."""
         return [epath.Path(file) for file in (self._metadata_file, *self._storage.files())]
 
+    def options(self) -> Mapping[str, Any]:
+        """Returns the option."""
+        return {"follow_links": self._follow_links}
+
     def num_episodes(self, split: str) -> int:
         """Returns how many episodes there are."""
         del split
@@ -262,6 +284,13 @@ class MinariSource(RandomAccessSource):
         return f"episode_{index}"
 
     # --- One episode.
+
+    def episodes(
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+        """Yields the episodes of a range, all of files that stay open; see `Source.episodes`."""
+        with self._storage:
+            yield from super().episodes(split, part, after)
 
     def read(self, split: str, index: int) -> SourceEpisode:
         """Reads an episode; see `RandomAccessSource`."""
@@ -401,10 +430,9 @@ class RldsMinari(SourceBuilder):
 
 
 def _read_metadata(file: pathlib.Path) -> dict[str, Any]:
-    try:
+    check_is_file(file)
+    with source_errors(file):
         metadata = json.loads(file.read_text())
-    except ValueError as error:
-        raise SourceError(f"no whole JSON file: {error}", file=file) from error
     for name in ("total_episodes", "total_steps"):
         value = metadata.get(name) if isinstance(metadata, dict) else None
         if not isinstance(value, int) or value < 0:

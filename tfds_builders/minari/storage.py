@@ -74,7 +74,7 @@ class RawEpisode:
 
 
 class Storage(abc.ABC):
-    """Reads the episodes of a directory. Can be pickled.
+    """Reads the episodes of a directory. Can be pickled. A context manager that keeps files open.
 
     Args:
       directory: The directory `data` of a dataset.
@@ -84,6 +84,12 @@ class Storage(abc.ABC):
     def __init__(self, directory: pathlib.Path, spaces: Spaces) -> None:
         self._directory = directory
         self._spaces = spaces
+
+    def __enter__(self) -> Storage:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        return None
 
     @abc.abstractmethod
     def files(self) -> list[pathlib.Path]:

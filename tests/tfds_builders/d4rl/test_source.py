@@ -10,8 +10,8 @@ from etils import epath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tfds_builders import hdf5_access
 from tfds_builders.builder import convert
-from tfds_builders.d4rl import hdf5
 from tfds_builders.d4rl.source import D4rlConfig, D4rlSource, RldsD4rl
 from tfds_builders.source import DamagedEpisode, SourceError
 
@@ -375,11 +375,7 @@ def test_sources_can_be_pickled(tmp_path):
         ({"discount": np.ones(10)}, "field 'discount': the name is that of another field"),
         ({"is_last": np.ones(10)}, "field 'is_last': the name is that of another field"),
         ({"observation/x": np.ones(10)}, "field 'observation/x': the name is that of another"),
-        ({"infos/x": h5py.SoftLink("/nowhere")}, "field 'infos/x': a link to what is not there"),
-        (
-            {"infos/x/y": h5py.SoftLink("/infos")},
-            "'infos/x/y': a link to a group that it is in",
-        ),
+        ({"infos/x": h5py.SoftLink("/nowhere")}, "field 'infos/x': a link to another place, which"),
     ],
     ids=str,
 )
@@ -484,7 +480,7 @@ def test_damage_to_flags_names_the_rows(tmp_path):
 def test_damaged_episodes_can_be_left_out(tmp_path):
     path = file_with_small_chunks(tmp_path / "a.hdf5")
     damage_chunk(path, "actions", 1)
-    with pytest.raises(SourceError, match="field 'actions': the rows 8 to 16 cannot be decompress"):
+    with pytest.raises(SourceError, match="field 'actions': the rows 8 to 16 cannot be read: OS"):
         convert(D4rlSource(path), name="a", data_dir=tmp_path)
     assert not (tmp_path / "a" / "1.0.0").exists()
     with pytest.warns(UserWarning, match="1 damaged episodes were left out"):
@@ -566,7 +562,7 @@ def test_files_of_an_object_store(tmp_path, monkeypatch):
         opened.append(open_path(self, *arguments, **options))
         return opened[-1]
 
-    monkeypatch.setattr(hdf5, "is_local", lambda path: False)
+    monkeypatch.setattr(hdf5_access, "is_local", lambda path: False)
     monkeypatch.setattr(type(epath.Path(path)), "open", open_and_note)
     remote = D4rlSource(path)
     for index, episode in enumerate(expected):

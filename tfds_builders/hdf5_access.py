@@ -1,0 +1,221 @@
+"""HDF5 files that anybody may have made: opened once, and read without being led elsewhere.
+
+What a file of HDF5 shows need not be in it. Links may lead to other files, the values of an array
+may be anywhere on the machine, and arrays may be views of others. Here such things are errors,
+unless they are asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from etils import epath
+
+from envlogger.backends.riegeli_layout import is_local
+from rlds_ecosystem import import_extra
+from tfds_builders.input_files import changed, size_and_time
+from tfds_builders.untrusted import Budget, SourceError, check_is_file, is_damage, source_errors
+
+__all__ = ["Hdf5File"]
+
+_ELSEWHERE = "which may be in any file of this machine; follow_links=True allows it"
+
+
+class Hdf5File:
+    """An HDF5 file to be read.
+
+    It is opened when it is read. As a context manager it stays open: within, no other file can take
+    its place. It may be entered several times. A copy for another process, pickled or forked, opens
+    the file again. Whenever it is opened or read again it has to be the file that it was at first.
+
+    Args:
+      path: The file.
+      follow_links: Whether links, arrays that are views of others, and values in other files are
+        read too, from wherever they are.
+
+    Attributes:
+      path: The file.
+      other_files: The other files that were found to belong to it. Empty without `follow_links`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
+        self.path = os.fspath(path)
+        self.other_files: set[str] = set()
+        self._follow_links = follow_links
+        self._state: tuple[int, int] | None = None
+        self._num_users = 0
+        self._opened = contextlib.ExitStack()
+        self._file: Any = None
+        self._process = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        closed = {"_num_users": 0, "_opened": contextlib.ExitStack(), "_file": None}
+        return {**self.__dict__, **closed}
+
+    def __enter__(self) -> Hdf5File:
+        self._num_users += 1
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._num_users -= 1
+        if not self._num_users:
+            self._file = None
+            self._opened.close()
+
+    @contextlib.contextmanager
+    def read(self, episode: int | str | None = None, field: str | None = None) -> Iterator[Any]:
+        """Lends the `h5py.File`. Within, errors of the library are `SourceError`s.
+
+        Args:
+          episode: What is read of it, for errors.
+          field: Likewise.
+
+        Raises:
+          SourceChangedError: It is another file than it was.
+          SourceError: It is no HDF5 file, or cut short; whatever is read is damaged.
+        """
+        with self, source_errors(self.path, episode=episode, field=field):
+            yield self._current()
+
+    @property
+    def size(self) -> int:
+        """How many bytes the file has."""
+        return (self._state or size_and_time(self.path))[0]
+
+    def inputs(self) -> list[epath.Path]:
+        """Returns the file, and those that it leads to."""
+        return [epath.Path(path) for path in (self.path, *sorted(self.other_files))]
+
+    def budget(self, max_bytes: int | None = None) -> Budget:
+        """Returns what reading may cost: without end, if the values may be in other files."""
+        size = 1 << 62 if self._follow_links else self.size
+        return Budget(self.path, size, max_bytes=max_bytes)
+
+    def member(self, group: Any, name: str, path: str) -> Any:
+        """Returns a group or an array in a group.
+
+        Args:
+          group: The group.
+          name: Its name in the group.
+          path: What to call it in an error.
+
+        Raises:
+          SourceError: There is none, it is a link, or something else.
+        """
+        h5py = import_extra("h5py")
+        if not self.has(group, name):
+            raise self.error("missing", path)
+        link = group.id.links.get_info(_encoded(name))
+        if link.type != h5py.h5l.TYPE_HARD and not self._follow_links:
+            raise self.error(f"a link to another place, {_ELSEWHERE}", path)
+        try:
+            found = h5py.h5o.open(group.id, _encoded(name))
+        except KeyError as error:
+            raise self.error("a link to what is not there", path) from error
+        if isinstance(found, h5py.h5d.DatasetID):
+            item = h5py.Dataset(found, readonly=True)
+        elif isinstance(found, h5py.h5g.GroupID):
+            item = h5py.Group(found)
+        else:
+            raise self.error("a type, expected a group or an array", path)
+        if self._follow_links:
+            self._note_other_files(item)
+        return item
+
+    def has(self, group: Any, name: str) -> bool:
+        """Whether a group has something of a name. Links are not followed."""
+        return bool(group.id.links.exists(_encoded(name)))
+
+    def array(self, file: Any, path: str) -> Any:
+        """Returns an array whose values may be read.
+
+        Args:
+          file: The `h5py.File`.
+          path: The path of the array.
+
+        Raises:
+          SourceError: There is none, or a part of it is elsewhere.
+        """
+        item = file
+        for name in path.split("/"):
+            item = self.member(item, name, path)
+        self.check_values(item, path)
+        return item
+
+    def check_values(self, array: Any, path: str) -> None:
+        """Checks that the values of an array are in it.
+
+        Raises:
+          SourceError: They are in another file, or in other arrays; or it is a group.
+        """
+        h5py = import_extra("h5py")
+        if not isinstance(array, h5py.Dataset):
+            raise self.error("a group, expected an array", path)
+        if self._follow_links:
+            return
+        plan = array.id.get_create_plist()
+        if plan.get_external_count():
+            raise self.error(f"its values are in another file, {_ELSEWHERE}", path)
+        if plan.get_layout() == h5py.h5d.VIRTUAL:
+            raise self.error(f"a view of other arrays, {_ELSEWHERE}", path)
+
+    def error(self, what: str, field: str | None = None) -> SourceError:
+        """Returns an error of the file."""
+        return SourceError(what, file=self.path, field=field)
+
+    def _current(self) -> Any:
+        """The open file, after checking that it is what it was."""
+        is_open = self._file is not None and self._process == os.getpid()
+        if is_open and not is_local(self.path):
+            return self._file
+        state = size_and_time(self.path)
+        if self._state is None:
+            self._state = state
+        if state != self._state:
+            raise changed(self.path)
+        if not is_open:
+            self._file, self._process = self._open(), os.getpid()
+        return self._file
+
+    def _open(self) -> Any:
+        h5py = import_extra("h5py")
+        check_is_file(self.path)
+        self._opened = contextlib.ExitStack()
+        try:
+            file: Any = self.path
+            if not is_local(self.path):  # HDF5 itself knows nothing of gs:// and the like.
+                file = self._opened.enter_context(epath.Path(self.path).open("rb"))
+            return self._opened.enter_context(h5py.File(file, "r"))
+        except Exception as error:
+            self._opened.close()
+            if isinstance(error, OSError) and is_damage(error):
+                raise self.error(f"not a complete HDF5 file: {error}") from error
+            raise
+
+    def _note_other_files(self, item: Any) -> None:
+        """Notes where an object, and its values, are."""
+        h5py = import_extra("h5py")
+        names = [os.fsdecode(h5py.h5f.get_name(item.id))]
+        if isinstance(item, h5py.Dataset):
+            names += [name for name, *_ in item.external or ()]
+            names += (
+                [source.file_name for source in item.virtual_sources()] if item.is_virtual else []
+            )
+        directory = os.path.dirname(self.path)
+        for name in names:  # HDF5 looks for them in both places.
+            places = (name, os.path.join(directory, name))
+            self.other_files.update(place for place in places if os.path.isfile(place))
+        self.other_files.discard(self.path)
+
+
+def _encoded(name: str) -> bytes:
+    return name.encode(errors="surrogateescape")
