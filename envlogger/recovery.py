@@ -152,8 +152,8 @@ def recover(
 
     Args:
       data_directory: The directory of the recording.
-      destination: Where to write the recovered recording, a directory that is empty or not there;
-        `data_directory` stays as it is.
+      destination: Where to write the recovered recording, a directory that is empty or not there,
+        and not in `data_directory`; that stays as it is.
       in_place: Whether to replace the index in `data_directory` instead. No byte is lost: the file
         of steps stays as it is, and what is replaced is kept beside, named `*.damaged`.
       on_progress: Is told now and then which file is read, how far, and how long it is, in bytes.
@@ -163,17 +163,17 @@ def recover(
 
     Raises:
       ValueError: Neither or both of `destination` and `in_place` are given, or `destination` is not
-        empty.
+        empty, or in `data_directory`.
       StorageError: There is no recording in the directory, or a file cannot be read or written.
       riegeli.UnimplementedError: An index is written in a way that cannot be read yet.
     """
     if (destination is None) is not in_place:
         raise ValueError("give either a destination, or in_place=True")
-    source = layout.existing_directory(data_directory)
+    source = layout.existing_directory(data_directory, to_read=True)
     shards = load_shards(source)
     if not shards and not (source / layout.METADATA_FILE).exists():
         raise StorageError(f"{source} holds no recording of EnvLogger")
-    target = source if destination is None else _new_directory(destination)
+    target = source if destination is None else _new_directory(destination, source)
     with _naming(target):
         metadata_problem = _recover_metadata(source, target)
         reports = tuple(_recover_shard(shard, target, on_progress) for shard in shards)
@@ -188,8 +188,15 @@ def _naming(target: epath.Path) -> Iterator[None]:
         raise StorageError(f"cannot write to {target}: {e}") from e
 
 
-def _new_directory(path: str | os.PathLike[str]) -> epath.Path:
+def _new_directory(path: str | os.PathLike[str], source: epath.Path) -> epath.Path:
     directory = stores.as_path(path)
+    inside, outside = (os.path.join(os.path.realpath(place), "") for place in (directory, source))
+    if inside.startswith(outside):
+        # Whoever looks for recordings in `source` and below it would find the same steps twice.
+        raise ValueError(
+            f"destination {directory} is in the recording {source}, where its episodes would count "
+            "twice; give a place outside"
+        )
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ValueError(f"destination {directory} is there and not empty; give another one")
     with _naming(directory):

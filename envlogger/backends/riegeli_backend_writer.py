@@ -160,7 +160,7 @@ class RiegeliBackendWriter(BackendWriter):
         return due
 
     def _set_episode_metadata(self, data: Any) -> None:
-        metadata = codec.encode(data, name="episode_metadata").SerializeToString()
+        metadata = codec.encode_to_bytes(data, name="episode_metadata")
         self._put(self._shards.set_episode_metadata, metadata)
 
     def _discard_episode(self) -> None:

@@ -37,8 +37,14 @@ SHARD_NAME_FORMAT = "%Y%m%dT%H%M%S%f"
 NO_METADATA = -1
 
 
-def existing_directory(data_directory: str | os.PathLike[str]) -> epath.Path:
+def existing_directory(
+    data_directory: str | os.PathLike[str], *, to_read: bool = False
+) -> epath.Path:
     """The directory as a path; one of a store, which has no directories, needs its bucket only.
+
+    Args:
+      data_directory: The directory.
+      to_read: Whether something should be in it already.
 
     Raises:
       StorageError: It is not there, or it is not a directory; its store cannot be used.
@@ -53,7 +59,8 @@ def existing_directory(data_directory: str | os.PathLike[str]) -> epath.Path:
     except (OSError, ValueError) as e:
         raise StorageError(f"data_directory cannot be used: {e}") from e
     if not path.exists():
-        raise StorageError(f"data_directory {path} does not exist; make it first")
+        advice = "check the path" if to_read else "make it first"
+        raise StorageError(f"data_directory {path} does not exist; {advice}")
     if not path.is_dir():
         raise StorageError(f"data_directory {path} is not a directory")
     return path

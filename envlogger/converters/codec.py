@@ -24,16 +24,21 @@ its first item. Arrays are stored much more compactly than lists.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import EncodeError
 
 from envlogger.errors import DamagedDataError, UnsupportedTypeError, UnsupportedValueError
 from envlogger.proto.storage_pb2 import Data, Datum
 
-__all__ = ["decode", "decode_datum", "encode"]
+__all__ = ["MAX_SIZE", "decode", "decode_datum", "encode", "encode_to_bytes"]
+
+# Protobuf parsers refuse larger messages.
+MAX_SIZE = (1 << 31) - 1
 
 _SUPPORTED = (
     "None, bool, int, float, str, bytes, NumPy scalars and arrays of bool, (u)int8 to (u)int64, "
@@ -79,6 +84,59 @@ def encode(user_data: Any, *, name: str = "value") -> Data:
     except _Refusal as refusal:
         raise refusal.error(f"cannot store {name}{refusal.path}: {refusal}") from None
     return data
+
+
+def encode_to_bytes(user_data: Any, *, name: str = "value") -> bytes:
+    """Converts a value to the bytes that are stored.
+
+    Args:
+      user_data: See `encode`.
+      name: See `encode`.
+
+    Returns:
+      What `encode` returns, serialized.
+
+    Raises:
+      UnsupportedTypeError: See `encode`.
+      UnsupportedValueError: See `encode`; or it takes more than 2 GiB. Names the largest value.
+    """
+    data = encode(user_data, name=name)
+    with contextlib.suppress(EncodeError):
+        serialized: bytes = data.SerializeToString()
+        if len(serialized) <= MAX_SIZE:
+            return serialized
+    size, path = max(_sizes(user_data))
+    raise UnsupportedValueError(
+        f"cannot store {name}: it takes more than {MAX_SIZE:,} bytes, which is all that a message "
+        f"of protobuf can hold; the largest value in it is {name}{path}, {size:,} bytes"
+    )
+
+
+def _sizes(value: Any, path: str = "") -> Iterator[tuple[int, str]]:
+    """Yields the sizes of arrays and strings, and where they are."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _sizes(item, f"{path}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        names = getattr(value, "_fields", None)
+        for index, item in enumerate(value):
+            yield from _sizes(
+                item, f"{path}[{index}]" if names is None else f"{path}.{names[index]}"
+            )
+    elif isinstance(value, np.ndarray):
+        yield value.nbytes, path
+    else:
+        yield len(value) if isinstance(value, str | bytes) else 0, path
+
+
+def _check_size(size: int) -> None:
+    """Refuses what no message can hold before it is copied."""
+    if size > MAX_SIZE:
+        raise _Refusal(
+            UnsupportedValueError,
+            f"it takes {size:,} bytes, but a message of protobuf holds {MAX_SIZE:,} at most; store "
+            "it in several parts",
+        )
 
 
 def _encode_into(data: Data, value: Any, depth: int) -> None:
@@ -184,6 +242,7 @@ def _refuse_masked_array(data: Data, value: np.ma.MaskedArray, depth: int) -> No
 
 
 def _encode_array(data: Data, value: np.ndarray, depth: int) -> None:
+    _check_size(value.nbytes)
     datum = data.datum
     datum.SetInParent()  # Tells a 0-dimensional array from None.
     dims = datum.shape.dim
@@ -288,7 +347,13 @@ def _scalar(set_value: Callable[[Datum.Values, Any], object]) -> Callable[[Data,
     return encode_scalar
 
 
+def _set_bytes(values: Datum.Values, value: bytes) -> None:
+    _check_size(len(value))
+    values.bytes_values.append(bytes(value))
+
+
 def _set_text(values: Datum.Values, value: str) -> None:
+    _check_size(len(value))
     try:
         values.string_values.append(str.__str__(value))
     except UnicodeEncodeError:
@@ -300,6 +365,11 @@ def _set_small(field: str, size: int, signed: bool) -> Callable[[Datum.Values, A
         setattr(values, field, int(value).to_bytes(size, "big", signed=signed))
 
     return set_value
+
+
+def _set_float32(values: Datum.Values, value: np.float32) -> None:
+    # By way of Python's floats, a signalling NaN would become a quiet one.
+    _ARRAY_ENCODERS["f4"](values, np.asarray(value))
 
 
 def _int_to_bytes(value: int) -> bytes:
@@ -319,13 +389,13 @@ _ENCODERS: dict[type, Callable[[Data, Any, int], None]] = {
     np.ndarray: _encode_array,
     np.ma.MaskedArray: _refuse_masked_array,
     str: _scalar(_set_text),
-    bytes: _scalar(lambda values, x: values.bytes_values.append(bytes(x))),
+    bytes: _scalar(_set_bytes),
     bool: _encode_bool,
     np.bool_: _encode_bool,
     int: _scalar(lambda values, x: values.bigint_values.append(_int_to_bytes(int(x)))),
     float: _encode_float64,
     np.float64: _encode_float64,
-    np.float32: _scalar(lambda values, x: values.float_values.append(float(x))),
+    np.float32: _scalar(_set_float32),
     np.int8: _scalar(_set_small("int8_values", 1, signed=True)),
     np.int16: _scalar(_set_small("int16_values", 2, signed=True)),
     np.int32: _scalar(lambda values, x: values.int32_values.append(int(x))),
@@ -391,14 +461,29 @@ def decode_datum(datum: Datum) -> Any:
     try:
         if is_scalar:
             name = _first_of(fields, _SCALAR_PRECEDENCE)
-            return _SCALAR_DECODERS[name](fields[name])
+            scalar = _SCALAR_DECODERS[name](fields[name])
+            is_nan = name == "float_values" and scalar != scalar
+            return _float32_bits(datum)[0] if is_nan else scalar
         name = _first_of(fields, _ARRAY_PRECEDENCE)
         array = _ARRAY_DECODERS[name](fields[name])
+        if name == "float_values" and np.isnan(array).any():
+            array = _float32_bits(datum)
     except ValueError as e:
         raise DamagedDataError(f"stored values cannot be decoded: {e}") from e
     if any(size < 0 for size in shape) or math.prod(shape) != array.size:
         raise DamagedDataError(f"{array.size} stored values do not make an array of shape {shape}")
     return array.reshape(shape)
+
+
+def _float32_bits(datum: Datum) -> np.ndarray:
+    """The float values of a datum as they are stored: Python's floats have no signalling NaN."""
+    size = np.float32().itemsize * len(datum.values.float_values)
+    values = Datum.Values()
+    values.CopyFrom(datum.values)
+    for descriptor, _ in datum.values.ListFields():
+        if descriptor.name != "float_values":
+            values.ClearField(descriptor.name)
+    return np.frombuffer(values.SerializeToString()[-size:], "<f4").astype(np.float32)
 
 
 def _first_of(fields: dict[str, Any], precedence: Iterable[str]) -> str:

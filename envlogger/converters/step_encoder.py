@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import struct
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -75,16 +76,15 @@ class StepEncoder:
                 record = plan(step)
             except (TypeError, ValueError):  # Such as another number of items, or keys of no text.
                 continue
-            if record is not None:
+            if record is not None and len(record) <= codec.MAX_SIZE:
                 if plan is not plans[0]:
                     self._plans = (plan, *(other for other in plans if other is not plan))
                 return record
-        proto = codec.encode(step, name="step")
+        serialized = codec.encode_to_bytes(step, name="step")
         if len(plans) < _MAX_PLANS:
             # Only values that the codec accepts get a plan, so a plan need not look for refusals.
             with contextlib.suppress(_NotPlannedError):
                 self._plans = (_Compiler().compile(step), *plans)
-        serialized: bytes = proto.SerializeToString()
         return serialized
 
 
@@ -137,6 +137,9 @@ _UINT64 = _ScalarKind("uint64_values", None, "varint({v})", (), "int")
 _FLOAT64 = _ScalarKind("double_values", 8, "pack_f8({v})", (float, np.float64), "float")
 _BOOL = _ScalarKind("bool_values", 1, "BOOLS[{v}]", (bool,), "bool")
 
+# Python's floats have no signalling NaN, but a scalar is a buffer of its bytes.
+_FLOAT32 = "{v}" if sys.byteorder == "little" else "{v}.byteswap().tobytes()"
+
 _SCALAR_KINDS: dict[type, _ScalarKind] = {
     bool: _BOOL,
     np.bool_: _BOOL,
@@ -144,7 +147,7 @@ _SCALAR_KINDS: dict[type, _ScalarKind] = {
     dm_env.StepType: _ScalarKind("bigint_values", 1, "SMALL[{v}]", (dm_env.StepType,), "int"),
     float: _FLOAT64,
     np.float64: _FLOAT64,
-    np.float32: _ScalarKind("float_values", 4, "pack_f4({v})", (np.float32,), "float"),
+    np.float32: _ScalarKind("float_values", 4, _FLOAT32, (np.float32,), "float32"),
     np.int8: _ScalarKind("int8_values", 1, "{v}.tobytes()", (np.int8,), "int8"),
     np.uint8: _ScalarKind("uint8_values", 1, "{v}.tobytes()", (np.uint8,), "uint8"),
     np.int16: _ScalarKind("int16_values", 2, "pack_i2({v})", (), "int"),
@@ -235,11 +238,11 @@ class _Compiler:
             "ascontiguousarray": np.ascontiguousarray,
             "bigint": _bigint,
             "checked_bools": _checked_bools,
+            "float32": np.float32,
             "int8": np.int8,
             "uint8": np.uint8,
             "join": b"".join,
             "ndarray": np.ndarray,
-            "pack_f4": struct.Struct("<f").pack,
             "pack_f8": struct.Struct("<d").pack,
             "pack_i2": struct.Struct(">h").pack,
             "pack_u2": struct.Struct(">H").pack,

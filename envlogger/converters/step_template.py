@@ -404,6 +404,8 @@ def _slot_of_scalar(field: str, begin: int, size: int) -> _Slot | _Constant:
         dtype = np.dtype(_FIXED[field])
         if size != dtype.itemsize:
             raise ValueError("another number of values")
+        if dtype.kind == "f" and size == 4:  # Python's floats have no signalling NaN.
+            return _Slot(begin, np.dtype((dtype, (1,))), "{x}[0]", _first_items)
         return _Slot(begin, dtype, f"{dtype.newbyteorder('=').name}({{x}})", _same)
     if field == "bool_values":
         if size != 1:

@@ -169,8 +169,8 @@ def test_a_recording_that_goes_on_is_worth_a_warning(tmp_path):
                 writer.flush()
 
         with pytest.warns(UserWarning, match=r"steps\.riegeli grows: it is being recorded to"):
-            envlogger.recover(tmp_path, tmp_path / "new", on_progress=go_on)
-    with envlogger.Reader(tmp_path / "new") as reader:
+            envlogger.recover(tmp_path, f"{tmp_path}-new", on_progress=go_on)
+    with envlogger.Reader(f"{tmp_path}-new") as reader:
         assert len(reader.episodes[0]) == 2
 
 
@@ -473,3 +473,21 @@ def test_help():
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "--in-place" in ended.stdout
     assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("place", ["", "inside", "inside/deep", "../link/inside"])
+def test_a_destination_in_the_recording_is_refused(recording, place):
+    (recording.parent / "link").symlink_to(recording)
+    before = files(recording)
+    with pytest.raises(ValueError, match=r"is in the recording .*count twice"):
+        envlogger.recover(recording, recording / place)
+    assert files(recording) == before
+    envlogger.recover(recording, f"{recording}-beside")
+
+
+def test_a_recording_that_is_not_there(tmp_path, capsys):
+    assert main(["recover", str(tmp_path / "none"), "--destination", str(tmp_path / "new")]) == 1
+    assert capsys.readouterr().err == (
+        f"error: data_directory {tmp_path / 'none'} does not exist; check the path\n"
+    )
+    assert not (tmp_path / "new").exists()

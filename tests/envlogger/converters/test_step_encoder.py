@@ -14,7 +14,9 @@ from stored_steps import Gear, Pose, canonical, episodes, fields, stored
 
 from envlogger import StepData
 from envlogger.converters import codec
+from envlogger.converters.step_decoder import StepDecoder
 from envlogger.converters.step_encoder import StepEncoder
+from envlogger.errors import UnsupportedValueError
 
 
 def mid(observation, action=0, reward=1.0, discount=1.0, custom_data=None):
@@ -150,9 +152,35 @@ def test_subclasses_are_stored_as_the_codec_does(value):
 def test_every_bit_of_a_nan_is_kept(dtype, bits):
     array = np.array([bits], f"u{np.dtype(dtype).itemsize}").view(dtype)
     assert np.isnan(array).all()
+    encoder, decoder = StepEncoder(), StepDecoder()
+    for _ in range(2):  # By the codec, and by a plan or a template.
+        record = encoder.encode(mid({"array": array, "scalar": array[0]}))
+        assert record.count(array.tobytes()) == 2
+        decoded = decoder.decode(record).timestep.observation
+        assert decoded["array"].tobytes() == decoded["scalar"].tobytes() == array.tobytes()
+        assert codec.decode(codec.encode((array[0], array)))[0].tobytes() == array.tobytes()
+    columns = decoder.templates_of_size(len(record))[-1].columns(record * 2).timestep.observation
+    assert columns["scalar"].tobytes() == columns["array"].tobytes() == array.tobytes() * 2
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_steps_too_large_for_protobuf_are_refused_with_the_name_of_what_is_large(
+    is_planned, monkeypatch
+):
+    monkeypatch.setattr(codec, "MAX_SIZE", 10_000)
     encoder = StepEncoder()
-    for _ in range(2):
-        assert array.tobytes() in encoder.encode(mid(array))
+    for observation, place in [
+        ({"a": np.zeros(2), "frames": np.zeros(20_000, np.uint8)}, r"\['frames'\]"),
+        ({"a": np.zeros(2), "frames": b"x" * 20_000}, r"\['frames'\]"),
+        ({"a": np.zeros(1000, np.uint8), "b": ["x" * 4000, "y" * 6000]}, r"\['b'\]\[1\]"),
+    ]:
+        if is_planned:
+            small = {"a": np.zeros_like(observation["a"]), "frames": b"", "b": ["x", "y"]}
+            encoder.encode(mid({name: small[name] for name in observation}))
+        with pytest.raises(UnsupportedValueError, match=f"timestep.observation{place}") as error:
+            encoder.encode(mid(observation))
+        assert "10,000" in str(error.value)
+    assert len(encoder.encode(mid({"a": np.zeros(1000)}))) < 10_000
 
 
 @pytest.mark.parametrize(
