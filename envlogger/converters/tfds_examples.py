@@ -8,8 +8,12 @@ has in an order that differs from process to process, are sorted by name. What i
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
+import operator
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +32,8 @@ _ITEMS = b"\x0a"
 _FEATURES = _ENTRY = _KEY = b"\x0a"
 _VALUE = b"\x12"
 
-# The fields of an example, each with the bytes of its `tf.train.Feature`.
-_Features = Iterator[tuple[str, bytes]]
+# The heads of the fields of an example differ by their sizes only, and most are as long as others.
+_NUM_HEADS = 1 << 14
 
 
 class RaggedColumn(NamedTuple):
@@ -42,6 +46,25 @@ class RaggedColumn(NamedTuple):
 
     values: Any
     lengths: np.ndarray
+
+
+class _Lists(NamedTuple):
+    """A field of several examples.
+
+    Attributes:
+      contents: For each example the bytes of its list, or of its `tf.train.Feature`; None if the
+        example does not have the field.
+      tag: The kind of the lists; none if these are features.
+      is_packed: Whether they are lists of numbers.
+    """
+
+    contents: Sequence[bytes | None]
+    tag: bytes = b""
+    is_packed: bool = False
+
+
+# The fields of examples, by their names.
+_Fields = Iterator[tuple[str, _Lists]]
 
 
 class ExampleEncoder:
@@ -73,66 +96,121 @@ class ExampleEncoder:
           ValueError: Fields are missing, or there are others; columns differ in length; a value is
             not what its feature says. Names the field and, if it knows it, the step.
         """
-        fields = sorted(_encode_value(self._features, example, ""))
-        entries = [
-            _delimited(_ENTRY, _delimited(_KEY, key.encode()) + _delimited(_VALUE, feature))
-            for key, feature in fields
-        ]
-        return _delimited(_FEATURES, b"".join(entries))
+        return _join(_encode_values(self._features, example, "", None))[0]
+
+    def encode_all(self, examples: Mapping[str, Any], lengths: np.ndarray) -> list[bytes]:
+        """Returns the bytes of several examples: the same as those of each, in much less time.
+
+        Args:
+          examples: The fields, as columns with a row for each example. For a
+            `tfds.features.Dataset`, columns with the rows of all examples, one after the other.
+          lengths: How many rows each example has in those, of shape `[num_examples]`.
+
+        Raises:
+          ValueError: See `encode`.
+
+        >>> features = tfds.features.FeaturesDict({
+        ...     "steps": tfds.features.Dataset({"action": np.int64}), "id": np.int64
+        ... })
+        >>> encoder = ExampleEncoder(features)
+        >>> columns = {"steps": {"action": np.array([1, 2, 3])}, "id": np.array([7, 8])}
+        >>> encoder.encode_all(columns, np.array([1, 2]))[1] == encoder.encode(
+        ...     {"steps": {"action": np.array([2, 3])}, "id": np.int64(8)}
+        ... )
+        True
+        """
+        splits = np.concatenate([[0], np.cumsum(lengths)])
+        return _join(_encode_values(self._features, examples, "", splits))
 
 
-def _encode_value(feature: Any, value: Any, key: str) -> _Features:
-    """Yields the fields of an example for a value, in the order in which TFDS has them."""
+def _join(fields: _Fields) -> list[bytes]:
+    pieces: list[list[bytes]] = []
+    for key, (contents, tag, is_packed) in sorted(fields, key=operator.itemgetter(0)):
+        sizes = [None if content is None else len(content) for content in contents]
+        pieces.append([b"" if size is None else _head(key, tag, is_packed, size) for size in sizes])
+        pieces.append([content or b"" for content in contents])
+    return [
+        b"".join((_FEATURES, _length(sum(map(len, example))), *example))
+        for example in zip(*pieces, strict=True)
+    ]
+
+
+@functools.lru_cache(_NUM_HEADS)
+def _head(key: str, tag: bytes, is_packed: bool, size: int) -> bytes:
+    """What is before the content of a field: tags, lengths and the name."""
+    items = _ITEMS + _length(size) if is_packed and size else b""
+    size += len(items)
+    feature = tag + _length(size) if tag else b""
+    size += len(feature)
+    entry = _delimited(_KEY, key.encode()) + _VALUE + _length(size)
+    return b"".join((_ENTRY, _length(len(entry) + size), entry, feature, items))
+
+
+def _encode_values(feature: Any, values: Any, key: str, splits: np.ndarray | None) -> _Fields:
+    """Yields the fields of examples, in the order in which TFDS has them.
+
+    Args:
+      feature: What is encoded.
+      values: The values of all examples, as columns; or, without `splits`, that of one.
+      key: The name.
+      splits: Where the rows of each example begin and end in a `Dataset`.
+    """
     if type(feature) is tfds.features.FeaturesDict:
-        for name, child, child_value in _children(feature, value, key):
-            yield from _encode_value(child, child_value, name)
-    elif type(feature) is tfds.features.Dataset and isinstance(value, Mapping):
-        if len(set(_lengths(value))) > 1:
-            raise ValueError(f"{key}: the columns differ in length: {sorted(set(_lengths(value)))}")
-        yield from _encode_rows(feature.feature, value, key)
+        for name, child, child_values in _children(feature, values, key):
+            yield from _encode_values(child, child_values, name, splits)
+    elif type(feature) is tfds.features.Dataset and isinstance(values, Mapping):
+        lengths = set(_lengths(values)) | (set() if splits is None else {int(splits[-1])})
+        if len(lengths) > 1:
+            raise ValueError(f"{key}: the columns differ in length: {sorted(lengths)}")
+        rows = np.array([0, *lengths]) if splits is None else splits
+        yield from _encode_rows(feature.feature, values, key, rows)
     else:
-        fields = _fields_of_value(feature, value)
+        column = _as_column(values) if splits is None else values
+        fields = None if column is None else _fields_of_column(feature, column)
         if fields is None:
-            yield from _encode_by_tfds(feature, value, key)
+            every_value = [values] if splits is None else _each(values)
+            yield from _encode_by_tfds(feature, every_value, key)
         else:
-            yield from ((key + suffix, field) for suffix, field in fields.items())
+            yield from ((key + suffix, lists) for suffix, lists in fields.items())
 
 
-def _fields_of_value(feature: Any, value: Any) -> dict[str, bytes] | None:
-    """The fields for a single tensor, which is a column of one row; None if TFDS has to do it."""
+def _as_column(value: Any) -> np.ndarray | None:
+    """A single value as a column of one row; None if TFDS has to look at it."""
+    if isinstance(value, str | bytes):
+        column = np.empty(1, object)
+        column[0] = value
+        return column
+    return np.asarray(value)[np.newaxis] if isinstance(value, np.ndarray | np.generic) else None
+
+
+def _fields_of_column(feature: Any, column: Any) -> dict[str, _Lists] | None:
+    """The fields for a tensor of each example; None if TFDS has to encode them."""
     if type(feature) not in (tfds.features.Tensor, tfds.features.Scalar, tfds.features.Text):
         return None
     if None in feature.shape:
         return None
-    if isinstance(value, str | bytes):
-        row = np.empty((), object)
-        row[()] = value
-    elif isinstance(value, np.ndarray | np.generic):
-        row = np.asarray(value)
-    else:
-        return None
-    return _tensor_fields(feature, row[np.newaxis])
+    return _tensor_fields(feature, column, np.arange(len(column) + 1))
 
 
-def _encode_rows(feature: Any, rows: Any, key: str) -> _Features:
-    """Yields the fields of an example for a column, or a dict of columns."""
+def _encode_rows(feature: Any, rows: Any, key: str, splits: np.ndarray) -> _Fields:
+    """Yields the fields of examples for a column, or a dict of columns."""
     kind = type(feature)
     values: Any = None
     if kind is tfds.features.FeaturesDict and isinstance(rows, Mapping):
         for name, child, child_rows in _children(feature, rows, key):
-            yield from _encode_rows(child, child_rows, name)
+            yield from _encode_rows(child, child_rows, name, splits)
         return
     if kind is tfds.features.Sequence and _is_ragged(feature, rows):
-        yield from _encode_sequences(feature.feature, rows, key)
+        yield from _encode_sequences(feature.feature, rows, key, splits)
         return
     if kind in (tfds.features.Tensor, tfds.features.Scalar, tfds.features.Text):
-        values = _tensor_fields(feature, rows)
+        values = _tensor_fields(feature, rows, splits)
     elif kind is tfds.features.Image and _is_column_of(feature.get_tensor_info(), rows):
-        values = {"": _bytes_list(_encode_images(feature, rows))}
+        values = {"": _bytes_lists(_encode_images(feature, rows), splits)}
     elif kind is tfds.features.Image and _are_encoded_as(feature.encoding_format, rows):
-        values = {"": _bytes_list(list(rows))}
+        values = {"": _bytes_lists(rows, splits)}
     if values is None:
-        yield from _encode_by_tfds(tfds.features.Dataset(feature), rows, key)
+        yield from _encode_by_tfds(tfds.features.Dataset(feature), _cut(rows, splits), key)
         return
     for suffix, value in values.items():
         yield key + suffix, value
@@ -164,21 +242,22 @@ def _length_of(feature: Any) -> int | None:
     return length
 
 
-def _encode_sequences(inner: Any, rows: Any, key: str) -> _Features:
+def _encode_sequences(inner: Any, rows: Any, key: str, splits: np.ndarray) -> _Fields:
     if type(inner) is tfds.features.FeaturesDict:
         for name, child, child_rows in _children(inner, rows, key):
-            yield from _encode_sequences(child, child_rows, name)
+            yield from _encode_sequences(child, child_rows, name, splits)
         return
     if isinstance(rows, np.ndarray):
         shape = rows.shape
         lengths = np.full(shape[0], shape[1])
         rows = RaggedColumn(rows.reshape(shape[0] * shape[1], *shape[2:]), lengths)
-    for name, values in _encode_rows(inner, rows.values, key):
-        yield f"{name}/ragged_row_lengths_0", _int64_list(rows.lengths)
+    ends = np.concatenate([[0], np.cumsum(rows.lengths, dtype=np.int64)])
+    for name, values in _encode_rows(inner, rows.values, key, ends[splits]):
+        yield f"{name}/ragged_row_lengths_0", _int64_lists(rows.lengths, splits)
         yield f"{name}/ragged_flat_values", values
 
 
-def _tensor_fields(feature: Any, rows: Any) -> dict[str, bytes] | None:
+def _tensor_fields(feature: Any, rows: Any, splits: np.ndarray) -> dict[str, _Lists] | None:
     """The fields for a column of tensors by the end of their names; None if TFDS has to do it."""
     info, stored = feature.get_tensor_info(), feature.get_serialized_info()
     has_dynamic_shape = isinstance(stored, dict)
@@ -189,21 +268,23 @@ def _tensor_fields(feature: Any, rows: Any) -> dict[str, bytes] | None:
     if not is_raw:
         if has_dynamic_shape or not _is_column_of(stored, rows):
             return None
-        values = _list_of(rows)
+        values = _lists_of(rows, splits)
         return None if values is None else {"": values}
     is_compressed = feature.to_json_content().encoding == tfds.features.Encoding.ZLIB.value
     if _is_column_of(info, rows):
         shapes = np.tile(np.array(rows.shape[1:], np.int64), len(rows))
-        values = _compressed_list(rows) if is_compressed else _raw_list(rows)
+        values = _compressed_lists(rows, splits) if is_compressed else _raw_lists(rows, splits)
     elif isinstance(rows, list) and all(_is_column_of(info, row, axis=None) for row in rows):
         shapes = np.array([size for row in rows for size in row.shape], np.int64)
         values = (
-            _compressed_list(rows) if is_compressed else _bytes_list(map(np.ndarray.tobytes, rows))
+            _compressed_lists(rows, splits)
+            if is_compressed
+            else _bytes_lists(map(np.ndarray.tobytes, rows), splits)
         )
     else:
         return None
     if has_dynamic_shape:
-        return {"/shape": _int64_list(shapes), "/value": values}
+        return {"/shape": _int64_lists(shapes, splits * len(info.shape)), "/value": values}
     return {"": values}
 
 
@@ -237,8 +318,14 @@ def _are_encoded_as(codec: str | None, rows: Any) -> bool:
     )
 
 
-def _encode_by_tfds(feature: Any, value: Any, key: str) -> _Features:
-    """Yields what TFDS makes of a value."""
+def _encode_by_tfds(feature: Any, values: Sequence[Any], key: str) -> _Fields:
+    """Yields what TFDS makes of the value of each example."""
+    made = [dict(_features_by_tfds(feature, value, key)) for value in values]
+    for name in dict.fromkeys(name for features in made for name in features):
+        yield name, _Lists([features.get(name) for features in made])
+
+
+def _features_by_tfds(feature: Any, value: Any, key: str) -> Iterator[tuple[str, bytes]]:
     if isinstance(value, RaggedColumn):
         value = np.split(value.values, np.cumsum(value.lengths))[:-1]
     info = feature.get_serialized_info()
@@ -256,6 +343,28 @@ def _encode_by_tfds(feature: Any, value: Any, key: str) -> _Features:
                 yield part, fields[part].SerializeToString()
 
 
+def _each(columns: Any) -> list[Any]:
+    """The value of each example."""
+    if isinstance(columns, Mapping):
+        rows = zip(*map(_each, columns.values()), strict=True)
+        return [dict(zip(columns, row)) for row in rows]
+    return list(columns)
+
+
+def _cut(rows: Any, splits: np.ndarray) -> list[Any]:
+    """The rows of each example."""
+    if len(splits) == 2:  # All of them, of whatever type they are.
+        return [rows]
+    if isinstance(rows, Mapping):
+        cuts = zip(*(_cut(child, splits) for child in rows.values()))
+        return [dict(zip(rows, cut)) for cut in cuts]
+    if isinstance(rows, RaggedColumn):
+        ends = np.concatenate([[0], np.cumsum(rows.lengths, dtype=np.int64)])
+        values, lengths = _cut(rows.values, ends[splits]), _cut(rows.lengths, splits)
+        return [RaggedColumn(*cut) for cut in zip(values, lengths)]
+    return [rows[begin:end] for begin, end in itertools.pairwise(splits.tolist())]
+
+
 def _refused_step(feature: Any, rows: Any) -> str:
     """In words, which row it is that cannot be encoded, if it is one."""
     if isinstance(feature, tfds.features.Dataset) and not isinstance(rows, Mapping):
@@ -267,44 +376,50 @@ def _refused_step(feature: Any, rows: Any) -> str:
     return ""
 
 
-def _list_of(rows: np.ndarray) -> bytes | None:
+def _lists_of(rows: np.ndarray, splits: np.ndarray) -> _Lists | None:
+    width = math.prod(rows.shape[1:])
     if rows.dtype == object:
-        return _bytes_list([item.encode() if isinstance(item, str) else item for item in rows.flat])
+        items = [item.encode() if isinstance(item, str) else item for item in rows.flat]
+        return _bytes_lists(items, splits * width)
     if rows.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):
             # By way of float64, as TFDS goes: it makes signalling NaNs quiet.
             floats = rows.astype(np.float64).astype("<f4")
-        return _packed(_FLOAT_LIST, floats.tobytes())
+        contents = _slices(floats.tobytes(), splits * (4 * width))
+        return _Lists(contents, _FLOAT_LIST, is_packed=True)
     if rows.dtype.kind in "bui":
-        return _int64_list(rows)
+        return _int64_lists(rows, splits * width)
     return None
 
 
-def _raw_list(rows: np.ndarray) -> bytes:
-    """A list of byte strings, the values of each row: all at once, as they have the same length."""
+def _raw_lists(rows: np.ndarray, splits: np.ndarray) -> _Lists:
+    """Lists of byte strings, the values of each row: all at once, as they have the same length."""
     size = rows.nbytes // max(len(rows), 1)
     head = _ITEMS + _length(size)
     items = np.empty((len(rows), len(head) + size), np.uint8)
     items[:, : len(head)] = np.frombuffer(head, np.uint8)
     items[:, len(head) :] = np.frombuffer(rows.tobytes(), np.uint8).reshape(len(rows), size)
-    return _delimited(_BYTES_LIST, items.tobytes())
+    return _Lists(_slices(items.tobytes(), splits * items.shape[1]), _BYTES_LIST)
 
 
-def _compressed_list(rows: Iterable[np.ndarray]) -> bytes:
-    return _bytes_list(zlib.compress(row.tobytes()) for row in rows)
+def _compressed_lists(rows: Iterable[np.ndarray], splits: np.ndarray) -> _Lists:
+    return _bytes_lists((zlib.compress(row.tobytes()) for row in rows), splits)
 
 
-def _bytes_list(values: Iterable[bytes]) -> bytes:
-    return _delimited(_BYTES_LIST, b"".join(_delimited(_ITEMS, value) for value in values))
+def _bytes_lists(values: Iterable[bytes], splits: np.ndarray) -> _Lists:
+    items = [_delimited(_ITEMS, value) for value in values]
+    bounds = itertools.pairwise(splits.tolist())
+    return _Lists([b"".join(items[begin:end]) for begin, end in bounds], _BYTES_LIST)
 
 
-def _int64_list(values: np.ndarray) -> bytes:
-    return _packed(_INT64_LIST, _varints(values.ravel().astype(np.int64).view(np.uint64)))
+def _int64_lists(values: np.ndarray, splits: np.ndarray) -> _Lists:
+    data, ends = _varints(values.ravel().astype(np.int64).view(np.uint64))
+    bounds = splits if ends is None else ends[splits]
+    return _Lists(_slices(data, bounds), _INT64_LIST, is_packed=True)
 
 
-def _packed(tag: bytes, values: bytes) -> bytes:
-    """A list of numbers."""
-    return _delimited(tag, _delimited(_ITEMS, values) if values else b"")
+def _slices(data: bytes, bounds: np.ndarray) -> list[bytes]:
+    return [data[begin:end] for begin, end in itertools.pairwise(bounds.tolist())]
 
 
 def _delimited(tag: bytes, content: bytes) -> bytes:
@@ -323,18 +438,24 @@ def _length(length: int) -> bytes:
     return bytes(groups)
 
 
-def _varints(values: np.ndarray) -> bytes:
-    """Encodes uint64s in groups of 7 bits, of which all but the last have a mark."""
+def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray | None]:
+    """Encodes uint64s in groups of 7 bits, of which all but the last have a mark.
+
+    Returns:
+      The bytes; and how many of them there are before each value, and in all. None if every value
+      is one byte.
+    """
     largest = int(values.max(initial=0))
     if largest < 128:
-        return values.astype(np.uint8).tobytes()
+        return values.astype(np.uint8).tobytes(), None
     num_groups = -(-largest.bit_length() // 7)
     rest = values[:, np.newaxis] >> np.arange(0, 7 * num_groups, 7, dtype=np.uint64)
     is_there = rest != 0
     is_there[:, 0] = True
     groups = (rest & np.uint64(127)).astype(np.uint8)
     groups[:, :-1] |= is_there[:, 1:].astype(np.uint8) << 7
-    return bytes(groups[is_there].tobytes())
+    ends = np.concatenate([[0], np.cumsum(is_there.sum(axis=1))])
+    return groups[is_there].tobytes(), ends
 
 
 def _children(feature: Any, value: Any, key: str) -> Iterator[tuple[str, Any, Any]]:

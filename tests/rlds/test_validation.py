@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from random_episodes import Columns, episode_columns, in_both_layouts
 
-from rlds.validation import InvalidDatasetError, Violation, validate
+from rlds.validation import InvalidDatasetError, Validator, Violation, validate
 
 
 def with_changes(columns: Columns, **changes: Any) -> Columns:
@@ -191,6 +193,64 @@ def test_bad_arguments() -> None:
     for data in all_forms(episode_columns(2)):
         with pytest.raises(KeyError, match="validate: there is no field 'rewards'"):
             validate(data, finite_fields=["rewards"])
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_episodes_that_are_checked_together(data: st.DataObject) -> None:
+    """They are right if each of them is, whatever is wrong with one of them."""
+    lengths = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+    steps = np.concatenate([np.arange(length) for length in lengths])
+    ends = np.cumsum(lengths)
+    is_last = np.isin(np.arange(ends[-1]), ends - 1)
+    columns: Columns = {
+        "observation": {"state": np.zeros((ends[-1], 2))},
+        "reward": np.ones(ends[-1], np.float32),
+        "is_first": steps == 0,
+        "is_last": is_last,
+        "is_terminal": is_last.copy(),
+    }
+    fields: dict[str, Any] = {
+        "episode_id": np.array([str(i) for i in range(len(lengths))], object),
+        "final_observation_known": np.array([True] * len(lengths)),
+    }
+    step = data.draw(st.integers(0, len(steps) - 1))
+    episode = data.draw(st.integers(0, len(lengths) - 1))
+    for field in data.draw(st.sets(st.sampled_from([*columns, *fields, "type", "id"]))):
+        if field == "observation":
+            columns["observation"]["state"][step, 1] = np.inf
+        elif field == "reward":
+            columns["reward"][step] = np.nan
+        elif field == "type":
+            columns["is_terminal"] = columns["is_terminal"].astype(np.int64)
+        elif field == "id":
+            del fields["episode_id"]
+        elif field in columns:
+            columns[field][step] ^= True
+        elif field == "episode_id" and field in fields:
+            fields[field][episode] = "0"
+        elif field in fields:
+            fields[field][episode] = False
+    alone, together = (Validator(["observation", "reward"]) for _ in range(2))
+    one_step = {"observation": {"state": np.zeros((1, 2))}, "reward": np.ones(1, np.float32)}
+    flags = dict.fromkeys(("is_first", "is_last", "is_terminal"), np.array([True]))
+    first = {
+        "steps": one_step | flags,
+        "episode_id": "first",
+        "final_observation_known": np.True_,
+    }
+    violations = []
+    for validator in (alone, together) if data.draw(st.booleans()) else ():
+        assert not list(validator.add(first))
+    for index, end in enumerate(ends):
+        rows = slice(end - lengths[index], end)
+        one = {"steps": tf.nest.map_structure(operator.itemgetter(rows), columns)}
+        violations += alone.add(one | {name: column[index] for name, column in fields.items()})
+    before = (together.num_episodes, together.num_steps)
+    is_right = together.add_all(columns, np.array(lengths), fields)
+    assert is_right == (not violations)
+    after = (alone.num_episodes, alone.num_steps) if is_right else before
+    assert (together.num_episodes, together.num_steps) == after
 
 
 def test_tensorflow_is_not_loaded() -> None:

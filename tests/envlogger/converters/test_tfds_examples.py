@@ -31,6 +31,43 @@ def assert_same_bytes(features, episode, for_tfds=None):
     by_tfds = features.serialize_example(for_tfds or episode)
     assert entries(ours) == entries(by_tfds)
     assert len(ours) == len(by_tfds)
+    for middle in (0, 1):
+        assert_same_together(features, episode, middle)
+
+
+def assert_same_together(features, episode, middle):
+    """Compares the beginning and the rest of an episode, encoded in one go, with each by itself."""
+    encoder = ExampleEncoder(features)
+    columns = {name: column_of_two(episode[name]) for name in features if name != "steps"}
+    parts, length = [episode, episode], middle
+    if "steps" in features:
+        length = next(tfds_examples._lengths(episode["steps"]), 0)
+        columns["steps"] = episode["steps"]
+        parts = [
+            {**episode, "steps": rows_of(episode["steps"], begin, end)}
+            for begin, end in ((0, middle), (middle, length))
+        ]
+    if length < middle:
+        return
+    together = encoder.encode_all(columns, np.array([middle, length - middle]))
+    assert together == list(map(encoder.encode, parts))
+
+
+def rows_of(columns, begin, end):
+    if isinstance(columns, dict):
+        return {name: rows_of(column, begin, end) for name, column in columns.items()}
+    if isinstance(columns, RaggedColumn):
+        ends = [0, *np.cumsum(columns.lengths)]
+        return RaggedColumn(columns.values[ends[begin] : ends[end]], columns.lengths[begin:end])
+    return columns[begin:end]
+
+
+def column_of_two(value):
+    if isinstance(value, dict):
+        return {name: column_of_two(child) for name, child in value.items()}
+    if isinstance(value, str | bytes):
+        return np.array([value, value], object)
+    return [value, value] if isinstance(value, list) else np.array([value, value])
 
 
 def entries(example):
@@ -205,7 +242,7 @@ def test_what_does_not_fit():
 
 def test_examples_in_docstrings_run():
     results = doctest.testmod(tfds_examples)
-    assert results.attempted == 4
+    assert results.attempted == 8
     assert not results.failed
 
 
