@@ -352,7 +352,7 @@ class Validator:
             column = _as_floats(column)
             if column.dtype.kind not in "fc":
                 continue
-            rows = np.isfinite(column).reshape(len(column), -1).all(axis=1)
+            rows = np.asarray(np.isfinite(column).reshape(len(column), -1).all(axis=1))
             yield name, rows | ~is_valid if name.split("/")[0] in placeholders else rows
 
 

@@ -22,6 +22,7 @@ import rlds_ecosystem
 from envlogger.backends.riegeli_layout import is_local
 from tfds_builders.episode_encoder import EpisodeEncoder, counts_of
 from tfds_builders.episode_fields import features_of
+from tfds_builders.episode_groups import in_groups
 from tfds_builders.progress import Progress
 from tfds_builders.sharding import ShardPlan, no_episodes, plan_shards, write_shard
 from tfds_builders.source import (
@@ -186,13 +187,15 @@ def _describe_file(path: epath.Path) -> list[Any]:
     return [str(path), stat.length, os.stat(path).st_mtime_ns if is_precise else stat.mtime]
 
 
-# Is told of an episode that was staged: how many bytes and steps it has, and how much of its part
-# is done, if that is known.
-OnEpisode: TypeAlias = Callable[[int, int, float | None], None]
+# Is told of episodes that were staged: how many they are, how many bytes and steps they have, and
+# how much of their part is done, if that is known.
+OnEpisodes: TypeAlias = Callable[[int, int, int, float | None], None]
 
 
 def stage_part(
-    job: Job, part: Part, on_episode: OnEpisode = lambda size, steps, fraction: None
+    job: Job,
+    part: Part,
+    on_episodes: OnEpisodes = lambda number, size, steps, fraction: None,
 ) -> None:
     """Stages what is missing of a part.
 
@@ -204,38 +207,60 @@ def stage_part(
         return
     with PartWriter(job.directory, part.split, part.number) as writer:
         if not writer.staged.is_complete:
-            _stage_episodes(job, part, writer, on_episode)
+            _stage_episodes(job, part, writer, on_episodes)
         writer.publish()
 
 
-def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episode: OnEpisode) -> None:
+def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episodes: OnEpisodes) -> None:
     encoder = EpisodeEncoder(features_of(job.source), tuple(job.source.finite_fields))
     files = files_of(job.source)
-    for episode in job.source.episodes(part.split, part.name, writer.staged.last_key):
-        if isinstance(episode, DamagedEpisode):
-            _leave_out(job, writer, episode.key, episode.error, ends_part=episode.ends_part)
-            if episode.ends_part:
+    episodes = job.source.episodes(part.split, part.name, writer.staged.last_key)
+    for group in in_groups(episodes):
+        last = group[-1]
+        if isinstance(last, DamagedEpisode):
+            _leave_out(job, writer, last.key, last.error, ends_part=last.ends_part)
+            if last.ends_part:
                 return
             continue
-        try:
-            with source_errors(files, episode=episode.key):
-                example, counts = _encode(encoder, episode)
-        except SourceError as error:
-            _leave_out(job, writer, episode.key, error)
+        examples = _encode_together(encoder, group)
+        if examples is not None:
+            _add(writer, group, examples, on_episodes)
             continue
-        writer.add(episode.key, example, counts)
-        on_episode(len(example), counts.get("steps", 0), episode.fraction)
+        for episode in group:
+            try:
+                with source_errors(files, episode=episode.key):
+                    example = encoder.encode(episode)
+            except SourceError as error:
+                _leave_out(job, writer, episode.key, error)
+                continue
+            _add(writer, [episode], [example], on_episodes)
     writer.finish()
 
 
-def _encode(
-    encoder: EpisodeEncoder, episode: SourceEpisode | StoredEpisode
-) -> tuple[bytes, dict[str, int]]:
-    if isinstance(episode, StoredEpisode):
-        return episode.example, {"episodes": 1}
-    example = encoder.encode(episode)
-    raw_counts = {f"{_RAW}{name}": value for name, value in episode.counts.items()}
-    return example, {**counts_of(episode), **raw_counts}
+def _encode_together(encoder: EpisodeEncoder, group: Sequence[Any]) -> Sequence[bytes] | None:
+    """Returns examples, None if each episode has to be looked at by itself."""
+    if isinstance(group[0], StoredEpisode):
+        return [episode.example for episode in group]
+    return encoder.encode_all(group) if len(group) > 1 else None
+
+
+def _add(
+    writer: PartWriter,
+    group: Sequence[SourceEpisode | StoredEpisode],
+    examples: Sequence[bytes],
+    on_episodes: OnEpisodes,
+) -> None:
+    counts: Counter[str] = Counter()
+    for episode in group:
+        if isinstance(episode, StoredEpisode):
+            counts["episodes"] += 1
+            continue
+        counts.update(counts_of(episode))
+        for name, value in episode.counts.items():
+            counts[f"{_RAW}{name}"] += value
+    writer.add([episode.key for episode in group], examples, counts)
+    size = sum(map(len, examples))
+    on_episodes(len(group), size, counts["steps"], group[-1].fraction)
 
 
 def _leave_out(

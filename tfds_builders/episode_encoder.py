@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 import tensorflow_datasets as tfds
 
 import rlds
-from envlogger.converters.rlds_episode import first_row, stack_values
+from envlogger.converters.rlds_episode import stack_values
 from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.converters.tfds_features import match_columns
 from rlds.validation import Validator, Violation
 from tfds_builders.episode_fields import fields_of
-from tfds_builders.source import SourceEpisode, SourceError
+from tfds_builders.source import Columns, SourceEpisode, SourceError
 
 __all__ = ["EpisodeEncoder", "counts_of"]
 
@@ -42,16 +46,13 @@ class EpisodeEncoder:
         Raises:
           SourceError: The episode breaks a rule of RLDS, or does not fit the features.
         """
-        fields = {**fields_of(episode), **episode.metadata}
+        fields = fields_of(episode)
         violation = next(iter(self._validator.add({rlds.STEPS: episode.steps, **fields})), None)
         if violation is not None:
             raise _error_of(violation, episode)
         try:
-            steps = match_columns(
-                episode.steps, self._steps, rows=episode.num_steps, where=episode.key
-            )
-            columns = match_columns(stack_values([fields]), self._others, rows=1, where=episode.key)
-            example = self._encoder.encode({rlds.STEPS: steps, **first_row(columns)})
+            columns = stack_values([fields])
+            (example,) = self._encode(episode.steps, [episode.num_steps], columns, episode.key)
         except (TypeError, ValueError) as error:
             raise SourceError(str(error), file=episode.origin.file, episode=episode.key) from error
         if len(example) > _MAX_SIZE:
@@ -62,6 +63,42 @@ class EpisodeEncoder:
                 episode=episode.key,
             )
         return example
+
+    def encode_all(self, episodes: Sequence[SourceEpisode]) -> list[bytes] | None:
+        """Returns the bytes of several examples: the same as those of each, in much less time.
+
+        Args:
+          episodes: Episodes whose columns have the same names, dtypes and shapes.
+
+        Returns:
+          The examples; None if anything is wrong with one of them, which `encode` will find.
+        """
+        lengths = [episode.num_steps for episode in episodes]
+        steps = _joined([episode.steps for episode in episodes])
+        try:
+            fields = stack_values([fields_of(episode) for episode in episodes])
+            examples = self._encode(steps, lengths, fields, "")
+        except (TypeError, ValueError):
+            return None
+        if max(map(len, examples)) > _MAX_SIZE:
+            return None
+        is_right = self._validator.add_all(steps, np.array(lengths), fields)
+        return examples if is_right else None
+
+    def _encode(
+        self, steps: Columns, lengths: Sequence[int], fields: Columns, where: str
+    ) -> list[bytes]:
+        steps = match_columns(steps, self._steps, rows=sum(lengths), where=where)
+        fields = match_columns(fields, self._others, rows=len(lengths), where=where)
+        return self._encoder.encode_all({rlds.STEPS: steps, **fields}, np.array(lengths))
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    """The columns of several episodes, one after the other."""
+    head = columns[0]
+    if isinstance(head, Mapping):
+        return {name: _joined([column[name] for column in columns]) for name in head}
+    return np.concatenate(columns)
 
 
 def counts_of(episode: SourceEpisode) -> dict[str, int]:

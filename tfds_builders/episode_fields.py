@@ -52,7 +52,7 @@ def features_of(source: Source) -> tfds.features.FeaturesDict:
 
 
 def fields_of(episode: SourceEpisode) -> dict[str, Any]:
-    """Returns the fields that every builder has for an episode."""
+    """Returns the fields of an episode beside its steps."""
     return {
         rlds.metadata.EPISODE_ID: episode.key,
         rlds.FINAL_OBSERVATION_KNOWN: np.bool_(episode.final_observation_known),
@@ -63,4 +63,5 @@ def fields_of(episode: SourceEpisode) -> dict[str, Any]:
             "begin": np.int64(episode.origin.begin),
             "end": np.int64(episode.origin.end),
         },
+        **episode.metadata,
     }

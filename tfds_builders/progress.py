@@ -81,9 +81,9 @@ class Reading:
         self._num_bytes += staged.records_size
         self._show(_WHOLE if staged.is_complete else 0.0)
 
-    def add(self, num_bytes: int, num_steps: int, fraction: float | None) -> None:
-        """Tells that an episode was stored, and how much of its part is done, if that is known."""
-        self._num_episodes += 1
+    def add(self, number: int, num_bytes: int, num_steps: int, fraction: float | None) -> None:
+        """Reports that episodes were stored, and how much of their part is done, if it is known."""
+        self._num_episodes += number
         self._num_steps += num_steps
         self._num_bytes += num_bytes
         self._show(fraction or 0.0)

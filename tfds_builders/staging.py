@@ -3,10 +3,10 @@
     staging directory/
       conversion.json         what is being converted; another source begins anew
       train-00000.records     the examples of the first part of the split, one after the other
-      train-00000.journal     a line of JSON for each of them
+      train-00000.journal     a line of JSON for each of them, or for a group of small ones
       shards/                 the files of the dataset, as they are finished
 
-An example is on disk before its line is. So whatever moment a process dies at, the lines that are
+Examples are on disk before their line is. So whatever moment a process dies at, the lines that are
 complete tell how much of the records is, and after which episode the source has to go on.
 """
 
@@ -15,14 +15,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from etils import epath
 
@@ -50,8 +51,7 @@ __all__ = [
 _CONVERSION = "conversion.json"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)  # There may be a million of them.
-class StagedExample:
+class StagedExample(NamedTuple):  # There may be a million of them.
     """An episode that is encoded.
 
     Attributes:
@@ -212,13 +212,15 @@ def read_part(directory: epath.Path, split: str, index: int) -> StagedPart:
     for line, line_size in _complete_lines(journal):
         if "why" in line:
             left_out.append(LeftOut(line["key"], line["why"]))
-        elif "size" in line:
-            if end + line["size"] > size:  # The machine went down before the records were written.
+            last_key = line["key"]
+        elif "keys" in line:
+            if end + sum(line["sizes"]) > size:  # The machine went down before they were written.
                 break
-            examples.append(StagedExample(line["key"], end, line["size"], line["checksum"]))
-            end += line["size"]
+            offsets = itertools.accumulate(line["sizes"], initial=end)
+            examples += map(StagedExample, line["keys"], offsets, line["sizes"], line["checksums"])
+            end += sum(line["sizes"])
             counts.update(line["counts"])
-        last_key = line.get("key", last_key)
+            last_key = line["keys"][-1]
         journal_size += line_size
         if line.get("end"):
             is_complete = True
@@ -294,13 +296,21 @@ class PartWriter:
         with contextlib.suppress(OSError):  # All that was added is flushed; the rest is of no use.
             self._files.close()
 
-    def add(self, key: str, example: bytes, counts: Mapping[str, int]) -> None:
-        """Adds an episode, which survives the death of the process from now on."""
+    def add(
+        self, keys: Sequence[str], examples: Sequence[bytes], counts: Mapping[str, int]
+    ) -> None:
+        """Adds episodes, which survive the death of the process from now on: all, or none of them.
+
+        Args:
+          keys: Their keys, at least one.
+          examples: Their bytes.
+          counts: What was counted in them.
+        """
         with storage_errors(self.staged.records):
-            self._records.write(example)
+            self._records.write(b"".join(examples))
             self._records.flush()
-        checksum = zlib.crc32(example)
-        self._note(key=key, size=len(example), checksum=checksum, counts=dict(counts))
+        sizes, checksums = list(map(len, examples)), list(map(zlib.crc32, examples))
+        self._note(keys=list(keys), sizes=sizes, checksums=checksums, counts=dict(counts))
 
     def leave_out(self, key: str, error: SourceError, *, ends_part: bool) -> None:
         """Notes that an episode could not be read, and whether it was the last one."""

@@ -118,7 +118,7 @@ def _read_in_graph(
 
     def read(index: np.ndarray) -> list[np.ndarray]:
         episode = source.read("train", int(index))
-        return packing.pack(episode.steps, {**fields_of(episode), **episode.metadata})
+        return packing.pack(episode.steps, fields_of(episode))
 
     @_layouts.in_graph
     def read_in_graph(index: tf.Tensor) -> dict[str, Any]:

@@ -241,7 +241,7 @@ def _stack(values: Sequence[Any], path: str, steps: Sequence[int], *, pad: bool)
 
 
 def _stack_uniform(values: Sequence[Any], *, pad: bool) -> np.ndarray | None:
-    """Stacks arrays of one dtype and shape, or floats of one type, which is what most fields hold.
+    """Stacks arrays of one dtype and shape, or scalars of one type, which most fields hold.
 
     Returns:
       The column, or `None` if the values need a closer look. (That is 10 times slower per step.)
@@ -256,13 +256,17 @@ def _stack_uniform(values: Sequence[Any], *, pad: bool) -> np.ndarray | None:
             return None
         if any(value.dtype != dtype or value.shape != shape for value in values):
             return None
-    elif isinstance(head, (float, np.floating)):
+    elif isinstance(head, (bool, float, np.number, np.bool_)):
         dtype, shape = np.asarray(head).dtype, ()
+        if dtype.kind not in "biufc":
+            return None
+    elif types <= {str, bytes}:
+        dtype, shape = np.dtype(object), ()
     else:
         return None
     column = np.empty((len(values) + pad, *shape), dtype)
     column[: len(values)] = values
-    column[len(values) :] = 0
+    column[len(values) :] = _EMPTY.get(type(head), 0)
     return column
 
 

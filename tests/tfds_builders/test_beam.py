@@ -80,7 +80,7 @@ def test_damage_is_the_same_error(raw, tmp_path):
 
 
 def test_a_full_disk_is_the_same_error(raw, tmp_path, monkeypatch):
-    def fail(writer, key, example, counts):
+    def fail(writer, keys, examples, counts):
         raise StorageError("cannot be written")
 
     monkeypatch.setattr(PartWriter, "add", fail)
