@@ -13,6 +13,8 @@
 [10]
 """
 
+from typing import TYPE_CHECKING
+
 # The modules are attributes of this package too, because code that uses EnvLogger finds them here.
 from envlogger import environment_logger as environment_logger
 from envlogger import reader as reader
@@ -44,3 +46,12 @@ __all__ = [
     "StepData",
     "recover",
 ]
+
+__version__: str
+
+if not TYPE_CHECKING:  # A type checker would believe that every name is there.
+
+    def __getattr__(name):
+        from rlds_ecosystem import package_attribute
+
+        return package_attribute(__name__, name)

@@ -3,6 +3,8 @@
 The names, arguments and defaults are those of Google's `riegeli` package.
 """
 
+from typing import TYPE_CHECKING
+
 from riegeli._core import IMPLEMENTATION
 from riegeli.base.riegeli_error import (
     AbortedError,
@@ -60,3 +62,12 @@ __all__ = [
     "get_record_type",
     "set_record_type",
 ]
+
+__version__: str
+
+if not TYPE_CHECKING:  # A type checker would believe that every name is there.
+
+    def __getattr__(name):
+        from rlds_ecosystem import package_attribute
+
+        return package_attribute(__name__, name)

@@ -33,6 +33,7 @@ from rlds.rlds_types import (
     build_episode,
     build_step,
 )
+from rlds_ecosystem import package_attribute as _package_attribute
 
 if TYPE_CHECKING:
     from rlds import tfds, transformations
@@ -65,6 +66,8 @@ __all__ = [
     "transformations",
 ]
 
+__version__: str
+
 # Subpackages that import TensorFlow: loaded on first use, so that a recorder or a command that
 # only needs the names of the fields starts in no time.
 _LAZY_SUBPACKAGES = frozenset({"tfds", "transformations"})
@@ -73,7 +76,7 @@ _LAZY_SUBPACKAGES = frozenset({"tfds", "transformations"})
 def __getattr__(name: str) -> Any:
     if name in _LAZY_SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _package_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

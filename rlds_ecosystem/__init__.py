@@ -7,7 +7,7 @@ is not, so that a line that installs it brings in this project and no other.
 import importlib
 from typing import Any
 
-__all__ = ["DISTRIBUTION", "import_extra", "install_command", "version"]
+__all__ = ["DISTRIBUTION", "import_extra", "install_command", "package_attribute", "version"]
 
 DISTRIBUTION: str = "rlds-ecosystem"
 """The name to install this project by."""
@@ -25,13 +25,24 @@ _EXTRA_OF = {
 
 
 def version() -> str:
-    """Returns the version that is installed, or "" if the packages are used from a folder."""
+    """Returns the version that is installed, "0+unknown" for packages in a mere folder."""
     from importlib import metadata  # Slow to import, and rarely asked for.
 
     try:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
-        return ""
+        return "0+unknown"
+
+
+def package_attribute(package: str, name: str) -> str:
+    """Finds what is not in a package before it is asked for, for its `__getattr__`.
+
+    Raises:
+      AttributeError: It is not `__version__`.
+    """
+    if name == "__version__":
+        return version()
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 def install_command(extra: str) -> str:

@@ -7,9 +7,12 @@ import pkgutil
 import subprocess
 import sys
 import types
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+import rlds_ecosystem
 
 # The floors, lowest first: each package imports only packages that come before it.
 FLOORS = ["rlds_ecosystem", "riegeli", "envlogger", "rlds", "tfds_builders"]
@@ -104,3 +107,23 @@ def test_importing_a_package_does_not_load_tensorflow(package):
     code = f"import sys, {package}; print('tensorflow' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"
+
+
+@pytest.mark.parametrize("package", FLOORS[1:])
+def test_version(package):
+    loaded = importlib.import_module(package)
+    assert loaded.__version__ == metadata.version("rlds-ecosystem")
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'versoin'"):
+        loaded.versoin  # noqa: B018
+
+
+def test_version_in_a_folder_that_is_not_installed(tmp_path):
+    (tmp_path / "rlds_ecosystem").symlink_to(Path(rlds_ecosystem.__file__).parent)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import rlds_ecosystem as r\n"
+    run = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code + "print(r.version())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout == "0+unknown\n"

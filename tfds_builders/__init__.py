@@ -7,6 +7,7 @@ TensorFlow is loaded when something is converted, not before.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rlds_ecosystem import package_attribute as _package_attribute
 from tfds_builders.alignment import append_row, from_rsa, from_sars
 from tfds_builders.atari_dqn_replay.source import AtariDqnReplaySource, RldsAtariDqnReplay
 from tfds_builders.builder import SourceBuilder, convert
@@ -108,6 +109,8 @@ __all__ = [
     "from_sars",
 ]
 
+__version__: str
+
 # What needs TensorFlow is imported when it is asked for.
 _MODULES = {
     "dataset_statistics": "statistics",
@@ -120,7 +123,7 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _package_attribute(__name__, name)
     return getattr(importlib.import_module(f"tfds_builders.{_MODULES[name]}"), name)
 
 
