@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 BLOCKS = {
     "README.md": 1,
     "docs/cookbook.md": 15,
-    "docs/datasets.md": 3,
+    "docs/datasets.md": 4,
     "docs/envlogger.md": 7,
     "docs/patterns.md": 7,
     "docs/riegeli.md": 7,
