@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shuffle=options.shuffle,
             skip_damaged=options.skip_damaged,
             verify=options.verify,
+            float64=options.float64,
+            tensor_encoding=options.tensor_encoding,
         )
         download_config = tfds.download.DownloadConfig(
             manual_dir=options.manual_dir,
@@ -116,6 +118,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--manual_dir", help="where TFDS looks for raw data")
     parser.add_argument(
         "--file_format", choices=["tfrecord", "array_record"], help="default: tfrecord"
+    )
+    parser.add_argument(
+        "--float64",
+        choices=["bytes", "float32"],
+        help="float64 of steps: all bits as bytes (default), or rounded, as Octo and OpenVLA need",
+    )
+    parser.add_argument(
+        "--tensor_encoding",
+        choices=["none", "zlib"],
+        help="arrays of steps: plain, or compressed; default: as the source says",
     )
     parser.add_argument("--num_shards", type=int, help="how many files each split has")
     parser.add_argument(

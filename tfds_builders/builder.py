@@ -17,6 +17,7 @@ from etils import epath
 from tensorflow_datasets.core.dataset_builder import FileReaderBuilder
 
 from envlogger.backends.riegeli_layout import is_local
+from envlogger.converters.tfds_features import TensorStorage
 from envlogger.errors import StorageError
 from tfds_builders import archives
 from tfds_builders.episode_fields import features_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["NamedBuilder", "SourceBuilder", "check_name", "convert", "prepared"]
 
 CONVERSION = "conversion"
+_FLOAT64 = "float64"
 # Options of a DownloadConfig that would change what is in a dataset.
 _UNSUPPORTED = {
     "max_examples_per_split": "give a source with less episodes",
@@ -50,6 +52,8 @@ def convert(
     skip_damaged: bool = False,
     verify: bool = True,
     progress: bool | None = None,
+    float64: str | None = None,
+    tensor_encoding: str | tfds.features.Encoding | None = None,
     download_config: tfds.download.DownloadConfig | None = None,
 ) -> tfds.core.DatasetBuilder:
     """Converts a source to an RLDS dataset, and returns a builder that reads it.
@@ -70,6 +74,10 @@ def convert(
         listed in `info.metadata["conversion"]`. Otherwise the first of them is an error.
       verify: Whether to read the dataset back, and compare it with what was written.
       progress: Whether to show a progress bar; if None, on a terminal.
+      float64: How the float64 of steps is stored: "bytes", which is the default, keeps every bit;
+        "float32" rounds it to plain numbers, as the loaders of dlimp, Octo and OpenVLA need it.
+      tensor_encoding: How the arrays of steps are stored, whatever the features of the source say:
+        "none" as plain numbers, which these loaders need too, or "zlib".
       download_config: The number or size of shards. With `beam_runner` or `beam_options`, Apache
         Beam does the work; see `tfds_builders.beam`.
 
@@ -93,6 +101,8 @@ def convert(
         skip_damaged=skip_damaged,
         verify=verify,
         progress=progress,
+        float64=float64,
+        tensor_encoding=tensor_encoding,
     )
     return prepared(builder, download_config)
 
@@ -140,6 +150,8 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
       skip_damaged: See `convert`.
       verify: See `convert`.
       progress: See `convert`.
+      float64: See `convert`.
+      tensor_encoding: See `convert`.
       data_dir: See `convert`.
       file_format: See `convert`.
       config: The name of a config of the class, or a config.
@@ -163,11 +175,14 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         skip_damaged: bool = False,
         verify: bool = True,
         progress: bool | None = None,
+        float64: str | None = None,
+        tensor_encoding: str | tfds.features.Encoding | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         file_format: str | None = None,
         config: Any = None,
         version: str | None = None,
     ) -> None:
+        self._storage = TensorStorage(float64, tensor_encoding)
         self._given_path = None if path is None else epath.Path(path).expanduser()
         self._shuffle = self.SHUFFLE if shuffle is None else shuffle
         self._skip_damaged, self._verify = skip_damaged, verify
@@ -187,6 +202,8 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
             "skip_damaged": skip_damaged,
             "verify": verify,
             "progress": progress,
+            "float64": self._storage.float64,
+            "tensor_encoding": self._storage.tensor_encoding,
             "file_format": file_format,
         }
 
@@ -228,7 +245,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
 
     def _features(self) -> Any:
         if self._source is not None:
-            return features_of(self._source)
+            return features_of(self._source, self._storage)
         if tfds.core.dataset_info.dataset_info_path(self.data_path).exists():
             return tfds.features.FeaturesDict.from_config(self.data_path)
         return None
@@ -241,6 +258,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
             original = metadata.get(CONVERSION)  # Of a dataset that is copied.
             metadata[CONVERSION] = {
                 "inputs": _digest(source),
+                **({_FLOAT64: "float32"} if self._storage.rounds else {}),
                 "splits": {split: report.to_json() for split, report in self._reports.items()},
                 **({} if original is None else {"original": original}),
             }
@@ -273,7 +291,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         for option, what_to_do in _UNSUPPORTED.items():
             if getattr(download_config, option) not in (None, False):
                 raise ValueError(f"DownloadConfig: {option} is not supported; {what_to_do}")
-        self._check_not_of_another_source(download_config)
+        self._check_not_made_otherwise(download_config)
         if self.data_path.exists():
             self.was_just_made(download_config)
         with self._held:
@@ -315,15 +333,19 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         except StorageError:  # Another process is at it.
             return False
 
-    def _check_not_of_another_source(self, download_config: tfds.download.DownloadConfig) -> None:
+    def _check_not_made_otherwise(self, download_config: tfds.download.DownloadConfig) -> None:
         """A TFDS builder would silently go on with what is there."""
-        if (
-            self._source is None
-            or not self.data_path.exists()
-            or download_config.download_mode.overwrite_dataset
-        ):
+        if not self.data_path.exists() or download_config.download_mode.overwrite_dataset:
             return
         conversion = (self.info.metadata or {}).get(CONVERSION, {})
+        stored = conversion.get(_FLOAT64, "bytes")
+        if self._storage.float64 not in (None, stored):
+            raise FileExistsError(
+                f"{self.data_path} has a dataset that was made with float64={stored!r}, which is "
+                "not overwritten; give another data_dir, or delete it first."
+            )
+        if self._source is None:
+            return
         if conversion.get("inputs", _digest(self._source)) != _digest(self._source):
             raise FileExistsError(
                 f"{self.data_path} has a dataset that was made of other raw data, which is not "
@@ -373,6 +395,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
             shuffle=self._shuffle,
             shard_config=download_config.get_shard_config(),
             skip_damaged=self._skip_damaged,
+            storage=self._storage,
         )
 
     def _staging_directory(self, download_config: tfds.download.DownloadConfig) -> epath.Path:

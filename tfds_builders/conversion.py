@@ -20,6 +20,7 @@ from tensorflow_datasets.core.utils import shard_utils
 
 import rlds_ecosystem
 from envlogger.backends.riegeli_layout import is_local
+from envlogger.converters.tfds_features import EXACT, TensorStorage
 from tfds_builders.episode_encoder import EpisodeEncoder, counts_of
 from tfds_builders.episode_fields import features_of
 from tfds_builders.episode_groups import in_groups
@@ -78,6 +79,7 @@ class Job:
       shuffle: Whether its episodes are ordered by the hash of their keys.
       shard_config: The number of shards of each split, or their size.
       skip_damaged: Whether episodes that cannot be read are left out; otherwise they are errors.
+      storage: How the numbers of steps are stored.
     """
 
     source: Source
@@ -87,6 +89,7 @@ class Job:
     shuffle: bool
     shard_config: shard_utils.ShardConfig
     skip_damaged: bool
+    storage: TensorStorage = EXACT
 
     @property
     def shards(self) -> epath.Path:
@@ -170,7 +173,7 @@ def describe(job: Job) -> dict[str, Any]:
         "source": f"{type(source).__module__}.{type(source).__qualname__}",
         "options": dict(source.options()),
         "inputs": [_describe_file(path) for path in source.inputs()],
-        "features": features_of(source).to_json(),
+        "features": features_of(source, job.storage).to_json(),
         "finite_fields": list(source.finite_fields),
         "name": job.name,
         "file_format": job.file_format.value,
@@ -212,7 +215,8 @@ def stage_part(
 
 
 def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episodes: OnEpisodes) -> None:
-    encoder = EpisodeEncoder(features_of(job.source), tuple(job.source.finite_fields))
+    features = features_of(job.source, job.storage)
+    encoder = EpisodeEncoder(features, tuple(job.source.finite_fields), job.storage)
     files = files_of(job.source)
     episodes = job.source.episodes(part.split, part.name, writer.staged.last_key)
     for group in in_groups(episodes):

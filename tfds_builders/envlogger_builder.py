@@ -27,6 +27,8 @@ def build_from_logs(
     metadata: Mapping[str, Any] | None = None,
     episode_metadata_defaults: Mapping[str, Any] | None = None,
     images_as_png: bool = True,
+    float64: str | None = None,
+    tensor_encoding: str | tfds.features.Encoding | None = None,
     file_format: str | None = None,
     download_config: Any = None,
 ) -> tfds.core.DatasetBuilder:
@@ -42,6 +44,9 @@ def build_from_logs(
       metadata: Replaces the recorded metadata of the logs.
       episode_metadata_defaults: Stand in for fields that some episodes lack.
       images_as_png: Whether to store images as PNG.
+      float64: How the float64 of steps is stored: "bytes" keeps every bit, "float32" rounds it, as
+        the loaders of dlimp, Octo and OpenVLA need it.
+      tensor_encoding: How the arrays of steps are stored: "none" or "zlib".
       file_format: The file format.
       download_config: A `tfds.download.DownloadConfig`, for the number and size of shards, and for
         Apache Beam, see `tfds_builders.convert`.
@@ -65,6 +70,8 @@ def build_from_logs(
         metadata=metadata,
         episode_metadata_defaults=episode_metadata_defaults,
         images_as_png=images_as_png,
+        float64=float64,
+        tensor_encoding=tensor_encoding,
         file_format=file_format,
     )
     return prepared(builder, download_config)
@@ -99,6 +106,9 @@ class EnvLoggerBuilder(NamedBuilder, skip_registration=True):  # type: ignore[ca
       episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
         some episodes, by name. Without them, all episodes must have the same fields.
       images_as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` are stored as PNG.
+      float64: See `tfds_builders.convert`. Without it, a config in whose features TFDS would round
+        float64 gives a warning.
+      tensor_encoding: See `tfds_builders.convert`.
       file_format: A file format of TFDS; `tfrecord` if None.
 
     Raises:
@@ -121,6 +131,8 @@ class EnvLoggerBuilder(NamedBuilder, skip_registration=True):  # type: ignore[ca
         metadata: Mapping[str, Any] | None = None,
         episode_metadata_defaults: Mapping[str, Any] | None = None,
         images_as_png: bool = True,
+        float64: str | None = None,
+        tensor_encoding: str | tfds.features.Encoding | None = None,
         file_format: str | None = None,
     ) -> None:
         if config is not None:
@@ -134,6 +146,7 @@ class EnvLoggerBuilder(NamedBuilder, skip_registration=True):  # type: ignore[ca
             metadata=metadata,
             episode_metadata_defaults=episode_metadata_defaults,
             images_as_png=images_as_png,
+            float64=float64,
         )
         super().__init__(
             name=name,
@@ -142,5 +155,7 @@ class EnvLoggerBuilder(NamedBuilder, skip_registration=True):  # type: ignore[ca
             data_dir=data_dir,
             config=config,
             description=description,
+            float64=float64,
+            tensor_encoding=tensor_encoding,
             file_format=file_format,
         )

@@ -20,7 +20,13 @@ import envlogger
 import rlds
 from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import first_row, stack_values, to_rlds_episode
-from envlogger.converters.tfds_features import MismatchError, lossless, match_columns
+from envlogger.converters.tfds_features import (
+    MismatchError,
+    TensorStorage,
+    lossless,
+    lossless_config,
+    match_columns,
+)
 from envlogger.errors import EnvLoggerError
 from envlogger.step_data import StepData
 from tfds_builders.episode_fields import RESERVED
@@ -81,6 +87,8 @@ class EnvLoggerSource(RandomAccessSource):
       episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
         some episodes, by name. Without them, all episodes must have the same fields.
       images_as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` are stored as PNG.
+      float64: Whether the float64 of steps is kept ("bytes") or rounded ("float32"), see `convert`.
+        If None, it is kept, with a warning if the config has a feature that would have rounded it.
 
     Raises:
       FileNotFoundError: A directory does not exist, or holds no log.
@@ -99,8 +107,15 @@ class EnvLoggerSource(RandomAccessSource):
         metadata: Mapping[str, Any] | None = None,
         episode_metadata_defaults: Mapping[str, Any] | None = None,
         images_as_png: bool = True,
+        float64: str | None = None,
     ) -> None:
-        self._config = config or rlds_base.DatasetConfig(name="")
+        self._storage = TensorStorage(float64)
+        self._config = lossless_config(
+            config or rlds_base.DatasetConfig(name=""),
+            self._storage,
+            argument="config",
+            stacklevel=2,
+        )
         self._images_as_png = images_as_png
         self._defaults = dict(episode_metadata_defaults or {})
         self._logs = logs_by_split(logs)
@@ -133,13 +148,11 @@ class EnvLoggerSource(RandomAccessSource):
                 self._specs = _step_specs(reader, specs, log.path)
                 self._step_features = self._find_step_features()
                 flags = dict.fromkeys(rlds.STEP_FLAGS, np.bool_)
-                self._all_step_features = lossless(
-                    tfds.features.FeaturesDict({**self._step_features, **flags}), "config"
+                self._all_step_features = tfds.features.FeaturesDict(
+                    {**self._step_features, **flags}
                 )
                 self._episode_features = self._find_episode_features(reader, log)
-                self._all_episode_features = lossless(
-                    tfds.features.FeaturesDict(self._episode_features), "config"
-                )
+                self._all_episode_features = tfds.features.FeaturesDict(self._episode_features)
             self._check_specs(specs, log)
             for index, metadata in enumerate(reader.episode_metadata()):
                 self._episode_fields(metadata, log, index)
@@ -164,7 +177,8 @@ class EnvLoggerSource(RandomAccessSource):
         if config.step_metadata_info is not None:
             found = {field: found[field] for field in _FIELDS_WITH_SPEC if field in found}
             found.update(config.step_metadata_info)
-        return {field: feature for field, feature in found.items() if feature is not None}
+        found = {field: feature for field, feature in found.items() if feature is not None}
+        return dict(lossless(tfds.features.FeaturesDict(found), "steps", self._storage).items())
 
     def _find_episode_features(self, reader: envlogger.Reader, log: Log) -> dict[str, Any]:
         given = self._config.episode_metadata_info
@@ -275,7 +289,13 @@ class EnvLoggerSource(RandomAccessSource):
                 steps = _step_columns(list(episode), self._specs)
             else:
                 steps = reader.columns(index, rlds=True)
-            steps = match_columns(steps, self._all_step_features, rows=len(episode), where="")
+            steps = match_columns(
+                steps,
+                self._all_step_features,
+                rows=len(episode),
+                where="",
+                storage=self._storage,
+            )
             is_terminal = steps[rlds.IS_TERMINAL]
             flags = episode_flags(
                 is_terminal,

@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 import rlds
 from envlogger.converters.rlds_episode import stack_values
 from envlogger.converters.tfds_examples import ExampleEncoder
-from envlogger.converters.tfds_features import match_columns
+from envlogger.converters.tfds_features import EXACT, TensorStorage, match_columns
 from rlds.validation import Validator, Violation
 from tfds_builders.episode_fields import fields_of
 from tfds_builders.source import Columns, SourceEpisode, SourceError
@@ -28,11 +28,16 @@ class EpisodeEncoder:
     Args:
       features: The features of the dataset.
       finite_fields: The fields of steps that must be neither NaN nor infinite.
+      storage: How the numbers of steps are stored; the features say the same.
     """
 
     def __init__(
-        self, features: tfds.features.FeaturesDict, finite_fields: tuple[str, ...] = ()
+        self,
+        features: tfds.features.FeaturesDict,
+        finite_fields: tuple[str, ...] = (),
+        storage: TensorStorage = EXACT,
     ) -> None:
+        self._storage = storage
         self._steps = features[rlds.STEPS].feature
         self._others = tfds.features.FeaturesDict(
             {name: feature for name, feature in features.items() if name != rlds.STEPS}
@@ -88,7 +93,9 @@ class EpisodeEncoder:
     def _encode(
         self, steps: Columns, lengths: Sequence[int], fields: Columns, where: str
     ) -> list[bytes]:
-        steps = match_columns(steps, self._steps, rows=sum(lengths), where=where)
+        steps = match_columns(
+            steps, self._steps, rows=sum(lengths), where=where, storage=self._storage
+        )
         fields = match_columns(fields, self._others, rows=len(lengths), where=where)
         return self._encoder.encode_all({rlds.STEPS: steps, **fields}, np.array(lengths))
 

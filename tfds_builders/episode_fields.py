@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 import rlds
-from envlogger.converters.tfds_features import lossless
+from envlogger.converters.tfds_features import EXACT, TensorStorage, lossless
 from tfds_builders.source import Source, SourceEpisode, StoredSource
 
 __all__ = ["COMPLETE", "ORIGIN", "RESERVED", "TRUNCATED", "features_of", "fields_of"]
@@ -29,14 +29,24 @@ _EPISODE_FEATURES = {
 RESERVED = (rlds.STEPS, *_EPISODE_FEATURES)
 
 
-def features_of(source: Source) -> tfds.features.FeaturesDict:
+def features_of(source: Source, storage: TensorStorage = EXACT) -> tfds.features.FeaturesDict:
     """Returns the features of the dataset that a source becomes.
+
+    Args:
+      source: The source.
+      storage: How the numbers of its steps are stored.
 
     Raises:
       ValueError: The source has a field of a name that the dataset itself uses; TFDS cannot hold a
-        value without loss.
+        value without loss; the episodes are copied, but are to be stored in another way.
     """
     if isinstance(source, StoredSource):
+        if storage.rounds or storage.tensor_encoding is not None:
+            raise ValueError(
+                f"{type(source).__name__}: the episodes are copied as they are stored, so float64 "
+                "and tensor_encoding cannot change them. Read them with rlds.tfds.load, and write "
+                "them with rlds.tfds.EpisodeWriter, which has both arguments."
+            )
         return source.features()
     steps, episode = dict(source.step_features()), dict(source.episode_features())
     for taken, fields in ((rlds.STEP_FLAGS, steps), (RESERVED, episode)):
@@ -44,7 +54,7 @@ def features_of(source: Source) -> tfds.features.FeaturesDict:
             if name in fields:
                 raise ValueError(f"{type(source).__name__}: the name {name!r} is taken")
     steps.update(dict.fromkeys(rlds.STEP_FLAGS, np.bool_))
-    step_features = lossless(tfds.features.FeaturesDict(steps), rlds.STEPS)
+    step_features = lossless(tfds.features.FeaturesDict(steps), rlds.STEPS, storage)
     others = lossless(tfds.features.FeaturesDict({**_EPISODE_FEATURES, **episode}), "episode")
     return tfds.features.FeaturesDict(
         {rlds.STEPS: tfds.features.Dataset(step_features), **dict(others.items())}

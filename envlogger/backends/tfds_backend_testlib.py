@@ -75,4 +75,5 @@ def tfds_backend_catch_env(
         split_name=split_name,
         metadata=ds_metadata,
         store_ds_metadata=store_ds_metadata,
+        float64="bytes",
     )

@@ -23,7 +23,7 @@ from envlogger.backends.schedulers import Scheduler
 from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import first_row, stack_values, to_rlds_episode
 from envlogger.converters.tfds_examples import ExampleEncoder
-from envlogger.converters.tfds_features import lossless_config, match_columns
+from envlogger.converters.tfds_features import TensorStorage, lossless_config, match_columns
 from envlogger.errors import (
     InvalidStepError,
     StorageError,
@@ -68,9 +68,9 @@ class TFDSBackendWriter(BackendWriter):
     """Records to a directory as an RLDS dataset, for `tfds.builder_from_directory`.
 
     Steps are aligned as RLDS demands, see `envlogger.converters.rlds_episode`. Values are kept bit
-    by bit: where TFDS would not do so, as with float64, they are stored as raw bytes; readers get
-    float64 in both cases. Custom data has to be a dict, whose entries stand beside the other fields
-    of a step; so has the metadata of an episode.
+    by bit: where TFDS would not do so, as with float64, they are stored as raw bytes, unless
+    `float64` says otherwise; readers get float64 in both cases. Custom data has to be a dict, whose
+    entries stand beside the other fields of a step; so has the metadata of an episode.
 
     An episode is stored when the next one begins, and on `close`. It goes to a shard, which becomes
     part of the dataset when it is full, after `flush_interval`, and on `flush` and `close`. If the
@@ -92,6 +92,11 @@ class TFDSBackendWriter(BackendWriter):
       flush_interval: After how many seconds an episode that ends also ends its shard; None for
         never. Short intervals make many small files.
       episode_metadata_defaults: Values for fields that the metadata of some episodes lacks.
+      float64: How the float64 of steps is stored: "bytes" keeps every bit, "float32" rounds, as
+        the loaders of dlimp, Octo and OpenVLA need it. If None, it is kept, with a warning if
+        TFDS would have rounded it.
+      tensor_encoding: How the arrays of steps are stored, whatever the features say: "none" as
+        plain numbers, which these loaders need too, or "zlib".
 
     Raises:
       StorageError: The directory is missing, cannot be written to, or has a dataset that this one
@@ -119,13 +124,16 @@ class TFDSBackendWriter(BackendWriter):
         *,
         flush_interval: float | None = 60.0,
         episode_metadata_defaults: Mapping[str, Any] | None = None,
+        float64: str | None = None,
+        tensor_encoding: str | tfds.features.Encoding | None = None,
     ) -> None:
         if max_episodes_per_file <= 0:
             raise ValueError(f"max_episodes_per_file must be positive, got {max_episodes_per_file}")
         if flush_interval is not None and flush_interval <= 0:
             raise ValueError(f"flush_interval must be positive, got {flush_interval}")
         directory = existing_directory(data_directory)
-        ds_config = lossless_config(ds_config)
+        self._storage = TensorStorage(float64, tensor_encoding)
+        ds_config = lossless_config(ds_config, self._storage, stacklevel=2)
         identity = tfds.core.dataset_info.DatasetIdentity(
             name=ds_config.name,
             version=tfds.core.Version(version),
@@ -191,7 +199,9 @@ class TFDSBackendWriter(BackendWriter):
         except ValueError as e:
             raise InvalidStepError(f"{where}, {e}") from e
         try:
-            row = first_row(match_columns(columns, features, rows=1, where=where))
+            row = first_row(
+                match_columns(columns, features, rows=1, where=where, storage=self._storage)
+            )
         except ValueError as e:
             raise InvalidStepError(str(e)) from e
         names = ("reward", "discount", "observation")

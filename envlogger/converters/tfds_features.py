@@ -1,16 +1,17 @@
-"""TFDS features that hold recorded values without loss, and the check that values fit them.
+"""TFDS features that hold recorded values as asked for, and the check that values fit them.
 
 The records that TFDS writes hold int64, float32 and byte strings. In the default encoding of
 `tfds.features.Tensor`, bool, (u)int8 to (u)int64, float16 and float32 come back unchanged (but for
 signalling NaNs, which become quiet). Yet float64 is silently rounded to float32, complex numbers
 and bfloat16 are refused, and reading an array without elements kills the process (TFDS 4.9.10).
-The features made here store these as raw bytes.
+The features made here store these as raw bytes, unless a `TensorStorage` says otherwise.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ import tensorflow_datasets as tfds
 import tree
 
 __all__ = [
+    "EXACT",
     "MismatchError",
+    "TensorStorage",
     "children_of",
     "encoding_of",
     "is_absent",
@@ -46,10 +49,59 @@ _AS_NUMBERS += ["float16", "float32"]
 _AS_BYTES = ["float64", "complex64", "complex128", "bfloat16"]
 # TensorFlow decodes raw bytes to every dtype that is needed but this one.
 _NOT_FROM_BYTES = "uint32"
+_FLOAT64_CHOICES = ("bytes", "float32")
+_ENCODING_CHOICES = ("none", "zlib")
 
 
-def lossless(feature: Any, path: str = "") -> Any:
-    """Returns a feature given by the user, changed so that TFDS stores its values without loss.
+@dataclasses.dataclass(frozen=True)
+class TensorStorage:
+    """How a dataset stores the numbers of steps: what all writers of datasets let you choose.
+
+    The loaders of dlimp, Octo and OpenVLA take the steps as they are stored. They need
+    `float64="float32"` and plain arrays (`tensor_encoding="none"` if the features ask for zlib).
+    The metadata of episodes, which TFDS decodes for them too, always keeps every bit.
+
+    Attributes:
+      float64: How float64 is stored. "bytes" keeps every bit; TFDS decodes the bytes, and readers
+        get float64. "float32" rounds, and stores plain numbers; readers get float32. None is
+        "bytes", with a warning if a feature that you give would have made plain numbers of it.
+      tensor_encoding: How arrays of numbers are stored: "none" as plain numbers, "zlib" compressed.
+        None leaves that to the features.
+
+    Raises:
+      ValueError: There is no such choice.
+
+    >>> storage = TensorStorage(float64="float32")
+    >>> lossless(tfds.features.Tensor(shape=(3,), dtype=np.float64), "action", storage)
+    Tensor(shape=(3,), dtype=float32)
+    """
+
+    float64: str | None = None
+    tensor_encoding: Any = None
+
+    def __post_init__(self) -> None:
+        if self.float64 not in (None, *_FLOAT64_CHOICES):
+            raise ValueError(f"float64: got {self.float64!r}, expected one of {_FLOAT64_CHOICES}")
+        encoding = getattr(self.tensor_encoding, "value", self.tensor_encoding)
+        if encoding not in (None, *_ENCODING_CHOICES):
+            raise ValueError(
+                f"tensor_encoding: got {self.tensor_encoding!r}, expected one of "
+                f"{_ENCODING_CHOICES}"
+            )
+        object.__setattr__(self, "tensor_encoding", encoding)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether float64 becomes float32."""
+        return self.float64 == "float32"
+
+
+# Every bit is kept, and the features say the rest.
+EXACT = TensorStorage(float64="bytes")
+
+
+def lossless(feature: Any, path: str = "", storage: TensorStorage = EXACT) -> Any:
+    """Returns a feature given by the user, changed so that TFDS stores its values as they are.
 
     A float64 `Tensor` in the default encoding, for example, is stored as bytes instead; what a
     reader gets is a float64 tensor in both cases.
@@ -57,28 +109,48 @@ def lossless(feature: Any, path: str = "") -> Any:
     Args:
       feature: The feature.
       path: Its name in error messages.
+      storage: Whether float64 may be rounded nevertheless, and how arrays are encoded.
 
     Raises:
       ValueError: If a feature other than a `Tensor` or a `FeaturesDict` would narrow its values.
     """
     if isinstance(feature, tfds.features.FeaturesDict):
-        children = {name: lossless(child, f"{path}/{name}") for name, child in feature.items()}
+        children = {
+            name: lossless(child, f"{path}/{name}", storage) for name, child in feature.items()
+        }
         return tfds.features.FeaturesDict(children, doc=feature.doc)
+    if type(feature) in (tfds.features.Tensor, tfds.features.Scalar):
+        return _stored_tensor(feature, path, storage)
+    if type(feature) is tfds.features.Sequence:
+        inner = lossless(feature.feature, path, storage)
+        if inner is feature.feature:
+            return feature
+        length = tree.flatten(feature.get_tensor_info())[0].shape[0]
+        return tfds.features.Sequence(inner, length=length)
     if all(_is_lossless(stored) for stored in tree.flatten(feature.get_serialized_info())):
         return feature
-    if type(feature) is tfds.features.Sequence:
-        length = tree.flatten(feature.get_tensor_info())[0].shape[0]
-        return tfds.features.Sequence(lossless(feature.feature, path), length=length)
-    if type(feature) not in (tfds.features.Tensor, tfds.features.Scalar):
-        raise ValueError(
-            f"{path}: TFDS would not store {feature} without loss; use tfds.features.Tensor with "
-            "encoding='bytes' instead."
-        )
+    raise ValueError(
+        f"{path}: TFDS would not store {feature} without loss; use tfds.features.Tensor with "
+        "encoding='bytes' instead."
+    )
+
+
+def _stored_tensor(feature: Any, path: str, storage: TensorStorage) -> Any:
     info = feature.get_tensor_info()
+    given = dtype = np.dtype(info.np_dtype)
+    encoding = asked = _encoding(feature)
+    if given == np.float64 and storage.rounds:
+        dtype, asked = np.dtype(np.float32), tfds.features.Encoding.NONE
+    if storage.tensor_encoding is not None and info.shape and dtype.name in _AS_NUMBERS + _AS_BYTES:
+        asked = tfds.features.Encoding(storage.tensor_encoding)
+    if asked == tfds.features.Encoding.NONE or dtype.name == _NOT_FROM_BYTES:
+        asked = encoding_of(info.shape, dtype, path)
+    if (asked, dtype) == (encoding, given):
+        return feature
     return tfds.features.Tensor(
         shape=info.shape,
-        dtype=info.np_dtype,
-        encoding=encoding_of(info.shape, np.dtype(info.np_dtype), path),
+        dtype=dtype,
+        encoding=asked,
         doc=feature.doc,
         minimum=info.minimum,
         maximum=info.maximum,
@@ -86,23 +158,76 @@ def lossless(feature: Any, path: str = "") -> Any:
     )
 
 
-def lossless_config(ds_config: Any) -> Any:
+def lossless_config(
+    ds_config: Any,
+    storage: TensorStorage = EXACT,
+    *,
+    argument: str = "ds_config",
+    stacklevel: int = 2,
+) -> Any:
     """Returns a `DatasetConfig` whose features give back what is stored, see `lossless`.
+
+    Args:
+      ds_config: The config. What is None in it stays None.
+      storage: See `lossless`.
+      argument: The name of the config in error messages.
+      stacklevel: Where a warning points to, as in `warnings.warn`.
 
     Raises:
       ValueError: As `lossless`.
     """
     names = ("observation_info", "action_info", "reward_info", "discount_info")
     given = {name: getattr(ds_config, name) for name in names}
-    given = {name: feature for name, feature in given.items() if feature is not None}
-    given = dict(lossless(tfds.features.FeaturesDict(given), "ds_config"))
-    for name in ("step_metadata_info", "episode_metadata_info"):
-        features = tfds.features.FeaturesDict(dict(getattr(ds_config, name) or {}))
-        given[name] = dict(lossless(features, f"ds_config/{name}"))
-    return dataclasses.replace(ds_config, **given)
+    steps = tfds.features.FeaturesDict({k: v for k, v in given.items() if v is not None})
+    metadata = {
+        name: tfds.features.FeaturesDict(dict(getattr(ds_config, name)))
+        for name in ("step_metadata_info", "episode_metadata_info")
+        if getattr(ds_config, name) is not None
+    }
+    of_steps = {**dict(steps.items()), **metadata}
+    of_steps.pop("episode_metadata_info", None)
+    rounded = list(_rounded_by_tfds(tfds.features.FeaturesDict(of_steps)))
+    if rounded and storage.float64 is None:
+        warnings.warn(
+            f"{argument}: TFDS would round the float64 of {', '.join(rounded)} to float32. It is "
+            "stored as bytes instead, which keeps it as it is, but which loaders that do not "
+            "decode steps (dlimp, Octo, OpenVLA) cannot use. Pass float64='bytes' if that is "
+            "right, or float64='float32' for rounded numbers that all of them read.",
+            stacklevel=stacklevel + 1,
+        )
+    stored = dict(lossless(steps, argument, storage).items())
+    for name, features in metadata.items():
+        chosen = storage if name == "step_metadata_info" else EXACT
+        stored[name] = dict(lossless(features, f"{argument}/{name}", chosen).items())
+    return dataclasses.replace(ds_config, **stored)
 
 
-def match_columns(columns: Any, feature: Any, *, rows: int, where: str, path: str = "") -> Any:
+def _rounded_by_tfds(feature: Any, path: str = "") -> Iterator[str]:
+    """Yields the paths of float64 that TFDS would store as float32."""
+    if isinstance(feature, tfds.features.FeaturesDict):
+        for name, child in feature.items():
+            yield from _rounded_by_tfds(child, _join(path, name))
+    elif type(feature) is tfds.features.Sequence:
+        yield from _rounded_by_tfds(feature.feature, path)
+    elif type(feature) in (tfds.features.Tensor, tfds.features.Scalar):
+        is_plain = _encoding(feature) == tfds.features.Encoding.NONE
+        if is_plain and np.dtype(feature.np_dtype) == np.float64:
+            yield path
+
+
+def _encoding(feature: Any) -> Any:
+    return tfds.features.Encoding(feature.to_json_content().encoding)
+
+
+def match_columns(
+    columns: Any,
+    feature: Any,
+    *,
+    rows: int,
+    where: str,
+    path: str = "",
+    storage: TensorStorage = EXACT,
+) -> Any:
     """Returns columns in the form that `feature` encodes, after checking that they fit it.
 
     None throughout counts as absent, and stands for an array without elements if that is what the
@@ -114,11 +239,12 @@ def match_columns(columns: Any, feature: Any, *, rows: int, where: str, path: st
       rows: The number of rows.
       where: Beginning of error messages: which data this is.
       path: Path of the field that `columns` hold.
+      storage: Whether float64 is rounded where the feature is float32.
 
     Raises:
       MismatchError: If fields are missing or not expected; if the shape is not that of the feature,
         or a value is not one of its dtype: integers may be of another width, floats too, if they
-        fit.
+        fit. If a float64 to be rounded is beyond float32.
     """
     absent = is_absent(columns)
     if isinstance(feature, tfds.features.FeaturesDict):
@@ -130,7 +256,12 @@ def match_columns(columns: Any, feature: Any, *, rows: int, where: str, path: st
             raise _mismatch(where, _join(path, name), "a field", f"only the fields {list(feature)}")
         return {
             name: match_columns(
-                children.get(name), child, rows=rows, where=where, path=_join(path, name)
+                children.get(name),
+                child,
+                rows=rows,
+                where=where,
+                path=_join(path, name),
+                storage=storage,
             )
             for name, child in feature.items()
         }
@@ -147,9 +278,16 @@ def match_columns(columns: Any, feature: Any, *, rows: int, where: str, path: st
     is_text = columns.dtype == object
     if is_text and isinstance(feature, tfds.features.Image):
         return columns  # Images that were encoded before they were recorded.
-    exact = _exactly_as(columns, np.dtype(info.np_dtype))
-    if exact is None or not _fits(columns.shape[1:], info.shape):
+    dtype = np.dtype(info.np_dtype)
+    is_wider = columns.dtype == np.float64 and dtype == np.float32
+    if not _fits(columns.shape[1:], info.shape):
         raise _mismatch(where, path, _in_words(columns), _leaf_in_words(info))
+    if is_wider and storage.rounds:
+        return _rounded(columns, where, path)
+    exact = _exactly_as(columns, dtype)
+    if exact is None:
+        what_to_do = "Pass float64='float32' to store it rounded." if is_wider else ""
+        raise _mismatch(where, path, _in_words(columns), _leaf_in_words(info), what_to_do)
     return exact
 
 
@@ -202,6 +340,21 @@ def _exactly_as(column: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
     return converted if same else None
 
 
+def _rounded(column: np.ndarray, where: str, path: str) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        rounded = column.astype(np.float32)
+    beyond = np.isinf(rounded) & np.isfinite(column)
+    if beyond.any():
+        row, *_ = place = tuple(np.argwhere(beyond)[0])
+        raise MismatchError(
+            where,
+            path,
+            f"{column[place].item()!r} in row {row} is beyond float32. float64='bytes' keeps it, "
+            "float64='float32' cannot.",
+        )
+    return rounded
+
+
 def _is_lossless(stored: Any) -> bool:
     """Whether TFDS stores a value without loss as what the `TensorInfo` says."""
     return 0 not in stored.shape and np.dtype(stored.np_dtype).name in [*_AS_NUMBERS, "object"]
@@ -228,9 +381,10 @@ def _in_words(column: np.ndarray) -> str:
     return f"{name} of shape {column.shape[1:]}"
 
 
-def _mismatch(where: str, path: str, got: str, expected: str) -> MismatchError:
-    what = (
-        f"got {got}, expected {expected}. Where the data is right, name the feature for it in the "
-        "DatasetConfig."
+def _mismatch(
+    where: str, path: str, got: str, expected: str, what_to_do: str = ""
+) -> MismatchError:
+    what_to_do = what_to_do or (
+        "Where the data is right, name the feature for it in the DatasetConfig."
     )
-    return MismatchError(where, path, what)
+    return MismatchError(where, path, f"got {got}, expected {expected}. {what_to_do}")

@@ -16,7 +16,7 @@ from tensorflow_datasets.rlds.rlds_base import DatasetConfig, build_info
 from envlogger.backends import tfds_shards
 from envlogger.converters.json_values import to_json
 from envlogger.converters.tfds_examples import ExampleEncoder
-from envlogger.converters.tfds_features import lossless_config
+from envlogger.converters.tfds_features import TensorStorage, lossless_config
 from envlogger.errors import StorageError
 from rlds import rlds_types
 from rlds.tfds.columns import fit_steps, fit_value
@@ -52,12 +52,14 @@ class EpisodeWriter:
       overwrite: Whether to replace the splits if they exist. Other splits of the dataset stay; so
         they have to have the same features. If false, new shards are added to the splits.
       file_format: 'tfrecord', or 'array_record' for random access (`tfds.data_source`).
-      lossless: Whether to store values as bytes that TFDS would store with fewer bits, such as
-        float64. What a reader gets has the same dtype in both cases. If false, the features are
-        taken as they are, and TFDS rounds float64 to float32.
       metadata: What is stored about the whole dataset, as `info.metadata`; in the types of JSON and
         NumPy. If it is None, a copy has that of the other dataset, and a dataset that exists keeps
         what it has.
+      float64: How the float64 of steps is stored: "bytes" keeps every bit, "float32" rounds, as
+        the loaders of dlimp, Octo and OpenVLA need it. If None, it is kept, with a warning if
+        TFDS would have rounded it.
+      tensor_encoding: How the arrays of steps are stored, whatever the features say: "none" as
+        plain numbers, which these loaders need too, or "zlib".
 
     Raises:
       StorageError: The directory cannot be written to, or has a dataset that this one does not fit;
@@ -85,9 +87,11 @@ class EpisodeWriter:
         overwrite: bool = True,
         file_format: str = "tfrecord",
         *,
-        lossless: bool = True,
         metadata: Mapping[str, Any] | None = None,
+        float64: str | None = None,
+        tensor_encoding: str | tfds.features.Encoding | None = None,
     ) -> None:
+        storage = TensorStorage(float64, tensor_encoding)
         if max_episodes_per_file <= 0:
             raise ValueError(f"max_episodes_per_file must be positive, got {max_episodes_per_file}")
         self._splits = _names_of_splits(split_name)
@@ -107,25 +111,27 @@ class EpisodeWriter:
             ds_config = _config_of(ds_config)
         make_info = functools.partial(
             _info,
-            ds_config=ds_config,
             version=version,
             file_format=file_format,
             metadata=to_json(metadata or {}, "metadata"),
         )
         directory = epath.Path(data_directory)
         directory.mkdir(parents=True, exist_ok=True)
-        self._target = make_info(directory, lossless=lossless)
+        self._target = make_info(ds_config, directory)
+        is_as_given = (
+            not overwrite  # Another program may have begun the dataset.
+            and storage == TensorStorage()
+            and tfds_shards.has_same_features(self._target)
+        )
+        if not is_as_given:
+            ds_config = lossless_config(ds_config, storage, stacklevel=2)
+            self._target = make_info(ds_config, directory)
         _check_readable(self._target.features)
-        if overwrite:
-            if tfds_shards.has_to_be_replaced(self._target, self._splits):
-                self._replacement = tfds_shards.Replacement(directory)
-        elif lossless:
-            as_it_is = make_info(directory, lossless=False)
-            if tfds_shards.has_same_features(as_it_is):  # Another program began the dataset.
-                self._target = as_it_is
+        if overwrite and tfds_shards.has_to_be_replaced(self._target, self._splits):
+            self._replacement = tfds_shards.Replacement(directory)
         self._info = self._target
         if self._replacement is not None:
-            self._info = make_info(self._replacement.directory, lossless=lossless)
+            self._info = make_info(ds_config, self._replacement.directory)
         tfds_shards.open_dataset(self._info, self._splits, stacklevel=3)
         self._features = self._info.features
         self._encoder = ExampleEncoder(self._features)
@@ -275,13 +281,12 @@ def _config_of(info: tfds.core.DatasetInfo) -> DatasetConfig:
 
 
 def _info(
+    ds_config: DatasetConfig,
     directory: epath.Path,
     *,
-    ds_config: DatasetConfig,
     version: str,
     file_format: str,
     metadata: Mapping[str, Any],
-    lossless: bool,
 ) -> tfds.core.DatasetInfo:
     identity = tfds.core.dataset_info.DatasetIdentity(
         name=ds_config.name,
@@ -289,8 +294,6 @@ def _info(
         data_dir=os.fspath(directory),
         module_name="",
     )
-    if lossless:
-        ds_config = lossless_config(ds_config)
     info = build_info(ds_config, identity, metadata or None)
     info.set_file_format(file_format)
     return info

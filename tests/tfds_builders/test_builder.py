@@ -49,6 +49,47 @@ def staging(tmp_path):
     return tmp_path / "toy" / ".staging-1.0.0"
 
 
+def steps_as_stored(builder):
+    """What dlimp, Octo and OpenVLA begin with: the steps of all episodes, not decoded."""
+    decoders = {"steps": tfds.decode.SkipDecoding()}
+    dataset = builder.as_dataset("train", decoders=decoders)
+    return {e["episode_id"]: e["steps"] for e in dataset.as_numpy_iterator()}
+
+
+def test_float64_is_rounded_where_that_is_asked_for(raw, tmp_path):
+    source = ToySource(raw)
+    options = {"name": "toy", "data_dir": tmp_path}
+    exact = convert(source, **options)
+    assert exact.info.features["steps"]["observation"].np_dtype == np.float64
+    assert steps_as_stored(exact)[b"toy.raw:2"]["observation"].dtype == object  # Not decoded.
+    rounded = convert(source, **options, version="1.0.1", float64="float32")
+    stored = steps_as_stored(rounded)
+    assert len(stored) == 10
+    for index in range(source.number):
+        episode = source.read("train", index)
+        observation = stored[episode.key.encode()]["observation"]
+        assert observation.dtype == np.float32
+        expected = episode.steps["observation"].astype(np.float32)
+        np.testing.assert_array_equal(observation, expected)
+    assert rounded.info.metadata["conversion"]["float64"] == "float32"
+    builder = RldsToy(path=raw, data_dir=tmp_path, float64="float32")
+    builder.download_and_prepare()
+    assert RldsToy(path=raw, data_dir=tmp_path).as_dataset("train").element_spec
+    with pytest.raises(FileExistsError, match="made with float64='float32'"):
+        RldsToy(data_dir=tmp_path, float64="bytes").download_and_prepare()
+
+
+def test_a_float64_beyond_float32_is_refused(raw, tmp_path):
+    class Large(ToySource):
+        def read(self, split, index):
+            episode = super().read(split, index)
+            episode.steps["observation"][-1] = -1e39 * (index == 3)
+            return episode
+
+    with pytest.raises(SourceError, match=r"toy.raw:3.*observation: -1e\+39 in row 1 is beyond"):
+        convert(Large(raw), name="toy", data_dir=tmp_path, float64="float32", verify=False)
+
+
 def test_all_ways_of_converting_agree(raw, tmp_path):
     builder = conversions.check_conversion(
         lambda: ToySource(raw), tmp_path / "data", builder=RldsToy, path=raw

@@ -499,7 +499,7 @@ def test_a_config_wins_where_it_says_something(tmp_path):
         homepage="https://example.org",
         citation="@misc{example}",
         version="2.1.0",
-        observation_info=tfds.features.Tensor(shape=(None,), dtype=np.float64),
+        observation_info=tfds.features.Tensor(shape=(None,), dtype=np.float64, encoding="bytes"),
         step_metadata_info={"label": tfds.features.ClassLabel(num_classes=3)},
         episode_metadata_info={"who": tfds.features.Text()},
     )
@@ -519,6 +519,31 @@ def test_a_config_wins_where_it_says_something(tmp_path):
     steps = list(example["steps"])
     assert [step["label"].numpy() for step in steps] == [1, 2]
     assert_same_bits(np.stack([step["observation"] for step in steps]), np.stack(observations))
+
+
+def test_a_log_of_float64_reaches_loaders_that_do_not_decode(tmp_path):
+    observations = [{"x": np.array([1 / 3, number])} for number in range(3)]
+    spec = {"x": specs.Array((2,), np.float64)}
+    log = reader(episode(*observations), observation=spec, action=INT, reward=FLOAT, discount=FLOAT)
+    decoders = {"steps": tfds.decode.SkipDecoding()}
+    expected = np.stack([observation["x"] for observation in observations]).astype(np.float32)
+    float32 = {"x": tfds.features.Tensor(shape=(2,), dtype=np.float32)}
+    zlib = {"x": tfds.features.Tensor(shape=(2,), dtype=np.float64, encoding="zlib")}
+    configs = [
+        None,
+        *(rlds_base.DatasetConfig(name="c", observation_info=x) for x in (float32, zlib)),
+    ]
+    for index, config in enumerate(configs):
+        options = {"data_dir": tmp_path / str(index), "config": config, "float64": "float32"}
+        builder = build_from_logs(log, name="numbers", **options)
+        ((stored),) = builder.as_dataset("train", decoders=decoders).as_numpy_iterator()
+        assert_same_bits(stored["steps"]["observation"]["x"], expected)
+        assert stored["steps"]["reward"].dtype == stored["steps"]["discount"].dtype == np.float32
+    with pytest.raises(ValueError, match=r"'observation/x': got float64.*Pass float64='float32'"):
+        build_from_logs(log, name="numbers", data_dir=tmp_path, config=configs[1])
+    plain = rlds_base.DatasetConfig(name="c", reward_info=np.float64)
+    with pytest.warns(UserWarning, match="config: .* float64 of reward_info .* float64='bytes'"):
+        build_from_logs(log, name="numbers", data_dir=tmp_path, config=plain)
 
 
 def test_data_that_does_not_fit_the_config_is_refused(tmp_path):

@@ -62,11 +62,15 @@ def test_all_builders_can_be_named():
 
 
 def test_a_conversion(raw, tmp_path, capfd):
-    assert run("rlds_d4rl", raw, "--num_shards=2", data_dir=tmp_path) == 0
+    options = ("--num_shards=2", "--float64=float32", "--tensor_encoding=zlib")
+    assert run("rlds_d4rl", raw, *options, data_dir=tmp_path) == 0
     directory, numbers = capfd.readouterr().out.splitlines()
     assert directory.startswith(str(tmp_path / "rlds_d4rl"))
     assert re.fullmatch(r"train: \d+ episodes, \d+ steps, .*", numbers)
     assert len([name for name in os.listdir(directory) if "tfrecord" in name]) == 2
+    info = tfds.builder_from_directory(directory).info
+    assert info.metadata["conversion"]["float64"] == "float32"
+    assert info.features["steps"]["action"].to_json_content().encoding == "zlib"
     before = conversions.contents(directory)
     assert run("rlds_d4rl", raw, data_dir=tmp_path) == 1
     assert "exists and is not overwritten" in capfd.readouterr().err

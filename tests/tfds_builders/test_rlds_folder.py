@@ -259,3 +259,9 @@ def test_what_is_no_rlds_dataset(tmp_path):
             download_config=tfds.download.DownloadConfig(try_download_gcs=False)
         )
         FolderSource(builder.data_path, splits=["validation"])
+
+
+def test_what_is_copied_cannot_be_stored_in_another_way(original, tmp_path):
+    for options in ({"float64": "float32"}, {"tensor_encoding": "none"}):
+        with pytest.raises(ValueError, match=r"copied as they are stored.*EpisodeWriter"):
+            convert(FolderSource(original.data_path), name="copy", data_dir=tmp_path, **options)

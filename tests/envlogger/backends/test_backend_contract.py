@@ -68,7 +68,9 @@ class TFDSTest(OnDisk, unittest.TestCase):
             episode_metadata_info={"trial": np.int64},
         )
         has_metadata = "metadata" in kwargs
-        return TFDSBackendWriter(self.directory, config, store_ds_metadata=has_metadata, **kwargs)
+        return TFDSBackendWriter(
+            self.directory, config, store_ds_metadata=has_metadata, float64="bytes", **kwargs
+        )
 
     def make_reader(self):
         recording = pathlib.Path(tempfile.mkdtemp(dir=self.directory))

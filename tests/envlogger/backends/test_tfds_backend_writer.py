@@ -26,19 +26,20 @@ from envlogger.errors import (
 )
 from envlogger.testing.catch_env import Catch
 
+FLOAT64 = tfds.features.Tensor(shape=(), dtype=np.float64, encoding="bytes")
 CONFIG = DatasetConfig(
     name="counting",
-    observation_info={"count": np.int64, "exact": np.float64},
+    observation_info={"count": np.int64, "exact": FLOAT64},
     action_info=np.int32,
-    reward_info=np.float64,
-    discount_info=np.float64,
+    reward_info=FLOAT64,
+    discount_info=FLOAT64,
 )
 WITH_METADATA = DatasetConfig(
     name="counting",
-    observation_info={"count": np.int64, "exact": np.float64},
+    observation_info={"count": np.int64, "exact": FLOAT64},
     action_info=np.int32,
-    reward_info=np.float64,
-    discount_info=np.float64,
+    reward_info=FLOAT64,
+    discount_info=FLOAT64,
     episode_metadata_info={"operator": tfds.features.Text(), "trial": np.int64},
 )
 
@@ -422,7 +423,9 @@ RECORDER = """
         reward_info=np.float64,
         discount_info=np.float64,
     )
-    writer = TFDSBackendWriter(sys.argv[1], config, max_episodes_per_file=2)
+    writer = TFDSBackendWriter(
+        sys.argv[1], config, max_episodes_per_file=2, float64="bytes"
+    )
 
     def record(begin, num_steps=3):
         for count in range(begin, begin + num_steps):
@@ -519,7 +522,7 @@ def test_a_full_disk(tmp_path):
         from envlogger.errors import StorageError
 
         writer.close()
-        writer = TFDSBackendWriter(sys.argv[1], config)
+        writer = TFDSBackendWriter(sys.argv[1], config, float64="bytes")
         record(0)
         record(10)
         record(20)
@@ -573,9 +576,10 @@ def test_drafts_of_living_writers_are_left_alone(tmp_path):
 @pytest.mark.parametrize("as_instance", [False, True])
 def test_recording_an_environment(tmp_path, as_instance):
     config = tfds_backend_testlib.catch_env_tfds_config()
-    writer = {"backend": TFDSBackendWriter, "data_directory": tmp_path, "ds_config": config}
+    options = {"data_directory": tmp_path, "ds_config": config, "float64": "bytes"}
+    writer = {"backend": TFDSBackendWriter, **options}
     if as_instance:
-        writer = {"backend": TFDSBackendWriter(tmp_path, config)}
+        writer = {"backend": TFDSBackendWriter(**options)}
     with envlogger.EnvLogger(
         Catch(),
         step_fn=lambda *_: {"timestamp": 1},

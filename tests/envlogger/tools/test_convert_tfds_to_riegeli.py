@@ -32,7 +32,7 @@ def step(count, *, kind, discount=1.0):
 
 def record(directory, episodes, **options):
     """Records episodes, given by their first count, their length and the last discount."""
-    with TFDSBackendWriter(directory, CONFIG, **options) as writer:
+    with TFDSBackendWriter(directory, CONFIG, float64="bytes", **options) as writer:
         for begin, num_steps, discount in episodes:
             for i in range(num_steps):
                 kind = dm_env.StepType.MID if i else dm_env.StepType.FIRST

@@ -169,7 +169,7 @@ def test_every_dtype_comes_back(tmp_path):
     for encoding in ENCODING:
         config = generate_config_from_spec(episode, tensor_encoding=encoding)
         directory = tmp_path / encoding.value
-        with rlds.tfds.EpisodeWriter(directory, config) as writer:
+        with rlds.tfds.EpisodeWriter(directory, config, float64="bytes") as writer:
             writer.add_episode(episode)
         dataset = rlds.tfds.load(directory)
         read = next(iter(dataset))["steps"]["observation"]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
+from etils import epath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -20,11 +21,20 @@ from tensorflow_datasets import features as tf_features
 
 from envlogger.backends import tfds_shards
 from envlogger.errors import StorageError
-from rlds.tfds import DatasetConfig, EpisodeWriter, episode_writer, load
+from rlds.tfds import (
+    DatasetConfig,
+    EpisodeWriter,
+    episode_writer,
+    generate_config_from_spec,
+    load,
+)
 
 CONFIG = DatasetConfig(
     name="counting",
-    observation_info={"count": np.int64, "exact": np.float64},
+    observation_info={
+        "count": np.int64,
+        "exact": tf_features.Tensor(shape=(), dtype=np.float64, encoding="bytes"),
+    },
     action_info=tf_features.Tensor(shape=(2,), dtype=np.float32),
     reward_info=np.float32,
     episode_metadata_info={"id": np.int64},
@@ -324,20 +334,89 @@ def test_conversion_keeps_values_or_fails(data):
             assert fitted.item() == value.item()
 
 
-def test_float64_is_kept_unless_it_is_not_wanted(tmp_path):
-    for lossless in (True, False):
-        with EpisodeWriter(tmp_path / str(lossless), CONFIG, lossless=lossless) as writer:
+# --- How numbers are stored ----------------------------------------------------------------------
+
+PLAIN = dataclasses.replace(CONFIG, observation_info={"count": np.int64, "exact": np.float64})
+THIRDS = [1 / 3, 2 / 3, 1]
+
+
+def as_stored(directory):
+    """What dlimp, Octo and OpenVLA begin with: the steps of the first episode, not decoded."""
+    builder = tfds.builder_from_directory(directory)
+    decoders = {"steps": tfds.decode.SkipDecoding()}
+    return next(builder.as_dataset("train", decoders=decoders).as_numpy_iterator())["steps"]
+
+
+def test_float64_is_kept_or_rounded_but_never_silently(tmp_path):
+    with pytest.warns(
+        UserWarning, match="observation_info/exact to float32.*float64='float32'"
+    ) as w:
+        EpisodeWriter(tmp_path / "warned", PLAIN).close()
+    assert w[0].filename == __file__
+    for choice in ("bytes", "float32"):
+        with EpisodeWriter(tmp_path / choice, PLAIN, float64=choice) as writer:
             writer.add_episode(episode(1))
-    exact, rounded = (
-        next(iter(load(tmp_path / name)))["steps"]["observation"]["exact"].numpy()
-        for name in ("True", "False")
-    )
-    assert exact.tolist() == [1 / 3, 2 / 3, 1]
-    assert rounded.tolist() == np.float32([1 / 3, 2 / 3, 1]).tolist()
-    # What was begun so goes on so.
-    with EpisodeWriter(tmp_path / "False", CONFIG, overwrite=False) as writer:
-        writer.add_episode(episode(2))
-    assert ids(tmp_path / "False") == [1, 2]
+    exact = next(iter(load(tmp_path / "bytes")))["steps"]["observation"]["exact"]
+    assert exact.numpy().tolist() == THIRDS
+    rounded = as_stored(tmp_path / "float32")["observation"]["exact"]
+    assert rounded.dtype == np.float32
+    assert rounded.tolist() == np.float32(THIRDS).tolist()
+    with (
+        EpisodeWriter(tmp_path / "float32", PLAIN, float64="float32") as writer,
+        pytest.raises(ValueError, match="step 0, steps/observation/exact: got 1e\\+300"),
+    ):
+        writer.add_episode(with_step(observation={"count": np.arange(3), "exact": [1e300, 0, 0]}))
+
+
+def test_what_another_program_began_goes_on_as_it_is(tmp_path):
+    options = {"version": "0.0.1", "file_format": "tfrecord", "metadata": {}}
+    info = episode_writer._info(PLAIN, epath.Path(tmp_path), **options)
+    info.write_to_directory(tmp_path)
+    with EpisodeWriter(tmp_path, PLAIN, overwrite=False) as writer:
+        writer.add_episode(episode(1))
+    exact = next(iter(load(tmp_path)))["steps"]["observation"]["exact"].numpy()
+    assert exact.tolist() == np.float32(THIRDS).tolist()
+    with pytest.raises(StorageError, match="other features"):
+        EpisodeWriter(tmp_path, PLAIN, overwrite=False, float64="bytes")
+
+
+def test_two_arguments_make_any_numbers_readable_without_decoding(tmp_path):
+    num_steps = 3
+    kinds = ["bool", "int8", "uint8", "int32", "int64", "uint16", "uint32", "uint64"]
+    kinds += ["float16", "float32", "float64"]
+    numbers = {
+        f"{name}_{rank}": (np.arange(num_steps * 2**rank).reshape(num_steps, *[2] * rank)).astype(
+            name
+        )
+        for name in kinds
+        for rank in (0, 1, 2)
+    }
+    steps = {
+        "observation": {**numbers, "camera": np.full((num_steps, 4, 5, 3), 7, np.uint8)},
+        "language_instruction": ["näh es"] * num_steps,
+        **{flag: columns(0)[flag] for flag in ("is_first", "is_last", "is_terminal")},
+    }
+    data = {"steps": steps, "stamp": 1.7e9 + 1 / 3}
+    config = generate_config_from_spec(data)  # Compressed, as in the published package.
+    with EpisodeWriter(tmp_path, config, float64="float32", tensor_encoding="none") as writer:
+        writer.add_episode(data)
+    stored = as_stored(tmp_path)
+    for name, column in numbers.items():
+        expected = column.astype(np.float32) if column.dtype == np.float64 else column
+        assert stored["observation"][name].dtype == expected.dtype, name
+        np.testing.assert_array_equal(stored["observation"][name], expected)
+    assert stored["language_instruction"][1].decode() == "näh es"
+    image = tf.io.decode_image(stored["observation"]["camera"][2])
+    np.testing.assert_array_equal(image, steps["observation"]["camera"][2])
+    # Which is decoded for everybody, and keeps its bits.
+    assert next(iter(load(tmp_path)))["stamp"].numpy() == 1.7e9 + 1 / 3
+
+
+def test_other_choices_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"float64: got 'float16', expected one of"):
+        EpisodeWriter(tmp_path, PLAIN, float64="float16")
+    with pytest.raises(ValueError, match=r"tensor_encoding: got 'bytes', expected one of"):
+        EpisodeWriter(tmp_path, PLAIN, tensor_encoding="bytes")
 
 
 def test_other_features(tmp_path):
@@ -374,7 +453,7 @@ def test_other_features(tmp_path):
         }
         for i in range(2)
     ]
-    with EpisodeWriter(tmp_path, config) as writer:
+    with EpisodeWriter(tmp_path, config, float64="bytes") as writer:
         writer.add_episode({"steps": steps, "tags": ["x", "y"], "by": {"who": "me"}})
         steps[1]["observation"]["label"] = "perhaps"
         with pytest.raises(

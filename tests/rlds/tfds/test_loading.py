@@ -98,7 +98,9 @@ def any_directory(request, tmp_path_factory):
 
 def written(path, file_format):
     options = {"max_episodes_per_file": 2, "file_format": file_format}
-    with EpisodeWriter(path, CONFIG, split_name=["train", "empty"], **options) as writer:
+    with EpisodeWriter(
+        path, CONFIG, float64="bytes", split_name=["train", "empty"], **options
+    ) as writer:
         for number in range(NUM_EPISODES):
             writer.add_episode_to_split(episode(number, num_steps=number), "train")
         writer.add_episode_to_split(episode(9, num_steps=0), "empty")

@@ -241,7 +241,7 @@ def write_rlds(tmp_path, step, episodes, metadata=None, name="any"):
         },
         episode_metadata_info=metadata or {},
     )
-    with EpisodeWriter(str(tmp_path / name), config) as writer:
+    with EpisodeWriter(str(tmp_path / name), config, float64="bytes") as writer:
         for episode in episodes:
             writer.add_episode(episode)
     return tmp_path / name
