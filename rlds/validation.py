@@ -22,6 +22,11 @@ _BATCH_SIZE = 1024
 # Fields of an episode that say whether something is so.
 _BOOLEAN_FIELDS = {rlds_types.FINAL_OBSERVATION_KNOWN, metadata.INVALID}
 
+_HINT_FOR_DOUBLES = (
+    "where you join datasets, or one with itself, keep their identifiers apart: "
+    "dataset.map(lambda e: {**e, 'episode_id': 'a/' + e['episode_id']})"
+)
+
 # Steps in the order of time, in batches: columns with a leading time axis, by path.
 Columns: TypeAlias = dict[str, np.ndarray]
 
@@ -44,6 +49,7 @@ class Violation:
       episode_id: its identifier, if it has one.
       step: which step of the episode, from 0 on; None if it is not about a single step.
       field: the path of the field; None if it is not about a single field.
+      hint: what to do about it, for all violations of its kind; "" if there is nothing to say.
     """
 
     what: str
@@ -51,6 +57,7 @@ class Violation:
     episode_id: str | None = None
     step: int | None = None
     field: str | None = None
+    hint: str = dataclasses.field(default="", compare=False)
 
     def __str__(self) -> str:
         where = f"episode {self.episode}"
@@ -96,7 +103,9 @@ class Report:
         rules = _count(len(self.violations), "violation")
         end = "" if self.is_complete else "\n  (stopped here: there may be more)"
         lines = "".join(f"\n  {violation}" for violation in self.violations)
-        return f"invalid: {rules} in {read}{lines}{end}"
+        hints = {violation.hint: None for violation in self.violations if violation.hint}
+        advice = "".join(f"\nhint: {hint}" for hint in hints)
+        return f"invalid: {rules} in {read}{lines}{end}{advice}"
 
 
 def _count(number: int, noun: str) -> str:
@@ -171,6 +180,7 @@ class _Finding(NamedTuple):
     what: str
     step: int | None = None
     field: str | None = None
+    hint: str = ""
 
 
 def _is_tf_dataset(value: Any) -> bool:
@@ -230,7 +240,7 @@ class Validator:
         episode_id = episode.get(metadata.EPISODE_ID)
         name = None if episode_id is None else _as_text(episode_id)
         for finding in self._check_episode(index, name, episode):
-            yield Violation(finding.what, index, name, finding.step, finding.field)
+            yield Violation(finding.what, index, name, finding.step, finding.field, finding.hint)
 
     def add_all(self, steps: Any, lengths: np.ndarray, fields: Mapping[str, Any]) -> bool:
         """Checks several episodes at once, in much less time, and says whether all is well.
@@ -286,7 +296,7 @@ class Validator:
             yield _Finding(what, field=field)
         if name is not None and self._episode_of_id.setdefault(name, index) != index:
             what = f"{name!r} is the identifier of episode {self._episode_of_id[name]} too"
-            yield _Finding(what, field=metadata.EPISODE_ID)
+            yield _Finding(what, field=metadata.EPISODE_ID, hint=_HINT_FOR_DOUBLES)
         for field in sorted(names & _BOOLEAN_FIELDS):
             value = _as_array(episode[field])
             if value.dtype != np.bool_ or value.shape:

@@ -135,6 +135,15 @@ def test_metadata() -> None:
     ]
 
 
+def test_a_dataset_joined_with_itself_is_told_apart() -> None:
+    for data in all_forms(episode_columns(2), episode_columns(3), episode_id=["a", "b"])[:2]:
+        text = str(validate(data.concatenate(data)))
+        assert text.startswith("invalid: 2 violations in 4 episodes")
+        (hint,) = (line for line in text.splitlines() if line.startswith("hint: "))
+        change = eval(hint.partition("dataset.map(")[2].removesuffix(")"))
+        assert validate(data.concatenate(data.map(change))).is_valid
+
+
 def test_a_last_step_with_a_real_reward() -> None:
     columns = with_changes(episode_columns(2), reward=np.array([1.0, np.nan]))
     for known, count in ((True, 0), (False, 1)):
