@@ -5,17 +5,22 @@
 
 PATH is a Python in which the published `envlogger` (1.2) is installed. Both record the same steps
 of the same environment with their default options, and read what they recorded; each runs in a
-process of its own, one after the other, round by round; the tables show the medians of the rounds.
+process of its own, one after the other, round by round; the tables show the medians of the rounds,
+and the median of their ratios.
 
 The overhead of a step is the time that `step` of the recorded environment takes, less the median of
-what it takes bare. "paced" is at 30 steps a second, as a robot would be; "throughput" counts the
-time until everything is on the disk. Observations do not repeat within a chunk.
+what it takes bare; "throughput" counts the time until everything is on the disk. Both are at full
+speed; rows "at n/s" are of a recording with n steps a second, such as a robot's 30. Observations do
+not repeat within a chunk. Frames of the games are real ones, if ale-py is installed in the Python
+that runs this: of random play, gray, 84x84, the last four together.
 
 With `--shards` it is measured how long a recording of many shards takes to open.
 """
 
 import argparse
+import importlib.util
 import json
+import operator
 import os
 import statistics
 import subprocess
@@ -30,25 +35,27 @@ import dm_env
 import numpy as np
 
 # How many steps are recorded of each kind of observation.
+GAMES = ["Pong", "Breakout", "Seaquest"]
 KINDS = {
     "float32(17)": 60_000,
     "float32(1000)": 8_000,
     "uint8 84x84x4": 6_000,
     "dict of 20": 20_000,
     "uint8 224x224x3": 400,
+    **dict.fromkeys(GAMES, 6_000),
 }
 EPISODE_LENGTH = 1000
 NUM_SHARDS = 1000
 SHARDS = f"{NUM_SHARDS} shards"
-PACED_STEPS = 240
-PACED_SECONDS = 1 / 30
+# How many steps a second, and how many steps, each kind is recorded at that pace.
+PACES = dict.fromkeys(KINDS, (3_000, 15_000)) | {"uint8 224x224x3": (30, 240)}
 
 # Microseconds, bytes, or steps per second.
 Measured = dict[str, float]
 
 
-def make_observations(kind: str, count: int) -> list[Any]:
-    """Observations such as the environments of such observations have."""
+def make_observations(kind: str, count: int, frames: Path) -> list[Any]:
+    """Observations such as the environments of such observations have; those of games are there."""
     rng = np.random.default_rng(0)
     walk = np.sin(np.cumsum(rng.standard_normal((count, 64)) * 0.05, axis=0))
     match kind:
@@ -61,7 +68,41 @@ def make_observations(kind: str, count: int) -> list[Any]:
             return list(make_game(rng, min(count, 2000)))
         case "dict of 20":
             return [make_dict(t, row) for t, row in enumerate(walk)]
-    return list(make_camera(rng, min(count, 200)))
+        case "uint8 224x224x3":
+            return list(make_camera(rng, min(count, 200)))
+    return list(np.load(frames / f"{kind}.npy"))
+
+
+def save_frames(game: str, directory: Path) -> None:
+    """Plays a game at random, and saves what an agent sees of it."""
+    import ale_py.roms
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    ale.setInt("random_seed", 0)
+    ale.loadROM(ale_py.roms.get_rom_path(game.lower()))
+    rng = np.random.default_rng(0)
+    actions = ale.getMinimalActionSet()
+    height, width = ale.getScreenDims()
+    rows, columns = area_weights(height), area_weights(width)
+    frames = []
+    while len(frames) < 2003:
+        if ale.game_over():
+            ale.reset_game()
+        action = rng.choice(actions)
+        for _ in range(4):
+            ale.act(action)
+        frames.append(np.rint(rows @ ale.getScreenGrayscale() @ columns.T).astype(np.uint8))
+    stacks = np.lib.stride_tricks.sliding_window_view(np.array(frames), 4, axis=0)
+    np.save(directory / game, np.ascontiguousarray(stacks))
+
+
+def area_weights(size: int) -> np.ndarray:
+    """The part that each of so many pixels has in each of 84."""
+    edges = np.arange(85) * size / 84
+    pixels = np.arange(size)
+    lower, upper = np.maximum(edges[:-1, None], pixels), np.minimum(edges[1:, None], pixels + 1)
+    return np.maximum(upper - lower, 0) * 84 / size
 
 
 def make_game(rng: np.random.Generator, count: int) -> Iterator[np.ndarray]:
@@ -144,12 +185,12 @@ def take_steps(env: dm_env.Environment, count: int, seconds: float = 0.0) -> lis
     return times
 
 
-def measure_recording(kind: str, directory: Path) -> Measured:
+def measure_recording(kind: str, directory: Path, frames: Path) -> Measured:
     """Records with whichever `envlogger` this Python has."""
     import envlogger
 
     count = KINDS[kind]
-    observations = make_observations(kind, count)
+    observations = make_observations(kind, count, frames)
     bare = statistics.median(take_steps(Environment(observations), min(count, 10_000)))
 
     def record(name: str, count: int, seconds: float) -> list[float]:
@@ -167,13 +208,19 @@ def measure_recording(kind: str, directory: Path) -> Measured:
         "overhead p99": float(np.percentile(fast, 99)),
         "overhead mean": float(np.mean(fast)),
         "throughput": count / elapsed,
-        "bytes": sum(f.stat().st_size for f in (directory / "fast").rglob("*")) / count,
+        "bytes": bytes_of(directory / "fast") / count,
     }
-    if kind == "uint8 224x224x3":
-        paced = record("paced", PACED_STEPS, PACED_SECONDS)
-        measured["overhead p50, paced"] = float(np.percentile(paced, 50))
-        measured["overhead p99, paced"] = float(np.percentile(paced, 99))
+    pace, count = PACES[kind]
+    paced = record("paced", count, 1 / pace)
+    measured[f"overhead p50 at {pace:,}/s"] = float(np.percentile(paced, 50))
+    measured[f"overhead p99 at {pace:,}/s"] = float(np.percentile(paced, 99))
+    measured[f"bytes at {pace:,}/s"] = bytes_of(directory / "paced") / count
     return measured
+
+
+def bytes_of(directory: Path) -> int:
+    """The bytes of all files."""
+    return sum(file.stat().st_size for file in directory.rglob("*"))
 
 
 def steps_per_second(job: Callable[[], int]) -> float:
@@ -220,7 +267,7 @@ def measure_opening(directory: Path) -> Measured:
     import envlogger
 
     env = envlogger.EnvLogger(
-        Environment(make_observations("float32(17)", 2)),
+        Environment(make_observations("float32(17)", 2, directory)),
         data_directory=str(directory),
         max_episodes_per_file=1,
     )
@@ -238,11 +285,13 @@ def measure_opening(directory: Path) -> Measured:
     return {"ms to open": statistics.median(seconds) * 1e3}
 
 
-def measure(python: str, kind: str) -> Measured:
+def measure(python: str, kind: str, frames: str) -> Measured:
     """One round of one contender, in a process of its own."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = dict(os.environ)
+    if python != sys.executable:  # It must not find the envlogger that is measured here.
+        environment.pop("PYTHONPATH", None)
     with tempfile.TemporaryDirectory() as directory:
-        command = [python, __file__, "--measure", kind, directory]
+        command = [python, __file__, "--measure", kind, directory, frames]
         done = subprocess.run(
             command, stdout=subprocess.PIPE, text=True, check=True, env=environment
         )
@@ -251,7 +300,7 @@ def measure(python: str, kind: str) -> Measured:
 
 
 def print_table(kinds: list[str], rounds: list[dict[tuple[str, str], Measured]]) -> None:
-    """Prints the medians, and how many times ours is the other."""
+    """Prints the medians, also that of how many times ours is the other in a round."""
     from rich.console import Console
     from rich.table import Table
 
@@ -265,11 +314,12 @@ def print_table(kinds: list[str], rounds: list[dict[tuple[str, str], Measured]])
             name for (k, who), m in rounds[0].items() if (k, who) == (kind, "ours") for name in m
         ]
         for name in names:
-            ours = statistics.median(r[kind, "ours"][name] for r in rounds)
-            row = [kind, name, f"{ours:,.1f}"]
+            ours = [r[kind, "ours"][name] for r in rounds]
+            row = [kind, name, f"{statistics.median(ours):,.1f}"]
             if name in rounds[0].get((kind, "theirs"), {}):
-                theirs = statistics.median(r[kind, "theirs"][name] for r in rounds)
-                row += [f"{theirs:,.1f}", f"{ours / theirs:.3f}"]
+                theirs = [r[kind, "theirs"][name] for r in rounds]
+                ratio = statistics.median(map(operator.truediv, ours, theirs))
+                row += [f"{statistics.median(theirs):,.1f}", f"{ratio:.3f}"]
             table.add_row(*row, end_section=name == names[-1])
     Console(width=max(90, Console().width)).print(table)
 
@@ -281,27 +331,33 @@ def main() -> None:
     )
     parser.add_argument("--envlogger-python", metavar="PATH", help="a Python with envlogger 1.2")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--kinds", nargs="*", choices=list(KINDS), default=list(KINDS))
+    has_games = importlib.util.find_spec("ale_py") is not None
+    kinds = [kind for kind in KINDS if has_games or kind not in GAMES]
+    parser.add_argument("--kinds", nargs="*", choices=kinds, default=kinds)
     parser.add_argument("--shards", action="store_true", help="measure opening many shards")
-    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        kind, directory = arguments.measure
+        kind, directory, frames = arguments.measure
         if kind == SHARDS:
             print(json.dumps(measure_opening(Path(directory))))
             return
-        measured = measure_recording(kind, Path(directory))
+        measured = measure_recording(kind, Path(directory), Path(frames))
         print(json.dumps({**measured, **measure_reading(Path(directory))}))
         return
 
     kinds = [SHARDS] if arguments.shards else arguments.kinds
     rounds: list[dict[tuple[str, str], Measured]] = []
-    for _ in range(arguments.rounds):
-        rounds.append({})
-        for kind in kinds:
-            rounds[-1][kind, "ours"] = measure(sys.executable, kind)
-            if arguments.envlogger_python:
-                rounds[-1][kind, "theirs"] = measure(arguments.envlogger_python, kind)
+    with tempfile.TemporaryDirectory() as frames:
+        for kind in set(kinds) & set(GAMES):
+            save_frames(kind, Path(frames))
+        for _ in range(arguments.rounds):
+            rounds.append({})
+            for kind in kinds:
+                rounds[-1][kind, "ours"] = measure(sys.executable, kind, frames)
+                if arguments.envlogger_python:
+                    theirs = measure(arguments.envlogger_python, kind, frames)
+                    rounds[-1][kind, "theirs"] = theirs
     print_table(kinds, rounds)
 
 

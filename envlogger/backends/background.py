@@ -21,6 +21,9 @@ _WAKE_BYTES = 1 << 22
 # How many jobs may wait before it is known how long they take.
 _FIRST_JOBS = 64
 
+# How much longer the thread may have rested than worked, or worked than rested, for it to count.
+_SLACK_SECONDS = 0.1
+
 # A step of the running episode, or a method of the shards to be called with something.
 _Call = tuple[Callable[[bytes], None], bytes]
 _Job = bytes | _Call
@@ -80,6 +83,7 @@ class BackgroundWriter:
         self._wake_jobs = self._max_jobs / 2
         self._num_requests = 0
         self._num_served = 0
+        self._slack = -_SLACK_SECONDS
         self._ending = False
         self._ended = False
         self._failure: WritingFailed | None = None
@@ -136,6 +140,18 @@ class BackgroundWriter:
         if self._ending:
             self._raise_failure()
 
+    def has_time(self) -> bool:
+        """Whether the thread may take longer: it rests half of the time, and nobody waits for it.
+
+        Nor will anybody soon, as not half of what may wait does.
+        """
+        return self._slack > 0 and not (
+            self._ending
+            or self._num_requests > self._num_served
+            or self._num_new_bytes + self._num_taken_bytes > self._max_pending_bytes / 2
+            or len(self._jobs) > self._wake_jobs / 2
+        )
+
     def close(self) -> None:
         """Writes all, closes the shards and ends the thread; further calls do nothing.
 
@@ -182,6 +198,7 @@ class BackgroundWriter:
 
     def _work_until_the_end(self) -> None:
         next_flush = time.monotonic() + self._flush_period
+        done = time.monotonic()
         busy, num_jobs = 0.0, 0  # Since the last flush.
         seconds_per_job = 1e-9  # Before the last flush, and in it.
         is_dirty = False
@@ -191,6 +208,7 @@ class BackgroundWriter:
             is_dirty = is_dirty or bool(self._taken)
             num_jobs += len(self._taken)
             begin = time.monotonic()
+            self._slack = min(self._slack + begin - done, _SLACK_SECONDS)
             self._do_jobs()
             end = time.monotonic()
             is_due = end >= next_flush
@@ -200,7 +218,9 @@ class BackgroundWriter:
                 is_dirty = False
                 # The longer it took, the sooner begins the next one, so that it is over in time.
                 next_flush = end + self._flush_period - (time.monotonic() - end)
-            busy += time.monotonic() - begin
+            done = time.monotonic()
+            self._slack = max(self._slack - (done - begin), -_SLACK_SECONDS)
+            busy += done - begin
             with self.lock:
                 self._num_taken_bytes = self._num_taken_jobs = 0
                 if num_jobs:

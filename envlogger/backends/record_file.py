@@ -34,17 +34,25 @@ class RecordFile:
       path: The file, which must not exist.
       options: See `riegeli.RecordWriter`.
       reserve: What to release when the disk is full; None for nothing.
+      compression: Chooses how to compress each chunk, see `RecordWriter.set_compression`.
 
     Raises:
       OSError: The file cannot be made or written.
       riegeli.RiegeliError: The options are wrong.
     """
 
-    def __init__(self, path: epath.Path, options: str, reserve: DiskReserve | None = None) -> None:
+    def __init__(
+        self,
+        path: epath.Path,
+        options: str,
+        reserve: DiskReserve | None = None,
+        compression: Callable[[Sequence[bytes]], str] | None = None,
+    ) -> None:
         self.positions: list[riegeli.RecordPosition] = []
         self.is_out_of_reach = False
         self._path = path
         self._options = options
+        self._compression = compression
         self._reserve = reserve
         self._unwritten: deque[bytes] = deque()
         self._is_local = layout.is_local(path)
@@ -63,7 +71,10 @@ class RecordFile:
         self._end = self._writer.estimated_size()
 
     def _begin(self) -> riegeli.RecordWriter:
-        return riegeli.RecordWriter(self._file, owns_dest=False, options=self._options)
+        writer = riegeli.RecordWriter(self._file, owns_dest=False, options=self._options)
+        if self._compression is not None:
+            writer.set_compression(self._compression)
+        return writer
 
     def write(self, records: Sequence[bytes]) -> None:
         """Appends records, which reach the file when there are enough for a chunk."""

@@ -18,6 +18,7 @@ import riegeli
 from envlogger.backends import riegeli_layout as layout
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.background import BackgroundWriter, WritingFailed
+from envlogger.backends.chunk_compression import FAST, ChunkCompression
 from envlogger.backends.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_shard_reader import read_metadata
 from envlogger.backends.riegeli_shard_sequence import ShardSequence
@@ -31,7 +32,7 @@ from envlogger.step_data import StepData
 
 __all__ = ["DEFAULT_WRITER_OPTIONS", "RiegeliBackendWriter"]
 
-DEFAULT_WRITER_OPTIONS = "zstd:3,chunk_size:1M"
+DEFAULT_WRITER_OPTIONS = f"{FAST},chunk_size:1M"
 
 # What may wait to be written, and what the disk must have to spare for it and for the index.
 _DEFAULT_MAX_PENDING_BYTES = 1 << 24
@@ -53,6 +54,8 @@ class RiegeliBackendWriter(BackendWriter):
       data_directory: An existing directory, or a URL such as `gs://bucket/logs`.
       max_episodes_per_file: How many episodes a shard takes; if it is not positive, all.
       writer_options: How the files are compressed and cut into chunks, see `riegeli.RecordWriter`.
+        None chooses for each chunk of steps: `zstd:3`, or `brotli:6` where that is at least 5 %
+        smaller and the thread has time for it. Which bytes are written then depends on timing.
       flush_scheduler: Says after which recorded steps to call `flush`, and wait for it. An episode
         scheduler flushes once for each chosen episode, at its first step. None leaves it to
         `flush_interval`.
@@ -86,7 +89,7 @@ class RiegeliBackendWriter(BackendWriter):
         self,
         data_directory: str | os.PathLike[str],
         max_episodes_per_file: int = 10000,
-        writer_options: str = DEFAULT_WRITER_OPTIONS,
+        writer_options: str | None = None,
         flush_scheduler: Scheduler | None = None,
         metadata: dict[str, Any] | None = None,
         scheduler: Scheduler | None = None,
@@ -110,6 +113,8 @@ class RiegeliBackendWriter(BackendWriter):
         self._has_shard = False
         self._is_after_last = False
         self._flush_scheduler = flush_scheduler
+        compression = ChunkCompression() if writer_options is None else None
+        writer_options = DEFAULT_WRITER_OPTIONS if writer_options is None else writer_options
         self._directory = layout.existing_directory(data_directory)
         self._reserve = _reserve(self._directory, max_pending_bytes + _RESERVE_FOR_INDEX)
         try:
@@ -124,8 +129,11 @@ class RiegeliBackendWriter(BackendWriter):
             writer_options,
             sync=sync,
             reserve=self._reserve,
+            compression=compression,
         )
         self._background = BackgroundWriter(self._shards, flush_interval, max_pending_bytes)
+        if compression is not None:
+            compression.has_time = self._background.has_time
         super().__init__(metadata=metadata, scheduler=scheduler)
 
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from etils import epath
 
 from envlogger.backends import riegeli_layout as layout
+from envlogger.backends.chunk_compression import ChunkCompression
 from envlogger.backends.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_shard_writer import ShardWriter
 
@@ -24,6 +25,7 @@ class ShardSequence:
       options: How the files are written, see `riegeli.RecordWriter`.
       sync: Whether what is flushed also survives a failure of power.
       reserve: Space to use when the disk is full.
+      compression: Chooses how the chunks of steps are compressed; None leaves it to the options.
 
     Attributes:
       trouble: The error that will soon end the recording: there is no more room on the disk than
@@ -41,6 +43,7 @@ class ShardSequence:
         *,
         sync: bool = True,
         reserve: DiskReserve | None = None,
+        compression: ChunkCompression | None = None,
     ) -> None:
         self._directory = directory
         self._max_episodes_per_file = max_episodes_per_file
@@ -50,6 +53,7 @@ class ShardSequence:
         self._is_local = layout.is_local(directory)
         self._sync = sync or not self._is_local
         self._reserve = reserve
+        self._compression = compression
         self._shard: ShardWriter | None = None
         self._no_new_shard: OSError | None = None
         self._last_shard_time = datetime.datetime.min.replace(tzinfo=datetime.UTC)
@@ -122,7 +126,7 @@ class ShardSequence:
     def _make_shard(self) -> ShardWriter:
         path = self._make_shard_directory()
         try:
-            return ShardWriter(path, self._options, self._reserve)
+            return ShardWriter(path, self._options, self._reserve, self._compression)
         except BaseException:
             with contextlib.suppress(Exception):  # Nothing was recorded to it.
                 path.rmtree()

@@ -10,6 +10,7 @@ import numpy as np
 from etils import epath
 
 from envlogger.backends import riegeli_layout as layout
+from envlogger.backends.chunk_compression import ChunkCompression
 from envlogger.backends.disk_reserve import DiskReserve
 from envlogger.backends.record_file import RecordFile
 from envlogger.converters import codec
@@ -41,6 +42,7 @@ class ShardWriter:
       directory: The empty directory of the shard.
       options: How the files are written, see `riegeli.RecordWriter`.
       reserve: Space to use when the disk is full.
+      compression: Chooses how the chunks of steps are compressed; None leaves it to the options.
 
     Attributes:
       num_episodes: How many episodes were begun in it.
@@ -52,12 +54,16 @@ class ShardWriter:
     """
 
     def __init__(
-        self, directory: epath.Path, options: str, reserve: DiskReserve | None = None
+        self,
+        directory: epath.Path,
+        options: str,
+        reserve: DiskReserve | None = None,
+        compression: ChunkCompression | None = None,
     ) -> None:
         with contextlib.ExitStack() as on_error:
 
-            def open_file(name: str) -> RecordFile:
-                file = RecordFile(directory / name, options, reserve)
+            def open_file(name: str, compression: ChunkCompression | None = None) -> RecordFile:
+                file = RecordFile(directory / name, options, reserve, compression)
                 return on_error.enter_context(contextlib.closing(file))
 
             # They are closed in the opposite order. In a store they appear then, and what refers to
@@ -65,7 +71,7 @@ class ShardWriter:
             self._step_offsets = open_file(layout.STEP_OFFSETS_FILE)
             self._episode_index = open_file(layout.EPISODE_INDEX_FILE)
             self._episode_metadata = open_file(layout.EPISODE_METADATA_FILE)
-            self._steps = open_file(layout.STEPS_FILE)
+            self._steps = open_file(layout.STEPS_FILE, compression)
             self._files = on_error.pop_all()
         self.num_episodes = 0
         self.was_flushed = False

@@ -1,8 +1,9 @@
 """Writes Riegeli/records files."""
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
@@ -11,6 +12,7 @@ from google.protobuf.message import Message
 from riegeli import _files
 from riegeli._format import blocks
 from riegeli._format.chunk import SIGNATURE, Chunk, ChunkType, padding_chunk
+from riegeli._format.compression import Compressor
 from riegeli._format.options import parse_options
 from riegeli._format.simple_chunk import encode_simple_chunk
 from riegeli._format.transposed_encoder import encode_transposed_chunk
@@ -119,6 +121,7 @@ class RecordWriter:
         if metadata is not None and serialized_metadata:
             raise TypeError("give either metadata or serialized_metadata, not both")
         self._options = parse_options(_as_text(options))
+        self._choose_compression: Callable[[Sequence[bytes]], str] | None = None
         if metadata is not None:
             serialized_metadata = metadata.SerializeToString()
 
@@ -205,6 +208,19 @@ class RecordWriter:
         """Writes proto messages one after the other."""
         for record in records:
             self.write_message(record)
+
+    def set_compression(self, choose: Callable[[Sequence[bytes]], str]) -> None:
+        """Has a function choose how each chunk is compressed, from the open one on.
+
+        Every chunk says how it is compressed, so all readers read such a file. This is not part of
+        Google's API.
+
+        Args:
+          choose: Called with the records of a chunk, by the thread that encodes it (see
+            `parallelism`); returns an option such as `"brotli:6"`, which replaces that of the
+            writer.
+        """
+        self._choose_compression = choose
 
     def flush(self, flush_type: FlushType = FlushType.FROM_PROCESS) -> None:
         """Ends the open chunk and pushes all that was written as far as `flush_type` says."""
@@ -306,9 +322,12 @@ class RecordWriter:
 
     def _encode(self, records: list[bytes]) -> Chunk:
         options = self._options
+        compressor = options.compressor
+        if self._choose_compression is not None:
+            compressor = _compressor(self._choose_compression(records))
         if options.transpose:
-            return encode_transposed_chunk(records, options.compressor, options.bucket_size)
-        return encode_simple_chunk(records, options.compressor)
+            return encode_transposed_chunk(records, compressor, options.bucket_size)
+        return encode_simple_chunk(records, compressor)
 
     def _pad(self, alignment: int) -> None:
         chunk = padding_chunk(self._chunks.pos, alignment)
@@ -332,6 +351,11 @@ class RecordWriter:
 
     def __repr__(self) -> str:
         return f"<RecordWriter dest={self._dest!r}>"
+
+
+@lru_cache
+def _compressor(options: str) -> Compressor:
+    return parse_options(options).compressor
 
 
 def _as_text(options: Any) -> str:

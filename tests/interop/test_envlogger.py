@@ -32,6 +32,7 @@ def load(path):
 
 episodes = load(GOLDEN / "episodes.py")
 OPTIONS = [
+    None,
     "brotli:6",
     "zstd:3",
     "uncompressed",

@@ -4,6 +4,7 @@ Runs where the environment variable ENVLOGGER_PYTHON names a Python that has `en
 with `-s` to see the counts.
 """
 
+import itertools
 import json
 import os
 import random
@@ -37,8 +38,10 @@ def run_jobs(path, jobs):
     return json.loads(path.read_text())
 
 
-def write_file(path, options, content):
+def write_file(path, options, content, compressions=()):
     with riegeli.RecordWriter(path, options=options) as writer:
+        if compressions:
+            writer.set_compression(lambda _: next(compressions))
         for record in content:
             writer.write_record(record)
             yield writer.last_pos
@@ -48,12 +51,12 @@ def array(values):
     return codec.encode(np.array(values, np.int64)).datum.SerializeToString()
 
 
-def write_dataset(directory, options, steps):
+def write_dataset(directory, options, steps, compressions):
     """A dataset of one episode with these steps, whatever they are."""
     shard = directory / "20240101T000000000000"
     shard.mkdir(parents=True)
     list(write_file(directory / "metadata.riegeli", options, [b""]))
-    positions = list(write_file(shard / "steps.riegeli", options, steps))
+    positions = list(write_file(shard / "steps.riegeli", options, steps, compressions))
     offsets = array([position.numeric for position in positions])
     list(write_file(shard / "step_offsets.riegeli", options, [offsets]))
     list(write_file(shard / "episode_metadata.riegeli", options, []))
@@ -98,7 +101,9 @@ def test_it_reads_what_we_write(tmp_path):
         rng = random.Random(seed)
         expected = random_steps(rng)
         options = riegeli_options(rng, newest=True)
-        write_dataset(tmp_path / str(seed), options, expected)
+        # In every other file each chunk has a compression of its own.
+        compressions = seed % 2 and itertools.cycle(["zstd:3", "brotli:6", "uncompressed"])
+        write_dataset(tmp_path / str(seed), options, expected, compressions)
         cases.append((seed, options, expected))
     jobs = [{"directory": str(tmp_path / str(seed))} for seed, _, _ in cases]
     for (seed, options, expected), got in zip(cases, run_jobs(tmp_path / "jobs", jobs)):

@@ -23,11 +23,13 @@ CHUNK_SIZE = 40 + 4 + 1000
 ONE_RECORD_CHUNKS = "uncompressed,chunk_size:1000,parallelism:3"
 
 
-def write(steps, options, **kwargs):
+def write(steps, options, *, compression=None, **kwargs):
     """Writes records, flushing at each None; the file, and the positions as they were given."""
     file = io.BytesIO()
     positions = []
     with RecordWriter(file, owns_dest=False, options=options, **kwargs) as writer:
+        if compression is not None:
+            writer.set_compression(compression)
         for step in steps:
             if step is None:
                 writer.flush()
@@ -55,6 +57,28 @@ def test_files_and_positions_are_those_of_writing_without(options, steps, parall
     assert parallel_data == data
     assert parallel_positions == positions
     assert not own_threads()
+
+
+@pytest.mark.parametrize("options", ["chunk_size:200", "transpose,chunk_size:200"])
+def test_the_compression_of_each_chunk_may_be_chosen(options):
+    """As if each had been appended by a writer of its own."""
+    given = [bytes([i]) * 300 for i in range(9)]
+    choices = ["zstd:3", "uncompressed", "brotli:2"] * 3
+    expected = io.BytesIO()
+    for record, choice in zip(given, choices, strict=True):
+        with RecordWriter(expected, owns_dest=False, options=f"{options},{choice}") as writer:
+            writer.write_record(record)
+
+    def choose(records):
+        return choices[given.index(*records)]
+
+    assert write(given, options, compression=choose)[0] == expected.getvalue()
+    parallel = f"{options},parallelism:2"
+    assert write(given, parallel, compression=choose)[0] == expected.getvalue()
+    with RecordReader(io.BytesIO(expected.getvalue())) as reader:
+        assert list(reader.read_records()) == given
+    with pytest.raises(riegeli.InvalidArgumentError, match="Unknown option 'zip'"):
+        write(given, options, compression=lambda records: "zip")
 
 
 def test_metadata_and_appending():

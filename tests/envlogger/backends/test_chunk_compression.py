@@ -1,0 +1,148 @@
+"""Chunks are compressed better where that pays and nobody waits, and read by all in any case."""
+
+import threading
+import time
+from io import BytesIO
+
+import dm_env
+import numpy as np
+import pytest
+
+import riegeli
+from envlogger import Reader, RiegeliBackendWriter, StepData
+from envlogger.backends.background import BackgroundWriter
+from envlogger.backends.chunk_compression import FAST, SMALL, ChunkCompression
+from envlogger.backends.riegeli_shard_sequence import ShardSequence
+
+RNG = np.random.default_rng(0)
+NOISE = [RNG.bytes(50_000) for _ in range(4)]
+
+
+def game_frames():
+    """A ball and a bat before a wall, the last four frames together."""
+    rows, columns = np.mgrid[:84, :84]
+    picture = ((rows // 6 * 37 + columns // 8 * 11) % 7 * 30).astype(np.uint8)
+    frames = np.repeat(picture[None], 63, axis=0)
+    for t, frame in enumerate(frames):
+        frame[(y := 20 + 3 * t % 50) : y + 4, (x := 5 * t % 80) : x + 3] = 200
+        frame[76:79, (x := int(RNG.integers(70))) : x + 12] = 213
+    return [np.ascontiguousarray(np.stack(frames[t : t + 4], axis=-1)) for t in range(60)]
+
+
+FRAMES = game_frames()
+GAME = [frame.tobytes() for frame in FRAMES]
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def size_of(records, options):
+    file = BytesIO()
+    with riegeli.RecordWriter(file, owns_dest=False, options=options) as writer:
+        writer.write_records(records)
+    return len(file.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("records", "has_time", "best"),
+    [(GAME, True, SMALL), (GAME, False, FAST), (NOISE, True, FAST), (GAME[:1], True, FAST)],
+)
+def test_better_where_it_pays_and_there_is_time(records, has_time, best):
+    compression = ChunkCompression()
+    compression.has_time = lambda: has_time
+    assert [compression(records) for _ in range(40)] == [best] * 40
+
+
+def test_it_is_tried_again_when_the_observations_change():
+    compression = ChunkCompression()
+    compression.has_time = lambda: True
+    chosen = [compression(records) for records in [NOISE] + [GAME] * 40 + [NOISE] * 20]
+    assert chosen[0] == FAST
+    assert chosen[39] == SMALL
+    assert chosen[-1] == FAST
+
+
+class HeldShards(ShardSequence):
+    """Waits in the thread, with what it has taken, until it may go on."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.is_held, self.may_go_on = threading.Event(), threading.Event()
+
+    def add_steps(self, steps):
+        self.is_held.set()
+        assert self.may_go_on.wait(30)
+        super().add_steps(steps)
+
+
+def test_the_thread_has_time_when_it_rests_more_than_it_works(tmp_path):
+    """Until much is pending, or somebody waits for it."""
+    shards = HeldShards(tmp_path, 0, FAST)
+    background = BackgroundWriter(shards, flush_interval=None, max_pending_bytes=4000)
+    step = bytes(500)
+    assert not background.has_time()
+
+    def rest():
+        time.sleep(0.01)
+        with background.lock:
+            background.finish(flush=False)
+        return background.has_time()
+
+    shards.may_go_on.set()
+    with background.lock:
+        background.put(shards.begin_episode, step)
+    wait_until(rest)
+    shards.may_go_on.clear()
+    shards.is_held.clear()
+    with background.lock:
+        background.add_step(step)
+        background.add_step(step)
+    assert shards.is_held.wait(30)
+    with background.lock:
+        for pending in (1500, 2000, 2500):
+            background.add_step(step)
+            assert background.has_time() == (pending <= 2000)
+    time.sleep(0.3)  # It works all the time.
+    shards.may_go_on.set()
+    with background.lock:
+        background.finish(flush=False)
+    assert not background.has_time()
+
+    wait_until(rest)
+    shards.may_go_on.clear()
+    with background.lock:
+        background.add_step(step)
+    closing = threading.Thread(target=background.close)
+    closing.start()
+    wait_until(lambda: not background.has_time())
+    shards.may_go_on.set()
+    closing.join()
+
+
+@pytest.mark.parametrize("options", [None, "zstd:3,chunk_size:1M"])
+def test_options_that_are_given_are_kept(options, tmp_path):
+    """Else chunks that the thread has time for are as small as they can be."""
+    with RiegeliBackendWriter(
+        tmp_path, writer_options=options, flush_interval=None, max_pending_bytes=1 << 22
+    ) as writer:
+        background = writer._background
+        first, *others = (StepData(dm_env.restart(frame), None) for frame in FRAMES)
+        writer.record_step(first, is_new_episode=True)
+        with background.lock:  # So that the thread takes all steps at once.
+            background._slack = 1.0  # As if it had rested.
+            for step in others:
+                writer.record_step(step, is_new_episode=False)
+        wait_until(lambda: not background._jobs and not background._num_taken_jobs)
+    [steps] = tmp_path.glob("*/steps.riegeli")
+    with riegeli.RecordReader(steps) as reader:
+        records = list(reader.read_records())
+    size = {option: size_of(records, option) for option in (FAST, SMALL)}
+    assert size[SMALL] < 0.9 * size[FAST]
+    assert (steps.stat().st_size < 0.95 * size[FAST]) == (options is None)
+    with Reader(tmp_path) as reader:
+        read = [step.timestep.observation for step in reader.episodes[0]]
+    np.testing.assert_array_equal(read, FRAMES)
