@@ -291,6 +291,10 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         for option, what_to_do in _UNSUPPORTED.items():
             if getattr(download_config, option) not in (None, False):
                 raise ValueError(f"DownloadConfig: {option} is not supported; {what_to_do}")
+        if (num_shards := download_config.num_shards) is not None and num_shards < 1:
+            raise ValueError(
+                f"num_shards must be at least 1, got {num_shards}; None lets TFDS choose"
+            )
         self._check_not_made_otherwise(download_config)
         if self.data_path.exists():
             self.was_just_made(download_config)

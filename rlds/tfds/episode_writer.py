@@ -4,7 +4,7 @@ import contextlib
 import functools
 import importlib.util
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -146,8 +146,9 @@ class EpisodeWriter:
 
         Raises:
           StorageError: It cannot be written; those before are.
-          ValueError: It has not the fields of the dataset, or a value does not fit its feature;
-            says where. Nothing is written of the episode.
+          ValueError: It has not the fields of the dataset, or a value does not fit its feature; it
+            has no steps, or the first one is not marked as such. Says where. Nothing is written of
+            the episode.
         """
         if len(self._splits) > 1:
             raise ValueError(
@@ -205,7 +206,9 @@ class EpisodeWriter:
             if name != rlds_types.STEPS
         }
         step_features = self._features[rlds_types.STEPS].feature
-        fields[rlds_types.STEPS] = fit_steps(episode[rlds_types.STEPS], step_features, where)
+        steps = fit_steps(episode[rlds_types.STEPS], step_features, where)
+        _check_begin(steps[rlds_types.IS_FIRST], where)
+        fields[rlds_types.STEPS] = steps
         try:
             return self._encoder.encode(fields)
         except Exception as e:  # Whatever a feature of TFDS raises.
@@ -249,6 +252,16 @@ class EpisodeWriter:
             shard.abandon()
         if self._replacement is not None:
             self._replacement.abandon()
+
+
+def _check_begin(is_first: Sequence[bool], where: str) -> None:
+    if not len(is_first):
+        raise ValueError(f"{where} has no steps; leave it out")
+    if not is_first[0]:
+        raise ValueError(
+            f"{where}, step 0, steps/{rlds_types.IS_FIRST}: got False, expected True: an episode "
+            "begins with its first step"
+        )
 
 
 def _names_of_splits(split_name: str | Iterable[str] | None) -> list[str]:

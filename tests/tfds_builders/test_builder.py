@@ -314,6 +314,13 @@ def test_two_processes_convert_to_the_same_place(raw, tmp_path):
     convert(ToySource(raw), name="toy", data_dir=tmp_path)
 
 
+@pytest.mark.parametrize("num_shards", [0, -1])
+def test_no_shards_are_not_any_number_of_them(raw, tmp_path, num_shards):
+    config = download_config(num_shards=num_shards)
+    with pytest.raises(ValueError, match=f"num_shards must be at least 1, got {num_shards}"):
+        convert(ToySource(raw), name="toy", data_dir=tmp_path, download_config=config)
+
+
 def test_damaged_staging(raw, tmp_path):
     with pytest.raises(conversions.Interrupted):
         source = conversions.interrupted(ToySource(raw), 6, [])

@@ -121,16 +121,20 @@ def test_what_was_read_is_written_back(tmp_path, layout):
     assert shards[0].read_bytes() == shards[1].read_bytes()
 
 
-def test_an_episode_without_steps(tmp_path):
+def test_what_is_no_episode(tmp_path):
+    none = {"steps": tf.data.Dataset.from_tensor_slices(columns(3)).take(0), "id": 3}
+    tail = {
+        "steps": {name: column[1:] for name, column in columns(3).items() if name != "observation"}
+    }
+    tail["steps"]["observation"] = {name: [1, 2] for name in CONFIG.observation_info}
     with EpisodeWriter(tmp_path, CONFIG) as writer:
-        writer.add_episode({"steps": [], "id": 1})
-        writer.add_episode(episode(2, num_steps=0))
-        writer.add_episode(
-            {"steps": tf.data.Dataset.from_tensor_slices(columns(3)).take(0), "id": 3}
-        )
-    for example in load(tmp_path):
-        assert example["steps"]["action"].shape == (0, 2)
-    assert ids(tmp_path) == [1, 2, 3]
+        for empty in ({"steps": [], "id": 1}, episode(2, num_steps=0), none):
+            with pytest.raises(ValueError, match="episode 0 has no steps; leave it out"):
+                writer.add_episode(empty)
+        with pytest.raises(ValueError, match="step 0, steps/is_first: got False, expected True"):
+            writer.add_episode({**tail, "id": 4})
+        writer.add_episode(episode(5))
+    assert ids(tmp_path) == [5]
 
 
 def test_the_directory_is_made(tmp_path):

@@ -1,5 +1,7 @@
 """Datasets that are read by episode are those that TFDS reads by step."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -79,6 +81,7 @@ def episode(number, num_steps=3):
         "deep": [[list(range(length))] * 2 for length in lengths],
     }
     flags = {name: np.zeros(num_steps, bool) for name in ("is_first", "is_last", "is_terminal")}
+    flags["is_first"][:1] = True
     steps = {"observation": observation, "action": rng.random((num_steps, 3)), **flags}
     return {"steps": steps, "id": number, "exact": 1 / 3, "by": {"who": "me"}}
 
@@ -97,10 +100,12 @@ def any_directory(request, tmp_path_factory):
 
 
 def written(path, file_format):
-    options = {"max_episodes_per_file": 2, "file_format": file_format}
-    with EpisodeWriter(
-        path, CONFIG, float64="bytes", split_name=["train", "empty"], **options
-    ) as writer:
+    options = {"max_episodes_per_file": 2, "file_format": file_format, "float64": "bytes"}
+    with (
+        EpisodeWriter(path, CONFIG, split_name=["train", "empty"], **options) as writer,
+        # Other programs write episodes without steps.
+        mock.patch("rlds.tfds.episode_writer._check_begin"),
+    ):
         for number in range(NUM_EPISODES):
             writer.add_episode_to_split(episode(number, num_steps=number), "train")
         writer.add_episode_to_split(episode(9, num_steps=0), "empty")
