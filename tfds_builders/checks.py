@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tensorflow_datasets as tfds
 from etils import epath
 
 import rlds
 from envlogger.errors import StorageError
 from rlds.tfds import load
+from rlds.tfds.joined_episodes import JoinedEpisodes, can_be_joined
 from rlds.validation import InvalidDatasetError, Report, Validator, Violation
 from tfds_builders.conversion import ConvertedSplit, SplitReport
 from tfds_builders.episode_fields import COMPLETE, TRUNCATED
@@ -22,11 +24,19 @@ from tfds_builders.example_files import read_examples
 from tfds_builders.sharding import ShardPlan
 from tfds_builders.source import Source, StoredSource
 
-__all__ = ["check_copy", "check_dataset", "leaves_but_images", "verify"]
+__all__ = ["leaves_but_images", "verify"]
+
+# How many examples are decoded at once, if that is possible.
+_MAX_EPISODES = 256
+_MAX_BYTES = 1 << 20
 
 
 def verify(source: Source, directory: epath.Path, converted: Mapping[str, ConvertedSplit]) -> None:
     """Reads a dataset back, and checks that it is what was to be made.
+
+    The files hold the bytes that they should, example by example. And unless these are copies, TFDS
+    makes episodes of them that keep the rules of RLDS, of which there are as many (and as many
+    steps, ...) as were written. Images are not decoded.
 
     Args:
       source: What was converted.
@@ -35,93 +45,118 @@ def verify(source: Source, directory: epath.Path, converted: Mapping[str, Conver
 
     Raises:
       InvalidDatasetError: The dataset breaks a rule, or something is missing.
-      StorageError: A copy of a dataset is not the same.
-    """
-    if isinstance(source, StoredSource):
-        builder = tfds.builder_from_directory(directory)
-        for name, split in converted.items():
-            check_copy(split.plan, builder, name)
-    else:
-        reports = {name: split.report for name, split in converted.items()}
-        check_dataset(directory, reports, source.finite_fields)
-
-
-def check_dataset(
-    directory: str | os.PathLike[str],
-    reports: Mapping[str, SplitReport],
-    finite_fields: Sequence[str] = (),
-) -> None:
-    """Checks a dataset that was converted: the rules of RLDS, and the numbers of all that is in it.
-
-    Everything is read; images are not decoded.
-
-    Args:
-      directory: The directory of the dataset.
-      reports: For each split, what was written.
-      finite_fields: The fields of steps that must be neither NaN nor infinite.
-
-    Raises:
-      InvalidDatasetError: The dataset breaks a rule, or something is missing.
+      StorageError: The files do not hold what was written.
     """
     builder = tfds.builder_from_directory(directory)
-    decoded = list(leaves_but_images(builder.info.features[rlds.STEPS].feature))
-    for split, report in reports.items():
-        dataset = load(builder, split, decode=decoded)
-        validator = Validator(finite_fields)
-        validator.declare(dataset)
-        counts: Counter[str] = Counter()
-        violations: list[Violation] = []
-        for episode in dataset.as_numpy_iterator():
-            violations += validator.add(episode)
-            counts.update(_counts(episode))
-        for name, written in report.counts.items():
-            if counts[name] != written:
-                what = f"{counts[name]} {name} were read, but {written} were written"
-                violations.append(Violation(f"split {split!r}: {what}", validator.num_episodes))
-        if violations:
-            raise InvalidDatasetError(
-                Report(tuple(violations), validator.num_episodes, validator.num_steps)
-            )
+    for name, split in converted.items():
+        examples = _read_back(split.plan, builder, name)
+        if not isinstance(source, StoredSource):
+            finite_fields = source.finite_fields
+            features = builder.info.features
+            if can_be_joined(features) and _is_right(
+                examples, features, split.report, finite_fields
+            ):
+                continue
+            _check_one_by_one(builder, name, split.report, finite_fields)
+        for _ in examples:
+            pass
 
 
-def check_copy(plan: ShardPlan, builder: tfds.core.DatasetBuilder, split: str) -> None:
-    """Checks that the files of a split hold the examples that they should, byte by byte.
-
-    Args:
-      plan: What they should hold.
-      builder: The dataset.
-      split: The split.
-
-    Raises:
-      StorageError: They do not.
-    """
-    expected = [example.checksum for _, example in plan.examples]
-    found = [
-        zlib.crc32(example)
+def _read_back(plan: ShardPlan, builder: tfds.core.DatasetBuilder, split: str) -> Iterator[bytes]:
+    """Yields the examples of a split, and checks that they are those that were staged."""
+    expected = (example.checksum for _, example in plan.examples)
+    found = (
+        example
         for path in builder.info.splits[split].filepaths
         for example in read_examples(path, builder.info.file_format)
-    ]
-    if found != expected:
-        raise StorageError(
-            f"{builder.data_path}, split {split!r}: what was read back is not what was written; "
-            "convert again, to another disk"
+    )
+    for example, checksum in itertools.zip_longest(found, expected):
+        if example is None or zlib.crc32(example) != checksum:
+            raise StorageError(
+                f"{builder.data_path}, split {split!r}: what was read back is not what was "
+                "written; convert again, to another disk"
+            )
+        yield example
+
+
+def _is_right(
+    examples: Iterator[bytes], features: Any, report: SplitReport, finite_fields: Sequence[str]
+) -> bool:
+    """Whether all is well; if not, nothing is known of what it is."""
+    validator = Validator(finite_fields)
+    joined = JoinedEpisodes(features, list(leaves_but_images(features[rlds.STEPS].feature)))
+    counts: Counter[str] = Counter()
+    for group in _groups(examples):
+        try:
+            fields, lengths = joined.decode(group)
+        except (tf.errors.OpError, ValueError):
+            return False
+        steps = fields.pop(rlds.STEPS)
+        if not validator.add_all(steps, lengths, fields):
+            return False
+        counts.update(_counts(steps, lengths, fields))
+    return all(counts[name] == written for name, written in report.counts.items())
+
+
+def _groups(examples: Iterator[bytes]) -> Iterator[list[bytes]]:
+    group: list[bytes] = []
+    size = 0
+    for example in examples:
+        if group and (len(group) == _MAX_EPISODES or size + len(example) > _MAX_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(example)
+        size += len(example)
+    if group:
+        yield group
+
+
+def _check_one_by_one(
+    builder: tfds.core.DatasetBuilder,
+    split: str,
+    report: SplitReport,
+    finite_fields: Sequence[str],
+) -> None:
+    """Reads the episodes as a user does.
+
+    Raises:
+      InvalidDatasetError: They break a rule, or something is missing.
+    """
+    decoded = list(leaves_but_images(builder.info.features[rlds.STEPS].feature))
+    dataset = load(builder, split, decode=decoded)
+    validator = Validator(finite_fields)
+    validator.declare(dataset)
+    counts: Counter[str] = Counter()
+    violations: list[Violation] = []
+    for episode in dataset.as_numpy_iterator():
+        violations += validator.add(episode)
+        steps = episode.pop(rlds.STEPS)
+        lengths = np.array([len(steps[rlds.IS_FIRST])])
+        columns = tf.nest.map_structure(lambda value: np.asarray(value)[np.newaxis], episode)
+        counts.update(_counts(steps, lengths, columns))
+    for name, written in report.counts.items():
+        if counts[name] != written:
+            what = f"{counts[name]} {name} were read, but {written} were written"
+            violations.append(Violation(f"split {split!r}: {what}", validator.num_episodes))
+    if violations:
+        raise InvalidDatasetError(
+            Report(tuple(violations), validator.num_episodes, validator.num_steps)
         )
 
 
-def _counts(episode: Mapping[str, Any]) -> dict[str, int]:
-    """What `episode_encoder.counts_of` counts, in an episode of the dataset."""
-    steps = episode[rlds.STEPS]
-    num_steps = len(steps[rlds.IS_FIRST])
-    is_known = bool(episode[rlds.FINAL_OBSERVATION_KNOWN])
-    return {
-        "episodes": 1,
+def _counts(steps: Any, lengths: np.ndarray, fields: Mapping[str, Any]) -> dict[str, int]:
+    """What `episode_encoder.counts_of` counts, in episodes whose columns are joined."""
+    num_steps, num_known = np.sum(lengths), np.sum(fields[rlds.FINAL_OBSERVATION_KNOWN])
+    counts = {
+        "episodes": len(lengths),
         "steps": num_steps,
-        "transitions": num_steps - is_known,
-        "terminated": int(np.sum(steps[rlds.IS_TERMINAL])),
-        "truncated": int(episode[TRUNCATED]),
-        "incomplete": int(not episode[COMPLETE]),
-        "final_observation_unknown": int(not is_known),
+        "transitions": num_steps - num_known,
+        "terminated": np.sum(steps[rlds.IS_TERMINAL]),
+        "truncated": np.sum(fields[TRUNCATED]),
+        "incomplete": np.sum(~fields[COMPLETE]),
+        "final_observation_unknown": len(lengths) - num_known,
     }
+    return {name: int(count) for name, count in counts.items()}
 
 
 def leaves_but_images(features: Any, path: str = "") -> Iterator[str]:

@@ -81,17 +81,17 @@ def _measure(columns: Any, forms: list[Hashable]) -> float:
 
     They are infinitely many if the columns cannot be joined with others.
     """
-    if isinstance(columns, Mapping):
-        size = 0.0
-        for name, child in columns.items():
-            forms.append(name)
-            size += _measure(child, forms)
-        forms.append(None)  # The end of the dict.
-        return size
-    if type(columns) is not np.ndarray:
+    if type(columns) is np.ndarray:
+        forms.append((columns.dtype, columns.shape[1:]))
+        if columns.dtype != object:
+            return columns.nbytes
+        items = columns.ravel().tolist()
+        return sum(map(len, items)) if {str, bytes}.issuperset(map(type, items)) else math.inf
+    if not isinstance(columns, Mapping):
         return math.inf
-    forms.append((columns.dtype, columns.shape[1:]))
-    if columns.dtype != object:
-        return columns.nbytes
-    items = columns.ravel().tolist()
-    return sum(map(len, items)) if {str, bytes}.issuperset(map(type, items)) else math.inf
+    size = 0.0
+    for name, child in columns.items():
+        forms.append(name)
+        size += _measure(child, forms)
+    forms.append(None)  # The end of the dict.
+    return size

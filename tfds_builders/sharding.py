@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import itertools
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import TypeAlias
 
 import tensorflow as tf
 import tensorflow_datasets as tfds
@@ -21,6 +21,13 @@ from tfds_builders.staging import StagedExample, StagedPart, read_part, storage_
 __all__ = ["ShardPlan", "plan_shards", "write_shard"]
 
 
+# How many bytes of examples are read at once, to be put in order.
+_MAX_WINDOW = 1 << 25
+
+# An example with the index of its part.
+_Placed: TypeAlias = tuple[int, StagedExample]
+
+
 @dataclasses.dataclass(frozen=True)
 class ShardPlan:
     """Which examples go to which file of a split; the same in every process that plans it.
@@ -32,7 +39,7 @@ class ShardPlan:
       num_bytes: The size of all examples.
     """
 
-    examples: Sequence[tuple[int, StagedExample]]
+    examples: Sequence[_Placed]
     parts: Sequence[StagedPart]
     boundaries: Sequence[int]
     num_bytes: int
@@ -47,7 +54,7 @@ class ShardPlan:
         """How many examples each file has."""
         return [end - begin for begin, end in zip((0, *self.boundaries), self.boundaries)]
 
-    def shard(self, index: int) -> Sequence[tuple[int, StagedExample]]:
+    def shard(self, index: int) -> Sequence[_Placed]:
         """Returns the examples of a file."""
         begin = self.boundaries[index - 1] if index else 0
         return self.examples[begin : self.boundaries[index]]
@@ -142,17 +149,37 @@ def write_shard(
 
 
 def _read(plan: ShardPlan, index: int) -> Iterator[tuple[str, bytes]]:
-    """Yields keys and examples, with no more than one file open."""
-    with contextlib.ExitStack() as opened:
-        files: dict[int, BinaryIO] = {}
-        for part, example in plan.shard(index):
-            if part not in files:
-                opened.close()
-                files = {part: opened.enter_context(plan.parts[part].records.open("rb"))}
-            yield example.key, plan.parts[part].read(example, files[part])
+    """Yields keys and examples.
+
+    They are in a random order. So a window of them is read part by part, with no more than one file
+    open, each from front to end.
+    """
+    for window in _windows(plan.shard(index)):
+        contents: dict[int, bytes] = {}
+        places = sorted(
+            range(len(window)), key=lambda place: (window[place][0], window[place][1].offset)
+        )
+        for number, of_part in itertools.groupby(places, key=lambda place: window[place][0]):
+            part = plan.parts[number]
+            with part.records.open("rb") as file:
+                for place in of_part:
+                    contents[place] = part.read(window[place][1], file)
+        for place, (_, example) in enumerate(window):
+            yield example.key, contents.pop(place)
 
 
-def _check_unique(examples: Sequence[tuple[int, StagedExample]], split: str) -> None:
+def _windows(examples: Sequence[_Placed]) -> Iterator[Sequence[_Placed]]:
+    """Yields consecutive examples that have room in memory; at least one at a time."""
+    begin = size = 0
+    for end, (_, example) in enumerate(examples):
+        if end > begin and size + example.size > _MAX_WINDOW:
+            yield examples[begin:end]
+            begin, size = end, 0
+        size += example.size
+    yield examples[begin:]
+
+
+def _check_unique(examples: Sequence[_Placed], split: str) -> None:
     seen: set[str] = set()
     for part, example in examples:
         if example.key in seen:

@@ -14,9 +14,10 @@ import tensorflow_datasets as tfds
 from toy_source import ToySource
 
 import rlds
+from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.errors import StorageError
 from rlds.validation import InvalidDatasetError
-from tfds_builders import sharding
+from tfds_builders import checks, sharding
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.source import Source, SourceError
 
@@ -275,9 +276,54 @@ def test_what_was_read_back_has_to_be_what_was_written(raw, tmp_path, monkeypatc
         return iter([*examples[:-1], examples[0]])
 
     monkeypatch.setattr(sharding, "_read", lose_one)
-    with pytest.raises(InvalidDatasetError, match="is the identifier of episode 0 too"):
+    with pytest.raises(StorageError, match="is not what was written; convert again"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
     assert not (tmp_path / "toy" / "1.0.0").exists()
+
+
+def with_inf(columns):
+    columns["steps"]["observation"] = columns["steps"]["observation"] + np.inf
+
+
+@pytest.mark.parametrize(
+    ("can_be_joined", "change", "match"),
+    [
+        (True, with_inf, "field 'observation': inf in 1 of 1 elements"),
+        (False, with_inf, "field 'observation': inf in 1 of 1 elements"),
+        (
+            True,
+            lambda columns: columns.update(truncated=columns["truncated"] | True),
+            "10 truncated were read, but 5 were written",
+        ),
+    ],
+    ids=["joined", "one by one", "counts"],
+)
+def test_what_was_encoded_has_to_keep_the_rules(
+    raw, tmp_path, monkeypatch, can_be_joined, change, match
+):
+    """The bytes are those that were staged, but not those of the episodes."""
+    encode_all = ExampleEncoder.encode_all
+
+    def encode_wrong(self, columns, lengths):
+        columns = {**columns, "steps": dict(columns["steps"])}
+        change(columns)
+        return encode_all(self, columns, lengths)
+
+    monkeypatch.setattr(ExampleEncoder, "encode_all", encode_wrong)
+    if not can_be_joined:
+        monkeypatch.setattr(checks, "can_be_joined", lambda features: False)
+    with pytest.raises(InvalidDatasetError, match=match):
+        convert(ToySource(raw), name="toy", data_dir=tmp_path)
+    assert not (tmp_path / "toy" / "1.0.0").exists()
+
+
+def test_parts_are_read_in_windows(raw, tmp_path, monkeypatch):
+    expected = conversions.contents(
+        convert(ToySource(raw), name="toy", data_dir=tmp_path).data_path
+    )
+    monkeypatch.setattr(sharding, "_MAX_WINDOW", 1500)  # An episode has some 500 bytes.
+    made = convert(ToySource(raw), name="toy", data_dir=tmp_path / "windows")
+    assert conversions.contents(made.data_path) == expected
 
 
 def test_changed_raw_data_begins_anew(raw, tmp_path):

@@ -1,0 +1,121 @@
+"""Examples of many episodes, decoded in one go: the steps of all of them in the same columns."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from rlds import rlds_types
+from rlds.tfds import loading
+
+__all__ = ["JoinedEpisodes", "can_be_joined"]
+
+# What a `tf.train.Example` holds numbers as.
+_STORED_AS = {"b": tf.int64, "i": tf.int64, "u": tf.int64, "f": tf.float32, "O": tf.string}
+
+
+def can_be_joined(features: Any) -> bool:
+    """Whether all values of a field have one shape, as they are stored and as they are decoded.
+
+    Images may differ, as long as they are not decoded.
+    """
+    joined = _joined(features)
+    stored = tfds.core.utils.flatten_nest_dict(joined.get_serialized_info()).values()
+    decoded = [
+        info
+        for _, feature in loading._leaves(_elements(joined))
+        if not isinstance(feature, tfds.features.Image)
+        for info in tf.nest.flatten(feature.get_tensor_info())
+    ]
+    return all(None not in info.shape and not info.optional for info in decoded) and all(
+        info.sequence_rank == 1
+        and None not in info.shape[1:]
+        and np.dtype(info.np_dtype).kind in _STORED_AS
+        for info in stored
+    )
+
+
+class JoinedEpisodes:
+    """Decodes the examples of several episodes at once.
+
+    TFDS decodes them: an example with the fields of all episodes, which are rows to it like steps.
+
+    Args:
+      features: The features of an episode, which `can_be_joined`.
+      decode: The fields of a step to decode; the others are the strings that are stored.
+    """
+
+    def __init__(self, features: tfds.features.FeaturesDict, decode: Collection[str]) -> None:
+        self._features = _joined(features)
+        self._decoders = loading._decoders(
+            _elements(self._features),
+            {f"{rlds_types.STEPS}/{field}" for field in decode}
+            | {name for name, _ in loading._leaves(features) if name != rlds_types.STEPS},
+        )
+        self._infos = tfds.core.utils.flatten_nest_dict(self._features.get_serialized_info())
+        self._decode = tf.function(
+            self._parse_and_decode, input_signature=[tf.TensorSpec([None], tf.string)]
+        )
+
+    def decode(self, examples: Sequence[bytes]) -> tuple[dict[str, Any], np.ndarray]:
+        """Returns episodes: columns of all their steps, columns of their fields, and their lengths.
+
+        Args:
+          examples: Their bytes.
+
+        Returns:
+          The fields of episodes with a row for each; in `steps`, with a row for each step. And how
+          many steps each episode has, of shape `[num_episodes]`.
+
+        Raises:
+          ValueError: Some example has another number of values in a field than it should.
+        """
+        decoded, counts = self._decode(tf.constant(list(examples), tf.string))
+        is_of_steps = {name: name.startswith(f"{rlds_types.STEPS}/") for name in counts}
+        rows = {
+            name: count.numpy() / np.prod(self._infos[name].shape[1:], dtype=np.int64)
+            for name, count in counts.items()
+        }
+        lengths = next(rows[name] for name in rows if is_of_steps[name])
+        for name, found in rows.items():
+            expected = lengths if is_of_steps[name] else np.ones(len(examples))
+            if not np.array_equal(found, expected):
+                raise ValueError(f"{name}: {found} rows, expected {expected}")
+        return tf.nest.map_structure(lambda tensor: tensor.numpy(), decoded), lengths.astype(
+            np.int64
+        )
+
+    def _parse_and_decode(self, examples: tf.Tensor) -> Any:
+        parsed = tf.io.parse_example(
+            examples,
+            {
+                name: tf.io.RaggedFeature(_STORED_AS[np.dtype(info.np_dtype).kind])
+                for name, info in self._infos.items()
+            },
+        )
+        values = {name: _restored(parsed[name], info) for name, info in self._infos.items()}
+        nested = tfds.core.utils.pack_as_nest_dict(values, self._features.get_serialized_info())
+        counts = {name: tf.cast(parsed[name].row_lengths(), tf.int64) for name in self._infos}
+        return self._features.decode_example(nested, decoders=self._decoders), counts
+
+
+def _restored(values: tf.RaggedTensor, info: Any) -> tf.Tensor:
+    """The values of a field, of all episodes, in its shape and dtype."""
+    rows = tf.reshape(values.flat_values, [-1, *info.shape[1:]])
+    return rows if rows.dtype == info.tf_dtype else tf.cast(rows, info.tf_dtype)
+
+
+def _joined(features: tfds.features.FeaturesDict) -> tfds.features.FeaturesDict:
+    """The features of an example that has the fields of several episodes."""
+    return tfds.features.FeaturesDict(
+        {
+            name: tfds.features.Sequence(feature.feature if name == rlds_types.STEPS else feature)
+            for name, feature in features.items()
+        }
+    )
+
+
+def _elements(joined: tfds.features.FeaturesDict) -> tfds.features.FeaturesDict:
+    return tfds.features.FeaturesDict({name: sequence.feature for name, sequence in joined.items()})

@@ -1,0 +1,109 @@
+"""Episodes that are decoded together are those that TFDS decodes one by one."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_datasets import features as tf_features
+
+from envlogger.converters.tfds_examples import ExampleEncoder
+from rlds.tfds.joined_episodes import JoinedEpisodes, can_be_joined
+
+STEP = {
+    "image": tf_features.Image(shape=(4, 5, 3)),
+    "zlib": tf_features.Tensor(shape=(2, 2), dtype=np.int16, encoding="zlib"),
+    "bytes": tf_features.Tensor(shape=(2,), dtype=np.float64, encoding="bytes"),
+    "numbers": {
+        "uint64": np.uint64,
+        "half": np.float16,
+        "int8": tf_features.Tensor(shape=(3,), dtype=np.int8),
+    },
+    "nothing": tf_features.Tensor(shape=(0, 2), dtype=np.float32, encoding="bytes"),
+    "text": tf_features.Text(),
+    "is_first": np.bool_,
+}
+EPISODE = {
+    "id": np.int64,
+    "by": {"who": tf_features.Text(), "where": tf_features.Tensor(shape=(2,), dtype=np.float32)},
+    "exact": tf_features.Tensor(shape=(2,), dtype=np.float64, encoding="bytes"),
+}
+FEATURES = tf_features.FeaturesDict({"steps": tf_features.Dataset(STEP), **EPISODE})
+
+
+def episode(number, num_steps):
+    rng = np.random.default_rng(number)
+    texts = np.array([b"", "\u00fc".encode(), b"long" * 50], object)
+    return {
+        "steps": {
+            "image": rng.integers(0, 256, (num_steps, 4, 5, 3), np.uint8),
+            "zlib": rng.integers(-9, 9, (num_steps, 2, 2), np.int16),
+            "bytes": rng.random((num_steps, 2)),
+            "numbers": {
+                "uint64": rng.integers(0, 2**64, num_steps, np.uint64),
+                "half": rng.random(num_steps).astype(np.float16),
+                "int8": rng.integers(-128, 128, (num_steps, 3), np.int8),
+            },
+            "nothing": np.zeros((num_steps, 0, 2), np.float32),
+            "text": texts[rng.integers(0, 3, num_steps)],
+            "is_first": np.arange(num_steps) == 0,
+        },
+        "id": np.int64(-number),
+        "by": {"who": f"agent {number}", "where": rng.random(2, np.float32)},
+        "exact": rng.random(2),
+    }
+
+
+def test_they_are_what_tfds_decodes():
+    lengths = [2, 1, 3]
+    examples = [ExampleEncoder(FEATURES).encode(episode(*item)) for item in enumerate(lengths)]
+    decode = ["zlib", "bytes", "numbers", "nothing", "text", "is_first"]
+    leaves = [name for name in decode if name != "numbers"]
+    leaves += [f"numbers/{name}" for name in STEP["numbers"]]
+    fields, found = JoinedEpisodes(FEATURES, leaves).decode(examples)
+    assert found.tolist() == lengths
+    steps = {"image": tf_features.Tensor(shape=(), dtype=np.object_)}  # As it is stored.
+    of_one = tf_features.FeaturesDict({"steps": tf_features.Sequence(STEP | steps), **EPISODE})
+    for index, (example, end) in enumerate(zip(examples, np.cumsum(lengths))):
+        rows = slice(end - lengths[index], end)
+        joined = tf.nest.map_structure(lambda column, row=index: column[row], fields)
+        joined["steps"] = tf.nest.map_structure(lambda column, r=rows: column[r], fields["steps"])
+        expected = tf.nest.map_structure(
+            lambda tensor: tensor.numpy(), of_one.deserialize_example(example)
+        )
+        tf.nest.map_structure(np.testing.assert_array_equal, joined, expected)
+        dtypes = [[leaf.dtype for leaf in tf.nest.flatten(e["steps"])] for e in (joined, expected)]
+        assert dtypes[0] == dtypes[1]
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        tf_features.Sequence(np.int64),
+        tf_features.Tensor(shape=(None, 2), dtype=np.float32),
+        tf_features.Tensor(shape=(None, None), dtype=np.float32, encoding="zlib"),
+        tf_features.Scalar(np.int64, optional=True),
+    ],
+)
+def test_what_cannot_be_joined(feature):
+    assert can_be_joined(FEATURES)
+    steps = {**STEP, "x": feature}
+    assert not can_be_joined(tf_features.FeaturesDict({"steps": tf_features.Dataset(steps)}))
+
+
+def test_values_that_are_missing():
+    """They are found missing, though those of another episode would do in their place."""
+    columns = {"a": np.arange(3), "b": np.arange(3)}
+    features = tf_features.FeaturesDict(
+        {"steps": tf_features.Dataset(dict.fromkeys(columns, np.int64)), "id": np.int64}
+    )
+    encoder = ExampleEncoder(features)
+    example = tf.train.Example.FromString(encoder.encode({"steps": columns, "id": np.int64(1)}))
+    joined = JoinedEpisodes(features, ["a", "b"])
+    fewer = tf.train.Example.FromString(example.SerializeToString())
+    fewer.features.feature["steps/b"].int64_list.value.pop()
+    more = tf.train.Example.FromString(example.SerializeToString())
+    more.features.feature["steps/b"].int64_list.value.append(1)
+    with pytest.raises(ValueError, match=r"steps/b: \[2. 4.\] rows, expected \[3. 3.\]"):
+        joined.decode([fewer.SerializeToString(), more.SerializeToString()])
+    del example.features.feature["id"]
+    with pytest.raises(ValueError, match=r"id: \[0.\] rows, expected \[1.\]"):
+        joined.decode([example.SerializeToString()])
