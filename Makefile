@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The editable install compiles the extension in place; it is redone when what it is made of changes.
 SOURCES := pyproject.toml setup.py $(wildcard riegeli/*.pyx)
 
-# How long `make fuzz` takes, in seconds; the targets share it.
+# How long `make fuzz` takes for the files of riegeli, and again for raw data, in seconds.
 FUZZ_SECONDS ?= 1800
 
 .PHONY: quickstart test test-all lint format bench fuzz protos clean
@@ -34,9 +34,10 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
-# Feeds hostile files to riegeli, whose core is built with AddressSanitizer. Needs gcc, and Linux.
+# Feeds hostile files to riegeli, whose core is built with AddressSanitizer, and spoilt raw data to the sources. Needs gcc, and Linux.
 fuzz: $(VENV)/.fuzz
 	$(BIN)/python fuzz/run.py --seconds $(FUZZ_SECONDS)
+	$(BIN)/python fuzz/sources.py --seconds $(FUZZ_SECONDS)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

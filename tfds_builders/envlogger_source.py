@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,13 @@ from envlogger.converters.tfds_features import (
     lossless_config,
     match_columns,
 )
-from envlogger.errors import EnvLoggerError
+from envlogger.errors import EnvLoggerError, StorageError
 from envlogger.step_data import StepData
 from tfds_builders.episode_fields import RESERVED
 from tfds_builders.recorded_logs import IdleReaders, Log, Logs, logs_by_split
 from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
 from tfds_builders.spec_features import feature_from_spec, specs_from_columns
+from tfds_builders.untrusted import source_errors
 
 __all__ = ["EnvLoggerSource", "episode_flags"]
 
@@ -138,7 +139,7 @@ class EnvLoggerSource(RandomAccessSource):
 
     def _scan(self, log: Log) -> Any:
         """Checks what is cheap to check of a log; returns the metadata that it has as a whole."""
-        with self._idle.borrow(log) as reader:
+        with source_errors(log.path), self._idle.borrow(log) as reader:
             lengths = [len(episode) for episode in reader.episodes]
             if not lengths:
                 raise SourceError("the log holds no episodes", file=log.path)
@@ -154,7 +155,7 @@ class EnvLoggerSource(RandomAccessSource):
                 self._episode_features = self._find_episode_features(reader, log)
                 self._all_episode_features = tfds.features.FeaturesDict(self._episode_features)
             self._check_specs(specs, log)
-            for index, metadata in enumerate(reader.episode_metadata()):
+            for index, metadata in _sound_metadata(reader):
                 self._episode_fields(metadata, log, index)
             if self._metadata is not None:
                 return None
@@ -191,7 +192,8 @@ class EnvLoggerSource(RandomAccessSource):
                         f"'recorded_{reserved}'.)"
                     )
             return dict(given)
-        columns = self._episode_columns(reader.episode_metadata()[0], log, 0)
+        index, metadata = next(_sound_metadata(reader), (0, None))
+        columns = self._episode_columns(metadata, log, index)
         found = {
             field: self._feature(spec, field) for field, spec in specs_from_columns(columns).items()
         }
@@ -304,14 +306,17 @@ class EnvLoggerSource(RandomAccessSource):
                 file=log.name,
                 begin=log.begins[index],
             )
+            metadata = reader.episode_metadata()[index]
         except MismatchError as error:
             raise SourceError(error.what, file=log.path, episode=index, field=error.path) from error
+        except StorageError:  # Of the operating system, it may be.
+            raise
         except (EnvLoggerError, TypeError, ValueError) as error:
             raise SourceError(str(error), file=log.path, episode=index) from error
         return SourceEpisode(
             key=key,
             steps=steps,
-            metadata=self._episode_fields(reader.episode_metadata()[index], log, index),
+            metadata=self._episode_fields(metadata, log, index),
             counts={"steps": len(is_terminal)},
             **flags,
         )
@@ -355,6 +360,17 @@ class EnvLoggerSource(RandomAccessSource):
             return stack_values([{**self._defaults, **metadata}], "")
         except (TypeError, ValueError) as error:
             raise SourceError(str(error), file=log.path, episode=index) from error
+
+
+def _sound_metadata(reader: envlogger.Reader) -> Iterator[tuple[int, Any]]:
+    """Yields the metadata of episodes. Who reads an episode with damaged metadata meets that."""
+    metadata = reader.episode_metadata()
+    for index in range(len(metadata)):
+        try:
+            found = metadata[index]
+        except EnvLoggerError:
+            continue
+        yield index, found
 
 
 def _recorded_specs(reader: envlogger.Reader) -> dict[str, Any]:

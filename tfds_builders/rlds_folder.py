@@ -6,7 +6,10 @@ are not compressed a second time, and features of any kind are kept.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +26,13 @@ from tfds_builders.source import (
     StoredSource,
     require_files,
 )
+from tfds_builders.untrusted import check_is_file, source_errors
 
 __all__ = ["FolderSource", "RldsFolder"]
+
+# Where features.json says which class a feature is of, in newer and in older files.
+_CLASS_KEYS = {"pythonClassName", "python_class_name", "type"}
+_FEATURES = "tensorflow_datasets.core.features."
 
 
 class FolderSource(StoredSource):
@@ -45,24 +53,26 @@ class FolderSource(StoredSource):
     def __init__(self, path: str | os.PathLike[str], splits: Sequence[str] | None = None) -> None:
         self._path = epath.Path(path)
         require_files(self._path / "dataset_info.json", self._path / "features.json")
-        builder = tfds.builder_from_directory(self._path)
-        info = builder.info
-        self.description = info.description
-        self.homepage, self.citation = info.as_proto.location.urls[:1], info.citation
-        self.homepage = self.homepage[0] if self.homepage else ""
-        self.license = info.redistribution_info.license
-        self.name, self.version = info.name, str(info.version)
-        self._features, self._file_format = info.features, info.file_format
-        self._metadata = dict(info.metadata or {})
+        with source_errors(self._path):
+            _check_classes(self._path / "features.json")
+            info = tfds.builder_from_directory(self._path).info
+            self.description = info.description
+            self.homepage = next(iter(info.as_proto.location.urls), "")
+            self.citation = info.citation
+            self.license = info.redistribution_info.license
+            self.name, self.version = info.name, str(info.version)
+            self._features, self._file_format = info.features, info.file_format
+            self._metadata = dict(info.metadata or {})
+            lengths = {
+                name: {file.name: length for file, length in zip(it.filepaths, it.shard_lengths)}
+                for name, it in info.splits.items()
+            }
         for split in splits or ():
-            if split not in info.splits:
-                raise KeyError(f"{path} has no split {split!r}, only {sorted(info.splits)}")
-        self._lengths = {
-            name: {file.name: length for file, length in zip(split.filepaths, split.shard_lengths)}
-            for name, split in info.splits.items()
-            if name in (splits or info.splits)
-        }
-        self._check()
+            if split not in lengths:
+                raise KeyError(f"{path} has no split {split!r}, only {sorted(lengths)}")
+        self._lengths = {name: lengths[name] for name in lengths if name in (splits or lengths)}
+        with source_errors(self._path):
+            self._check()
 
     def _check(self) -> None:
         steps = dict(self._features.items()).get(rlds.STEPS)
@@ -75,6 +85,7 @@ class FolderSource(StoredSource):
             for name in files:
                 if not (self._path / name).exists():
                     raise SourceError("the file is missing", file=self._path / name)
+                check_is_file(self._path / name)
 
     @property
     def splits(self) -> Sequence[str]:
@@ -111,13 +122,44 @@ class FolderSource(StoredSource):
         try:
             for example in read_examples(self._path / part, self._file_format):
                 if number >= first:
-                    yield StoredEpisode(f"{part}:{number}", example, min(1, (number + 1) / length))
+                    yield StoredEpisode(
+                        f"{part}:{number}", example, min(1, (number + 1) / max(1, length))
+                    )
                 number += 1
             if number != length:
                 what = f"{number} episodes are there, dataset_info.json says {length}"
                 raise SourceError(what, file=self._path / part)
         except SourceError as error:
             yield DamagedEpisode(f"{part}:{number}", error, ends_part=True)
+
+
+def _check_classes(file: epath.Path) -> None:
+    """Checks that features are of classes of TFDS, or of modules that are there already.
+
+    TFDS imports whatever module a file names.
+    """
+    nodes = [json.loads(file.read_text())]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, dict):
+            for key in _CLASS_KEYS & node.keys():
+                _check_class(node[key], file)
+            nodes += node.values()
+        elif isinstance(node, list):
+            nodes += node
+        elif isinstance(node, str) and node.lstrip().startswith(("{", "[")):  # JSON in JSON.
+            with contextlib.suppress(ValueError):
+                nodes.append(json.loads(node))
+
+
+def _check_class(name: Any, file: epath.Path) -> None:
+    if not isinstance(name, str) or name.startswith(_FEATURES):  # A field may be called "type".
+        return
+    if name.rpartition(".")[0] not in sys.modules:
+        raise SourceError(
+            f"{name!r} is not a feature of TFDS; import its module first, if you trust it",
+            file=file,
+        )
 
 
 class RldsFolder(SourceBuilder):

@@ -110,8 +110,9 @@ _MAX_WORDS = 500
 
 def is_damage(error: Exception) -> bool:
     """Whether an error that was raised while data was read is about the data."""
-    if isinstance(error, OSError):
-        return error.errno in _DAMAGE
+    cause = error.__cause__ if isinstance(error, StorageError) else error
+    if isinstance(cause, OSError):
+        return cause.errno in _DAMAGE
     return not isinstance(error, StorageError | MemoryError | ImportError)
 
 

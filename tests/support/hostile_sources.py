@@ -1,0 +1,696 @@
+"""Raw data that somebody spoilt on purpose: what its source makes of it.
+
+`FORMATS` has small raw data in every format there is. An input is one of them, mutated by a number
+(`mutated`): bytes flipped, files cut, pieces spliced, names exchanged, values of HDF5 and JSON
+replaced and nested. Its source reads all of it (`outcome`); allowed are episodes, damaged episodes,
+a `SourceError` and a `FileNotFoundError`. The suite tries a few inputs, and those that were found;
+`make fuzz` tries as many as there is time for (`try_many`), in processes that have little memory.
+"""
+
+import contextlib
+import faulthandler
+import functools
+import gzip
+import io
+import json
+import mmap
+import os
+import random
+import resource
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import google_crc32c
+import h5py
+import numpy as np
+import raw_d4rl
+import raw_d4rl_pybullet
+from file_watch import Watch
+
+import envlogger
+import riegeli
+import tfds_builders
+from envlogger.testing.catch_env import Catch
+from tfds_builders.episode_encoder import EpisodeEncoder
+from tfds_builders.episode_fields import features_of
+from tfds_builders.minari.formats import open_writer
+from tfds_builders.minari.spaces import box, merged, parse_space
+from tfds_builders.minari.storage import Column, RawEpisode
+from tfds_builders.source import DamagedEpisode, Source, SourceError, StoredEpisode
+
+# The contents of a directory: bytes by the paths of the files.
+Files = dict[str, bytes]
+
+MAX_SECONDS = 30
+MAX_BYTES = 2 << 30
+
+
+class Raw(NamedTuple):
+    """A format of raw data.
+
+    Attributes:
+      write: Writes a little of it to an empty directory.
+      source: Makes the source for that directory.
+    """
+
+    write: Callable[[Path], Any]
+    source: Callable[[Path], Source]
+
+
+# --- The formats ---------------------------------------------------------------------------------
+
+
+def _d4rl(directory: Path, **options: Any) -> None:
+    arrays = {
+        **raw_d4rl.transitions((4, 5, 3), 3, 2),
+        "terminals": raw_d4rl.flags(12, 3),
+        "timeouts": raw_d4rl.flags(12, 8),
+        **raw_d4rl.state(12, qpos=2),
+        "metadata/algorithm": np.bytes_("SAC"),
+        "metadata/policy/fc0/weight": np.ones((2, 3), np.float32),
+    }
+    with h5py.File(raw_d4rl.write(directory / "hopper.hdf5", arrays, **options), "a") as file:
+        file.attrs["made by"] = "somebody"
+        file["rewards"].attrs["unit"] = np.float32(1)
+
+
+def _minari(directory: Path, *, data_format: str) -> None:
+    data = directory / "toy-v0" / "data"
+    data.mkdir(parents=True)
+    spaces = {
+        "observation_space": {
+            "type": "Dict",
+            "subspaces": {"x": box(np.dtype("f4"), (3,)), "text": {"type": "Text"}},
+        },
+        "action_space": {"type": "Tuple", "subspaces": [{"type": "Discrete", "n": 3}]},
+    }
+    parsed = merged(
+        parse_space(spaces[f"{group}_space"], f"{group}s") for group in ("observation", "action")
+    )
+    rng = np.random.default_rng(0)
+    with open_writer(data_format, data, parsed) as writer:
+        for index, steps in enumerate((2, 3)):
+            flags = np.zeros(steps, bool)
+            columns = {
+                "observations/x": rng.random((steps + 1, 3), np.float32),
+                "observations/text": np.array(["a", "ü", "", "dd"][: steps + 1], object),
+                "actions/_index_0": np.arange(steps),
+                "rewards": rng.random(steps),
+                "terminations": flags,
+                "truncations": ~flags,
+                "infos/state/qpos": rng.random((steps + 1, 2)),
+            }
+            attributes = {"id": index, "total_steps": steps, "seed": 7, "options/x": "y"}
+            kinds = {"observations/text": "text"}
+            writer.add(
+                index,
+                RawEpisode(
+                    {path: Column(kinds.get(path, "numbers"), it) for path, it in columns.items()},
+                    attributes,
+                ),
+            )
+    metadata = {"total_episodes": 2, "total_steps": 5, "data_format": data_format}
+    spaces = {name: json.dumps(space) for name, space in spaces.items()}
+    (data / "metadata.json").write_text(json.dumps({**metadata, **spaces, "author": "Somebody"}))
+
+
+def _logs(directory: Path) -> None:
+    with envlogger.EnvLogger(
+        Catch(),
+        data_directory=os.fspath(directory),
+        metadata={"agent": {"name": "x", "sizes": [1, 2]}},
+        step_fn=lambda timestep, action, env: {"caught": np.float32(1), "note": "text"},
+        episode_fn=lambda timestep, action, env: {"seed": 3} if timestep.last() else None,
+    ) as env:
+        for _ in range(2):
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(1)
+
+
+def _folder(directory: Path, *, file_format: str) -> None:
+    source = tfds_builders.D4rlSource(directory / "hopper.hdf5")
+    with contextlib.redirect_stdout(io.StringIO()):
+        made = tfds_builders.convert(
+            source, name="toy", data_dir=directory / "made", file_format=file_format, progress=False
+        )
+    for file in Path(made.data_path).iterdir():
+        shutil.copy(file, directory)
+    shutil.rmtree(directory / "made")
+    (directory / "hopper.hdf5").unlink()
+
+
+def _write_folder(directory: Path, *, file_format: str) -> None:
+    _d4rl(directory)
+    _folder(directory, file_format=file_format)
+
+
+FORMATS: dict[str, Raw] = {
+    "d4rl": Raw(_d4rl, lambda path: tfds_builders.D4rlSource(path / "hopper.hdf5")),
+    "d4rl_plain": Raw(
+        lambda path: _d4rl(path, compression=None),
+        lambda path: tfds_builders.D4rlSource(path / "hopper.hdf5", ["flags", "length"], length=3),
+    ),
+    "d4rl_pybullet": Raw(
+        lambda path: raw_d4rl_pybullet.write_pybullet(path / "a.hdf5", (3, 4), cut=True),
+        lambda path: tfds_builders.D4rlPybulletSource(path / "a.hdf5"),
+    ),
+    **{
+        f"minari_{data_format}": Raw(
+            functools.partial(_minari, data_format=data_format),
+            lambda path: tfds_builders.MinariSource(path / "toy-v0"),
+        )
+        for data_format in ("hdf5", "arrow", "parquet")
+    },
+    "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
+    **{
+        f"folder_{file_format}": Raw(
+            functools.partial(_write_folder, file_format=file_format), tfds_builders.FolderSource
+        )
+        for file_format in ("tfrecord", "array_record", "parquet")
+    },
+}
+
+
+@functools.cache
+def files_of(name: str) -> Mapping[str, bytes]:
+    """Returns the files of a format, as they are when they are sound."""
+    with tempfile.TemporaryDirectory() as directory:
+        FORMATS[name].write(Path(directory))
+        return {
+            os.fspath(path.relative_to(directory)): path.read_bytes()
+            for path in sorted(Path(directory).rglob("*"))
+            if path.is_file()
+        }
+
+
+# --- Mutations -----------------------------------------------------------------------------------
+
+_NUMBERS = (0, 1, 2, 7, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40)
+_NUMBERS += (2**63 - 1, 2**63, 2**64 - 1)
+
+
+def flip(content: bytes, rng: random.Random) -> bytes:
+    """Changes a few bytes, or writes a number over some."""
+    changed = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 4, 16))):
+        if not changed:
+            break
+        # Headers are at the beginning, or at the end.
+        where = rng.choice((len(changed), min(len(changed), 200)))
+        at = rng.randrange(where)
+        at = rng.choice((at, at, len(changed) - 1 - at))
+        kind = rng.randrange(4)
+        if kind == 0:
+            changed[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            changed[at] = rng.choice((0, 255, rng.randrange(256)))
+        else:
+            size = rng.choice((1, 2, 4, 8))
+            number = rng.choice(_NUMBERS) % 256**size
+            order = rng.choice(("little", "big"))
+            changed[at : at + size] = number.to_bytes(size, order)[: len(changed) - at]
+    return bytes(changed)
+
+
+def cut(content: bytes, rng: random.Random) -> bytes:
+    """Takes a piece away: the end, most often."""
+    begin = rng.randrange(len(content) + 1)
+    end = rng.choice((len(content), min(len(content), begin + rng.choice((1, 8, 100)))))
+    return content[:begin] + content[end:]
+
+
+def splice(content: bytes, rng: random.Random, other: bytes = b"") -> bytes:
+    """Puts a piece of another file, or of the same, somewhere."""
+    other = other or content
+    begin = rng.randrange(len(other) + 1)
+    piece = other[begin : begin + rng.choice((1, 4, 8, 64, 512, 4096))]
+    at = rng.randrange(len(content) + 1)
+    return content[:at] + piece + content[at + rng.choice((0, len(piece))) :]
+
+
+_BYTES = (flip, flip, cut, splice)
+
+
+def _odd_value(rng: random.Random, known: Any = None) -> Any:
+    """A value of JSON that one does not expect."""
+    deep: Any = []
+    for _ in range(rng.choice((3, 70, 3000)) if rng.randrange(10) == 0 else 1):
+        deep = [deep] if rng.randrange(2) else {"x": deep}
+    return rng.choice(
+        (
+            *(None, True, -1, 0, 1, 10**9, 2**63, 10**400, 1.5, float("nan"), float("inf")),
+            *("", "x", "\udcff", "../../secret", os.fspath(canary()), "float99", "a/b", "\x00"),
+            *([], {}, [1, "a", None], {"": 1}, {"type": "Box"}, deep, [known], {"x": known}, known),
+            *([0] * 3, [2**40, 2**40], [-1], "1" * 5000),
+        )
+    )
+
+
+def mutate_json(value: Any, rng: random.Random) -> Any:
+    """Replaces, removes or adds a value somewhere in a nest."""
+    if isinstance(value, dict) and value and rng.randrange(6):
+        name = rng.choice(sorted(value))
+        kind = rng.randrange(8)
+        if kind == 0:
+            return {key: child for key, child in value.items() if key != name}
+        if kind == 1:
+            return {**value, rng.choice(("", "x", "a/b", name + name)): value[name]}
+        return {**value, name: mutate_json(value[name], rng)}
+    if isinstance(value, list) and value and rng.randrange(6):
+        index = rng.randrange(len(value))
+        return [*value[:index], mutate_json(value[index], rng), *value[index + 1 :]]
+    if isinstance(value, str) and value[:1] in ("{", "[") and rng.randrange(6):  # JSON in JSON.
+        with contextlib.suppress(ValueError):
+            return json.dumps(mutate_json(json.loads(value), rng))
+    return _odd_value(rng, value)
+
+
+def _json(content: bytes, rng: random.Random) -> bytes:
+    return json.dumps(mutate_json(json.loads(content), rng)).encode()
+
+
+def _hdf5(content: bytes, rng: random.Random) -> bytes:
+    """Changes objects, links and attributes of a file of HDF5."""
+    memory = io.BytesIO(content)
+    with h5py.File(memory, "a") as file, contextlib.suppress(*_H5PY_ERRORS):
+        for _ in range(rng.choice((1, 1, 2))):
+            _change_hdf5(file, rng)
+    return memory.getvalue()
+
+
+# Of what makes no sense: another mutation is tried then.
+_H5PY_ERRORS = (OSError, KeyError, ValueError, TypeError, RuntimeError)
+
+
+def _change_hdf5(file: Any, rng: random.Random) -> None:
+    paths: list[str] = []
+    file.visit(paths.append)
+    path = rng.choice(paths)
+    kind = rng.randrange(9)
+    group = file[path] if isinstance(file[path], h5py.Group) else file[path].parent
+    name = rng.choice((path.rpartition("/")[2], "x", *map(str, group)))
+    if kind <= 4 and name in group:
+        old = group[name]
+        old_shape, old_dtype = getattr(old, "shape", (3,)), getattr(old, "dtype", np.dtype("f4"))
+        if rng.randrange(2):
+            group.move(name, f"{name} before")
+        else:
+            del group[name]
+    else:
+        old_shape, old_dtype = (12,), np.dtype("f4")
+    if kind == 0:
+        _link_hdf5(group, name, rng)
+    elif kind == 1:
+        nested = group.create_group(name)
+        for depth in range(rng.choice((0, 1, 40))):
+            inner = nested.create_group("g")
+            nested["again"] = inner if depth % 2 else nested
+            nested = inner
+        nested[name] = np.zeros(old_shape or ())
+    elif kind in (2, 3):
+        _create_hdf5(group, name, old_shape, old_dtype, rng)
+    elif kind == 4:
+        group[name] = np.dtype("f4")
+    else:
+        item = file[path]
+        attribute = rng.choice((*item.attrs, "id", "total_steps", "seed", "options/x/y", "odd"))
+        value = rng.choice(
+            (
+                *(-1, 2**63, 1.5, "text", b"\xff", h5py.Empty("f4"), [1, 2], np.zeros((2, 0))),
+                *(item.ref, np.array([item.ref] * 2, h5py.ref_dtype), "x" * 60_000),
+                *(
+                    np.array(["a", "b"], object),
+                    np.complex64(1),
+                    np.float16(1),
+                    np.zeros(3, "i1,f4"),
+                ),
+            )
+        )
+        del item.attrs[attribute]
+        item.attrs[attribute] = value
+
+
+def _link_hdf5(group: Any, name: str, rng: random.Random) -> None:
+    elsewhere = os.fspath(canary())
+    kind = rng.randrange(6)
+    if kind == 0:
+        group[name] = h5py.SoftLink(rng.choice(("/", "/nowhere", f"/{name}", "..", "")))
+    elif kind == 1:
+        group[name] = h5py.ExternalLink(elsewhere, rng.choice(("/", "/rewards")))
+    elif kind == 2:
+        group[name] = rng.choice((group, group.file["/"], *group.values()))
+    elif kind == 3:
+        group.create_dataset(name, (12,), "f4", external=[(elsewhere, 0, 48)])
+    else:
+        layout = h5py.VirtualLayout((12,), "f4")
+        layout[...] = h5py.VirtualSource(rng.choice((".", elsewhere)), "rewards", (12,))
+        group.create_virtual_dataset(name, layout)
+
+
+def _create_hdf5(group: Any, name: str, shape: Any, dtype: Any, rng: random.Random) -> None:
+    shape = tuple(shape or ())
+    shape = rng.choice(
+        (
+            *(shape, (), (0,), (1,), (12,), shape[:-1], (*shape, 0), (*shape, 1), (*shape, 2)),
+            *((2**40,), (*shape[:1], 2**40), (12, 2**31), tuple(2**20 for _ in shape)),
+        )
+    )
+    dtypes = (
+        *(dtype, "f2", "f4", "f8", ">f8", "i1", "u8", "c16", "S5", "S1", bool, "i4,f4", "(2,3)f4"),
+        *(h5py.string_dtype(), h5py.string_dtype("ascii"), h5py.vlen_dtype("u1"), h5py.ref_dtype),
+        *(h5py.enum_dtype({"a": 1, "b": 7}), h5py.regionref_dtype, "V7"),
+    )
+    if rng.randrange(8) == 0:
+        group[name] = h5py.Empty("f4")
+        return
+    chunks = tuple(max(1, min(size, 4)) for size in shape) or None
+    is_large = np.prod(shape, dtype=float) > 1e4
+    made = group.create_dataset(
+        name,
+        shape,
+        rng.choice(dtypes),
+        chunks=chunks if is_large or (chunks and rng.randrange(2)) else None,
+        maxshape=tuple(None for _ in shape) if chunks and is_large else None,
+        fillvalue=rng.choice((None, None, 1)) if not is_large else None,
+    )
+    if not is_large and shape and made.dtype.kind in "fiu":
+        made[...] = rng.choice((0, 1, 2, 100))
+
+
+def _crc(data: bytes) -> int:
+    crc = int(google_crc32c.value(data))
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def read_tfrecords(content: bytes) -> list[bytes]:
+    """Returns the records of a sound file."""
+    records, at = [], 0
+    while at < len(content):
+        (length,) = struct.unpack_from("<Q", content, at)
+        records.append(content[at + 12 : at + 12 + length])
+        at += length + 16
+    return records
+
+
+def write_tfrecords(records: list[bytes]) -> bytes:
+    """Returns the file that has these records."""
+    parts = []
+    for record in records:
+        header = struct.pack("<Q", len(record))
+        parts += [header, struct.pack("<I", _crc(header)), record, struct.pack("<I", _crc(record))]
+    return b"".join(parts)
+
+
+def _read_riegeli(content: bytes) -> list[bytes]:
+    with riegeli.RecordReader(io.BytesIO(content)) as reader:
+        return list(reader.read_records())
+
+
+def _write_riegeli(records: list[bytes]) -> bytes:
+    memory = io.BytesIO()
+    writer = riegeli.RecordWriter(memory, close=False, options="uncompressed")
+    with writer:
+        writer.write_records(records)
+    return memory.getvalue()
+
+
+def _in_records(
+    read: Callable[[bytes], list[bytes]], write: Callable[[list[bytes]], bytes]
+) -> Callable[[bytes, random.Random], bytes]:
+    """A mutation within the records of a file, whose checksums are right afterwards."""
+
+    def mutate(content: bytes, rng: random.Random) -> bytes:
+        records = read(content)
+        if not records:
+            return content
+        index = rng.randrange(len(records))
+        kind = rng.randrange(8)
+        if kind == 0:
+            del records[index]
+        elif kind == 1:
+            records.insert(index, rng.choice(records))
+        else:
+            records[index] = rng.choice(_BYTES)(records[index], rng)
+        return write(records)
+
+    return mutate
+
+
+def _in_gzip(content: bytes, rng: random.Random) -> bytes:
+    return gzip.compress(rng.choice(_BYTES)(gzip.decompress(content), rng), 1)
+
+
+# What looks into files, by the ends of their names; others are added by the formats that have them.
+STRUCTURED: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    ".hdf5": _hdf5,
+    ".json": _json,
+    ".riegeli": _in_records(_read_riegeli, _write_riegeli),
+    ".gz": _in_gzip,
+}
+
+
+def _structured(name: str) -> Callable[[bytes, random.Random], bytes] | None:
+    if "tfrecord" in name:
+        return _in_records(read_tfrecords, write_tfrecords)
+    return next((mutate for end, mutate in STRUCTURED.items() if name.endswith(end)), None)
+
+
+_ODD_NAMES = ("x", "data", "-1", "0", "episode_9", "é\udcff", "a b", "%s", "." * 20, "n" * 200)
+
+
+def rename(files: Files, rng: random.Random) -> Files:
+    """Renames a file, exchanges two, takes one away, or puts it into a directory."""
+    name, other = rng.choice(sorted(files)), rng.choice(sorted(files))
+    kind = rng.randrange(4)
+    changed = dict(files)
+    if kind == 0:
+        changed[name], changed[other] = files[other], files[name]
+    elif kind == 1:
+        del changed[name]
+    else:
+        directory = name.rpartition("/")[0]
+        place = rng.choice((directory, directory.rpartition("/")[0], name))
+        content = changed.pop(name)
+        changed[f"{place}/{rng.choice(_ODD_NAMES)}".lstrip("/")] = content
+    return changed
+
+
+def mutated(name: str, seed: int) -> Files:
+    """Returns an input: the files of a format, of which something is spoilt."""
+    rng = random.Random(f"{name} {seed}")
+    files = dict(files_of(name))
+    for _ in range(rng.choice((1, 1, 1, 2))):
+        if not files:
+            break
+        if rng.randrange(12) == 0:
+            files = rename(files, rng)
+            continue
+        chosen = rng.choice(sorted(files))
+        structured = _structured(chosen)
+        content = files[chosen]
+        if structured is not None and rng.randrange(2):
+            with contextlib.suppress(Exception):  # It may be spoilt already.
+                files[chosen] = structured(content, rng)
+        else:
+            mutate = rng.choice(_BYTES)
+            if mutate is splice:
+                files[chosen] = splice(content, rng, files[rng.choice(sorted(files))])
+            else:
+                files[chosen] = mutate(content, rng)
+    return files
+
+
+# --- What becomes of them -------------------------------------------------------------------------
+
+
+@functools.cache
+def scratch() -> Path:
+    """A directory for inputs, in memory if there is one there."""
+    shm = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="hostile-", dir=shm if os.access(shm, os.W_OK) else None))
+
+
+@functools.cache
+def canary() -> Path:
+    """A file that nobody has any business with."""
+    path = Path(tempfile.gettempdir()) / "rlds-canary.hdf5"
+    with h5py.File(path, "w") as file:
+        file["rewards"] = np.zeros(12, np.float32)
+    return path
+
+
+class _Opened:
+    """The files that this process opens through Python, while it looks."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] | None = None
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and self.paths is not None and isinstance(arguments[0], str | bytes):
+            self.paths.append(os.fsdecode(arguments[0]))
+
+
+_opened = functools.cache(_Opened)
+# Modules are loaded late; and of the processors there are libraries ask.
+_HARMLESS = (sys.prefix, sys.base_prefix, os.fspath(Path(__file__).parents[2]), "/proc/", "/sys/")
+
+
+def pack(files: Files, archive: Path) -> None:
+    """Keeps an input, to be tried again."""
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for path, content in files.items():
+            file.writestr(zipfile.ZipInfo(path), content)
+
+
+def unpack(archive: Path) -> Files:
+    """Returns an input that was kept."""
+    with zipfile.ZipFile(archive) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def write(files: Files, directory: Path) -> None:
+    """Writes files to a directory, as far as their names are possible."""
+    for path, content in files.items():
+        with contextlib.suppress(OSError, ValueError):
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_bytes(content)
+
+
+def read_all(source: Source) -> Counter[str]:
+    """Reads all that a source has to give, and makes examples of its episodes."""
+    found: Counter[str] = Counter()
+    encoder = EpisodeEncoder(features_of(source), tuple(source.finite_fields))
+    json.dumps([dict(source.metadata()), dict(source.options())])
+    source.inputs()
+    for split in source.splits:
+        source.num_episodes(split)
+        source.totals(split)
+        for part in source.parts(split):
+            for episode in source.episodes(split, part):
+                if isinstance(episode, DamagedEpisode):
+                    found["damaged"] += 1
+                    if episode.ends_part:
+                        break
+                elif not isinstance(episode, StoredEpisode):
+                    try:
+                        encoder.encode(episode)
+                    except SourceError:
+                        found["not encoded"] += 1
+                found["episodes"] += 1
+    return found
+
+
+def outcome(name: str, files: Files) -> str:
+    """Returns what a source makes of an input: "read", "damaged", "refused", or "missing".
+
+    Raises:
+      AssertionError: It read a file that is none of its own.
+      Exception: Any other error is a finding.
+    """
+    directory = Path(tempfile.mkdtemp(dir=scratch()))
+    watch, opened = Watch(canary()), _opened()
+    try:
+        write(files, directory)
+        opened.paths = []
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = read_all(FORMATS[name].source(directory))
+            result = "damaged" if found["damaged"] or found["not encoded"] else "read"
+        except SourceError:
+            result = "refused"
+        except FileNotFoundError:
+            result = "missing"
+        paths, opened.paths = opened.paths, None
+        assert not watch.was_opened(), "another file was read"
+        own = (os.fspath(directory), *_HARMLESS)
+        others = [path for path in paths if not path.startswith(own)]
+        assert not others, f"other files were opened: {others}"
+        return result
+    finally:
+        opened.paths = None
+        watch.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+# --- Many of them ---------------------------------------------------------------------------------
+
+
+class _Shared:
+    """Which input a process is at, for the one that watches it."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 8)
+
+    def put(self, number: int) -> None:
+        struct.pack_into("<q", self._memory, 0, number)
+
+    def get(self) -> int:
+        return int(struct.unpack_from("<q", self._memory)[0])
+
+
+def _work(name: str, begin: int, end: int, shared: _Shared, log: Path) -> None:
+    """Tries inputs in this process, until it dies of one, or there are enough."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+    resource.setrlimit(resource.RLIMIT_AS, (used + MAX_BYTES, used + MAX_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.disable()  # The process that watches says what is worth saying.
+    for seed in range(begin, end):
+        shared.put(seed)
+        try:
+            outcome(name, mutated(name, seed))
+        except BaseException as error:
+            words = " ".join(str(error).split())[:300]
+            lines = traceback.format_exception(error, limit=-8)
+            with log.open("a", errors="backslashreplace") as file:
+                file.write(f"{name} {seed}: {type(error).__name__}: {words!a}\n")
+                file.writelines("    " + line.replace("\n", "\n    ").rstrip(" ") for line in lines)
+    shared.put(end)
+
+
+def try_many(name: str, begin: int, end: int, log: Path) -> None:
+    """Tries inputs in a process of their own; writes to the log what is found."""
+    while begin < end:
+        shared = _Shared()
+        shared.put(begin)
+        pid = os.fork()
+        if not pid:
+            try:
+                _work(name, begin, end, shared, log)
+            finally:
+                os._exit(0)
+        why = _wait(pid, shared)
+        begin = shared.get()
+        if begin < end:
+            with log.open("a") as file:
+                file.write(f"{name} {begin}: {why}\n")
+            begin += 1
+
+
+def _wait(pid: int, shared: _Shared) -> str:
+    """Waits for a process that tries inputs, and ends one that hangs; returns why it ended."""
+    seen, since = shared.get(), time.monotonic()
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return f"ended by the signal {os.waitstatus_to_exitcode(status)}"
+        if shared.get() != seen:
+            seen, since = shared.get(), time.monotonic()
+        elif time.monotonic() - since > MAX_SECONDS:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return f"more than {MAX_SECONDS} s"
+        time.sleep(0.02)

@@ -1,0 +1,65 @@
+"""Spoilt raw data of every format: a few inputs, and those that were found; see `make fuzz`."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import hostile_sources
+import pytest
+
+# How many inputs of each format there is time for.
+FEW = 15
+# Inputs that were read wrongly once; their names begin with that of the format.
+FOUND = sorted(Path(__file__).with_name("hostile_inputs").glob("*.zip"))
+
+
+@pytest.mark.parametrize("name", hostile_sources.FORMATS)
+def test_spoilt_raw_data(name):
+    assert hostile_sources.outcome(name, dict(hostile_sources.files_of(name))) == "read"
+    results = [
+        hostile_sources.outcome(name, hostile_sources.mutated(name, seed)) for seed in range(FEW)
+    ]
+    assert len(set(results)) > 1, "the mutations do not reach what is read"
+
+
+@pytest.mark.parametrize("archive", FOUND, ids=lambda archive: archive.stem)
+def test_what_was_found(archive):
+    name = archive.stem.partition("-")[0]
+    hostile_sources.outcome(name, hostile_sources.unpack(archive))
+
+
+def read_a_secret():
+    with open(hostile_sources.canary(), "rb") as file:
+        file.read()
+
+
+MISTAKES = {
+    "AssertionError": read_a_secret,
+    "KeyError": lambda: {}["x"],
+    "MemoryError": lambda: bytes(1 << 33),
+    "signal -11": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "more than 0.5 s": lambda: time.sleep(9),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_mistakes_are_found(what, tmp_path, monkeypatch):
+    """Other errors, other files, the death of the process, and too much time."""
+    log = tmp_path / "log"
+    log.touch()
+    made = tmp_path / "made"
+
+    def make_source(path):
+        if not made.exists():
+            made.mkdir()
+            MISTAKES[what]()
+        return raw.source(path)
+
+    raw = hostile_sources.FORMATS["d4rl"]
+    monkeypatch.setattr(hostile_sources, "MAX_SECONDS", 0.5)
+    monkeypatch.setitem(hostile_sources.FORMATS, "d4rl", raw._replace(source=make_source))
+    hostile_sources.try_many("d4rl", 0, 3, log)
+    (line,) = [line for line in log.read_text().splitlines() if not line.startswith(" ")]
+    assert line.startswith("d4rl 0: ")
+    assert what in line
