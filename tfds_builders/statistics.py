@@ -6,7 +6,7 @@ import functools
 import os
 import pickle
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow_datasets as tfds
@@ -14,6 +14,7 @@ from etils import epath
 
 from rlds.tfds import load
 from rlds.transformations import Statistics, compute_statistics
+from rlds.transformations.statistics import warn_of_last_actions
 
 __all__ = ["dataset_statistics"]
 
@@ -24,6 +25,7 @@ def dataset_statistics(
     fields: Sequence[str] | None = None,
     *,
     quantiles: Sequence[float] = (0.01, 0.99),
+    include_last_action: bool | None = None,
     beam_runner: Any = None,
     beam_options: Any = None,
     temp_dir: str | os.PathLike[str] | None = None,
@@ -38,6 +40,7 @@ def dataset_statistics(
       split: The split.
       fields: What to describe, see `rlds.transformations.compute_statistics`.
       quantiles: Likewise.
+      include_last_action: Likewise.
       beam_runner: A runner of Apache Beam, see `tfds_builders.beam.in_pipeline`. If neither this
         nor options are given, this process reads one file after the other.
       beam_options: Its options.
@@ -49,13 +52,33 @@ def dataset_statistics(
     path = os.fspath(path)
     builder = tfds.builder_from_directory(path)
     describe = functools.partial(
-        _describe_file, path, split, None if fields is None else list(fields), tuple(quantiles)
+        _describe_file,
+        path,
+        split,
+        fields=None if fields is None else list(fields),
+        quantiles=tuple(quantiles),
+        include_last_action=bool(include_last_action),  # The warning is about all files.
     )
     shards = [
         index for index, length in enumerate(builder.info.splits[split].shard_lengths) if length
     ]
     if beam_runner is None and beam_options is None:
-        return functools.reduce(Statistics.merge, map(describe, shards))
+        found = [describe(index) for index in shards]
+    else:
+        found = _described_by_beam(describe, shards, beam_runner, beam_options, temp_dir)
+    statistics = functools.reduce(Statistics.merge, found)
+    if include_last_action is None:
+        warn_of_last_actions(statistics)
+    return statistics
+
+
+def _described_by_beam(
+    describe: Callable[[int], Statistics],
+    shards: Sequence[int],
+    beam_runner: Any,
+    beam_options: Any,
+    temp_dir: str | os.PathLike[str] | None,
+) -> list[Statistics]:
     from tfds_builders.beam import run_in_pipeline
 
     with tempfile.TemporaryDirectory(dir=temp_dir) as directory:
@@ -67,18 +90,13 @@ def dataset_statistics(
             "Describe",
         )
         # Pickles that this call made a moment ago, in a directory of its own.
-        found: list[Statistics] = [
-            pickle.loads(_result(directory, index).read_bytes()) for index in shards
-        ]
-    return functools.reduce(Statistics.merge, found)
+        return [pickle.loads(_result(directory, index).read_bytes()) for index in shards]
 
 
-def _describe_file(
-    path: str, split: str, fields: list[str] | None, quantiles: tuple[float, ...], index: int
-) -> Statistics:
+def _describe_file(path: str, split: str, index: int, **options: Any) -> Statistics:
     instruction = tfds.core.ReadInstruction(split, from_=index, to=index + 1, unit="shard")
     episodes = load(path, instruction)
-    return compute_statistics(episodes, fields, quantiles=quantiles)
+    return compute_statistics(episodes, **options)
 
 
 def _store(describe: Any, directory: str, index: int) -> None:

@@ -22,6 +22,8 @@ __all__ = ["FieldStatistics", "Statistics", "compute_statistics"]
 _CALLER = "compute_statistics"
 _NUM_TRANSITIONS = "num_transitions"
 _NUM_TRAJECTORIES = "num_trajectories"
+# From which share of the episodes on last actions that are not zero are no accident.
+_NOTICEABLE = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,11 +108,14 @@ class Statistics:
       fields: the statistics of each field, by its path.
       num_transitions: how many actions there are; placeholders do not count.
       num_trajectories: how many episodes there are.
+      num_unmarked_last_actions: in how many of them the last action or reward is not zero, although
+        it counted as a placeholder, and no `final_observation_known` says whether it is one.
     """
 
     fields: Mapping[str, FieldStatistics]
     num_transitions: int
     num_trajectories: int
+    num_unmarked_last_actions: int = 0
 
     def __getitem__(self, field: str) -> FieldStatistics:
         if field not in self.fields:
@@ -159,6 +164,7 @@ class Statistics:
             fields,
             self.num_transitions + other.num_transitions,
             self.num_trajectories + other.num_trajectories,
+            self.num_unmarked_last_actions + other.num_unmarked_last_actions,
         )
 
     def to_json(
@@ -233,6 +239,7 @@ def compute_statistics(
     quantiles: Sequence[float] = (0.01, 0.99),
     ddof: int = 0,
     masks: Mapping[str, Any] | None = None,
+    include_last_action: bool | None = None,
     optimization_batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
 ) -> Statistics:
     """Describes the fields of a dataset, which is read once, in memory that does not grow.
@@ -255,6 +262,11 @@ def compute_statistics(
       ddof: the divisor of the variance is n - ddof. 0 as in Octo and OpenVLA; `mean_and_std`
         has 1.
       masks: which elements to normalize, by field; where not given, all.
+      include_last_action: whether action, reward and discount of the last step count too, in all
+        episodes. Octo and OpenVLA count so, and so `num_transitions` is the number of steps, which
+        their `balance_weights` needs. If None, they count where `final_observation_known` says
+        that they are real; episodes without this field whose last action is not zero, as in data
+        that was recorded without a final observation, are reported by a `UserWarning`.
       optimization_batch_size: how many steps to process at once, see `map_steps`.
 
     Returns:
@@ -295,7 +307,8 @@ def compute_statistics(
         data, valid = select(batch)
         return data, valid, batch[rlds_types.IS_FIRST], batch[rlds_types.IS_LAST]
 
-    read = _with_real_last(episodes)
+    are_marked = callable(fields) or rlds_types.FINAL_OBSERVATION_KNOWN in episodes.element_spec
+    read = _with_real_last(episodes, in_all=bool(include_last_action))
     if callable(fields) or _layouts.have_nested_steps(episodes, _CALLER):
         batches = _layouts.batches_of_steps(read, max(1, size), _CALLER)
         batches = batches.map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
@@ -318,10 +331,11 @@ def compute_statistics(
             f"{_CALLER}: there are masks for {unknown}, but the fields are {sorted(shapes)}."
         )
     sketches: dict[str, tuple[QuantileSketch, ...]] = {}
-    num_transitions = num_trajectories = 0
+    num_transitions = num_trajectories = num_unmarked = 0
     for data, valid, is_first, is_last in batches.as_numpy_iterator():
         num_transitions += int(np.count_nonzero(~is_last))
         num_trajectories += int(np.count_nonzero(is_first))
+        num_unmarked += 0 if are_marked else _num_real_last(data, is_last)
         for name, before in total.items():
             columns, where = _columns(data[name], valid.get(name))
             total[name] = _merged(before, _described(before, columns, where))
@@ -334,17 +348,47 @@ def compute_statistics(
         }
     _warn_of_undefined(total)
     fields_of_data = {name: _nan_where_mean_is(field) for name, field in total.items()}
-    return Statistics(fields_of_data, num_transitions, num_trajectories)
+    statistics = Statistics(fields_of_data, num_transitions, num_trajectories, num_unmarked)
+    if include_last_action is None:
+        warn_of_last_actions(statistics)
+    return statistics
 
 
-def _with_real_last(episodes: tf.data.Dataset) -> tf.data.Dataset:
-    """Clears `is_last` where the last step has a real action."""
-    if rlds_types.FINAL_OBSERVATION_KNOWN not in episodes.element_spec:
+def warn_of_last_actions(statistics: Statistics, stacklevel: int = 2) -> None:
+    """Warns if actions that were left out as placeholders do not look like placeholders."""
+    number, of = statistics.num_unmarked_last_actions, statistics.num_trajectories
+    if number and number >= _NOTICEABLE * of:
+        warnings.warn(
+            f"{_CALLER}: in {number} of {of} episodes the last action or reward is not zero, yet "
+            "does not count, because it is a placeholder where the last step is the final "
+            "observation. If it is real, pass include_last_action=True, which counts the last step "
+            f"of all episodes as Octo and OpenVLA do, or store "
+            f"{rlds_types.FINAL_OBSERVATION_KNOWN}=False with the episodes. If it is none, pass "
+            "include_last_action=False.",
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _num_real_last(data: Mapping[str, np.ndarray], is_last: np.ndarray) -> int:
+    """How many last steps of a batch have an action or a reward that is not zero."""
+    rows = np.flatnonzero(is_last)
+    is_real = np.zeros(len(rows), np.bool_)
+    for name, column in data.items():
+        if name.split("/")[0] in (rlds_types.ACTION, rlds_types.REWARD):
+            is_there = np.abs(column[rows].astype(np.float64)) > 0  # NaN is nothing.
+            is_real |= is_there.any(axis=tuple(range(1, is_there.ndim)))
+    return int(np.count_nonzero(is_real))
+
+
+def _with_real_last(episodes: tf.data.Dataset, *, in_all: bool) -> tf.data.Dataset:
+    """Clears `is_last` where the last step has a real action, or in all episodes."""
+    if not in_all and rlds_types.FINAL_OBSERVATION_KNOWN not in episodes.element_spec:
         return episodes
 
     def clear(steps: _layouts.Steps, is_known: tf.Tensor) -> _layouts.Steps:
         def of_step(step: rlds_types.Step) -> rlds_types.Step:
-            return {**step, rlds_types.IS_LAST: step[rlds_types.IS_LAST] & is_known}
+            is_placeholder = is_known & (not in_all)
+            return {**step, rlds_types.IS_LAST: step[rlds_types.IS_LAST] & is_placeholder}
 
         return steps.map(of_step) if _layouts.is_nested(steps) else of_step(steps)
 

@@ -1,5 +1,6 @@
 """Statistics of the fields of a dataset."""
 
+import functools
 import itertools
 import json
 import re
@@ -13,7 +14,11 @@ from hypothesis import strategies as st
 from random_episodes import Columns, datasets, episode_columns, few_examples, in_both_layouts
 
 from rlds.transformations import mean_and_std, sar_fields_mask
-from rlds.transformations.statistics import FieldStatistics, Statistics, compute_statistics
+from rlds.transformations import statistics as module
+from rlds.transformations.statistics import FieldStatistics, Statistics
+
+# The episodes of these tests have an action in the last step too, so that a test sees it counted.
+compute_statistics = functools.partial(module.compute_statistics, include_last_action=False)
 
 
 def assert_same(one: FieldStatistics, other: FieldStatistics) -> None:
@@ -296,3 +301,40 @@ def test_the_table_fits_a_terminal() -> None:
     text = str(Statistics({"observation/" + "deep/" * 20 + "x": field}, 1, 1))
     assert max(map(len, text.splitlines())) <= 100
     assert "/x[1, 1]" in text
+
+
+# --- The last action -----------------------------------------------------------------------------
+
+
+@few_examples
+@given(all_columns=datasets(min_length=1))
+def test_the_last_action_counts_as_octo_counts_it(all_columns: list[Columns]) -> None:
+    known = [i % 2 == 0 for i in range(len(all_columns))]
+    for data in in_both_layouts(*all_columns, final_observation_known=known):
+        found = module.compute_statistics(data, quantiles=(), include_last_action=True)
+        values = np.concatenate([columns["action"] for columns in all_columns]).astype(np.float64)
+        assert found.num_transitions == len(values)
+        np.testing.assert_allclose(found["action"].mean, values.mean(0), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(found["action"].std, values.std(0), rtol=1e-12, atol=1e-14)
+
+
+def test_a_real_last_action_without_the_mark_is_reported() -> None:
+    columns = [episode_columns(n, seed=n) for n in range(1, 11)]
+    for steps in columns[1:]:
+        steps["action"][-1] = np.nan
+        steps["reward"][-1] = 0
+    for data in in_both_layouts(*columns):
+        with pytest.warns(UserWarning, match="in 1 of 10 episodes the last action") as warned:
+            once = module.compute_statistics(data)
+        assert warned[0].filename == __file__
+        assert once.num_unmarked_last_actions == 1
+        assert (once + once).num_unmarked_last_actions == 2
+        module.compute_statistics(data, ["observation/state"])
+        module.compute_statistics(data, include_last_action=False)
+    columns[0]["action"][-1] = 0  # Now none is.
+    columns[0]["reward"][-1] = 0
+    for data in in_both_layouts(*columns):
+        assert module.compute_statistics(data).num_unmarked_last_actions == 0
+    for data in in_both_layouts(*columns, final_observation_known=[False] * 10):
+        with pytest.warns(RuntimeWarning, match="NaN"):
+            module.compute_statistics(data)
