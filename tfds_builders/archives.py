@@ -23,14 +23,12 @@ from etils import epath
 
 from tfds_builders.byte_streams import GZIP_MAGIC, ByteStream
 from tfds_builders.staging import storage_errors
-from tfds_builders.untrusted import Budget, SourceError, check_is_file, source_errors
+from tfds_builders.untrusted import Budget, SourceError, check_is_file, most_bytes, source_errors
 
 __all__ = ["SUFFIXES", "extracted", "read_member"]
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
 
-# What an archive is trusted with: recorded data does not shrink to less than a hundredth.
-_FREE_BYTES, _EXPANSION = 1 << 28, 100
 _PIECE = 1 << 20
 _MAX_NAME = 255
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -112,7 +110,7 @@ def read_member(archive: zipfile.ZipFile, name: str, file: epath.Path, max_bytes
     """
     info = archive.getinfo(name)
     _check_method(info, file)
-    most = min(max_bytes, _justified(info.compress_size))
+    most = min(max_bytes, most_bytes(info.compress_size))
     pieces, left = [], most
     with archive.open(info) as stream:
         while piece := stream.read(_PIECE):
@@ -121,10 +119,6 @@ def read_member(archive: zipfile.ZipFile, name: str, file: epath.Path, max_bytes
                 raise _too_large(file, most, info.compress_size)
             pieces.append(piece)
     return b"".join(pieces)
-
-
-def _justified(size: int) -> int:
-    return _FREE_BYTES + _EXPANSION * size
 
 
 def _too_large(file: epath.Path, most: int, size: int, member: str | None = None) -> SourceError:
@@ -148,7 +142,7 @@ class _Extraction:
     def __init__(self, archive: epath.Path, size: int, directory: epath.Path) -> None:
         self._archive, self._size, self._directory = archive, size, directory
         self._budget = Budget(archive, size)
-        self._left = _justified(size)
+        self._left = most_bytes(size)
         self._files: set[PurePosixPath] = set()
         self._directories: set[PurePosixPath] = set()
 
@@ -194,7 +188,7 @@ class _Extraction:
         for piece in member.pieces:
             self._left -= len(piece)
             if self._left < 0:
-                most = _justified(self._size)
+                most = most_bytes(self._size)
                 raise _too_large(self._archive, most, self._size, member.name)
             yield piece
 

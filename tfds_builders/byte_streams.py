@@ -9,7 +9,7 @@ from typing import IO
 
 from etils import epath
 
-from tfds_builders.untrusted import SourceError, check_is_file
+from tfds_builders.untrusted import SourceError, check_is_file, most_bytes
 
 __all__ = ["GZIP_MAGIC", "ByteStream"]
 
@@ -34,6 +34,7 @@ class ByteStream:
         check_is_file(file)
         self.name = name
         self._size = file.stat().length
+        self._most = most_bytes(self._size)
         self._raw: IO[bytes] = file.open("rb")
         self._stream: IO[bytes] = self._raw
         if compressed:
@@ -64,9 +65,11 @@ class ByteStream:
         """Returns the next bytes: fewer than `size` only at the end of the file.
 
         Raises:
-          SourceError: The compressed data is damaged, or ends too early.
+          SourceError: The compressed data is damaged, or ends too early; or there is more of it
+            than a file of this size is trusted to hold at one place.
         """
         pieces: list[bytes] = []
+        left = self._most
         while size > 0:
             try:
                 piece = self._stream.read(min(size, _MAX_READ))
@@ -82,6 +85,13 @@ class ByteStream:
                 break
             pieces.append(piece)
             size -= len(piece)
+            left -= len(piece)
+            if left < 0:
+                raise SourceError(
+                    f"more than {self._most:,} bytes at one place, which is what a file of "
+                    f"{self._size:,} bytes is trusted with",
+                    file=self.name,
+                )
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def skip(self, size: int) -> None:

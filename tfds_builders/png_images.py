@@ -14,6 +14,8 @@ HEADER_SIZE = 26
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">8sI4sIIBB")
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
+# Deflate makes 1032 bytes of one at most, and a byte may be eight pixels.
+_MAX_PIXELS_PER_BYTE = 8 * 1032
 _CHANNELS = {0: 1, 2: 3, 3: 3, 6: 4}  # A palette (3) is decoded to RGB.
 
 
@@ -35,6 +37,8 @@ def png_shape(data: bytes) -> tuple[tuple[int, int, int], type[np.generic]]:
     if not is_png(data) or len(data) < HEADER_SIZE:
         raise ValueError(f"no PNG file: it begins with {data[:8]!r}")
     _, _, _, width, height, depth, colour_type = _HEADER.unpack(data[:HEADER_SIZE])
+    if not 0 < width * height <= _MAX_PIXELS_PER_BYTE * len(data):
+        raise ValueError(f"a PNG file of {len(data)} bytes with {width} x {height} pixels")
     if colour_type not in _CHANNELS:
         raise ValueError(f"a PNG file of colour type {colour_type}, expected grey, RGB or RGBA")
     return (height, width, _CHANNELS[colour_type]), np.uint16 if depth == 16 else np.uint8

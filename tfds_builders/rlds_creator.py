@@ -19,11 +19,11 @@ import json
 import os
 import re
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import dm_env
 import numpy as np
 import tensorflow_datasets as tfds
 from etils import epath
@@ -39,7 +39,7 @@ from tfds_builders.jpeg_images import jpeg_shape
 from tfds_builders.restricted_pickle import RestrictedPickleError, loads
 from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
 from tfds_builders.spec_features import feature_from_spec, specs_from_columns
-from tfds_builders.untrusted import check_is_file
+from tfds_builders.untrusted import check_is_file, source_errors
 
 __all__ = ["RldsCreator", "RldsCreatorSource"]
 
@@ -51,7 +51,6 @@ _NUM_STEPS, _TOTAL_REWARD = "num_steps", "total_reward"
 # Numbers that Python made, of whichever type it happened to be.
 _NUMBERS = {"episode_index": np.int64, _NUM_STEPS: np.int64, _TOTAL_REWARD: np.float64}
 _JPEG = b"\xff\xd8\xff"
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 # No episode of a dataset can be as large.
 _MAX_BYTES = 1 << 32
 
@@ -101,17 +100,18 @@ class RldsCreatorSource(RandomAccessSource):
         self._strip = strip_internal_metadata
         self._json_fields = tuple(json_fields)
         self._names = _pickles_in(self._path)
-        first = self._load(self._names[0])
-        steps, metadata = self._columns(first, self._names[0])
-        self._recorded_specs = {name: first[name] for name in _SPECS}
-        known = {
-            name.removesuffix("_spec"): spec
-            for name, spec in self._recorded_specs.items()
-            if spec is not None
-        }
-        self._step_specs = {**specs_from_columns(steps), **known}
-        self._image = _image_feature(steps, self._path / self._names[0])
-        self._metadata_specs = specs_from_columns(stack_values([metadata]))
+        with source_errors(self._path / self._names[0]):
+            first = self._load(self._names[0])
+            steps, metadata = self._columns(first, self._names[0])
+            self._recorded_specs = {name: first[name] for name in _SPECS}
+            known = {
+                name.removesuffix("_spec"): spec
+                for name, spec in self._recorded_specs.items()
+                if spec is not None
+            }
+            self._step_specs = {**specs_from_columns(steps), **known}
+            self._image = _image_feature(steps, self._path / self._names[0])
+            self._metadata_specs = specs_from_columns(stack_values([metadata]))
 
     def step_features(self) -> Mapping[str, Any]:
         """See `Source`."""
@@ -184,11 +184,11 @@ class RldsCreatorSource(RandomAccessSource):
     def _load(self, name: str) -> dict[str, Any]:
         file = self._path / name
         try:
-            episode = loads(self._read_bytes(name))
+            with source_errors(file):
+                data = self._read_bytes(name)
+            episode = loads(data)
         except RestrictedPickleError as error:
             raise SourceError(str(error), file=file) from error
-        except _UNREADABLE as error:
-            raise SourceError(f"it cannot be read: {error!r}", file=file) from error
         expected = ("metadata", "steps", *_SPECS)
         if not isinstance(episode, dict):
             raise SourceError(f"{type(episode).__name__}, expected a dict", file=file)
@@ -313,10 +313,11 @@ def _pickles_in(path: epath.Path) -> list[str]:
     if _is_zip(path):
         check_is_file(path)
         try:
-            with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            with source_errors(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 files = archive.namelist()
-        except zipfile.BadZipFile as error:
-            raise SourceError(f"neither a directory nor a zip file: {error}", file=path) from error
+        except SourceError as error:
+            what = f"neither a directory nor a zip file: {error.what}"
+            raise SourceError(what, file=path) from error
     else:
         files = [child.name for child in path.iterdir()]
     if any(name.split("/")[-1] == "metadata.riegeli" for name in files):
@@ -325,7 +326,7 @@ def _pickles_in(path: epath.Path) -> list[str]:
             + (", after unpacking it" if _is_zip(path) else ""),
             file=path,
         )
-    names = [name for name in files if re.fullmatch(r"\d+\.pkl", name.split("/")[-1])]
+    names = [name for name in files if re.fullmatch(r"[0-9]{1,18}\.pkl", name.split("/")[-1])]
     if not names:
         raise FileNotFoundError(
             f"{os.fspath(path)!r} holds no episodes: no files of the names 0.pkl, 1.pkl, ..."
@@ -348,6 +349,21 @@ def _check_steps(steps: Any, file: epath.Path) -> None:
         if not isinstance(step, StepData):
             raise SourceError(
                 f"{type(step).__name__}, expected StepData", file=file, row=row, field="steps"
+            )
+        timestep = step.timestep
+        if not isinstance(timestep, dm_env.TimeStep):
+            raise SourceError(
+                f"{type(timestep).__name__}, expected a TimeStep",
+                file=file,
+                row=row,
+                field="timestep",
+            )
+        if not isinstance(timestep.step_type, dm_env.StepType):
+            raise SourceError(
+                f"{type(timestep.step_type).__name__}, expected a StepType",
+                file=file,
+                row=row,
+                field="step_type",
             )
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "as_source_error",
     "check_is_file",
     "is_damage",
+    "most_bytes",
     "source_errors",
 ]
 
@@ -178,6 +179,10 @@ KeyError: 'length'
         raise damage from error
 
 
+# A hundredth, and small files.
+_EXPANSION, _FREE_BYTES = 100, 1 << 28
+
+
 class Budget:
     """What may be spent on reading a file, or a part of it: as much as its bytes justify.
 
@@ -258,6 +263,18 @@ are declared, but the file has 1,000, which can stand for 2,148,576 at most
                 file=self._file,
                 field=field,
             )
+
+
+def most_bytes(size: int) -> int:
+    """Returns how many bytes a compressed file is trusted with, or data that is read as a whole.
+
+    Recorded data hardly shrinks to less than a hundredth of its size; deflate can make a thousand
+    bytes of one.
+
+    Args:
+      size: How many bytes there are before they are decompressed.
+    """
+    return _FREE_BYTES + _EXPANSION * size
 
 
 def check_is_file(path: str | os.PathLike[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from tfds_builders import archives
+from tfds_builders import untrusted
 from tfds_builders.__main__ import main
 from tfds_builders.archives import extracted
 from tfds_builders.source import SourceError
@@ -170,7 +170,7 @@ def test_members_of_zip_archives_that_are_not_plain(tmp_path, place):
 
 @pytest.mark.parametrize("name", ["log.tar.gz", "log.zip"])
 def test_archives_that_stand_for_too_much(tmp_path, place, name, monkeypatch):
-    monkeypatch.setattr(archives, "_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(untrusted, "_FREE_BYTES", 1 << 20)
     zeros = bytes(1 << 20)
     for count, is_allowed in ((1, True), (4, False)):
         names = [f"zeros{number}" for number in range(count)]

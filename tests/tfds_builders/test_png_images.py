@@ -1,3 +1,5 @@
+import struct
+
 import numpy as np
 import pytest
 import raw_rlu
@@ -28,6 +30,14 @@ def test_a_palette_counts_as_rgb():
 def test_what_is_no_png_is_refused(data):
     with pytest.raises(ValueError, match="no PNG file"):
         png_shape(data)
+
+
+@pytest.mark.parametrize(("width", "height"), [(2**31, 2**31), (0, 5), (5, 0)])
+def test_sizes_that_no_data_can_stand_for_are_refused(width, height):
+    data = bytearray(encode_png(np.zeros((5, 7, 1), np.uint8)))
+    data[16:24] = struct.pack(">II", width, height)
+    with pytest.raises(ValueError, match=f"bytes with {width} x {height} pixels"):
+        png_shape(bytes(data))
 
 
 def test_grey_with_alpha_is_refused():

@@ -1,5 +1,7 @@
+import contextlib
 import functools
 import json
+import os
 import pickle
 import zipfile
 
@@ -240,6 +242,61 @@ def test_harmful_and_damaged_pickles_are_left_out(tmp_path):
     assert (whole.key, last.key) == ("0", "3")
 
 
+def cases_of_wrong_values():
+    """Episodes with a value somewhere that nobody expects there."""
+    for timestep in (None, 3, ("a", "tuple")):
+        yield lambda step, timestep=timestep: step._replace(timestep=timestep)
+    for step_type in (None, 0, "FIRST"):
+        yield lambda step, step_type=step_type: step._replace(
+            timestep=step.timestep._replace(step_type=step_type)
+        )
+    for value in ("a\ud800", 10**400, {1: 2, "a": 3}, [[1], [1, 2]], {"a": {1}}, 2**70):
+        for field in ("tag:placed", "keys", "info", "image"):
+            yield lambda step, value=value, field=field: step._replace(
+                custom_data={**step.custom_data, field: value}
+            )
+        yield lambda step, value=value: step._replace(action=value)
+        yield lambda step, value=value: step._replace(timestep=step.timestep._replace(reward=value))
+
+
+def test_whatever_is_in_a_pickle_it_is_an_episode_or_a_source_error(tmp_path):
+    good = raw.make_episode(0)
+    episodes = [good]
+    for wrong in cases_of_wrong_values():
+        for row in (0, 2):
+            steps = [wrong(step) if row == i else step for i, step in enumerate(good["steps"])]
+            episodes.append({**good, "steps": steps})
+    for value in (
+        3,
+        "text",
+        [1],
+        {"episode_id": 10**400},
+        {"num_steps": "x"},
+        {"total_reward": []},
+    ):
+        episodes.append({**good, "metadata": value})
+    source = RldsCreatorSource(raw.write_directory(tmp_path / "all", episodes))
+    found = [
+        episode for part in source.parts("train") for episode in source.episodes("train", part)
+    ]
+    assert [episode.key for episode in found] == [str(i) for i in range(len(episodes))]
+    assert sum(isinstance(episode, DamagedEpisode) for episode in found) > len(episodes) / 2
+    for index, episode in enumerate(episodes[1:40:3]):  # As the first one, which says what it is.
+        with contextlib.suppress(SourceError):
+            first = raw.write_directory(tmp_path / str(index), [episode])
+            RldsCreatorSource(first).step_features()
+
+
+def test_a_pipe_is_no_download(tmp_path):
+    raw.write_directory(tmp_path / "directory", [raw.make_episode(0)])
+    os.mkfifo(tmp_path / "directory" / "1.pkl")
+    os.mkfifo(tmp_path / "download.zip")
+    with pytest.raises(SourceError, match="no regular file"):
+        read(tmp_path / "directory", 1)
+    with pytest.raises(SourceError, match="no regular file"):
+        RldsCreatorSource(tmp_path / "download.zip")
+
+
 def test_an_episode_of_another_environment(tmp_path):
     other = raw.make_episode(1)
     other["action_spec"] = raw.SPECS["reward_spec"]
@@ -253,12 +310,12 @@ def test_a_zip_file_that_is_damaged_or_claims_too_much(tmp_path):
     data = bytearray(path.read_bytes())
     data[data.rindex(b"e1")] ^= 1  # In the second pickle: its checksum does not fit any more.
     (tmp_path / "changed.zip").write_bytes(data)
-    with pytest.raises(SourceError, match=r"1.pkl: it cannot be read: .*Bad CRC-32"):
+    with pytest.raises(SourceError, match=r"1.pkl: cannot be read: .*Bad CRC-32"):
         read(tmp_path / "changed.zip", 1)
     data = bytearray(path.read_bytes())
     entry = data.index(b"PK\x01\x02")
     for position in (entry + 20, entry + 24):  # The sizes in the directory.
         data[position : position + 4] = (2**32 - 2).to_bytes(4, "little")
     (tmp_path / "claims.zip").write_bytes(data)
-    with pytest.raises(SourceError, match=r"0.pkl: it cannot be read"):
+    with pytest.raises(SourceError, match=r"0.pkl: cannot be read"):
         RldsCreatorSource(tmp_path / "claims.zip")

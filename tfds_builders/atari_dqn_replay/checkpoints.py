@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import math
 import os
 import re
@@ -31,6 +32,7 @@ from etils import epath
 
 from tfds_builders.byte_streams import ByteStream
 from tfds_builders.source import SourceError
+from tfds_builders.untrusted import Budget, source_errors
 
 __all__ = [
     "ARRAYS",
@@ -56,6 +58,7 @@ ARRAYS = {
 # Rows that are read at a time. Blocks begin at multiples of it wherever reading begins, so that
 # what is lost to damage is always the same.
 _BLOCK = 256
+_MAX_ROW = 1 << 22  # Bytes; more than a frame of any game.
 _MAX_SMALL = 1 << 10  # Elements of the arrays that are read as a whole.
 
 
@@ -316,23 +319,27 @@ def _errors_at(row: int) -> Iterator[None]:
 
 def _read_header(stream: ByteStream) -> tuple[tuple[int, ...], np.dtype]:
     """Returns the shape and the dtype of the array that a stream begins with."""
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    try:
-        version = np.lib.format.read_magic(stream)  # type: ignore[arg-type]
-        if version not in readers:
-            raise ValueError(f"version {version} of the format is not known")
-        shape, is_fortran, dtype = readers[version](stream)  # type: ignore[arg-type]
-    except SourceError:
-        raise
-    except ValueError as error:
-        raise SourceError(f"this is no .npy file: {error}", file=stream.name) from error
+    header = _read_header_bytes(stream)
+    with source_errors(stream.name):
+        np.lib.format.read_magic(header)
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
+    if any(size < 0 for size in shape):
+        raise SourceError(f"an array of shape {shape}", file=stream.name)
     if dtype.hasobject or (is_fortran and len(shape) > 1):
         what = "pickled objects" if dtype.hasobject else "columns"
         raise SourceError(f"an array of {what}, expected one of rows of numbers", file=stream.name)
     return tuple(shape), dtype
+
+
+def _read_header_bytes(stream: ByteStream) -> io.BytesIO:
+    """Returns the header of an array of numbers, in the one version that such arrays need."""
+    magic = stream.read(np.lib.format.MAGIC_LEN)
+    if magic != np.lib.format.magic(1, 0):
+        raise SourceError(
+            f"this is no .npy file of version 1: it begins with {magic!r}", file=stream.name
+        )
+    length = stream.read(2)
+    return io.BytesIO(magic + length + stream.read(int.from_bytes(length, "little")))
 
 
 def _read_description(file: epath.Path, label: str, name: str) -> Array:
@@ -342,7 +349,15 @@ def _read_description(file: epath.Path, label: str, name: str) -> Array:
     fits = dtype.kind in kinds and (dtype.itemsize == 1 or not in_words.startswith("uint8"))
     if len(shape) != rank or not fits or 0 in shape[1:]:
         raise SourceError(f"{dtype} of shape {shape}, expected {in_words}", file=label)
-    return Array(file, label, shape, dtype)
+    array = Array(file, label, shape, dtype)
+    if array.row_size > _MAX_ROW:
+        raise SourceError(
+            f"{dtype} of shape {shape}: rows of {array.row_size:,} bytes, expected {_MAX_ROW:,} at "
+            "most",
+            file=label,
+        )
+    Budget(label, file.stat().length).take(shape[0] * array.row_size)
+    return array
 
 
 def _check_lengths(arrays: Mapping[str, Array]) -> int:

@@ -59,6 +59,7 @@ class RluAtariSource(RluSource):
     builder_name = "rlds_rlu_atari"
     alignments = ("sar", "rsa")
     row_field = "actions"
+    image_fields = ("observations",)
     id_fields = ("checkpoint_idx", "episode_idx")
     ends_with_observation = False
     unused_reward_is_zero = True

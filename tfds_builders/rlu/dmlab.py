@@ -72,6 +72,7 @@ class RluDmlabSource(RluSource):
     builder_name = "rlds_rlu_dmlab"
     alignments = ("sar", "rsa")
     row_field = "actions"
+    image_fields = ("observations_pixels",)
     id_fields = ("episode_id",)
 
     def place(self, name: str) -> Path:

@@ -43,6 +43,7 @@ from tfds_builders.rlu.rows import (
 )
 from tfds_builders.source import DamagedEpisode, Origin, Source, SourceEpisode, SourceError
 from tfds_builders.tfrecord_files import TFRecordReader
+from tfds_builders.untrusted import source_errors
 
 __all__ = ["PLACEHOLDERS", "RECORDED_ID", "RluSource"]
 
@@ -97,6 +98,7 @@ class RluSource(Source):
     action_led_here: ClassVar[bool] = False  # In the order RSA.
     has_vectors: ClassVar[bool] = False  # Whether observations and actions are vectors of floats.
     unused_reward_is_zero: ClassVar[bool] = False  # Whether that tells one order from the other.
+    image_fields: ClassVar[Sequence[str]] = ()  # What has to be PNG files.
     may_lack_last: ClassVar[bool] = False  # Whether the last row may have no action, reward, ...
 
     def __init__(
@@ -110,9 +112,10 @@ class RluSource(Source):
         if alignment not in (None, *self.alignments):
             raise ValueError(f"alignment: got {alignment!r}, expected one of {self.alignments}")
         self._files = find_files(path, prefix)
-        self._check_product()
-        self._layout = self._discover()
-        self.alignment: Alignment = alignment or self.find_alignment()
+        with source_errors(next(iter(self._files))):
+            self._check_product()
+            self._layout = self._discover()
+            self.alignment: Alignment = alignment or self.find_alignment()
         self._order = RowOrder(self.alignment, self.ends_with_observation, self.action_led_here)
         for recorded_id, keys in self.repeated_ids().items() if require_unique_ids else ():
             raise SourceError(
@@ -288,6 +291,10 @@ class RluSource(Source):
             if role not in found:
                 raise FieldError(role, f"there is none; the record has {sorted(values)}")
         for name, field in layout.items():
+            if name in self.image_fields and field.png is None:
+                first = values[name][0]
+                begin = first[:8] if isinstance(first, bytes) else first
+                raise FieldError(name, f"this is no PNG image: it begins with {begin!r}", row=0)
             if field.path[0] in (rlds.REWARD, rlds.DISCOUNT, STEP_TYPE) and field.dtype == object:
                 raise FieldError(name, "these are strings, expected numbers")
         return layout

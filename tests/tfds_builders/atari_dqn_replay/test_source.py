@@ -375,6 +375,30 @@ def test_files_that_are_no_arrays_are_refused(tmp_path):
         AtariDqnReplaySource(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("observation", "(1000000000000, 7, 5)", "bytes are declared, but the file has"),
+        ("observation", "(8, 1000000, 1000000)", "rows of 1,000,000,000,000 bytes, expected 4,194"),
+        ("observation", "(8, -7, 5)", "an array of shape (8, -7, 5)"),
+        ("observation", "(8, 7, 5.0)", "cannot be read"),
+        ("action", "(1000000000000,)", "bytes are declared, but the file has"),
+        ("action", "((((((" * 40, "cannot be read"),
+        ("action", "(8,), 'x': __import__('os')", "cannot be read"),
+    ],
+)
+def test_headers_that_lie(tmp_path, name, shape, message):
+    folder = write(tmp_path, played(5))
+    dtype = "|u1" if name == "observation" else "<i4"
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    content = np.lib.format.magic(1, 0) + len(header).to_bytes(2, "little") + header + bytes(280)
+    (folder / f"$store$_{name}_ckpt.0.gz").write_bytes(gzip.compress(content))
+    with pytest.raises(SourceError) as caught:
+        AtariDqnReplaySource(tmp_path)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{PART}/$store$_{name}_ckpt.0.gz")
+
+
 def test_checkpoints_of_different_kinds_are_refused(tmp_path):
     folder = write(tmp_path, played(5, 5), capacity=8)
     raw.write_array(folder / "$store$_observation_ckpt.1.gz", np.zeros((8, 7, 6), np.uint8))

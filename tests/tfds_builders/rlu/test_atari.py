@@ -7,7 +7,7 @@ from rlds.tfds import load
 from tfds_builders.builder import convert
 from tfds_builders.rlu.atari import RldsRluAtari, RluAtariSource
 from tfds_builders.rlu.builder import RluConfig
-from tfds_builders.source import DamagedEpisode
+from tfds_builders.source import DamagedEpisode, SourceError
 
 
 @pytest.fixture
@@ -108,6 +108,13 @@ def test_an_image_that_is_cut_off_is_damage(tmp_path, raw):
     raw[1]["observations"][2] = raw[1]["observations"][2][:-1]
     _, damaged, *_ = read(tmp_path, raw)
     assert "row 2, field 'observations': this PNG image is cut off" in str(damaged.error)
+
+
+def test_frames_that_are_no_images_are_not_taken_for_text(tmp_path, raw):
+    for episode in raw:
+        episode["observations"] = [b"GIF89a" + frame for frame in episode["observations"]]
+    with pytest.raises(SourceError, match=r"row 0, field 'observations': this is no PNG image"):
+        read(tmp_path, raw)
 
 
 def test_an_image_of_another_size_is_damage(tmp_path, raw):
