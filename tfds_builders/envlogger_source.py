@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -19,7 +19,13 @@ from tensorflow_datasets.rlds import rlds_base
 import envlogger
 import rlds
 from envlogger.converters.json_values import to_json
-from envlogger.converters.rlds_episode import first_row, stack_values, to_rlds_episode
+from envlogger.converters.rlds_episode import (
+    dtype_and_shape,
+    first_row,
+    known_field,
+    stack_values,
+    to_rlds_episode,
+)
 from envlogger.converters.tfds_features import (
     MismatchError,
     TensorStorage,
@@ -32,7 +38,7 @@ from envlogger.step_data import StepData
 from tfds_builders.episode_fields import RESERVED
 from tfds_builders.recorded_logs import IdleReaders, Log, Logs, logs_by_split
 from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
-from tfds_builders.spec_features import feature_from_spec, specs_from_columns
+from tfds_builders.spec_features import feature_from_spec, merged_specs, specs_from_columns
 from tfds_builders.untrusted import source_errors
 
 __all__ = ["EnvLoggerSource", "episode_flags"]
@@ -65,8 +71,21 @@ def episode_flags(
     }
 
 
+class _Recorded(NamedTuple):
+    """The metadata of an episode, as columns with a single row."""
+
+    columns: Any
+    log: Log
+    episode: int
+
+
 class EnvLoggerSource(RandomAccessSource):
     """EnvLogger logs: of one environment, recorded with any metadata.
+
+    What is missing is not invented: a field of the metadata that some episodes do not have (or have
+    as None) stands beside a mark, `<name>_known`, which is False where the field only holds zeros,
+    NaN or an empty string. So does custom data that some steps do not have, if the first episode
+    has it.
 
     The key of an episode is its index, counted over all logs in the order given. `truncated` is
     true if its last state is not terminal; `complete` is false if it does not begin with a FIRST
@@ -86,7 +105,7 @@ class EnvLoggerSource(RandomAccessSource):
         as without it.
       metadata: Replaces what was recorded of the logs as a whole.
       episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
-        some episodes, by name. Without them, all episodes must have the same fields.
+        some episodes, by name. These need no mark.
       images_as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` are stored as PNG.
       float64: Whether the float64 of steps is kept ("bytes") or rounded ("float32"), see `convert`.
         If None, it is kept, with a warning if the config has a feature that would have rounded it.
@@ -123,7 +142,12 @@ class EnvLoggerSource(RandomAccessSource):
         self._idle = IdleReaders()
         self.homepage, self.citation = self._config.homepage or "", self._config.citation or ""
         self._metadata: Any = None if metadata is None else to_json(metadata, "metadata")
-        recorded = [self._scan(log) for log in self._all_logs()]
+        examples: dict[Any, _Recorded] = {}
+        recorded = [self._scan(log, examples) for log in self._all_logs()]
+        self._episode_features = self._find_episode_features(list(examples.values()))
+        self._all_episode_features = tfds.features.FeaturesDict(self._episode_features)
+        for example in examples.values():
+            self._match_metadata(*example)
         if self._metadata is None:
             kinds = {json.dumps(data, sort_keys=True) for data in recorded}
             self._metadata = recorded[0] if len(kinds) == 1 else {"logs": recorded}
@@ -137,8 +161,13 @@ class EnvLoggerSource(RandomAccessSource):
 
     # --- What there is ---------------------------------------------------------------------------
 
-    def _scan(self, log: Log) -> Any:
-        """Checks what is cheap to check of a log; returns the metadata that it has as a whole."""
+    def _scan(self, log: Log, examples: dict[Any, _Recorded]) -> Any:
+        """Checks what is cheap to check of a log; returns the metadata that it has as a whole.
+
+        Args:
+          log: The log.
+          examples: Gets one for each kind of episode metadata.
+        """
         with source_errors(log.path), self._idle.borrow(log) as reader:
             lengths = [len(episode) for episode in reader.episodes]
             if not lengths:
@@ -152,11 +181,10 @@ class EnvLoggerSource(RandomAccessSource):
                 self._all_step_features = tfds.features.FeaturesDict(
                     {**self._step_features, **flags}
                 )
-                self._episode_features = self._find_episode_features(reader, log)
-                self._all_episode_features = tfds.features.FeaturesDict(self._episode_features)
             self._check_specs(specs, log)
             for index, metadata in _sound_metadata(reader):
-                self._episode_fields(metadata, log, index)
+                columns = self._episode_columns(metadata, log, index)
+                examples.setdefault(_kind_of(columns), _Recorded(columns, log, index))
             if self._metadata is not None:
                 return None
             metadata = dict(reader.metadata())
@@ -181,7 +209,7 @@ class EnvLoggerSource(RandomAccessSource):
         found = {field: feature for field, feature in found.items() if feature is not None}
         return dict(lossless(tfds.features.FeaturesDict(found), "steps", self._storage).items())
 
-    def _find_episode_features(self, reader: envlogger.Reader, log: Log) -> dict[str, Any]:
+    def _find_episode_features(self, recorded: list[_Recorded]) -> dict[str, Any]:
         given = self._config.episode_metadata_info
         if given is not None:
             for reserved in RESERVED:
@@ -192,11 +220,8 @@ class EnvLoggerSource(RandomAccessSource):
                         f"'recorded_{reserved}'.)"
                     )
             return dict(given)
-        index, metadata = next(_sound_metadata(reader), (0, None))
-        columns = self._episode_columns(metadata, log, index)
-        found = {
-            field: self._feature(spec, field) for field, spec in specs_from_columns(columns).items()
-        }
+        specs = merged_specs([specs_from_columns(example.columns) for example in recorded])
+        found = {field: self._feature(spec, field) for field, spec in specs.items()}
         return {field: feature for field, feature in found.items() if feature is not None}
 
     def _given_features(self) -> dict[str, Any]:
@@ -316,20 +341,20 @@ class EnvLoggerSource(RandomAccessSource):
         return SourceEpisode(
             key=key,
             steps=steps,
-            metadata=self._episode_fields(metadata, log, index),
+            metadata=self._match_metadata(self._episode_columns(metadata, log, index), log, index),
             counts={"steps": len(is_terminal)},
             **flags,
         )
 
-    def _episode_fields(self, metadata: Any, log: Log, index: int) -> dict[str, Any]:
+    def _match_metadata(self, columns: Any, log: Log, index: int) -> dict[str, Any]:
         """Returns the metadata of an episode, after checking that it is like that of the others."""
-        columns = self._episode_columns(metadata, log, index)
         try:
             columns = match_columns(columns, self._all_episode_features, rows=1, where="")
         except MismatchError as error:
             raise SourceError(
-                f"{error.what} The metadata of all episodes must be alike; "
-                "`episode_metadata_defaults` can give values for fields that are missing in some.",
+                f"{error.what} The metadata of all episodes must be alike; for a field that is "
+                f"missing in some, the config needs the bool `{known_field(error.path)}` too, or "
+                "`episode_metadata_defaults` a value.",
                 file=log.path,
                 episode=index,
                 field=error.path,
@@ -371,6 +396,15 @@ def _sound_metadata(reader: envlogger.Reader) -> Iterator[tuple[int, Any]]:
         except EnvLoggerError:
             continue
         yield index, found
+
+
+def _kind_of(columns: Any) -> Any:
+    """What the metadata of two episodes has in common if the same features fit both."""
+    if isinstance(columns, Mapping):
+        return tuple((name, _kind_of(child)) for name, child in columns.items())
+    if isinstance(columns, (list, tuple)):
+        return tuple(map(_kind_of, columns))
+    return dtype_and_shape(columns)
 
 
 def _recorded_specs(reader: envlogger.Reader) -> dict[str, Any]:

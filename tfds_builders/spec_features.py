@@ -5,16 +5,17 @@ The features keep values without loss, see `envlogger.converters.tfds_features`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
 from dm_env import specs
 
+from envlogger.converters.rlds_episode import known_field
 from envlogger.converters.tfds_features import children_of, encoding_of, is_absent
 
-__all__ = ["feature_from_spec", "specs_from_columns"]
+__all__ = ["feature_from_spec", "merged_specs", "specs_from_columns"]
 
 
 def feature_from_spec(spec: Any, *, images_as_png: bool = True, path: str = "") -> Any:
@@ -78,3 +79,44 @@ string_type=<class 'str'>, name=None)}
         return specs.Array(shape, columns.dtype)
     is_text = all(isinstance(item, str) for item in columns.flat)
     return specs.StringArray(shape, string_type=str if is_text else bytes)
+
+
+def merged_specs(nests: Sequence[Any], path: str = "") -> Any:
+    """Returns the specs of values that need not all have the same fields.
+
+    A field that some dicts lack has a mark beside it, the bool `<name>_known`. Of fields that
+    differ otherwise, the first spec is taken.
+
+    Args:
+      nests: What `specs_from_columns` returns for each of the values.
+      path: Name of the values in error messages.
+
+    Raises:
+      ValueError: The name that a mark needs is taken.
+
+    >>> merged_specs([{}, {"x": specs.Array((), np.int64)}])
+    {'x': Array(shape=(), dtype=dtype('int64'), name=None), 'x_known': Array(shape=(), \
+dtype=dtype('bool'), name=None)}
+    """
+    if not all(isinstance(nest, Mapping) for nest in nests):
+        return next(nest for nest in nests if nest != {})
+    merged = {}
+    names = dict.fromkeys(name for nest in nests for name in nest)
+    for name in names:
+        there = [nest[name] for nest in nests if not _is_empty(nest.get(name))]
+        merged[name] = merged_specs(there, f"{path}/{name}" if path else str(name)) if there else {}
+        if 0 < len(there) < len(nests):
+            if known_field(name) in names:
+                raise ValueError(
+                    f"{path or 'metadata'}: {name!r} is missing in some episodes, and "
+                    f"{known_field(name)!r}, which would say so, is recorded too; give values with "
+                    "`episode_metadata_defaults`."
+                )
+            merged[known_field(name)] = specs.Array((), np.bool_)
+    return merged
+
+
+def _is_empty(nest: Any) -> bool:
+    if isinstance(nest, Mapping):
+        return all(map(_is_empty, nest.values()))
+    return nest is None or (isinstance(nest, tuple) and all(map(_is_empty, nest)))

@@ -21,7 +21,12 @@ from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.riegeli_layout import existing_directory
 from envlogger.backends.schedulers import Scheduler
 from envlogger.converters.json_values import to_json
-from envlogger.converters.rlds_episode import first_row, stack_values, to_rlds_episode
+from envlogger.converters.rlds_episode import (
+    first_row,
+    known_field,
+    stack_values,
+    to_rlds_episode,
+)
 from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.converters.tfds_features import TensorStorage, lossless_config, match_columns
 from envlogger.errors import (
@@ -91,7 +96,8 @@ class TFDSBackendWriter(BackendWriter):
       scheduler: Says which steps are recorded; None records all. See `BackendWriter`.
       flush_interval: After how many seconds an episode that ends also ends its shard; None for
         never. Short intervals make many small files.
-      episode_metadata_defaults: Values for fields that the metadata of some episodes lacks.
+      episode_metadata_defaults: Values for fields that the metadata of some episodes lacks. Where
+        the config has a bool `<name>_known` beside a field, it says that the field is missing.
       float64: How the float64 of steps is stored: "bytes" keeps every bit, "float32" rounds, as
         the loaders of dlimp, Octo and OpenVLA need it. If None, it is kept, with a warning if
         TFDS would have rounded it.
@@ -235,13 +241,20 @@ class TFDSBackendWriter(BackendWriter):
         if not steps:
             return
         number, self._num_episodes = self._num_episodes, self._num_episodes + 1
-        missing = [name for name in self._episode_features if name not in metadata]
+        features = self._episode_features
+        marks = {name: known_field(name) for name in features if known_field(name) in features}
+        excused = {*metadata, *marks, *marks.values()}
+        missing = [name for name in features if name not in excused]
         if missing:
             raise UnsupportedValueError(
                 f"episode {number} is not stored, because its metadata lacks {missing}; call "
-                "set_episode_metadata for each episode, or give episode_metadata_defaults"
+                "set_episode_metadata for each episode, or give episode_metadata_defaults, or have "
+                f"the ds_config mark what is missing, in a bool {known_field(missing[0])!r}"
             )
         try:
+            metadata = first_row(
+                match_columns(stack_values([metadata]), features, rows=1, where="")
+            )
             columns = to_rlds_episode(steps, **self._specs)
             columns = {name: columns[name] for name in self._features["steps"].feature}
             serialized = self._encoder.encode({"steps": columns, **metadata})

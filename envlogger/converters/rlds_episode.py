@@ -24,6 +24,9 @@ __all__ = [
     "assemble_episode",
     "dtype_and_shape",
     "first_row",
+    "known_field",
+    "missing",
+    "stack_partial",
     "stack_values",
     "to_rlds_episode",
     "zeros_like",
@@ -46,6 +49,9 @@ def to_rlds_episode(
     has no successor: its action, reward and discount are zeros (empty strings for strings), in the
     dtype and shape of the others. An action, reward or discount recorded with the first step
     belongs to a transition outside the episode and is left out.
+
+    Custom data that only some of the steps have stands beside a mark of its own, see
+    `stack_partial`.
 
     Every leaf becomes an array whose first axis is the step; dicts, lists and tuples around the
     leaves are kept. Dtypes are kept: a Python `float` gives float64, `int` int64, `bool` bool;
@@ -114,9 +120,7 @@ def to_rlds_episode(
         len(steps),
         observation=observation,
         **columns,
-        custom_data=None
-        if all(data is None for data in custom_data)
-        else stack_values(custom_data, "custom_data"),
+        custom_data=_stack_custom_data(custom_data),
     )
 
 
@@ -195,6 +199,72 @@ def stack_values(
     return _stack(values, path, range(len(values)) if steps is None else steps, pad=False)
 
 
+def known_field(name: Any) -> str:
+    """The name of the field that says where there is a value of another field.
+
+    >>> known_field("seed")
+    'seed_known'
+    """
+    return f"{name}_known"
+
+
+def missing(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """What stands where there is no value: NaN, zero, False or the empty string.
+
+    >>> missing((2,), np.dtype(np.float32)), missing((), np.dtype(object))
+    (array([nan, nan], dtype=float32), array('', dtype=object))
+    """
+    if dtype.kind == "O":
+        return np.full(shape, "", object)
+    return np.full(shape, np.nan if dtype.kind in "fc" else 0, dtype)
+
+
+def stack_partial(values: Sequence[Mapping[Any, Any] | None], path: str = "") -> dict[Any, Any]:
+    """Stacks dicts to columns as `stack_values` does, but entries may be missing in some of them.
+
+    An entry that some of the dicts lack, or have as None or as an empty dict, has a mark beside it:
+    the column `<name>_known` is False where `<name>` is only filled up, by `missing`. The same
+    holds for dicts in the dicts.
+
+    Args:
+      values: Dicts of leaves, which may be nested. None stands for an empty one.
+      path: Name of the values in error messages.
+
+    Returns:
+      Columns `[len(values), ...]`, nested as the dicts.
+
+    Raises:
+      ValueError: As `stack_values`; or the name that a mark needs is taken.
+      TypeError: As `stack_values`.
+
+    >>> stack_partial([{"x": 1}, {"x": 2, "force": 0.5}])
+    {'x': array([1, 2]), 'force': array([nan, 0.5]), 'force_known': array([False,  True])}
+    """
+    columns: dict[Any, Any] = {}
+    names = dict.fromkeys(name for value in values for name in value or ())
+    for name in names:
+        children = [value.get(name) if value else None for value in values]
+        known = [step for step, child in enumerate(children) if not _holds_nothing(child)]
+        there = [children[step] for step in known]
+        if not known:
+            columns[name] = np.full(len(values), None)
+            continue
+        if all(isinstance(child, Mapping) for child in there):
+            column = stack_partial(there, _join(path, name))
+        else:
+            column = stack_values(there, _join(path, name), steps=known)
+        columns[name] = _spread(column, known, len(values))
+        if len(known) < len(values):
+            if known_field(name) in names:
+                raise ValueError(
+                    f"{path}: {name!r} is missing in step "
+                    f"{min(set(range(len(values))) - set(known))}, and {known_field(name)!r}, "
+                    "which would say so, is recorded too; record one of them under another name."
+                )
+            columns[known_field(name)] = np.isin(np.arange(len(values)), known)
+    return columns
+
+
 def first_row(columns: Any) -> Any:
     """Returns the first row of columns, which may be nested in dicts.
 
@@ -204,6 +274,17 @@ def first_row(columns: Any) -> Any:
     if isinstance(columns, Mapping):
         return {name: first_row(child) for name, child in columns.items()}
     return columns[0]
+
+
+def _stack_custom_data(values: Sequence[Any]) -> Any:
+    if all(value is None for value in values):
+        return None
+    try:
+        return stack_values(values, "custom_data")
+    except ValueError:  # They differ.
+        if all(value is None or isinstance(value, Mapping) for value in values):
+            return stack_partial(values, "custom_data")
+        return stack_partial([{"custom_data": value} for value in values])
 
 
 def _check_step_types(steps: Sequence[StepData]) -> None:
@@ -278,6 +359,26 @@ def _stack_leaves(
     if pad:
         arrays.append(zeros_like(arrays[0]))
     return np.stack(arrays)
+
+
+def _holds_nothing(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_holds_nothing, value.values()))
+    return value is None
+
+
+def _spread(columns: Any, rows: Sequence[int], length: int) -> Any:
+    """Gives columns more rows, in which there is nothing."""
+    if len(rows) == length:
+        return columns
+    if isinstance(columns, (list, tuple)):
+        children = [_spread(child, rows, length) for child in columns]
+        return type(columns)(*children) if hasattr(columns, "_fields") else type(columns)(children)
+    if isinstance(columns, Mapping):
+        return {name: _spread(child, rows, length) for name, child in columns.items()}
+    column = missing((length, *columns.shape[1:]), columns.dtype)
+    column[rows] = columns
+    return column
 
 
 def _join(path: str, key: Any) -> str:

@@ -18,6 +18,8 @@ import numpy as np
 import tensorflow_datasets as tfds
 import tree
 
+from envlogger.converters.rlds_episode import known_field, missing
+
 __all__ = [
     "EXACT",
     "MismatchError",
@@ -231,7 +233,8 @@ def match_columns(
     """Returns columns in the form that `feature` encodes, after checking that they fit it.
 
     None throughout counts as absent, and stands for an array without elements if that is what the
-    feature holds: an EnvLogger log cannot tell the two apart.
+    feature holds: an EnvLogger log cannot tell the two apart. A field may be absent, too, where a
+    feature `<name>_known`, a bool, says so; columns that do not have that one get it.
 
     Args:
       columns: Arrays with a leading axis of length `rows`, nested in dicts, lists and tuples.
@@ -254,17 +257,20 @@ def match_columns(
         children = {name: child for name, child in children.items() if not is_absent(child)}
         for name in sorted(children.keys() - feature.keys()):
             raise _mismatch(where, _join(path, name), "a field", f"only the fields {list(feature)}")
-        return {
-            name: match_columns(
-                children.get(name),
-                child,
-                rows=rows,
-                where=where,
-                path=_join(path, name),
-                storage=storage,
-            )
-            for name, child in feature.items()
-        }
+        marked = {known_field(name): name for name in feature if known_field(name) not in children}
+        marked = {mark: name for mark, name in marked.items() if _is_mark(feature, mark)}
+        matched = {}
+        for name, child in feature.items():
+            column, inner = children.get(name), _join(path, name)
+            if name in marked:
+                matched[name] = np.full(rows, marked[name] in children)
+            elif column is None and known_field(name) in marked:
+                matched[name] = _missing_rows(child, rows, where, inner)
+            else:
+                matched[name] = match_columns(
+                    column, child, rows=rows, where=where, path=inner, storage=storage
+                )
+        return matched
     info = feature.get_tensor_info()
     is_leaf = isinstance(info, tfds.features.TensorInfo)
     if absent:
@@ -323,6 +329,30 @@ def is_absent(columns: Any) -> bool:
     if isinstance(columns, np.ndarray):
         return columns.dtype == object and all(item is None for item in columns.flat)
     return all(is_absent(child) for child in children_of(columns, "").values())
+
+
+def _is_mark(features: Any, name: str) -> bool:
+    info = features[name].get_tensor_info() if name in features else None
+    if not isinstance(info, tfds.features.TensorInfo):
+        return False
+    return bool(info.shape == () and np.dtype(info.np_dtype) == np.bool_)
+
+
+def _missing_rows(feature: Any, rows: int, where: str, path: str) -> Any:
+    """Returns columns for a field of which there is nothing."""
+    if isinstance(feature, tfds.features.FeaturesDict):
+        return {
+            name: _missing_rows(child, rows, where, _join(path, name))
+            for name, child in feature.items()
+        }
+    info = feature.get_tensor_info()
+    if isinstance(feature, tfds.features.ClassLabel):
+        return np.full(rows, -1)
+    if not isinstance(info, tfds.features.TensorInfo) or (
+        isinstance(feature, tfds.features.Image) and None in info.shape
+    ):
+        raise _mismatch(where, path, "nothing", str(feature))
+    return missing((rows, *(size or 0 for size in info.shape)), np.dtype(info.np_dtype))
 
 
 def _exactly_as(column: np.ndarray, dtype: np.dtype) -> np.ndarray | None:

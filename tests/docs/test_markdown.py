@@ -16,7 +16,7 @@ BLOCKS = {
     "docs/patterns.md": 7,
     "docs/riegeli.md": 7,
     "docs/rlds_tfds.md": 9,
-    "docs/semantics.md": 4,
+    "docs/semantics.md": 5,
     "docs/tfds_builders.md": 2,
     "docs/transformations.md": 17,
 }

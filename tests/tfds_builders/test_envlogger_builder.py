@@ -426,20 +426,76 @@ def test_metadata_that_json_cannot_hold_is_refused_unless_replaced(tmp_path, val
     assert metadata_of(builder) == {"seed": 3}
 
 
-def test_episodes_that_lack_metadata_are_named_or_take_defaults(tmp_path):
+def test_metadata_that_some_episodes_lack_is_marked(tmp_path):
+    full = {"score": 1.5, "who": "me", "options": {"level": 3, "map": np.zeros(2, "i4")}}
+    others = [None, {"score": 2.5, "late": True}, {"options": {"level": 4}}]  # None: it was cut.
+    log = numbered(1, 2, 3, 4, episode_metadata=[full, *others])
+    build_from_logs(log, name="numbers", data_dir=tmp_path)
+    # TFDS alone reads it, in batches too.
+    dataset = tfds.builder_from_directory(tmp_path / "numbers/1.0.0").as_dataset(
+        split="train", decoders={"steps": tfds.decode.SkipDecoding()}
+    )
+    found = next(iter(dataset.batch(4).as_numpy_iterator()))
+    assert found["score_known"].tolist() == [True, False, True, False]
+    np.testing.assert_array_equal(found["score"], [1.5, np.nan, 2.5, np.nan])
+    assert found["who_known"].tolist() == [True, False, False, False]
+    assert found["who"].tolist() == [b"me", b"", b"", b""]
+    assert found["late_known"].tolist() == [False, False, True, False]
+    assert found["options_known"].tolist() == [True, False, False, True]
+    options = found["options"]
+    assert set(options) == {"level", "map", "map_known"}  # Where there are options, a level is.
+    assert options["level"].tolist() == [3, 0, 0, 4]
+    assert options["map_known"].tolist() == [True, False, False, False]
+    assert options["map"].tolist() == [[0, 0]] * 4
+
+
+def test_a_mark_in_the_config_is_filled_in_whether_or_not_something_is_missing(tmp_path):
+    config = rlds_base.DatasetConfig(
+        name="marked", episode_metadata_info={"score": np.float32, "score_known": np.bool_}
+    )
+    for name, second in (("full", {"score": 2.5}), ("cut", None)):
+        log = numbered(1, 2, episode_metadata=[{"score": 1.5}, second])
+        _, two = read(build_from_logs(log, name=name, data_dir=tmp_path, config=config))
+        assert two["score_known"] == (second is not None)
+
+
+def test_a_mark_whose_name_is_taken():
+    log = numbered(1, 2, episode_metadata=[{"seed": 1, "seed_known": 2}, {"seed_known": 3}])
+    with pytest.raises(ValueError, match=r"'seed' is missing in some episodes, and 'seed_known'"):
+        EnvLoggerBuilder(logs=log, name="numbers")
+
+
+def test_defaults_stand_in_for_missing_metadata(tmp_path):
     log = numbered(1, 2, episode_metadata=[{"score": 1.5, "who": "me"}, None])
-    with pytest.raises(
-        ValueError, match=r"episode 1, field 'score': got nothing, .*_metadata_defaults"
-    ):
-        EnvLoggerBuilder(logs=log, name="numbers", data_dir=tmp_path)
-    defaults = {"score": float("nan"), "who": ""}
+    defaults = {"score": -1.0, "who": "nobody"}
     builder = build_from_logs(
         log, name="numbers", data_dir=tmp_path, episode_metadata_defaults=defaults
     )
     one, two = read(builder)
     assert (one["score"], one["who"]) == (1.5, b"me")
-    assert np.isnan(two["score"])
-    assert two["who"] == b""
+    assert (two["score"], two["who"]) == (-1.0, b"nobody")
+    assert "score_known" not in builder.info.features
+
+
+def test_custom_data_that_some_steps_lack_is_marked(tmp_path):
+    def info(speed, **more):
+        return {"info": {"x": 1, "speed": speed, **more}, "on": True}
+
+    one = episode(1, 2, 3, custom_data=[{"info": {"x": 0}, "on": True}, info(0.5), info(1.5)])
+    other = episode(1, 2, custom_data=[info(2.5), info(3.5)])  # Where nothing is missing.
+    specs = {"observation": INT, "action": INT, "reward": FLOAT, "discount": FLOAT}
+    log = reader(one, other, **specs)
+    first, second = read(build_from_logs(log, name="numbers", data_dir=tmp_path))
+    np.testing.assert_array_equal(first["steps"]["info"]["speed"], [np.nan, 0.5, 1.5])
+    assert first["steps"]["info"]["speed_known"].tolist() == [False, True, True]
+    assert first["steps"]["info"]["x"].tolist() == [0, 1, 1]
+    assert second["steps"]["info"]["speed_known"].tolist() == [True, True]
+
+    nothing = [None, {"x": 1}, {"x": 2}]
+    log = reader(episode(1, 2, 3, custom_data=nothing), episode(1), **specs)
+    first, second = read(build_from_logs(log, name="nothing", data_dir=tmp_path))
+    assert first["steps"]["x_known"].tolist() == [False, True, True]
+    assert second["steps"]["x_known"].tolist() == [False]
 
 
 @pytest.mark.parametrize(
@@ -453,10 +509,7 @@ def test_episodes_that_lack_metadata_are_named_or_take_defaults(tmp_path):
             {"x": np.zeros(3, "f")},
             r"field 'x': got float32 of shape \(3,\), expected .* \(2,\)",
         ),
-        (
-            {"x": np.zeros(2, "f"), "y": 1},
-            r"field 'y': got a field, expected only .*\['x'\]",
-        ),
+        ({"x": {"y": 1}}, r"field 'x': got the fields \['y'\], expected Tensor"),
         ({"x": {1}}, r": x: .* holds set"),
     ],
 )
@@ -592,8 +645,8 @@ def test_data_that_does_not_fit_its_spec_is_refused(tmp_path, observation, words
 
 
 def test_errors_name_the_path_of_the_log(tmp_path):
-    path = record(tmp_path / "log", step_fn=lambda timestep, action, env: {"x": timestep.reward})
-    with pytest.raises(ValueError, match=rf"^{path}, episode 0: custom_data/x: step 1 holds float"):
+    path = record(tmp_path / "log", step_fn=lambda timestep, *_: {"x": timestep.reward or 0})
+    with pytest.raises(ValueError, match=rf"^{path}, episode 0: custom_data/x: step 9 holds float"):
         EnvLoggerBuilder(logs=path, name="catch")
 
 

@@ -1,5 +1,6 @@
 """Episodes that are recorded as a TFDS dataset: what is read back, also after an accident."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -235,6 +236,17 @@ def test_metadata_of_episodes(tmp_path):
         writer.set_episode_metadata({"trial": 7, "operator": "Ada"})
     metadata = [(episode["operator"], episode["trial"]) for episode in load(tmp_path)]
     assert metadata == [(b"nobody", 0), (b"Ada", 7)]
+
+
+def test_missing_metadata_is_marked_where_the_config_has_a_mark(tmp_path):
+    info = {"seed": np.int64, "seed_known": np.bool_}
+    config = dataclasses.replace(WITH_METADATA, episode_metadata_info=info)
+    with TFDSBackendWriter(tmp_path, config) as writer:
+        record_episode(writer, 0)
+        writer.set_episode_metadata({"seed": 7})
+        record_episode(writer, 10)
+    metadata = [(int(episode["seed"]), bool(episode["seed_known"])) for episode in load(tmp_path)]
+    assert metadata == [(7, True), (0, False)]
 
 
 def test_an_episode_without_its_metadata_is_refused(tmp_path):
