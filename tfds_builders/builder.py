@@ -21,9 +21,11 @@ from envlogger.converters.tfds_features import TensorStorage
 from envlogger.errors import StorageError
 from tfds_builders import archives
 from tfds_builders.episode_fields import features_of
+from tfds_builders.input_files import state_of
 from tfds_builders.progress import Progress
 from tfds_builders.source import Source
 from tfds_builders.staging import StagingArea, remove_leftovers, staging_directory, storage_errors
+from tfds_builders.untrusted import SourceChangedError
 
 if TYPE_CHECKING:
     from tfds_builders.conversion import Job, SplitReport, Work
@@ -373,7 +375,12 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
             raise FileExistsError(f"{self._target} was made by another process in the meantime")
         self._area = area
         self._remove_orphans()
-        converted = convert_job(job, _work(download_config), self.data_path, self._progress)
+        try:
+            converted = convert_job(job, _work(download_config), self.data_path, self._progress)
+        except SourceChangedError:  # What is staged is of raw data that was never there.
+            area.remove()
+            self._area = None
+            raise
         self._reports = {name: split.report for name, split in converted.items()}
         self._renew_info()
         splits = [split.info for split in converted.values()]
@@ -400,6 +407,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
             shard_config=download_config.get_shard_config(),
             skip_damaged=self._skip_damaged,
             storage=self._storage,
+            inputs=tuple(state_of(path) for path in source.inputs()),
         )
 
     def _staging_directory(self, download_config: tfds.download.DownloadConfig) -> epath.Path:

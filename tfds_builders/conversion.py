@@ -9,7 +9,6 @@ process, one that was killed and its successor, or the workers of a pipeline (`b
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -24,6 +23,7 @@ from envlogger.converters.tfds_features import EXACT, TensorStorage
 from tfds_builders.episode_encoder import EpisodeEncoder, counts_of
 from tfds_builders.episode_fields import features_of
 from tfds_builders.episode_groups import in_groups
+from tfds_builders.input_files import FileState, check_unchanged
 from tfds_builders.progress import Progress
 from tfds_builders.sharding import ShardPlan, no_episodes, plan_shards, write_shard
 from tfds_builders.source import (
@@ -35,7 +35,7 @@ from tfds_builders.source import (
     files_of,
 )
 from tfds_builders.staging import LeftOut, PartWriter, StagedPart, read_part, storage_errors
-from tfds_builders.untrusted import source_errors
+from tfds_builders.untrusted import is_damage, source_errors
 
 __all__ = [
     "ConvertedSplit",
@@ -80,6 +80,7 @@ class Job:
       shard_config: The number of shards of each split, or their size.
       skip_damaged: Whether episodes that cannot be read are left out; otherwise they are errors.
       storage: How the numbers of steps are stored.
+      inputs: What the files that are read were like before that.
     """
 
     source: Source
@@ -90,6 +91,7 @@ class Job:
     shard_config: shard_utils.ShardConfig
     skip_damaged: bool
     storage: TensorStorage = EXACT
+    inputs: tuple[FileState, ...] = ()
 
     @property
     def shards(self) -> epath.Path:
@@ -172,7 +174,7 @@ def describe(job: Job) -> dict[str, Any]:
         "package": rlds_ecosystem.version(),
         "source": f"{type(source).__module__}.{type(source).__qualname__}",
         "options": dict(source.options()),
-        "inputs": [_describe_file(path) for path in source.inputs()],
+        "inputs": [list(state) for state in job.inputs],
         "features": features_of(source, job.storage).to_json(),
         "finite_fields": list(source.finite_fields),
         "name": job.name,
@@ -181,13 +183,6 @@ def describe(job: Job) -> dict[str, Any]:
         "shards": dataclasses.asdict(job.shard_config),
         "skip_damaged": job.skip_damaged,
     }
-
-
-def _describe_file(path: epath.Path) -> list[Any]:
-    path = epath.Path(path)
-    stat = path.stat()
-    is_precise = is_local(path)  # The time of other files is known in seconds.
-    return [str(path), stat.length, os.stat(path).st_mtime_ns if is_precise else stat.mtime]
 
 
 # Is told of episodes that were staged: how many they are, how many bytes and steps they have, and
@@ -245,7 +240,12 @@ def _encode_together(encoder: EpisodeEncoder, group: Sequence[Any]) -> Sequence[
     """Returns examples, None if each episode has to be looked at by itself."""
     if isinstance(group[0], StoredEpisode):
         return [episode.example for episode in group]
-    return encoder.encode_all(group) if len(group) > 1 else None
+    try:
+        return encoder.encode_all(group) if len(group) > 1 else None
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        return None
 
 
 def _add(
@@ -314,13 +314,16 @@ def convert_job(
 
     Raises:
       SourceError: The raw data is damaged, or its totals are not those of the episodes.
+      SourceChangedError: It is not what it was at the beginning. What is staged is of no use.
       StorageError: The dataset cannot be written.
     """
     for split in job.source.splits:  # Before hours are spent on the others.
         if job.source.num_episodes(split) == 0 or not job.source.parts(split):
             raise no_episodes(split)
+    plans = work(job, progress)
+    check_unchanged(job.inputs, may_grow=job.source.inputs_may_grow)
     converted = {}
-    for split, plan in work(job, progress).items():
+    for split, plan in plans.items():
         report = _report(plan.parts)
         _check_totals(job.source, split, report)
         converted[split] = ConvertedSplit(_publish(job, plan, split, target), report, plan)

@@ -118,6 +118,7 @@ class EnvLoggerSource(RandomAccessSource):
     """
 
     description = "Episodes recorded with EnvLogger."
+    inputs_may_grow = True
 
     def __init__(
         self,

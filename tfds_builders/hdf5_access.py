@@ -15,9 +15,9 @@ from typing import Any
 
 from etils import epath
 
-from envlogger.backends.riegeli_layout import is_local
 from rlds_ecosystem import import_extra
-from tfds_builders.input_files import changed, size_and_time
+from rlds_ecosystem.stores import as_path, is_local, open_binary, version_of
+from tfds_builders.input_files import changed
 from tfds_builders.untrusted import Budget, SourceError, check_is_file, is_damage, source_errors
 
 __all__ = ["Hdf5File"]
@@ -46,7 +46,7 @@ class Hdf5File:
         self.path = os.fspath(path)
         self.other_files: set[str] = set()
         self._follow_links = follow_links
-        self._state: tuple[int, int] | None = None
+        self._version: list[Any] | None = None
         self._num_users = 0
         self._opened = contextlib.ExitStack()
         self._file: Any = None
@@ -89,11 +89,13 @@ class Hdf5File:
     @property
     def size(self) -> int:
         """How many bytes the file has."""
-        return (self._state or size_and_time(self.path))[0]
+        return (
+            os.path.getsize(self.path) if is_local(self.path) else as_path(self.path).stat().length
+        )
 
     def inputs(self) -> list[epath.Path]:
         """Returns the file, and those that it leads to."""
-        return [epath.Path(path) for path in (self.path, *sorted(self.other_files))]
+        return [as_path(path) for path in (self.path, *sorted(self.other_files))]
 
     def budget(self, max_bytes: int | None = None) -> Budget:
         """Returns what reading may cost: without end, if the values may be in other files."""
@@ -177,10 +179,10 @@ class Hdf5File:
         is_open = self._file is not None and self._process == os.getpid()
         if is_open and not is_local(self.path):
             return self._file
-        state = size_and_time(self.path)
-        if self._state is None:
-            self._state = state
-        if state != self._state:
+        version = version_of(self.path)
+        if self._version is None:
+            self._version = version
+        if version != self._version:
             raise changed(self.path)
         if not is_open:
             self._file, self._process = self._open(), os.getpid()
@@ -193,7 +195,7 @@ class Hdf5File:
         try:
             file: Any = self.path
             if not is_local(self.path):  # HDF5 itself knows nothing of gs:// and the like.
-                file = self._opened.enter_context(epath.Path(self.path).open("rb"))
+                file = self._opened.enter_context(open_binary(self.path))
             return self._opened.enter_context(h5py.File(file, "r"))
         except Exception as error:
             self._opened.close()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from etils import epath
-
-from envlogger.backends.riegeli_layout import is_local
+from rlds_ecosystem import stores
 from tfds_builders.untrusted import SourceChangedError
 
-__all__ = ["FileState", "check_unchanged", "size_and_time", "state_of"]
+__all__ = ["FileState", "changed", "check_unchanged", "state_of"]
 
 # Of a file as large as them or smaller, all is looked at.
 _NUM_SAMPLES, _SAMPLE_BYTES = 16, 1 << 14
@@ -24,47 +22,47 @@ class FileState(NamedTuple):
     Attributes:
       path: The file.
       size: How many bytes it has.
-      time: When it was written: in ns on this machine, in s elsewhere; 0 where that is not known.
-      samples: A digest of 16 pieces, spread evenly, of 16 KiB each. It finds other contents where
-        size and time are the same: a time that was set back, a store that keeps none. Elsewhere
-        than on this machine it is left out ("") if there is a time, as reading pieces is slow.
+      version: What is another when it was written anew, see `rlds_ecosystem.stores.version_of`.
+      samples: A digest of 16 pieces, spread evenly, of 16 KiB each, of a file of this machine. It
+        finds other contents where all else is the same, as times can be set. Of stores, the version
+        is enough.
     """
 
     path: str
     size: int
-    time: int
+    version: list[Any]
     samples: str
-
-
-def size_and_time(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Returns the size and the time of a file, as `FileState` has them."""
-    if is_local(os.fspath(path)):
-        local = os.stat(path)
-        return local.st_size, local.st_mtime_ns
-    remote = epath.Path(path).stat()
-    return int(remote.length), int(remote.mtime or 0)
 
 
 def state_of(path: str | os.PathLike[str]) -> FileState:
     """Returns what a file is like now."""
-    size, time = size_and_time(path)
-    is_needed = is_local(os.fspath(path)) or not time
-    return FileState(os.fspath(path), size, time, _samples(path, size) if is_needed else "")
+    version = stores.version_of(path)
+    size = int(stores.as_path(path).stat().length)
+    samples = _samples(path, size) if stores.is_local(path) else ""
+    return FileState(os.fspath(path), size, version, samples)
 
 
-def check_unchanged(before: Sequence[FileState]) -> None:
+def check_unchanged(before: Sequence[FileState], *, may_grow: bool = False) -> None:
     """Checks that files are what they were.
 
+    Args:
+      before: What they were.
+      may_grow: Whether they may have become longer.
+
     Raises:
-      SourceChangedError: One is not.
+      SourceChangedError: One is something else.
     """
     for state in before:
         try:
             now = state_of(state.path)
+            if now == state:
+                continue
+            has_grown = may_grow and now.size >= state.size and stores.is_local(state.path)
+            if not has_grown or _samples(state.path, state.size) != state.samples:
+                raise changed(state.path)
         except FileNotFoundError as error:
-            raise SourceChangedError("it was removed while it was read", file=state.path) from error
-        if now != state:
-            raise changed(state.path)
+            what = "it was removed while it was read"
+            raise SourceChangedError(what, file=state.path) from error
 
 
 def changed(path: str | os.PathLike[str]) -> SourceChangedError:
@@ -77,13 +75,13 @@ def changed(path: str | os.PathLike[str]) -> SourceChangedError:
 
 
 def _samples(path: str | os.PathLike[str], size: int) -> str:
+    """A digest of pieces of the first bytes of a file."""
     digest = hashlib.blake2b(digest_size=8)
-    last = max(size - _SAMPLE_BYTES, 0)
-    with epath.Path(path).open("rb") as file:
+    with open(path, "rb") as file:
         if size <= _NUM_SAMPLES * _SAMPLE_BYTES:
-            digest.update(file.read())
+            digest.update(file.read(size))
         else:
             for index in range(_NUM_SAMPLES):
-                file.seek(last * index // (_NUM_SAMPLES - 1))
+                file.seek((size - _SAMPLE_BYTES) * index // (_NUM_SAMPLES - 1))
                 digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()

@@ -215,6 +215,9 @@ class Source(abc.ABC):
       citation: How to cite it (BibTeX).
       license: Under which terms it may be used.
       finite_fields: The paths of fields that must be neither NaN nor infinite.
+      inputs_may_grow: Whether its files may become longer while they are read, as what comes after
+        the episodes that were there at first is not read. All else that happens to them makes a
+        conversion an error.
     """
 
     description: str = ""
@@ -222,6 +225,7 @@ class Source(abc.ABC):
     citation: str = ""
     license: str = ""
     finite_fields: Sequence[str] = ()
+    inputs_may_grow: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Has all that derived classes read go through the door."""

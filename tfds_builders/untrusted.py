@@ -13,8 +13,8 @@ import stat
 from collections.abc import Iterator
 from typing import Any
 
-from envlogger.backends.riegeli_layout import is_local
 from envlogger.errors import StorageError
+from rlds_ecosystem.stores import is_local
 
 __all__ = [
     "Budget",
@@ -111,10 +111,12 @@ _MAX_WORDS = 500
 
 def is_damage(error: Exception) -> bool:
     """Whether an error that was raised while data was read is about the data."""
-    cause = error.__cause__ if isinstance(error, StorageError) else error
-    if isinstance(cause, OSError):
-        return cause.errno in _DAMAGE
-    return not isinstance(error, StorageError | MemoryError | ImportError)
+    if isinstance(error, StorageError):  # Of a log that is read.
+        cause = error.__cause__
+        return isinstance(cause, OSError) and cause.errno in (*_DAMAGE, errno.ENOENT)
+    if isinstance(error, OSError):
+        return error.errno in _DAMAGE
+    return not isinstance(error, MemoryError | ImportError)
 
 
 def as_source_error(

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import resource
+import shutil
 from pathlib import Path
 
 import conversions
@@ -17,7 +18,9 @@ from envlogger.errors import StorageError
 from tfds_builders import episode_encoder, staging
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.conversion import describe
+from tfds_builders.input_files import check_unchanged, state_of
 from tfds_builders.source import DamagedEpisode, SourceError
+from tfds_builders.untrusted import SourceChangedError
 
 ON_BEAM = {"beam_runner": "DirectRunner", "beam_options": ["--direct_running_mode=in_memory"]}
 
@@ -480,3 +483,78 @@ def test_made_again(raw, tmp_path):
         download_config=config(download_mode=tfds.GenerateMode.REUSE_CACHE_IF_EXISTS)
     )
     assert conversions.contents(tmp_path / "rlds_toy_two" / "1.0.0") == before
+
+
+# --- Raw data that changes while it is read ------------------------------------------------------
+
+
+class Changing(ToySource):
+    """Something happens to its file after the sixth episode."""
+
+    change = staticmethod(lambda path: None)
+
+    def read(self, split, index):
+        if index == 6:
+            self.change(self.path)
+        return super().read(split, index)
+
+
+def keep_time(path, content):
+    before = path.stat()
+    path.write_text(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+CHANGES = {
+    "longer": lambda path: path.write_text("longer"),
+    "another": lambda path: shutil.copy(path, path.with_name("new")).rename(path),
+    "same size and time": lambda path: keep_time(path, "yot"),
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("skip_damaged", [True, False])
+@pytest.mark.parametrize("what", CHANGES)
+def test_raw_data_that_changes_while_it_is_read(raw, tmp_path, what, skip_damaged):
+    source = Changing(raw)
+    source.change = lambda path: CHANGES[what](Path(path))
+    with pytest.raises(SourceChangedError, match=r"toy\.raw: it was (changed|removed)") as caught:
+        convert_to(tmp_path, source, skip_damaged=skip_damaged)
+    assert not getattr(caught.value, "__notes__", [])
+    assert not list((tmp_path / "converted").iterdir())
+
+
+def test_raw_data_that_may_grow(raw, tmp_path):
+    class Growing(Changing):
+        inputs_may_grow = True
+
+    source = Growing(raw)
+    source.change = lambda path: Path(path).write_text("toy, and more")
+    convert_to(tmp_path / "a", source)
+    source.change = lambda path: Path(path).write_text("another toy")
+    with pytest.raises(SourceChangedError):
+        convert_to(tmp_path / "b", source)
+
+
+def test_what_is_staged_of_other_raw_data_of_the_same_size_and_time(raw, tmp_path):
+    with pytest.raises(conversions.Interrupted):
+        convert_to(tmp_path, conversions.interrupted(ToySource(raw), 5, []))
+    keep_time(raw, "yot")
+    read = []
+    convert_to(tmp_path, conversions.interrupted(ToySource(raw), None, read))
+    assert len(read) == 10
+
+
+def test_a_large_file_is_compared_in_samples(tmp_path):
+    path = tmp_path / "large"
+    path.write_bytes(bytes(3_000_000))
+    before = state_of(path)
+    check_unchanged([before])
+    for position in (0, 2_999_999):
+        with path.open("r+b") as file:
+            file.seek(position)
+            file.write(b"\1")
+        os.utime(path, ns=(0, before.version[1]))
+        assert state_of(path)[:3] == before[:3]
+        with pytest.raises(SourceChangedError, match="large: it was changed or replaced"):
+            check_unchanged([before])

@@ -112,11 +112,8 @@ class Hdf5Storage(Storage):
         if not is_jpeg and string is None and dtype.kind not in "biufc":
             raise self.error(f"values of the HDF5 type {dtype} are not known", index, path)
         self._file.check_values(dataset, path)
-        if layout_only:
-            values = np.empty((0, *shape[1:]), dtype)
-        else:
-            budget.take(dataset.nbytes, path)
-            values = dataset[()]
+        budget.take(dataset.nbytes, path)
+        values = np.empty((0, *shape[1:]), dtype) if layout_only else dataset[()]
         if is_jpeg:
             return Column("jpeg", objects([image.tobytes() for image in values]))
         if string is not None and string.encoding == "utf-8" and string.length is None:

@@ -1,12 +1,12 @@
 import pickle
 import shutil
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import raw_d4rl
 from conversions import check_conversion
-from etils import epath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -551,19 +551,18 @@ def test_rules_of_ones_own(tmp_path):
 
 
 def test_files_of_an_object_store(tmp_path, monkeypatch):
-    """They are opened through `epath`, for HDF5 cannot."""
+    """They are opened for HDF5, which cannot."""
     path = raw_d4rl.write_mujoco_like(tmp_path / "hopper_medium-v2.hdf5", rows=50, episode_length=9)
     local = D4rlSource(path)
     expected = [local.read("train", index) for index in range(local.num_episodes("train"))]
     opened = []
-    open_path = type(epath.Path(path)).open
 
-    def open_and_note(self, *arguments, **options):
-        opened.append(open_path(self, *arguments, **options))
+    def open_and_note(path):
+        opened.append(Path(path).open("rb"))  # noqa: SIM115
         return opened[-1]
 
     monkeypatch.setattr(hdf5_access, "is_local", lambda path: False)
-    monkeypatch.setattr(type(epath.Path(path)), "open", open_and_note)
+    monkeypatch.setattr(hdf5_access, "open_binary", open_and_note)
     remote = D4rlSource(path)
     for index, episode in enumerate(expected):
         found = remote.read("train", index)
