@@ -38,6 +38,8 @@ __all__ = [
     "in_parallel",
     "is_local",
     "list_directory",
+    "move_file",
+    "on_disk",
     "open_binary",
     "require_bucket",
     "version_of",
@@ -56,6 +58,11 @@ _MAX_BLOCKS = 8
 _MAX_CACHED = 1 << 28
 
 _COPY_STEP = 1 << 23
+
+# How long a store may take that does not answer, in seconds, and the bytes that it takes in one.
+_PATIENCE = 120.0
+_SLOWEST = 1 << 17
+
 _NUM_THREADS = 16
 
 # The libraries through which fsspec opens what TensorFlow does not.
@@ -172,6 +179,35 @@ def in_parallel(function: Callable[[T], R], items: Iterable[T], path: PathLike) 
         return [function(item) for item in items]
     with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="stores") as threads:
         return list(threads.map(function, items))
+
+
+@contextlib.contextmanager
+def on_disk(path: PathLike) -> Iterator[str]:
+    """The path of a file on this machine: that of a copy, for a while, if it is in a store.
+
+    Raises:
+      OSError: It cannot be copied.
+    """
+    if is_local(path):
+        yield os.fspath(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="rlds-copy-") as directory:
+        copy = os.path.join(directory, os.path.basename(os.fspath(path)))
+        copy_file(path, copy)
+        yield copy
+
+
+def move_file(source: PathLike, target: PathLike) -> None:
+    """Moves a file, over one that is there: at once on this machine, else it is copied.
+
+    Raises:
+      OSError: It cannot be moved.
+    """
+    if is_local(source) and is_local(target):
+        os.replace(source, target)
+        return
+    copy_file(source, target)
+    as_path(source).unlink()
 
 
 # --- Paths.
@@ -330,7 +366,8 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         return target
 
 
-epath.register_path_cls(StorePath)
+# TensorFlow opens no s3://, so that nothing works with the path that epath itself has for it.
+epath.register_path_cls("s3://")(StorePath)
 
 
 def copy_file(source: PathLike, target: PathLike) -> None:
@@ -566,6 +603,25 @@ class _Store(Protocol):
     def remove(self, url: str) -> None: ...
 
 
+def _within(seconds: float, action: Callable[[], None]) -> None:
+    """Does something; gives up waiting for it, and leaves it alone, after some time."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            action()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="upload", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise ConnectionError(f"there was no answer for {seconds:.0f} seconds")
+    if failures:
+        raise failures[0]
+
+
 def _scheme(url: PathLike) -> str:
     return os.fspath(url).partition("://")[0]
 
@@ -626,11 +682,19 @@ class _TensorFlowStore:
         return fetch
 
     def upload(self, file: BinaryIO, url: str) -> None:
-        with _named(url), self._gfile.GFile(url, "wb") as target:
-            shutil.copyfileobj(file, target, _COPY_STEP)
+        def write() -> None:
+            with self._gfile.GFile(url, "wb") as target:
+                shutil.copyfileobj(file, target, _COPY_STEP)
+
+        begin = file.tell()
+        size = file.seek(0, io.SEEK_END) - begin
+        file.seek(begin)
+        # It tries ten times what it has tried ten times, and so for half an hour.
+        with _named(url):
+            _within(_PATIENCE + size / _SLOWEST, write)
 
     def copy(self, source: str, target: str) -> None:
-        with _named(source), self._gfile.GFile(source, "rb") as file:
+        with open_binary(source) as file:
             self.upload(file, target)
 
     def remove(self, url: str) -> None:
@@ -741,7 +805,11 @@ _KINDS: dict[type[OSError], set[str]] = {
         "TimeoutError",
     },
 }
-_KINDS_OF_CODES = {401: PermissionError, 403: PermissionError, 404: FileNotFoundError}
+_KINDS_OF_CODES: dict[str, type[OSError]] = {
+    "401": PermissionError,
+    "403": PermissionError,
+    "404": FileNotFoundError,
+}
 
 
 @contextlib.contextmanager
@@ -749,6 +817,8 @@ def _named(url: str) -> Iterator[None]:
     """Turns what clients raise into an `OSError` of a fitting kind that names the object."""
     try:
         yield
+    except (TypeError, AttributeError, NameError):  # What no store is to blame for.
+        raise
     except Exception as error:
         raise _os_error(url, error) from error
 
@@ -757,12 +827,9 @@ def _os_error(url: str, error: Exception) -> OSError:
     text = " ".join(str(error).split())
     why = f"{type(error).__name__}: {text}"[:400]
     names = {cls.__name__ for cls in type(error).__mro__}
-    kind: type[OSError] = OSError
-    if isinstance(error, FileNotFoundError | PermissionError | FileExistsError | IsADirectoryError):
-        kind = type(error)
-    elif isinstance(code := getattr(error, "code", None), int | str) and str(code).isdigit():
-        kind = _KINDS_OF_CODES.get(int(code), OSError)
-    kind = next((k for k, class_names in _KINDS.items() if names & class_names), kind)
+    code = str(getattr(error, "code", ""))
+    kind = next((k for k, known in _KINDS.items() if isinstance(error, k) or names & known), None)
+    kind = kind or _KINDS_OF_CODES.get(code, OSError)
     if kind is PermissionError:
         log_in = _LOG_IN.get(_scheme(url), "log in")
         return PermissionError(f"{url}: access was refused; {log_in} ({why})")

@@ -9,7 +9,9 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tensorflow_datasets as tfds
@@ -19,10 +21,12 @@ from tensorflow_datasets.core.dataset_builder import FileReaderBuilder
 from envlogger.backends.riegeli_layout import is_local
 from envlogger.converters.tfds_features import TensorStorage
 from envlogger.errors import StorageError
+from rlds_ecosystem import stores
 from tfds_builders import archives
 from tfds_builders.episode_fields import features_of
 from tfds_builders.input_files import state_of
 from tfds_builders.progress import Progress
+from tfds_builders.publishing import missing_files, publish
 from tfds_builders.source import Source
 from tfds_builders.staging import StagingArea, remove_leftovers, staging_directory, storage_errors
 from tfds_builders.untrusted import SourceChangedError
@@ -118,7 +122,7 @@ def prepared(
       FileExistsError: It exists. (If a process died when it had just been made by the same call,
         this is the end of that call.)
     """
-    if builder.data_path.exists() and not builder.was_just_made(download_config):
+    if builder.is_made() and not builder.was_just_made(download_config):
         raise FileExistsError(
             f"{builder.data_path} exists and is not overwritten; give another version, name or "
             "data_dir, or delete it first."
@@ -185,7 +189,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         version: str | None = None,
     ) -> None:
         self._storage = TensorStorage(float64, tensor_encoding)
-        self._given_path = None if path is None else epath.Path(path).expanduser()
+        self._given_path = None if path is None else stores.as_path(path).expanduser()
         self._shuffle = self.SHUFFLE if shuffle is None else shuffle
         self._skip_damaged, self._verify = skip_damaged, verify
         self._progress = Progress(progress)
@@ -196,8 +200,10 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         self._area: StagingArea | None = None
         if data_dir is not None:
             data_dir = os.path.expanduser(data_dir)
+            with storage_errors(data_dir):
+                stores.require_bucket(data_dir)
         super().__init__(data_dir=data_dir, config=config, version=version, file_format=file_format)
-        self._target = self.data_path
+        self._target = stores.as_path(os.fspath(self.data_path))
         self._original_state |= {
             "path": path,
             "shuffle": shuffle,
@@ -298,12 +304,15 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
                 f"num_shards must be at least 1, got {num_shards}; None lets TFDS choose"
             )
         self._check_not_made_otherwise(download_config)
-        if self.data_path.exists():
+        if self.is_made():
             self.was_just_made(download_config)
+            if not is_local(self._target) and not download_config.download_mode.overwrite_dataset:
+                return  # As TFDS does, which is shown another directory below.
         with self._held:
             try:
                 with storage_errors(self._target.parent):
                     self._target.parent.mkdir(parents=True, exist_ok=True)
+                self._held.enter_context(self._made_on_disk())
                 super().download_and_prepare(
                     download_dir=download_dir,
                     download_config=download_config,
@@ -319,6 +328,42 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
                 raise
             finally:
                 self._area = None
+
+    def is_made(self) -> bool:
+        """Whether there is a dataset at its place.
+
+        Raises:
+          StorageError: There is but a part of it.
+        """
+        if is_local(self._target):
+            return bool(self._target.exists())
+        with storage_errors(self._target):
+            if not tfds.core.dataset_info.dataset_info_path(self._target).exists():
+                return False
+        splits = (self.info.splits or {}).values()
+        names = [os.path.basename(name) for split in splits for name in split.filenames]
+        missing = missing_files(self._target, names)
+        if missing:
+            raise StorageError(
+                f"{self._target} describes a dataset but has not {missing[0]!r}; remove it, "
+                "and convert again"
+            )
+        return True
+
+    @contextlib.contextmanager
+    def _made_on_disk(self) -> Iterator[None]:
+        """Has a dataset that goes to a store made on this machine, complete, to be published.
+
+        In a store, nothing can be renamed at once.
+        """
+        if is_local(self._target):
+            yield
+            return
+        with tempfile.TemporaryDirectory(prefix=f"{_made_prefix(self._target)}-") as root:
+            path = os.path.relpath(self._target, self.data_dir_root)
+            with tfds.core.utils.temporary_assignment(self, "_data_dir", os.path.join(root, path)):
+                yield
+        self.info.update_data_dir(os.fspath(self._target))
 
     def was_just_made(self, download_config: tfds.download.DownloadConfig | None) -> bool:
         """Whether the same call made the dataset, and died before it had cleaned up.
@@ -341,7 +386,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
 
     def _check_not_made_otherwise(self, download_config: tfds.download.DownloadConfig) -> None:
         """A TFDS builder would silently go on with what is there."""
-        if not self.data_path.exists() or download_config.download_mode.overwrite_dataset:
+        if not self.is_made() or download_config.download_mode.overwrite_dataset:
             return
         conversion = (self.info.metadata or {}).get(CONVERSION, {})
         stored = conversion.get(_FLOAT64, "bytes")
@@ -370,7 +415,8 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
 
         job = self._job(self._source, download_config)
         area = self._held.enter_context(StagingArea(job.directory, describe(job)))
-        if self._target.exists():
+        overwrites = not is_local(self._target) and download_config.download_mode.overwrite_dataset
+        if not overwrites and self.is_made():
             area.remove()
             raise FileExistsError(f"{self._target} was made by another process in the meantime")
         self._area = area
@@ -392,6 +438,10 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         self._warn_of_left_out()
 
     def _post_download_and_prepare_hook(self) -> None:
+        if not is_local(self._target):
+            path = os.path.relpath(self._target, self.data_dir_root)
+            here = os.fspath(self.data_path).removesuffix(path)
+            publish(epath.Path(here), stores.as_path(os.fspath(self.data_dir_root)))
         if self._area is not None:
             self._area.remove()
 
@@ -433,7 +483,7 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
                 "in the DownloadConfig."
             )
         if not url.startswith(("http://", "https://")):
-            return epath.Path(url)
+            return stores.as_path(url)
         downloaded = epath.Path(dl_manager.download(url))
         return self._extracted(downloaded, dl_manager, download_config)
 
@@ -452,10 +502,15 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
 
     def _remove_orphans(self) -> None:
         """Removes what processes that were killed left; this process has the lock."""
-        if not is_local(self._target):
+        if is_local(self._target):
+            orphans = self._target.parent.glob(f"incomplete.*_{self._target.name}")
+        elif self._area is not None and is_local(self._area.directory):
+            temporary = epath.Path(tempfile.gettempdir())
+            orphans = temporary.glob(f"{_made_prefix(self._target)}-*")
+        else:
             return
-        for path in self._target.parent.glob(f"incomplete.*_{self._target.name}"):
-            if path != self.data_path:
+        for path in orphans:
+            if path not in (self.data_path, *self.data_path.parents):
                 path.rmtree()
 
     def _warn_of_left_out(self) -> None:
@@ -470,9 +525,15 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
                 )
 
 
+def _made_prefix(target: epath.Path) -> str:
+    """Returns what the names of the directories begin with that a dataset of a store is made in."""
+    digest = hashlib.sha256(os.fspath(target).encode()).hexdigest()[:16]
+    return f"rlds-made-{digest}"
+
+
 def _digest(source: Source) -> str:
     """Tells raw data from other raw data, by the names and sizes of the files."""
-    inputs = [epath.Path(path) for path in source.inputs()]
+    inputs = [stores.as_path(path) for path in source.inputs()]
     files = [[path.name, path.stat().length] for path in inputs]
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
 

@@ -35,6 +35,7 @@ from envlogger.converters.tfds_features import (
 )
 from envlogger.errors import EnvLoggerError, StorageError
 from envlogger.step_data import StepData
+from rlds_ecosystem import stores
 from tfds_builders.episode_fields import RESERVED
 from tfds_builders.recorded_logs import IdleReaders, Log, Logs, logs_by_split
 from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
@@ -276,7 +277,7 @@ class EnvLoggerSource(RandomAccessSource):
             for log in self._all_logs()
             if isinstance(log.source, str)
             for pattern in ("*.riegeli", "*/*.riegeli")
-            for file in sorted(epath.Path(log.source).glob(pattern))
+            for file in sorted(stores.as_path(log.source).glob(pattern))
         ]
 
     def options(self) -> Mapping[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 
@@ -10,7 +9,7 @@ import tensorflow_datasets as tfds
 from etils import epath
 
 import riegeli
-from rlds_ecosystem import import_extra
+from rlds_ecosystem import import_extra, stores
 from tfds_builders.tfrecord_files import TFRecordReader
 from tfds_builders.untrusted import SourceError, source_errors
 
@@ -28,8 +27,9 @@ def read_examples(path: epath.Path, file_format: tfds.core.FileFormat) -> Iterat
             while (example := reader.read()) is not None:
                 yield example
         return
-    with source_errors(path):
-        yield from _READERS[file_format](os.fspath(path))
+    # The libraries know other stores, or none.
+    with source_errors(path), stores.on_disk(path) as copy:
+        yield from _READERS[file_format](copy)
 
 
 # The last record of a file of ArrayRecord, in a block of its own: where its footer begins, and a

@@ -10,9 +10,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from etils import epath
-
 import envlogger
+from rlds_ecosystem import stores
 
 __all__ = ["IdleReaders", "Log", "LogSource", "Logs", "find_logs", "logs_by_split"]
 
@@ -30,7 +29,7 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
     Raises:
       FileNotFoundError: If the directory does not exist, or holds no log.
     """
-    directory = epath.Path(path)
+    directory = stores.as_path(path)
     if not directory.is_dir():
         raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
     logs = sorted(os.fspath(root) for root, _, files in directory.walk() if _LOG_FILE in files)

@@ -32,6 +32,7 @@ import rlds
 from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
 from envlogger.step_data import StepData
+from rlds_ecosystem import stores
 from tfds_builders.archives import read_member
 from tfds_builders.builder import SourceBuilder
 from tfds_builders.episode_fields import RESERVED
@@ -94,7 +95,7 @@ class RldsCreatorSource(RandomAccessSource):
         strip_internal_metadata: bool = False,
         json_fields: Sequence[str] = (_KEYS,),
     ) -> None:
-        self._path = epath.Path(path)
+        self._path = stores.as_path(path)
         tags = [truncate_at_tag] if isinstance(truncate_at_tag, str) else truncate_at_tag or []
         self._end_tags = tuple(tags)
         self._strip = strip_internal_metadata

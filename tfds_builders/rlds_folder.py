@@ -17,6 +17,7 @@ import tensorflow_datasets as tfds
 from etils import epath
 
 import rlds
+from rlds_ecosystem import stores
 from tfds_builders.builder import SourceBuilder
 from tfds_builders.example_files import read_examples
 from tfds_builders.source import (
@@ -51,7 +52,7 @@ class FolderSource(StoredSource):
     """
 
     def __init__(self, path: str | os.PathLike[str], splits: Sequence[str] | None = None) -> None:
-        self._path = epath.Path(path)
+        self._path = stores.as_path(path)
         require_files(self._path / "dataset_info.json", self._path / "features.json")
         with source_errors(self._path):
             _check_classes(self._path / "features.json")

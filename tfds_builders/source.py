@@ -20,6 +20,7 @@ from etils import epath
 
 import rlds
 from envlogger.errors import StorageError
+from rlds_ecosystem import stores
 from tfds_builders.untrusted import (
     SourceChangedError,
     SourceError,
@@ -385,7 +386,7 @@ def require_files(*paths: str | os.PathLike[str]) -> list[epath.Path]:
     Raises:
       FileNotFoundError: One does not.
     """
-    files = [epath.Path(path) for path in paths]
+    files = [stores.as_path(path) for path in paths]
     for file in files:
         if not file.exists():
             raise FileNotFoundError(f"{os.fspath(file)!r} does not exist.")

@@ -354,15 +354,15 @@ def staging_directory(target: epath.Path, *, is_shared: bool) -> epath.Path:
 
 
 @contextlib.contextmanager
-def storage_errors(path: epath.Path) -> Iterator[None]:
+def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Names what cannot be written, which the errors of the operating system may not do."""
     try:
         yield
     except OSError as error:
-        raise StorageError(
-            f"{os.fspath(path)!r} cannot be written ({error}); make room or give permission there, "
-            "or convert to another place"
-        ) from error
+        advice = "make room or give permission there, or convert to another place"
+        if not is_local(path):  # The error says what to do.
+            advice = "or convert to another place"
+        raise StorageError(f"{os.fspath(path)!r} cannot be written ({error}); {advice}") from error
 
 
 def _remove(directory: epath.Path) -> None:

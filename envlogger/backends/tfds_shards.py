@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import uuid
 import warnings
 from collections.abc import Iterator, Sequence
@@ -35,8 +36,9 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from etils import epath
 
-from envlogger.backends.riegeli_layout import is_local
 from envlogger.errors import StorageError
+from rlds_ecosystem import stores
+from rlds_ecosystem.stores import is_local
 
 try:
     import fcntl
@@ -83,8 +85,13 @@ class ShardDraft:
     def __init__(self, info: tfds.core.DatasetInfo, split: str) -> None:
         self._info = info
         self._split = split
-        self._directory = epath.Path(info.data_dir)
-        self._path = self._directory / f"{_draft_prefix(info, split)}{uuid.uuid4().hex}"
+        self._directory = stores.as_path(info.data_dir)
+        place = self._directory
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if not is_local(place):  # Each flush would write the whole file anew.
+            self._temporary = tempfile.TemporaryDirectory(prefix="rlds-shard-")
+            place = epath.Path(self._temporary.name)
+        self._path = place / f"{_draft_prefix(info, split)}{uuid.uuid4().hex}"
         self._lock: int | None = None
         self._is_torn = False
         self._num_bytes = 0
@@ -140,10 +147,15 @@ class ShardDraft:
                 raise
 
     def abandon(self) -> None:
-        """Leaves the draft to whoever calls `recover`; further calls do nothing."""
+        """Leaves the draft to whoever calls `recover`; further calls do nothing.
+
+        There is no draft in an object store, but only complete shards.
+        """
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
 
 class Replacement:
@@ -207,7 +219,7 @@ class Replacement:
                         path.unlink()
                         os.close(lock)
                 for path in old[name].filepaths if name in old else ():
-                    path.unlink(missing_ok=True)
+                    stores.as_path(path).unlink(missing_ok=True)
             self.discard()
 
     def discard(self) -> None:
@@ -225,7 +237,7 @@ class Replacement:
 
 def _move(new: tfds.core.SplitInfo, old: tfds.core.SplitInfo | None) -> tfds.core.SplitInfo:
     """Moves the files of a split out of their directory, to names that the old split has not."""
-    directory = epath.Path(new.filename_template.data_dir).parent
+    directory = stores.as_path(new.filename_template.data_dir).parent
     taken = [path.name for path in old.filepaths] if old else []
     templates = (
         new.filename_template.replace(data_dir=directory, template=name) for name in _TEMPLATES
@@ -235,7 +247,7 @@ def _move(new: tfds.core.SplitInfo, old: tfds.core.SplitInfo | None) -> tfds.cor
         if template.is_valid(path.name):
             path.unlink()
     for index, path in enumerate(new.filepaths):
-        path.replace(template.sharded_filepath(shard_index=index, num_shards=None))
+        stores.move_file(path, template.sharded_filepath(shard_index=index, num_shards=None))
     return new.replace(filename_template=template)
 
 
@@ -324,7 +336,8 @@ def open_dataset(info: tfds.core.DatasetInfo, splits: Sequence[str], *, stacklev
 
 
 def _exists(info: tfds.core.DatasetInfo) -> bool:
-    exists: bool = tfds.core.dataset_info.dataset_info_path(info.data_dir).exists()
+    directory = stores.as_path(info.data_dir)
+    exists: bool = tfds.core.dataset_info.dataset_info_path(directory).exists()
     return exists
 
 
@@ -389,7 +402,7 @@ def add_split(info: tfds.core.DatasetInfo, split: str) -> None:
     Raises:
       StorageError: It cannot be written.
     """
-    directory = epath.Path(info.data_dir)
+    directory = stores.as_path(info.data_dir)
     with _naming(directory), _locked(directory):
         is_new = not _exists(info)
         if not is_new:
@@ -424,7 +437,7 @@ def recover(info: tfds.core.DatasetInfo) -> dict[str, int]:
     Raises:
       StorageError: A file cannot be read or written.
     """
-    directory = epath.Path(info.data_dir)
+    directory = stores.as_path(info.data_dir)
     num_recovered: dict[str, int] = {}
     with _naming(directory), _locked(directory):
         _remove_info_drafts(directory)
@@ -449,7 +462,7 @@ def recover(info: tfds.core.DatasetInfo) -> dict[str, int]:
 
 def _read_splits(info: tfds.core.DatasetInfo) -> None:
     """Sets the splits of a dataset to what its directory has."""
-    path = tfds.core.dataset_info.dataset_info_path(info.data_dir)
+    path = tfds.core.dataset_info.dataset_info_path(stores.as_path(info.data_dir))
     proto = tfds.core.dataset_info.read_from_json(path)
     template = tfds.core.ShardedFileTemplate(
         data_dir=info.data_dir,
@@ -472,8 +485,9 @@ def _write_info(info: tfds.core.DatasetInfo, *, everything: bool = False) -> Non
       info: The dataset.
       everything: Whether to write also what does not change with the shards, before it.
     """
-    directory = epath.Path(info.data_dir)
-    draft = directory / f"{_INFO_DRAFT_PREFIX}{uuid.uuid4().hex}"
+    directory = stores.as_path(info.data_dir)
+    name = f"{_INFO_DRAFT_PREFIX}{uuid.uuid4().hex}"
+    draft = (directory if is_local(directory) else epath.Path(tempfile.gettempdir())) / name
     draft.mkdir()
     try:
         if everything:
@@ -483,7 +497,7 @@ def _write_info(info: tfds.core.DatasetInfo, *, everything: bool = False) -> Non
         last = tfds.core.dataset_info.dataset_info_path(draft)
         for path in [*(path for path in draft.iterdir() if path.name != last.name), last]:
             _sync(path)
-            path.replace(directory / path.name)
+            stores.move_file(path, directory / path.name)
     finally:
         draft.rmtree()
     _sync(directory)
@@ -529,7 +543,7 @@ def _adopt(
         return
     _read_splits(info)
     _adopt_numbered(info, split)
-    path.replace(_next_path(info.splits[split]))
+    stores.move_file(path, _next_path(info.splits[split]))
     _list_shard(info, split, num_examples, num_bytes)
 
 
@@ -555,13 +569,16 @@ def _list_shard(info: tfds.core.DatasetInfo, split: str, num_examples: int, num_
 
 
 def _next_path(split: tfds.core.SplitInfo) -> epath.Path:
-    return epath.Path(
+    return stores.as_path(
         split.filename_template.sharded_filepath(shard_index=split.num_shards, num_shards=None)
     )
 
 
 def _size(info: tfds.core.DatasetInfo, path: epath.Path) -> tuple[int, int]:
     """How many examples a file has, and their bytes; what is damaged is put aside."""
+    if not is_local(path):
+        with stores.on_disk(path) as copy:
+            return _size(info, epath.Path(copy))
     if info.file_format == _DRAFT_FORMAT:
         return _mend(path)
     adapter = tfds.core.file_adapters.ADAPTER_FOR_FORMAT[info.file_format]
@@ -612,7 +629,7 @@ def _wholes(info: tfds.core.DatasetInfo, split: str) -> list[epath.Path]:
 
 def _files_of_drafts(info: tfds.core.DatasetInfo, split: str) -> list[epath.Path]:
     prefix = _draft_prefix(info, split)
-    paths = epath.Path(info.data_dir).iterdir()
+    paths = stores.as_path(info.data_dir).iterdir()
     return sorted(path for path in paths if path.name.startswith(prefix))
 
 
@@ -672,4 +689,5 @@ def _naming(path: epath.Path) -> Iterator[None]:
     try:
         yield
     except (OSError, tf.errors.OpError) as e:
-        raise StorageError(f"cannot write {path}: {e}; check the space left") from e
+        advice = "; check the space left" if is_local(path) else ""
+        raise StorageError(f"cannot write {path}: {e}{advice}") from e

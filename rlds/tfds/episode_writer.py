@@ -20,7 +20,7 @@ from envlogger.converters.tfds_features import TensorStorage, lossless_config
 from envlogger.errors import StorageError
 from rlds import rlds_types
 from rlds.tfds.columns import fit_steps, fit_value
-from rlds_ecosystem import install_command
+from rlds_ecosystem import install_command, stores
 
 __all__ = ["DatasetConfig", "EpisodeWriter"]
 
@@ -115,8 +115,11 @@ class EpisodeWriter:
             file_format=file_format,
             metadata=to_json(metadata or {}, "metadata"),
         )
-        directory = epath.Path(data_directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = stores.as_path(data_directory)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise StorageError(f"cannot write {directory}: {e}") from e
         self._target = make_info(ds_config, directory)
         is_as_given = (
             not overwrite  # Another program may have begun the dataset.

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from etils import epath
 
 from rlds import rlds_types
+from rlds_ecosystem import stores
 
 __all__ = ["load"]
 
@@ -167,7 +167,9 @@ class _Raw(tfds.decode.Decoder):  # type: ignore[misc]
 def _builder(path_or_builder: Any) -> tfds.core.DatasetBuilder:
     if isinstance(path_or_builder, tfds.core.DatasetBuilder):
         return path_or_builder
-    path = epath.Path(path_or_builder)
+    path = stores.as_path(path_or_builder)
+    if os.fspath(path).startswith("s3://"):
+        raise ValueError(f"load: {path}: TensorFlow reads no s3://; copy the dataset to a disk")
     if tfds.core.dataset_info.dataset_info_path(path).exists():
         return tfds.builder_from_directory(path)
     try:

@@ -34,6 +34,7 @@ from dm_env import specs
 from etils import epath
 
 import rlds
+from rlds_ecosystem import stores
 from tfds_builders.atari_dqn_replay.checkpoints import (
     Checkpoint,
     find_directories,
@@ -116,7 +117,7 @@ class AtariDqnReplaySource(Source):
         self._stack_size, self._max_episode_steps = stack_size, max_episode_steps
         self._use_add_count = use_add_count
         self._runs: dict[str, Run] = {}
-        for directory in find_directories(epath.Path(path)):
+        for directory in find_directories(stores.as_path(path)):
             run = _read_run(directory, use_add_count)
             if run.part in self._runs:
                 raise ValueError(f"two folders are of {run.part!r}: {os.fspath(directory)!r} too")

@@ -19,6 +19,7 @@ import tensorflow_datasets as tfds
 
 import rlds
 from rlds.tfds import load
+from rlds_ecosystem import stores
 from tfds_builders.d4rl.hdf5 import decode_value, make_file
 from tfds_builders.d4rl.layout import FIELDS, NEXT_OBSERVATIONS
 from tfds_builders.d4rl.pybullet import FIRST_REWARD, LAST_ACTION
@@ -87,12 +88,13 @@ def read_constants(
 
 
 def _export(dataset: Any, path: str | os.PathLike[str], kind: str, rows_of: _RowsOf) -> None:
-    builder, target = _builder(dataset), Path(path)
+    builder, target = _builder(dataset), stores.as_path(path)
     description = _description(builder, kind)
     if target.exists():
         raise FileExistsError(f"{target} exists and is not overwritten; delete it first.")
+    beside = target.parent if stores.is_local(target) else None
     with (
-        tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as directory,
+        tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=beside) as directory,
         contextlib.ExitStack() as files,
     ):
         rows = _Rows(Path(directory), description, files)
@@ -101,7 +103,7 @@ def _export(dataset: Any, path: str | os.PathLike[str], kind: str, rows_of: _Row
         rows.check_all_there(builder)
         draft = Path(directory) / target.name
         make_file(draft, description, rows.read)
-        draft.rename(target)
+        stores.move_file(draft, target)
 
 
 class _Rows:

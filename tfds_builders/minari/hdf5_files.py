@@ -39,7 +39,7 @@ class Hdf5Storage(Storage):
 
     def files(self) -> list[pathlib.Path]:
         """See `Storage`."""
-        return [pathlib.Path(file) for file in self._file.inputs()]
+        return list(self._file.inputs())
 
     def place(self, index: int) -> str:
         """See `Storage`."""

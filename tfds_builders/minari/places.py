@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+from typing import Any
+
+from rlds_ecosystem import stores
 
 __all__ = ["dataset_directory", "datasets_root", "make_namespaces", "new_dataset"]
 
@@ -18,18 +21,20 @@ def datasets_root() -> pathlib.Path:
     return pathlib.Path(root) if root else pathlib.Path.home() / ".minari" / "datasets"
 
 
-def dataset_directory(path_or_id: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the directory of a dataset that exists.
+def dataset_directory(path_or_id: str | os.PathLike[str]) -> Any:
+    """Returns the directory of a dataset that exists, as a path of `pathlib` or of a store.
 
     Args:
-      path_or_id: The directory `<name>-v<number>` itself, the directory `data` in it, or the
-        identifier of a dataset that Minari finds, such as "mujoco/hopper/medium-v0".
+      path_or_id: The directory `<name>-v<number>` itself, which may be a URL, the directory `data`
+        in it, or the identifier of a dataset that Minari finds, such as "mujoco/hopper/medium-v0".
 
     Raises:
       FileNotFoundError: There is none.
     """
     name = os.fspath(path_or_id)
-    for directory in (pathlib.Path(name), datasets_root() / name):
+    given: Any = pathlib.Path(name) if stores.is_local(name) else stores.as_path(name)
+    directory: Any
+    for directory in (given, datasets_root() / name):
         if (directory / "data" / "metadata.json").is_file():
             return directory
         if directory.name == "data" and (directory / "metadata.json").is_file():
@@ -51,6 +56,10 @@ def new_dataset(target: str | os.PathLike[str], recorded_id: str) -> tuple[pathl
       ValueError: Minari could not find a dataset of this name.
     """
     root, name = datasets_root(), os.fspath(target)
+    if not stores.is_local(target):
+        raise ValueError(
+            f"{name!r}: Minari reads datasets from directories only; export to one, and copy it"
+        )
     if isinstance(target, str) and not name.startswith((".", "/")) and not os.path.isabs(name):
         if not _DATASET_ID.fullmatch(name):
             raise ValueError(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -20,6 +19,7 @@ import tensorflow_datasets as tfds
 from dm_env import specs
 from etils import epath
 
+from rlds_ecosystem import stores
 from tfds_builders.alignment import from_sars
 from tfds_builders.builder import SourceBuilder
 from tfds_builders.jpeg_images import black_jpeg, jpeg_shape
@@ -116,7 +116,7 @@ class MinariSource(RandomAccessSource):
             self._columns, self._attributes = self._scan()
 
     @property
-    def _metadata_file(self) -> pathlib.Path:
+    def _metadata_file(self) -> Any:
         return self._directory / "data" / "metadata.json"
 
     def _read_spaces(self) -> Spaces:
@@ -262,7 +262,7 @@ class MinariSource(RandomAccessSource):
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns metadata.json and all files with episodes."""
-        return [epath.Path(file) for file in (self._metadata_file, *self._storage.files())]
+        return [stores.as_path(file) for file in (self._metadata_file, *self._storage.files())]
 
     def options(self) -> Mapping[str, Any]:
         """Returns the option."""
@@ -429,7 +429,7 @@ class RldsMinari(SourceBuilder):
         return MinariSource(path)
 
 
-def _read_metadata(file: pathlib.Path) -> dict[str, Any]:
+def _read_metadata(file: Any) -> dict[str, Any]:
     check_is_file(file)
     with source_errors(file):
         metadata = json.loads(file.read_text())

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from etils import epath
 
+from rlds_ecosystem import stores
 from tfds_builders.source import require_files
 
 __all__ = ["PathOrPaths", "count_sets", "find_files"]
@@ -33,7 +34,7 @@ def find_files(path: PathOrPaths, prefix: str | None) -> dict[str, epath.Path]:
     """
     if not isinstance(path, (str, os.PathLike)):
         return _named(require_files(*path))
-    directory = epath.Path(path)
+    directory = stores.as_path(path)
     if not directory.is_dir():
         return _named(require_files(directory))
     names = sorted(file.name for file in directory.iterdir())

@@ -1,0 +1,305 @@
+"""What is done with directories, done with URLs: by each client, on emulators."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import dm_env
+import h5py
+import numpy as np
+import pytest
+import raw_d4rl
+import stores_of_tests
+import tensorflow_datasets as tfds
+from conversions import Interrupted
+from dm_env import specs
+from stores_of_tests import environment
+
+import envlogger
+import rlds
+import rlds.tfds
+import tfds_builders
+from envlogger import StepData
+from envlogger.converters import spec_codec
+from envlogger.errors import StorageError
+from rlds_ecosystem import stores
+from tfds_builders import FolderSource
+
+pytestmark = [
+    pytest.mark.slow,
+    # The clients leave what they have opened to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module", params=stores_of_tests.CLIENTS)
+def store(request, tmp_path_factory):
+    with stores_of_tests.running(request.param, tmp_path_factory.mktemp("store")) as running:
+        yield running
+
+
+def requests_of(store, action):
+    """What an action asks the store for, as [method, path, bytes sent, bytes received]."""
+    store.control.requests()
+    action()
+    return store.control.requests()
+
+
+def make_recorder(directory, **options):
+    encoded = {"observation": specs.Array((50,), np.float64), "action": specs.Array((), np.int64)}
+    encoded |= {"reward": specs.Array((), np.float64), "discount": specs.Array((), np.float64)}
+    described = {f"{name}_spec": spec_codec.encode(spec) for name, spec in encoded.items()}
+    return envlogger.RiegeliBackendWriter(
+        directory, metadata={"environment_specs": described}, **options
+    )
+
+
+def record(writer, *numbers, num_steps=8):
+    """Records episodes whose values say which they are."""
+    for number in numbers:
+        observations = np.random.default_rng(number).random((num_steps, 50))
+        action = np.int64(number)
+        writer.record_step(StepData(dm_env.restart(observations[0]), action), True)
+        for observation in observations[1:-1]:
+            writer.record_step(StepData(dm_env.transition(1.0, observation), action), False)
+        writer.record_step(StepData(dm_env.termination(1.0, observations[-1]), action), False)
+        writer.set_episode_metadata({"number": number})
+
+
+def columns(directory, order=None):
+    """All episodes of a recording, by the number that was recorded."""
+    with envlogger.Reader(directory) as reader:
+        order = range(len(reader.episodes)) if order is None else order(len(reader.episodes))
+        found = [reader.columns(i) for i in order]
+        return {int(episode["action"][0]): episode["observation"] for episode in found}
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        np.testing.assert_array_equal(found[key], values)
+
+
+def test_the_door(store):
+    content = np.random.default_rng(0).bytes(5_000_000)
+    root = stores.as_path(store.directory())
+    assert not root.exists()
+    assert not root.is_dir()
+    (root / "a" / "b").mkdir(parents=True)
+    for name in ("a/b/large", "a/b/small", "a/c", "d-1-of-2"):
+        assert (root / name).write_bytes(content if name == "a/b/large" else b"12345") > 0
+    (root / "text").write_text("ä")
+    assert (root / "text").read_text() == "ä"
+    assert (root / "a").is_dir()
+    assert not (root / "a").is_file()
+    assert (root / "a/c").is_file()
+    assert (root / "a/b/large").stat().length == len(content)
+    assert [(e.name, e.is_dir) for e in stores.list_directory(root)] == [
+        *(("a", True), ("d-1-of-2", False), ("text", False))
+    ]
+    assert [os.fspath(p) for p in root.glob("*/b/s*")] == [f"{root}/a/b/small"]
+    assert {os.fspath(d): names for d, _, names in root.walk()} == {
+        f"{root}": ["d-1-of-2", "text"],
+        f"{root}/a": ["c"],
+        f"{root}/a/b": ["large", "small"],
+    }
+    with (root / "a/b/large").open("rb") as file:
+        assert file.read(10) == content[:10]
+        assert file.seek(-10, os.SEEK_END) == len(content) - 10
+        assert file.read() == content[-10:]
+        for begin in np.random.default_rng(1).permutation(len(content) - 1000)[:100]:
+            file.seek(begin)
+            assert file.read(1000) == content[begin : begin + 1000]
+    version = stores.version_of(root / "a/c")
+    assert stores.version_of(root / "a/c") == version
+    time.sleep(1.1)  # s3 says seconds.
+    (root / "a/c").write_bytes(b"54321")
+    assert stores.version_of(root / "a/c") != version
+    with pytest.raises(FileExistsError):
+        (root / "a/c").rename(root / "text")
+    (root / "a").rename(root / "e")
+    assert (root / "e/b/large").read_bytes() == content
+    assert not (root / "a/c").exists()
+    with pytest.raises(FileNotFoundError, match="there is no such object"):
+        (root / "a/c").open("rb")
+    with pytest.raises(RuntimeError), (root / "torn").open("wb") as file:
+        file.write(b"the beginning")
+        raise RuntimeError
+    assert not (root / "torn").exists()
+    (root / "e").rmtree()
+    assert [e.name for e in stores.list_directory(root)] == ["d-1-of-2", "text"]
+    # Another process, with another memory of what is there.
+    code = f"from rlds_ecosystem import stores; stores.as_path('{root}/f/g').write_bytes(b'1')"
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment())
+    assert [e.name for e in stores.list_directory(root)] == ["d-1-of-2", "f", "text"]
+    assert (root / "f/g").read_bytes() == b"1"
+
+
+_RECORDER = """
+    import sys, time
+    sys.path += {folders!r}
+    from test_stores import make_recorder, record
+    writer = make_recorder({url!r}, max_episodes_per_file=3)
+    record(writer, *range(8))
+    writer.flush()
+    record(writer, *range(8, 11))
+    print("recorded", flush=True)
+    time.sleep(60)
+"""
+
+
+def run(*arguments):
+    """What a command prints."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_from_a_recording_that_is_killed_to_datasets(store, tmp_path):
+    log, data = store.directory(), store.directory()
+    folder = Path(__file__).parent
+    code = _RECORDER.format(url=log, folders=[str(folder), str(folder.parent / "support")])
+    arguments = [sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment()) as recorder:
+        assert recorder.stdout.readline() == b"recorded\n"
+        # Two shards are complete, and the third was flushed; the last one was begun after that.
+        assert columns(log).keys() == set(range(7))
+        recorder.kill()
+    with make_recorder(tmp_path) as writer:
+        record(writer, *range(8))
+    expected = columns(tmp_path)
+
+    recovered = store.directory()
+    report = envlogger.recover(log, recovered)
+    assert (report.num_episodes_before, report.num_episodes) == (7, 8)
+    assert_same(columns(recovered), expected)
+    assert "7 -> 8 episodes" in run("-m", "envlogger", "recover", log, "--in-place")
+    assert_same(columns(log, np.random.default_rng(0).permutation), expected)
+    with envlogger.Reader(log) as reader:
+        assert [metadata["number"] for metadata in reader.episode_metadata()] == list(range(8))
+    streamed = tfds_builders.episodes_from_logs(log, layout="batched").as_numpy_iterator()
+    assert_same({int(e["number"]): e["steps"]["observation"] for e in streamed}, expected)
+
+    built = tfds_builders.build_from_logs(log, name="walk", data_dir=data)
+    local = tfds_builders.build_from_logs(tmp_path, name="walk", data_dir=tmp_path / "data")
+    built_path = stores.as_path(os.fspath(built.data_path))
+    files = [entry.name for entry in stores.list_directory(built_path)]
+    assert files == sorted(path.name for path in local.data_path.iterdir())
+    with pytest.raises(FileExistsError, match="exists and is not overwritten"):
+        tfds_builders.build_from_logs(log, name="walk", data_dir=data)
+    copied = tfds_builders.convert(FolderSource(built_path), name="copied", data_dir=data)
+    assert copied.info.splits["train"].num_examples == 8
+
+    rows = {"terminals": raw_d4rl.flags(50, 19, 49), "timeouts": raw_d4rl.flags(50)}
+    raw_d4rl.write(tmp_path / "a.hdf5", {**raw_d4rl.transitions([20, 30], 3, 2), **rows})
+    stores.copy_file(tmp_path / "a.hdf5", f"{data}/a.hdf5")
+    printed = run("-m", "tfds_builders", "rlds_d4rl", f"{data}/a.hdf5", "--data_dir", data)
+    assert "2 episodes" in printed
+
+    if store.client == "s3fs":  # TensorFlow reads no s3://.
+        with pytest.raises(ValueError, match="TensorFlow reads no s3://"):
+            rlds.tfds.load(built_path)
+        return
+    loaded = rlds.tfds.load(built_path, "train").as_numpy_iterator()
+    assert_same({int(e["number"]): e["steps"]["observation"] for e in loaded}, expected)
+    tfds_builders.export_d4rl(printed.splitlines()[0], f"{data}/b.hdf5")
+    with stores.open_binary(f"{data}/b.hdf5") as file, h5py.File(file) as exported:
+        assert exported["observations"].shape == (50, 3)
+
+
+def test_writers_of_datasets(store):
+    directory = store.directory()
+    config = rlds.tfds.DatasetConfig(
+        name="numbers", observation_info=np.int64, action_info=np.int64, reward_info=np.float32
+    )
+
+    def episode(number):
+        flags = {
+            name: np.array([name == "is_first", name == "is_last"]) for name in rlds.STEP_FLAGS
+        }
+        values = np.full(2, number)
+        steps = {"observation": values, "action": values, "reward": values.astype(np.float32)}
+        return {"steps": {**steps, **flags}}
+
+    if store.client == "s3fs":
+        return
+    for begin in (0, 5):
+        with rlds.tfds.EpisodeWriter(
+            directory, config, max_episodes_per_file=2, overwrite=False
+        ) as w:
+            for number in range(begin, begin + 5):
+                w.add_episode(episode(number))
+    loaded = rlds.tfds.load(directory, "train").as_numpy_iterator()
+    assert sorted(int(e["steps"]["observation"][0]) for e in loaded) == list(range(10))
+
+
+def test_what_is_asked_for(store, tmp_path):
+    """How often, and how many bytes: nothing for a step, and nothing twice."""
+    if store.control is None:
+        pytest.skip("moto does not count")
+    log = store.directory()
+
+    def record_all():
+        with make_recorder(log) as writer:
+            record(writer, *range(30), num_steps=100)
+
+    uploads = requests_of(store, record_all)
+    size = sum(path.stat().length for path in stores.as_path(log).glob("*/*"))
+    assert size < sum(sent for _, _, sent, _ in uploads) < size + 1000
+    assert len(uploads) < 20
+    for order in (None, np.random.default_rng(0).permutation):
+        asked = requests_of(store, lambda order=order: columns(log, order))
+        assert sum(received for *_, received in asked) < size + 10_000
+        assert len(asked) < 20
+
+
+def test_publishing_that_ends_at_any_object(store, tmp_path, monkeypatch):
+    """There is no dataset before all of it is there, and the next call completes it."""
+    (tmp_path / "log").mkdir()
+    with make_recorder(tmp_path / "log") as writer:
+        record(writer, *range(4))
+    options = {"name": "walk", "progress": False}
+    config = tfds.download.DownloadConfig(num_shards=2)
+    source = tfds_builders.EnvLoggerSource(tmp_path / "log")
+    local = tfds_builders.convert(
+        source, data_dir=tmp_path / "data", download_config=config, **options
+    )
+    expected = {path.name: path.read_bytes() for path in local.data_path.iterdir()}
+    original = stores.copy_file
+
+    data, num_copies, ending = store.directory(), 0, True
+    for number in range(1, 10):
+
+        def copy_file(here, there, number=number):
+            nonlocal num_copies
+            num_copies += 1
+            if num_copies == number:
+                raise Interrupted
+            original(here, there)
+
+        data, num_copies = store.directory(), 0
+        monkeypatch.setattr(stores, "copy_file", copy_file)
+        try:
+            tfds_builders.convert(source, data_dir=data, download_config=config, **options)
+            ending = False
+        except Interrupted:
+            path = stores.as_path(data) / "walk" / "1.0.0" / "dataset_info.json"
+            assert not path.exists()
+        monkeypatch.undo()
+        if not ending:
+            break
+        made = tfds_builders.convert(source, data_dir=data, download_config=config, **options)
+        found = stores.as_path(os.fspath(made.data_path))
+        assert {path.name: path.read_bytes() for path in found.iterdir()} == expected
+    assert number == len(expected) + 1
+    # A shard that is missing is noticed.
+    [_, shard] = found.glob("*-of-*")
+    shard.unlink()
+    with pytest.raises(StorageError, match=f"has not '{shard.name}'; remove it, and convert again"):
+        tfds_builders.convert(source, data_dir=found.parents[1], **options)
