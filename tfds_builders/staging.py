@@ -18,12 +18,13 @@ import hashlib
 import itertools
 import json
 import os
+import stat
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from etils import epath
 
@@ -49,6 +50,8 @@ __all__ = [
 ]
 
 _CONVERSION = "conversion.json"
+# How files are opened: not through a link, and without waiting for the other end of a pipe.
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class StagedExample(NamedTuple):  # There may be a million of them.
@@ -152,11 +155,13 @@ class StagingArea:
     def __enter__(self) -> StagingArea:
         with contextlib.ExitStack() as held, storage_errors(self.directory):
             held.enter_context(_lock(self.directory))
+            _check_entries(self.directory)
             file = self.directory / _CONVERSION
-            if not file.exists() or file.read_text() != self._conversion:
+            conversion = self._conversion.encode()
+            if not file.exists() or file.read_bytes() != conversion:
                 _empty(self.directory)
                 draft = self.directory / f"{_CONVERSION}.draft"
-                draft.write_text(self._conversion)
+                draft.write_bytes(conversion)
                 draft.replace(file)
             (self.directory / "shards").mkdir(exist_ok=True)
             self._held = held.pop_all()
@@ -189,8 +194,10 @@ def remove_leftovers(directory: epath.Path, conversion: Mapping[str, Any]) -> bo
       StorageError: The process is alive.
     """
     with storage_errors(directory), _lock(directory):
+        _check_entries(directory)
         file = directory / _CONVERSION
-        is_same = not file.exists() or file.read_text() == json.dumps(conversion, sort_keys=True)
+        expected = json.dumps(conversion, sort_keys=True).encode()
+        is_same = not file.exists() or file.read_bytes() == expected
         _remove(directory)
     return is_same
 
@@ -234,16 +241,49 @@ def _complete_lines(journal: epath.Path) -> Iterator[tuple[dict[str, Any], int]]
     """Yields the lines, and how many bytes each has."""
     if not journal.exists():
         return
-    for line in journal.read_bytes().splitlines(keepends=True):
+    with storage_errors(journal), _open(journal, "rb") as file:
+        lines = file.read().splitlines(keepends=True)
+    for line in lines:
         if not line.endswith(b"\n"):
             return
         try:
             content = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
-        if not isinstance(content, dict):
+        if not isinstance(content, dict) or not _is_sound(content):
             return
         yield content, len(line)
+
+
+def _is_sound(line: dict[str, Any]) -> bool:
+    """Whether a line of a journal is as it was written, in its types."""
+    if "why" in line:
+        return _are(str, [line.get("key"), line["why"]])
+    if "keys" not in line:
+        return True
+    columns = [line["keys"], line.get("sizes"), line.get("checksums")]
+    counts = line.get("counts")
+    return (
+        all(isinstance(column, list) and column for column in columns)
+        and len(set(map(len, columns))) == 1
+        and _are(str, columns[0])
+        and _is_text("".join(columns[0]))
+        and _are(int, columns[1] + columns[2])
+        and min(columns[1]) >= 0
+        and isinstance(counts, dict)
+        and _are(int, counts.values())
+    )
+
+
+def _is_text(key: str) -> bool:
+    try:
+        return key.encode() is not None
+    except UnicodeEncodeError:  # Half of a character.
+        return False
+
+
+def _are(kind: type, values: Iterable[Any]) -> bool:
+    return all(type(value) is kind for value in values)
 
 
 class PartWriter:
@@ -277,8 +317,8 @@ class PartWriter:
                 temporary = files.enter_context(tempfile.TemporaryDirectory())
                 self._local = epath.Path(temporary)
             records, journal = part_files(self._local, self._split, self._index)
-            self._records: BinaryIO = files.enter_context(records.open("ab"))
-            self._journal: BinaryIO = files.enter_context(journal.open("ab"))
+            self._records: BinaryIO = files.enter_context(_open(records, "ab"))
+            self._journal: BinaryIO = files.enter_context(_open(journal, "ab"))
             if fcntl is not None:
                 fcntl.flock(self._records, fcntl.LOCK_EX)
             self.staged = read_part(self._local, self._split, self._index)
@@ -373,18 +413,63 @@ def _remove(directory: epath.Path) -> None:
 def _empty(directory: epath.Path) -> None:
     # What tells of the conversion goes last, should the process die here.
     for path in sorted(directory.iterdir(), key=lambda path: path.name == _CONVERSION):
-        path.rmtree() if path.is_dir() else path.unlink()
+        is_directory = path.is_dir() and not os.path.islink(path)
+        path.rmtree() if is_directory else path.unlink()
+
+
+def _open(path: epath.Path, mode: str) -> BinaryIO:
+    """Opens a staged file, for reading or for appending, but nothing that it leads to."""
+    if not is_local(path):
+        return cast(BinaryIO, path.open(mode))
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | _NO_FOLLOW, 0o666)
+
+    file = open(path, mode, opener=opener)  # noqa: SIM115
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        file.close()
+        raise _not_ours(path)
+    return cast(BinaryIO, file)
+
+
+def _check_entries(directory: epath.Path) -> None:
+    """Checks that a staging directory holds files and the directory of the shards: no links.
+
+    Whoever can write to it could have files anywhere emptied, or overwritten.
+    """
+    if not is_local(directory):
+        return
+    shards = directory / "shards"
+    for path in (*directory.iterdir(), *(shards.iterdir() if shards.exists() else ())):
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISREG(mode) and not (path == shards and stat.S_ISDIR(mode)):
+            raise _not_ours(path)
+
+
+def _not_ours(path: str | os.PathLike[str]) -> StorageError:
+    return StorageError(
+        f"{os.fspath(path)!r} is a link, or something else that no conversion puts there; see "
+        "where it comes from, and remove it"
+    )
 
 
 @contextlib.contextmanager
 def _lock(directory: epath.Path) -> Iterator[None]:
     """Makes the directory, and keeps other processes away from it."""
+    if is_local(directory) and os.path.islink(directory):
+        raise _not_ours(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if fcntl is None or not is_local(directory):
         yield
         return
-    descriptor = os.open(directory, os.O_RDONLY)
+    descriptor = os.open(directory, os.O_RDONLY | _NO_FOLLOW)
     try:
+        is_temporary = os.fspath(directory.parent) == tempfile.gettempdir()
+        if (
+            is_temporary and os.fstat(descriptor).st_uid != os.geteuid()
+        ):  # All users may write there.
+            raise _not_ours(directory)
         _lock_descriptor(descriptor, directory)
         yield
     finally:

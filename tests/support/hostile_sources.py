@@ -525,7 +525,7 @@ def scratch() -> Path:
 @functools.cache
 def canary() -> Path:
     """A file that nobody has any business with."""
-    path = Path(tempfile.gettempdir()) / "rlds-canary.hdf5"
+    path = scratch() / "canary.hdf5"
     with h5py.File(path, "w") as file:
         file["rewards"] = np.zeros(12, np.float32)
     return path

@@ -203,3 +203,114 @@ def test_where_a_dataset_is_staged():
     assert local.name.startswith("rlds-staging-")
     assert local == staging_directory(there, is_shared=False)
     assert local != staging_directory(there / "other", is_shared=False)
+
+
+# --- What somebody else put there ----------------------------------------------------------------
+
+
+@pytest.fixture
+def secret(tmp_path):
+    """A directory of somebody, with a file."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter").write_text("dear")
+    return epath.Path(tmp_path) / "home"
+
+
+def unchanged(secret):
+    return [path.name for path in secret.iterdir()] == ["letter"] and (
+        secret / "letter"
+    ).read_text() == "dear"
+
+
+def test_a_staging_directory_that_is_a_link(directory, secret):
+    os.symlink(secret, directory)
+    for enter in (
+        lambda: StagingArea(directory, CONVERSION).__enter__(),
+        lambda: remove_leftovers(directory, CONVERSION),
+    ):
+        with pytest.raises(StorageError, match="staging' is a link, or something else that no"):
+            enter()
+    assert unchanged(secret)
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("shards", "home"),
+        ("other", "home"),
+        ("shards/toy-train.tfrecord-00000-of-00001", "home/letter"),
+        ("conversion.json", "home/letter"),
+        ("conversion.json.draft", "home/letter"),
+        ("train-00000.records", "home/letter"),
+        ("train-00000.journal", "home/letter"),
+    ],
+)
+def test_links_in_a_staging_directory(directory, secret, tmp_path, name, target):
+    path = directory / name
+    path.parent.mkdir(parents=True)
+    os.symlink(tmp_path / target, path)
+    for enter in (
+        lambda: StagingArea(directory, CONVERSION).__enter__(),
+        lambda: remove_leftovers(directory, CONVERSION),
+    ):
+        with pytest.raises(StorageError, match=f"{name}' is a link, or something else"):
+            enter()
+    assert unchanged(secret)
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link, lambda target, path: os.mkfifo(path)])
+@pytest.mark.parametrize("suffix", ["records", "journal"])
+def test_workers_write_through_no_link(directory, secret, suffix, link):
+    """They do not look at the directory as a whole."""
+    directory.mkdir()
+    link(secret / "letter", directory / f"train-00000.{suffix}")
+    with pytest.raises(StorageError, match=rf"train-00000\.{suffix}|/staging' cannot be written"):
+        fill(directory)
+    assert unchanged(secret)
+
+
+JOURNAL = '{"keys": ["a"], "sizes": [3], "checksums": [1], "counts": {"steps": 1}}'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        "[]",
+        "\udcff",
+        '{"why": 3, "key": "a"}',
+        '{"why": "torn"}',
+        '{"keys": 3}',
+        JOURNAL.replace('["a"]', "[]"),
+        JOURNAL.replace('["a"]', "[7]"),
+        JOURNAL.replace('["a"]', '["a", "b"]'),
+        JOURNAL.replace('["a"]', r'["\ud800"]'),
+        JOURNAL.replace("[3]", "[-3]"),
+        JOURNAL.replace("[3]", "[true]"),
+        JOURNAL.replace("[3]", "[1e400]"),
+        JOURNAL.replace("[1]", "[null]"),
+        JOURNAL.replace('{"steps": 1}', '{"steps": "many"}'),
+        JOURNAL.replace('{"steps": 1}', "[]"),
+        JOURNAL.replace("[3]", "[" + "9" * 5000 + "]"),
+    ],
+    ids=lambda line: line[:70],
+)
+def test_a_line_of_a_journal_that_nobody_wrote(directory, line):
+    """It counts as the end of what is staged, as a line that was cut does."""
+    directory.mkdir()
+    fill(directory, 2)
+    journal = directory / "train-00000.journal"
+    before = journal.read_bytes()
+    journal.write_bytes(before + line.encode(errors="surrogateescape") + b"\n")
+    (directory / "train-00000.records").write_bytes(b"first, and more")
+    assert read_part(directory, "train", 0).journal_size == len(before)
+    fill(directory)
+    check_whole(directory)
+
+
+def test_a_conversion_that_cannot_be_read_is_another(directory):
+    with StagingArea(directory, CONVERSION):
+        (directory / "shards" / "one").write_text("x")
+    (directory / "conversion.json").write_bytes(b"\xff\xfe")
+    with StagingArea(directory, CONVERSION):
+        assert not list((directory / "shards").iterdir())
