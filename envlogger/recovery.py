@@ -169,7 +169,7 @@ def recover(
     """
     if (destination is None) is not in_place:
         raise ValueError("give either a destination, or in_place=True")
-    source = layout.existing_directory(data_directory, to_read=True)
+    source = layout.directory_to_read(data_directory)
     shards = load_shards(source)
     if not shards and not (source / layout.METADATA_FILE).exists():
         raise StorageError(f"{source} holds no recording of EnvLogger")

@@ -60,7 +60,7 @@ class RiegeliBackendReader(BackendReader):
     _closed = True
 
     def __init__(self, data_directory: str | os.PathLike[str]) -> None:
-        directory = layout.existing_directory(data_directory, to_read=True)
+        directory = layout.directory_to_read(data_directory)
         self._shards = load_shards(directory)
         self._metadata_damage: list[Damage] = []
         metadata = None

@@ -51,7 +51,7 @@ class RiegeliBackendWriter(BackendWriter):
     to readers once they are finished and flushed; `close` does both.
 
     Args:
-      data_directory: An existing directory, or a URL such as `gs://bucket/logs`.
+      data_directory: A directory, made if it is missing, or a URL such as `gs://bucket/logs`.
       max_episodes_per_file: How many episodes a shard takes; if it is not positive, all.
       writer_options: How the files are compressed and cut into chunks, see `riegeli.RecordWriter`.
         None chooses for each chunk of steps: `zstd:3`, or `brotli:6` where that is at least 5 %
@@ -74,7 +74,8 @@ class RiegeliBackendWriter(BackendWriter):
         steps that were accepted can still be written.
 
     Raises:
-      StorageError: The directory is missing, is none, or cannot be written to; says what to do.
+      StorageError: The directory cannot be made, is none, or cannot be written to; says what to
+        do.
       UnsupportedTypeError: `metadata` holds something that cannot be stored; says where.
       UnsupportedValueError: Likewise; or `writer_options` are wrong.
       DamagedDataError: The metadata that is in the directory cannot be read.
@@ -115,7 +116,7 @@ class RiegeliBackendWriter(BackendWriter):
         self._flush_scheduler = flush_scheduler
         compression = ChunkCompression() if writer_options is None else None
         writer_options = DEFAULT_WRITER_OPTIONS if writer_options is None else writer_options
-        self._directory = layout.existing_directory(data_directory)
+        self._directory = layout.directory_to_write(data_directory)
         self._reserve = _reserve(self._directory, max_pending_bytes + _RESERVE_FOR_INDEX)
         try:
             _store_metadata(self._directory, metadata, writer_options)

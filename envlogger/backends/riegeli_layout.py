@@ -37,30 +37,46 @@ SHARD_NAME_FORMAT = "%Y%m%dT%H%M%S%f"
 NO_METADATA = -1
 
 
-def existing_directory(
-    data_directory: str | os.PathLike[str], *, to_read: bool = False
-) -> epath.Path:
+def directory_to_read(data_directory: str | os.PathLike[str]) -> epath.Path:
     """The directory as a path; one of a store, which has no directories, needs its bucket only.
-
-    Args:
-      data_directory: The directory.
-      to_read: Whether something should be in it already.
 
     Raises:
       StorageError: It is not there, or it is not a directory; its store cannot be used.
     """
+    path = _usable(data_directory)
+    if is_local(path) and not path.exists():
+        raise StorageError(f"data_directory {path} does not exist; check the path")
+    return _not_a_file(path)
+
+
+def directory_to_write(data_directory: str | os.PathLike[str]) -> epath.Path:
+    """The directory as a path, after making it, and those above it, where they are missing.
+
+    Raises:
+      StorageError: It cannot be made, or it is not a directory; its store cannot be used.
+    """
+    path = _usable(data_directory)
+    if is_local(path) and not path.exists():
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise StorageError(f"data_directory {path} cannot be made: {e}") from e
+    return _not_a_file(path)
+
+
+def _usable(data_directory: str | os.PathLike[str]) -> epath.Path:
     if not os.fspath(data_directory):
-        raise StorageError("data_directory is empty; give the path of an existing directory")
+        raise StorageError("data_directory is empty; give the path of a directory")
     try:
         path = stores.as_path(data_directory)
         if not is_local(path):
             stores.require_bucket(path)
-            return path
     except (OSError, ValueError) as e:
         raise StorageError(f"data_directory cannot be used: {e}") from e
-    if not path.exists():
-        advice = "check the path" if to_read else "make it first"
-        raise StorageError(f"data_directory {path} does not exist; {advice}")
-    if not path.is_dir():
+    return path
+
+
+def _not_a_file(path: epath.Path) -> epath.Path:
+    if is_local(path) and not path.is_dir():
         raise StorageError(f"data_directory {path} is not a directory")
     return path

@@ -18,7 +18,7 @@ from tensorflow_datasets.rlds.rlds_base import DatasetConfig, build_info
 
 from envlogger.backends import rlds_utils, tfds_shards
 from envlogger.backends.backend_writer import BackendWriter
-from envlogger.backends.riegeli_layout import existing_directory
+from envlogger.backends.riegeli_layout import directory_to_write
 from envlogger.backends.schedulers import Scheduler
 from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import (
@@ -85,7 +85,7 @@ class TFDSBackendWriter(BackendWriter):
     new shards are added to it; so several writers may record to one directory, at once or in turn.
 
     Args:
-      data_directory: An existing directory.
+      data_directory: A directory; it is made if it is missing.
       ds_config: The name of the dataset and the features of its steps and episodes.
       max_episodes_per_file: How many episodes a shard takes.
       split_name: The name of the split; `train` if None.
@@ -105,7 +105,7 @@ class TFDSBackendWriter(BackendWriter):
         plain numbers, which these loaders need too, or "zlib".
 
     Raises:
-      StorageError: The directory is missing, cannot be written to, or has a dataset that this one
+      StorageError: The directory cannot be made or written to, or has a dataset that this one
         does not fit; says what is different.
       UnsupportedTypeError: `metadata` has no form in JSON; says where.
       UnsupportedValueError: Likewise.
@@ -137,7 +137,7 @@ class TFDSBackendWriter(BackendWriter):
             raise ValueError(f"max_episodes_per_file must be positive, got {max_episodes_per_file}")
         if flush_interval is not None and flush_interval <= 0:
             raise ValueError(f"flush_interval must be positive, got {flush_interval}")
-        directory = existing_directory(data_directory)
+        directory = directory_to_write(data_directory)
         self._storage = TensorStorage(float64, tensor_encoding)
         ds_config = lossless_config(ds_config, self._storage, stacklevel=2)
         identity = tfds.core.dataset_info.DatasetIdentity(

@@ -273,9 +273,17 @@ def test_a_spec_that_cannot_be_stored_is_named(tmp_path):
         EnvLogger(env, data_directory=tmp_path)
 
 
-def test_a_directory_that_cannot_be_recorded_to_is_told_at_once(tmp_path):
-    with pytest.raises(StorageError, match="does not exist; make it first"):
-        EnvLogger(Count(), data_directory=tmp_path / "missing")
+def test_a_missing_directory_is_made(tmp_path):
+    with EnvLogger(Count(), data_directory=tmp_path / "new" / "logs") as env:
+        env.reset()
+    assert (tmp_path / "new" / "logs" / "metadata.riegeli").exists()
+
+
+def test_a_directory_that_cannot_be_recorded_to_is_reported_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path, words in [("file", "is not a directory"), ("file/logs", "cannot be made: .*Not a")]:
+        with pytest.raises(StorageError, match=words):
+            EnvLogger(Count(), data_directory=tmp_path / path)
     gc.collect()
 
 

@@ -39,7 +39,7 @@ class RiegeliDatasetReader:
           StorageError: There is no such directory, or no recording in it.
           DamagedDataError: A file is damaged; says which.
         """
-        self._metadata = read_metadata(layout.existing_directory(data_dir, to_read=True))
+        self._metadata = read_metadata(layout.directory_to_read(data_dir))
         self._backend = RiegeliBackendReader(data_dir)
         self._data_dir = os.fspath(data_dir)
         self._closed = False

@@ -60,19 +60,19 @@ class RiegeliDatasetWriter:
         """Begins to write to a directory; to be called once, before anything else.
 
         Args:
-          data_dir: An existing directory.
+          data_dir: A directory; it is made if it is missing.
           metadata: What is stored about the whole dataset, unless the directory has that already.
           max_episodes_per_shard: How many episodes a shard takes; if it is not positive, all.
           writer_options: How the files are written, see `riegeli.RecordWriter`.
 
         Raises:
-          StorageError: The directory is missing, or cannot be written to.
+          StorageError: The directory cannot be made, or cannot be written to.
           UnsupportedValueError: The options are wrong.
           UsageError: It was called before.
         """
         if self._shards is not None or self._data_dir:
             raise UsageError("this RiegeliDatasetWriter is initialized already; make a new one")
-        directory = layout.existing_directory(data_dir)
+        directory = layout.directory_to_write(data_dir)
         try:
             _store_metadata(directory, metadata or Data(), writer_options)
             shards = _Shards(directory, max_episodes_per_shard, writer_options)
