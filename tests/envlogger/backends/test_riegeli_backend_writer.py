@@ -481,9 +481,7 @@ def test_a_forked_process_does_not_write_to_the_files_of_its_parent(tmp_path):
 # --- Bad input.
 
 
-def test_missing_directory(tmp_path):
-    with pytest.raises(StorageError, match=r"data_directory .*missing does not exist; make it fir"):
-        RiegeliBackendWriter(tmp_path / "missing")
+def test_an_empty_name_of_a_directory():
     with pytest.raises(StorageError, match="data_directory is empty"):
         RiegeliBackendWriter("")
 
@@ -517,7 +515,8 @@ def test_bad_writer_options(options, tmp_path):
 
 def test_a_constructor_that_fails_is_silent_afterwards(tmp_path):
     # What destructors raise would be a warning, hence an error in these tests.
-    for directory in (tmp_path / "missing", ""):
+    (tmp_path / "file").touch()
+    for directory in (tmp_path / "file", ""):
         with pytest.raises(StorageError):
             RiegeliBackendWriter(directory)
     with pytest.raises(TypeError):

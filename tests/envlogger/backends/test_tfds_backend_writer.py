@@ -399,8 +399,9 @@ def test_a_dataset_whose_files_say_how_many_they_are(tmp_path):
 
 
 def test_wrong_arguments(tmp_path):
-    with pytest.raises(StorageError, match="does not exist"):
-        TFDSBackendWriter(tmp_path / "missing", CONFIG)
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="file is not a directory"):
+        TFDSBackendWriter(tmp_path / "file", CONFIG)
     with pytest.raises(ValueError, match="max_episodes_per_file must be positive"):
         TFDSBackendWriter(tmp_path, CONFIG, max_episodes_per_file=0)
     with pytest.raises(ValueError, match="flush_interval must be positive"):

@@ -153,10 +153,10 @@ def test_calls_at_the_wrong_time(tmp_path):
 
 
 def test_errors_name_the_directory(tmp_path):
-    missing = tmp_path / "missing"
-    for binding in (RiegeliDatasetWriter(), RiegeliDatasetReader()):
-        with pytest.raises(StorageError, match=str(missing)):
-            binding.init(missing)
+    for binding, path in ((RiegeliDatasetWriter(), "file"), (RiegeliDatasetReader(), "missing")):
+        (tmp_path / "file").touch()
+        with pytest.raises(StorageError, match=str(tmp_path / path)):
+            binding.init(tmp_path / path)
     with pytest.raises(UnsupportedValueError, match="writer_options 'zip'"):
         RiegeliDatasetWriter().init(tmp_path, writer_options="zip")
     (tmp_path / "full").mkdir()
