@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 
 import rlds
 from envlogger.converters.tfds_features import EXACT, TensorStorage, lossless
-from tfds_builders.source import Source, SourceEpisode, StoredSource
+from tfds_builders.source import Source, SourceEpisode, SourceError, StoredSource, files_of
 
 __all__ = ["COMPLETE", "ORIGIN", "RESERVED", "TRUNCATED", "features_of", "fields_of"]
 
@@ -37,8 +37,9 @@ def features_of(source: Source, storage: TensorStorage = EXACT) -> tfds.features
       storage: How the numbers of its steps are stored.
 
     Raises:
-      ValueError: The source has a field of a name that the dataset itself uses; TFDS cannot hold a
-        value without loss; the episodes are copied, but are to be stored in another way.
+      SourceError: The source has a field of a name that the dataset itself uses.
+      ValueError: TFDS cannot hold a value without loss; the episodes are copied, but are to be
+        stored in another way.
     """
     if isinstance(source, StoredSource):
         if storage.rounds or storage.tensor_encoding is not None:
@@ -52,7 +53,9 @@ def features_of(source: Source, storage: TensorStorage = EXACT) -> tfds.features
     for taken, fields in ((rlds.STEP_FLAGS, steps), (RESERVED, episode)):
         for name in taken:
             if name in fields:
-                raise ValueError(f"{type(source).__name__}: the name {name!r} is taken")
+                raise SourceError(
+                    f"{type(source).__name__}: the name {name!r} is taken", file=files_of(source)
+                )
     steps.update(dict.fromkeys(rlds.STEP_FLAGS, np.bool_))
     step_features = lossless(tfds.features.FeaturesDict(steps), rlds.STEPS, storage)
     others = lossless(tfds.features.FeaturesDict({**_EPISODE_FEATURES, **episode}), "episode")

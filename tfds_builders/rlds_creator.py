@@ -253,6 +253,9 @@ class RldsCreatorSource(RandomAccessSource):
         return step._replace(custom_data=data or None)
 
     def _metadata(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        for field in recorded:
+            if not isinstance(field, str):
+                raise TypeError(f"metadata has the field {field!r:.100}, expected names")
         metadata = {
             f"recorded_{field}" if field in RESERVED else field: value
             for field, value in recorded.items()

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 import h5py
+import hostile_records
 import numpy as np
 import raw_d4rl
 import raw_d4rl_pybullet
@@ -180,6 +181,7 @@ FORMATS: dict[str, Raw] = {
         )
         for file_format in ("tfrecord", "array_record", "parquet")
     },
+    **{name: Raw(*functions) for name, functions in hostile_records.FORMATS.items()},
 }
 
 
@@ -448,6 +450,10 @@ def _in_records(
     return mutate
 
 
+def _change(content: bytes, rng: random.Random) -> bytes:
+    return rng.choice(_BYTES)(content, rng)
+
+
 def _in_gzip(content: bytes, rng: random.Random) -> bytes:
     return gzip.compress(rng.choice(_BYTES)(gzip.decompress(content), rng), 1)
 
@@ -457,6 +463,10 @@ STRUCTURED: dict[str, Callable[[bytes, random.Random], bytes]] = {
     ".hdf5": _hdf5,
     ".json": _json,
     ".riegeli": _in_records(_read_riegeli, _write_riegeli),
+    **{
+        end: functools.partial(mutate, change=_change)
+        for end, mutate in hostile_records.MUTATIONS.items()
+    },
     ".gz": _in_gzip,
 }
 
@@ -540,6 +550,9 @@ class _Opened:
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and self.paths is not None and isinstance(arguments[0], str | bytes):
+            # Below a directory that it was given, rmtree opens others by their names alone.
+            if sys._getframe(1).f_globals.get("__name__") == "shutil":
+                return
             self.paths.append(os.fsdecode(arguments[0]))
 
 
