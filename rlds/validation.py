@@ -1,18 +1,19 @@
 """Checks that a dataset keeps the rules of RLDS, and names every place where it does not.
 
-Datasets of `tf.data` are checked, and so are plain Python and NumPy episodes. TensorFlow is not
-imported here: who has a dataset of it has it loaded.
+Datasets of `tf.data` are checked, and so are plain Python and NumPy episodes, and the directory of
+a dataset. TensorFlow is imported for a directory only: who has a dataset of it has it loaded.
 """
 
 import dataclasses
 import itertools
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rlds import metadata, rlds_types
+from rlds import loader_profiles, metadata, rlds_types
 
 __all__ = ["InvalidDatasetError", "Report", "Validator", "Violation", "validate"]
 
@@ -45,7 +46,8 @@ class Violation:
 
     Attributes:
       what: what is wrong, and what was expected.
-      episode: which episode of the dataset, from 0 on.
+      episode: which episode of the dataset, from 0 on; None if it is not about a single episode,
+        but about how all of them are stored.
       episode_id: its identifier, if it has one.
       step: which step of the episode, from 0 on; None if it is not about a single step.
       field: the path of the field; None if it is not about a single field.
@@ -53,14 +55,14 @@ class Violation:
     """
 
     what: str
-    episode: int
+    episode: int | None
     episode_id: str | None = None
     step: int | None = None
     field: str | None = None
     hint: str = dataclasses.field(default="", compare=False)
 
     def __str__(self) -> str:
-        where = f"episode {self.episode}"
+        where = "dataset" if self.episode is None else f"episode {self.episode}"
         if self.episode_id is not None:
             where += f" ({self.episode_id})"
         if self.step is not None:
@@ -117,6 +119,8 @@ def validate(
     *,
     max_violations: int = 100,
     finite_fields: Iterable[str] = (),
+    profile: str | None = None,
+    features: Any = None,
 ) -> Report:
     """Checks a dataset of episodes, reading it once, step by step, and all of it.
 
@@ -133,21 +137,34 @@ def validate(
       action, reward and discount are not in the last step, unless `final_observation_known` is
       False.
 
+    The profile "octo" says too whether the loaders of dlimp, Octo and OpenVLA can read the dataset:
+
+    * The steps hold no arrays that are compressed, or stored as bytes as float64 is by default, and
+      no images of float32.
+    * The action is one vector; it is neither NaN nor infinite, in the last step either, because
+      their statistics count it. The observation is a dict. There is a text beside them.
+    * Of a directory: it is `.../name/version`, with files in the format `tfrecord`.
+
     Args:
       episodes: a `tf.data.Dataset` of episodes with steps in either layout, or any iterable of
         episodes in plain Python and NumPy: their steps are a dict of columns, or an iterable of
-        steps.
+        steps. Or the directory of a dataset that TFDS reads: all its splits are checked.
       max_violations: how many violations to collect before giving up.
       finite_fields: paths of fields, such as "observation/state"; a name stands for all that is
         nested in it.
+      profile: "octo", to check also what that profile demands.
+      features: how the episodes are stored (`builder.info.features`), which a profile has to know,
+        unless `episodes` is a directory.
 
     Returns:
       The report.
 
     Raises:
+      FileNotFoundError: if there is no dataset in the directory.
       KeyError: if the steps have none of the fields that must be finite.
       TypeError: if the episodes are not iterable.
-      ValueError: if `max_violations` is not positive.
+      ValueError: if `max_violations` is not positive, there is no such profile, or it does not get
+        to know the features.
 
     >>> steps = {"reward": [0.5, 0.0], "is_first": [True, True], "is_last": [False, True]}
     >>> report = validate([{"steps": steps, "episode_id": "a"}], finite_fields=["reward"])
@@ -157,20 +174,30 @@ def validate(
     """
     if max_violations < 1:
         raise ValueError(f"validate: max_violations must be positive, got {max_violations}.")
-    if isinstance(episodes, Mapping | str) or not isinstance(episodes, Iterable):
+    validator = Validator(finite_fields, profile)
+    of_dataset: Iterator[Violation] = iter(())
+    if isinstance(episodes, str | os.PathLike):
+        features = loader_profiles.read_features(episodes)
+        of_dataset = validator.check_place(episodes)
+        episodes = _stored_episodes(episodes)
+    if isinstance(episodes, Mapping) or not isinstance(episodes, Iterable):
         raise TypeError(
             f"validate: expected a dataset or an iterable of episodes, got a "
             f"{type(episodes).__name__}."
         )
-    validator = Validator(finite_fields)
+    if profile is not None and features is None:
+        raise ValueError(
+            f"validate: the profile {profile!r} is about how a dataset is stored; pass its "
+            "directory instead of the episodes, or features=builder.info.features."
+        )
     if _is_tf_dataset(episodes):
         validator.declare(episodes)
     violations: list[Violation] = []
-    for episode in episodes:
-        for violation in validator.add(episode):
-            if len(violations) == max_violations:
-                return Report(tuple(violations), validator.num_episodes, validator.num_steps, False)
-            violations.append(violation)
+    of_episodes = itertools.chain.from_iterable(map(validator.add, episodes))
+    for violation in itertools.chain(of_dataset, validator.check_features(features), of_episodes):
+        if len(violations) == max_violations:
+            return Report(tuple(violations), validator.num_episodes, validator.num_steps, False)
+        violations.append(violation)
     return Report(tuple(violations), validator.num_episodes, validator.num_steps)
 
 
@@ -181,6 +208,18 @@ class _Finding(NamedTuple):
     step: int | None = None
     field: str | None = None
     hint: str = ""
+
+
+def _stored_episodes(directory: str | os.PathLike[str]) -> Iterator[Any]:
+    """The episodes of all splits."""
+    import tensorflow_datasets as tfds
+
+    from rlds.tfds import load
+
+    builder = tfds.builder_from_directory(directory)
+    for name, split in builder.info.splits.items():
+        if split.num_examples:
+            yield from load(builder, name).as_numpy_iterator()
 
 
 def _is_tf_dataset(value: Any) -> bool:
@@ -195,6 +234,7 @@ class Validator:
 
     Args:
       finite_fields: See `validate`.
+      profile: See `validate`; call `check_features` too.
 
     Attributes:
       num_episodes: How many episodes were checked.
@@ -206,7 +246,12 @@ class Validator:
     episode 0, step 0, field 'is_last': False, but this is the last step
     """
 
-    def __init__(self, finite_fields: Iterable[str] = ()) -> None:
+    def __init__(self, finite_fields: Iterable[str] = (), profile: str | None = None) -> None:
+        if profile not in (None, *loader_profiles.PROFILES):
+            raise ValueError(
+                f"no profile {profile!r}; expected one of {list(loader_profiles.PROFILES)}"
+            )
+        self._profile = profile
         self.num_episodes = 0
         self.num_steps = 0
         self._finite_fields = (
@@ -224,6 +269,20 @@ class Validator:
         """
         self._fields = _declared_fields(episodes)
         _check_names(self._finite_fields, self._fields or self._finite_fields)
+
+    def check_features(self, features: Any) -> Iterator[Violation]:
+        """Yields what the profile does not allow in the features that a dataset is stored with.
+
+        Args:
+          features: A `tfds.features.FeaturesDict`, or what TFDS writes of it to JSON.
+        """
+        if self._profile is not None:
+            yield from _of_dataset(loader_profiles.unmet_demands(features))
+
+    def check_place(self, directory: str | os.PathLike[str]) -> Iterator[Violation]:
+        """Yields what the profile does not allow in the directory that a dataset is in."""
+        if self._profile is not None:
+            yield from _of_dataset(loader_profiles.check_place(directory))
 
     def add(self, episode: Any) -> Iterator[Violation]:
         """Yields the violations in one more episode, in its order.
@@ -355,15 +414,24 @@ class Validator:
         self, columns: Columns, is_valid: np.ndarray
     ) -> Iterator[tuple[str, np.ndarray]]:
         """Yields fields that must be finite, and which rows are: also those that are not valid."""
-        placeholders = (rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT)
+        placeholders = {rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT}
+        fields = self._finite_fields
+        if self._profile is not None:  # Its loaders count the action of the last step.
+            placeholders.remove(rlds_types.ACTION)
+            fields = (*fields, rlds_types.ACTION)
         for name, column in columns.items():
-            if not any(_is_in(name, field) for field in self._finite_fields):
+            if not any(_is_in(name, field) for field in fields):
                 continue
             column = _as_floats(column)
             if column.dtype.kind not in "fc":
                 continue
             rows = np.asarray(np.isfinite(column).reshape(len(column), -1).all(axis=1))
             yield name, rows | ~is_valid if name.split("/")[0] in placeholders else rows
+
+
+def _of_dataset(demands: Iterable[loader_profiles.Demand]) -> Iterator[Violation]:
+    for demand in demands:
+        yield Violation(demand.what, None, field=demand.field, hint=demand.hint)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ BLOCKS = {
     "docs/envlogger.md": 7,
     "docs/patterns.md": 7,
     "docs/riegeli.md": 7,
-    "docs/rlds_tfds.md": 9,
+    "docs/rlds_tfds.md": 10,
     "docs/semantics.md": 5,
     "docs/tfds_builders.md": 2,
     "docs/transformations.md": 17,

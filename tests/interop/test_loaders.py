@@ -16,6 +16,7 @@ from dm_env import specs
 import envlogger
 import rlds.tfds
 from rlds.transformations import compute_statistics
+from rlds.validation import validate
 from tfds_builders import build_from_logs
 
 PEER = os.environ.get("LOADERS_PYTHON", "")
@@ -100,6 +101,8 @@ def test_a_log_of_float64_reaches_all_loaders(tmp_path):
     logs = {split: str(tmp_path / "logs" / split) for split in ("train", "val")}
     exact = build_from_logs(logs, name="exact", data_dir=tmp_path, float64="bytes")
     rounded = build_from_logs(logs, name="rounded", data_dir=tmp_path, float64="float32")
+    assert not validate(exact.data_path, profile="octo").is_valid
+    assert validate(rounded.data_path, profile="octo").is_valid
     found = read_with_loaders(tmp_path, "exact", "rounded")
     expected = compute_statistics(
         rlds.tfds.load(rounded, "train+val"), quantiles=(), include_last_action=True

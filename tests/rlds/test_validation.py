@@ -1,17 +1,22 @@
 """The report of what is wrong with a dataset."""
 
 import operator
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_episodes import Columns, episode_columns, in_both_layouts
+from tensorflow_datasets import features as tf_features
 
+import rlds.tfds
 from rlds.validation import InvalidDatasetError, Validator, Violation, validate
 
 
@@ -270,3 +275,97 @@ def test_tensorflow_is_not_loaded() -> None:
         "assert 'tensorflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- What other loaders demand -------------------------------------------------------------------
+
+STEP = {
+    "observation": {
+        "image": tf_features.Image(shape=(8, 8, 3)),
+        "raw_image": tf_features.Tensor(shape=(8, 8, 3), dtype=np.uint8),
+        "depth": tf_features.Image(shape=(8, 8, 1), dtype=np.uint16),
+        "state": tf_features.Tensor(shape=(4,), dtype=np.float64),
+        "words": tf_features.Sequence(tf_features.Text()),
+    },
+    "action": tf_features.Tensor(shape=(7,), dtype=np.float32),
+    "reward": np.float32,
+    "language_instruction": tf_features.Text(),
+}
+
+
+def tensor(encoding: str, dtype: Any = np.float64) -> Any:
+    return tf_features.Tensor(shape=(2,), dtype=dtype, encoding=encoding)
+
+
+# What the loaders make of these was found by running them: they fail, or give bytes or nonsense.
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"reward": tensor("bytes")}, "reward", "not decode: write it with float64='float32'$"),
+        (
+            {"action": tensor("zlib")},
+            "action",
+            "float64 of shape .2,., compressed .*: .* float64='float32', tensor_encoding='none'",
+        ),
+        ({"x": {"y": tensor("bytes", np.complex64)}}, "x/y", "or as integers, or leave it out"),
+        ({"camera": tf_features.Image(shape=(8, 8, 1), dtype=np.float32)}, "camera", "for colours"),
+        ({"_len": np.int64}, "_len", "a name that dlimp uses"),
+        ({"observation": np.float32}, "observation", "float32 of shape ..: .* in a dict"),
+        ({"observation": None}, "observation", "missing: the loaders look"),
+        ({"action": None}, "action", "missing: the loaders need one vector"),
+        ({"action": np.int64}, "action", "int64 of shape ..: the loaders need one vector"),
+        ({"action": tf_features.Text()}, "action", "text: the loaders need"),
+        ({"action": {"arm": np.float32}}, "action", "action/arm.*standardize_fn"),
+        ({"language_instruction": None}, "language_instruction", "no text in the steps"),
+        (
+            {"language_instruction": None, "task": {"text": tf_features.Text()}},
+            "language_instruction",
+            "text is in .'task/text'.*standardize_fn",
+        ),
+    ],
+)
+def test_features_that_octo_cannot_read(changes: Any, field: str, words: str) -> None:
+    step = with_changes(STEP, **changes)
+    features = tf_features.FeaturesDict({"steps": tf_features.Dataset(step), "time": np.float64})
+    report = validate([], profile="octo", features=features)
+    found = [(violation.field, violation.episode) for violation in report.violations]
+    assert found == [(field, None)]
+    assert re.search(words, report.violations[0].what), report
+    assert validate([], features=features).is_valid
+
+
+def test_the_directory_of_a_dataset(tmp_path: Path) -> None:
+    columns = {**episode_columns(5), "language_instruction": ["go"] * 5}
+    episode = {"steps": {**columns, "action": np.full((5, 2), 1 / 3)}}
+    path = tmp_path / "robot" / "1.0.0"
+    config = rlds.tfds.generate_config_from_spec(episode, name="robot")
+    with rlds.tfds.EpisodeWriter(path, config, version="1.0.0", split_name=["a", "b"]) as writer:
+        writer.add_episode_to_split(episode, "b")
+    assert str(validate(path)) == "valid: 1 episode, 5 steps"
+    report = validate(path, profile="octo")
+    assert {v.field for v in report.violations} == {"action", "observation/state"}
+    assert not validate(path, profile="octo", max_violations=1).is_complete
+    assert "hint: write the dataset anew: rlds.tfds.EpisodeWriter(new_directory," in str(report)
+    # As the hint says, but in the wrong place; the last action is none.
+    episode["steps"]["action"][-1] = np.nan
+    options = {"float64": "float32", "tensor_encoding": "none", "file_format": "array_record"}
+    info = tfds.builder_from_directory(path).info
+    with rlds.tfds.EpisodeWriter(tmp_path / "x", info, **options) as writer:
+        writer.add_episode(episode)
+    with pytest.raises(InvalidDatasetError) as caught:
+        validate(tmp_path / "x", profile="octo").raise_if_invalid()
+    place, file_format, last = map(str, caught.value.report.violations)
+    assert f"data_dir/robot/0.0.1; it is in {tmp_path / 'x'}: move it" in place
+    assert "dataset: the files are of the format 'array_record'" in file_format
+    assert last == "episode 0, step 4, field 'action': nan in 2 of 2 elements"
+    with pytest.raises(FileNotFoundError, match=r"no features\.json"):
+        validate(tmp_path / "robot")
+
+
+def test_a_profile_needs_to_know_the_features() -> None:
+    with pytest.raises(ValueError, match="pass its directory instead of the episodes"):
+        validate([], profile="octo")
+    with pytest.raises(ValueError, match=r"no profile 'rt1'; expected one of \['octo'\]"):
+        Validator(profile="rt1")
+    with pytest.raises(ValueError, match="no features of episodes with steps"):
+        validate([], profile="octo", features={"featuresDict": {}})
