@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import tensorflow_datasets as tfds
 from conversions import Interrupted
 from dm_env import specs
 from stores_of_tests import environment
+from toy_source import ToySource
 
 import envlogger
 import rlds
@@ -143,7 +145,7 @@ def test_the_door(store):
 _RECORDER = """
     import sys, time
     sys.path += {folders!r}
-    from test_stores import make_recorder, record
+    from test_clients import make_recorder, record
     writer = make_recorder({url!r}, max_episodes_per_file=3)
     record(writer, *range(8))
     writer.flush()
@@ -303,3 +305,80 @@ def test_publishing_that_ends_at_any_object(store, tmp_path, monkeypatch):
     shard.unlink()
     with pytest.raises(StorageError, match=f"has not '{shard.name}'; remove it, and convert again"):
         tfds_builders.convert(source, data_dir=found.parents[1], **options)
+
+
+def writers(url):
+    """What writes to a URL, all in the same way wrong."""
+    config = rlds.tfds.DatasetConfig(
+        name="numbers", observation_info=np.int64, action_info=np.int64, reward_info=np.float32
+    )
+    return [
+        lambda: make_recorder(url),
+        lambda: envlogger.Reader(url),
+        lambda: envlogger.recover(url, in_place=True),
+        lambda: rlds.tfds.EpisodeWriter(url, config),
+        lambda: tfds_builders.convert(ToySource(__file__), name="toy", data_dir=url),
+    ]
+
+
+def test_a_bucket_that_is_not_there(store):
+    for use in writers(f"{store.scheme}://nowhere/data"):
+        with pytest.raises(StorageError, match=r"there is no bucket 'nowhere' .*make it first"):
+            use()
+
+
+def test_refused_access(store):
+    if store.control is None:
+        pytest.skip("moto refuses nobody")
+    log = store.directory()
+    with make_recorder(log) as writer:
+        record(writer, 0, 1)
+        writer.flush()
+        record(writer, 2)
+        store.control.set(refuse=True)
+        try:
+            for use in writers(store.directory()):
+                with pytest.raises(StorageError, match="access was refused; log in with `gcloud"):
+                    use()
+            with pytest.raises(StorageError, match=r"refused.*the last 16 steps are lost") as caught:
+                writer.flush()
+            assert "space" not in str(caught.value)
+        finally:
+            store.control.set()
+    assert columns(log).keys() == {0}
+
+
+def test_an_outage(store):
+    if store.control is None:
+        pytest.skip("moto has none")
+    log = store.directory()
+    with make_recorder(log) as writer:
+        record(writer, 0)
+        store.control.set(down=True)
+        end = threading.Timer(2, store.control.set)
+        end.start()
+        record(writer, 1)
+        writer.flush()
+        record(writer, 2)
+        end.join()
+    assert columns(log).keys() == {0, 1, 2}
+
+
+def test_a_store_that_is_gone(store, monkeypatch):
+    if store.client != "tensorflow":
+        pytest.skip("fsspec gives up after some minutes, which cannot be changed")
+    monkeypatch.setattr(stores, "_PATIENCE", 1.0)
+    log = store.directory()
+    writer = make_recorder(log)
+    record(writer, 0, 1)
+    writer.flush()
+    record(writer, 2)
+    store.control.set(down=True)
+    try:
+        with pytest.raises(StorageError, match=r"cannot be reached .*the last 16 steps are lost"):
+            writer.close()
+    finally:
+        store.control.set()
+    assert columns(log).keys() == {0}
+    assert envlogger.recover(log, in_place=True).num_episodes == 2
+    assert columns(log).keys() == {0, 1}

@@ -1,0 +1,229 @@
+"""Paths and files of object stores, on one in memory that counts what it is asked for."""
+
+import io
+import os
+import pickle
+from collections import Counter
+
+import dm_env
+import numpy as np
+import pytest
+
+import envlogger
+import riegeli
+from envlogger import StepData
+from envlogger.errors import StorageError
+from rlds_ecosystem import stores
+
+
+class Memory:
+    """A store in memory; lists what was fetched and uploaded, and fails if `failure` is set."""
+
+    block_size = 1 << 20
+
+    def __init__(self):
+        self.objects = {}
+        self.asked = Counter()
+        self.fetched = []
+        self.failure = None
+
+    def ask(self, what):
+        self.asked[what] += 1
+        if self.failure is not None:
+            raise self.failure
+
+    def exists(self, url):
+        self.ask("exists")
+        return url == "gs://bucket" or any(
+            name == url or name.startswith(url + "/") for name in self.objects
+        )
+
+    def stat(self, url):
+        self.ask("stat")
+        if url in self.objects:
+            data, number = self.objects[url]
+            return stores._Found(False, len(data), 0.0, (number,))
+        if any(name.startswith(url + "/") for name in self.objects):
+            return stores._Found(True, 0, 0.0, ())
+        raise FileNotFoundError(url)
+
+    def entries(self, url):
+        self.ask("list")
+        below = [name[len(url) + 1 :] for name in self.objects if name.startswith(url + "/")]
+        if not below:
+            raise FileNotFoundError(url)
+        return sorted({stores.Entry(name.partition("/")[0], "/" in name, None) for name in below})
+
+    def read(self, url):
+        self.ask("read")
+        if url not in self.objects:
+            raise FileNotFoundError(url)
+        return self.objects[url][0]
+
+    def fetcher(self, url):
+        def fetch(begin, end):
+            self.ask("fetch")
+            self.fetched.append((begin, end))
+            return self.objects[url][0][begin:end]
+
+        return fetch
+
+    def upload(self, file, url):
+        self.ask("upload")
+        self.objects[url] = file.read(), sum(self.asked.values())
+
+    def copy(self, source, target):
+        self.upload(io.BytesIO(self.objects[source][0]), target)
+
+    def remove(self, url):
+        self.ask("remove")
+        if url not in self.objects:
+            raise FileNotFoundError(url)
+        del self.objects[url]
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    store = Memory()
+    monkeypatch.setattr(stores, "_store", lambda url: store)
+    return store
+
+
+def record(writer, *numbers):
+    for number in numbers:
+        writer.record_step(StepData(dm_env.restart(number), None), True)
+        writer.record_step(StepData(dm_env.termination(1.0, number), 0), False)
+
+
+def observations(url):
+    with envlogger.Reader(url) as reader:
+        return [episode[0].timestep.observation for episode in reader.episodes]
+
+
+def test_a_path_is_of_this_machine_or_of_a_store():
+    assert not isinstance(stores.as_path("/a/b"), stores.StorePath)
+    path = stores.as_path("gs://bucket/a")
+    assert stores.as_path(path) is path
+    assert os.fspath(path.parent / "c") == "gs://bucket/c"
+    assert pickle.loads(pickle.dumps(path)) == path
+    with pytest.raises(
+        ValueError, match=r"'memory://a' is neither a path nor a URL .*gs://, s3://"
+    ):
+        stores.as_path("memory://a")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_range_is_fetched_once(memory, seed):
+    rng = np.random.default_rng(seed)
+    content = rng.bytes(int(rng.integers(1, 12_000_000)))
+    url = "gs://bucket/a"
+    memory.objects[url] = content, seed + 1000
+    with stores.open_binary(url) as file:
+        for _ in range(300):
+            begin = int(rng.integers(len(content)))
+            size = int(rng.choice([1, 1000, 3_000_000]))
+            assert file.seek(begin) == begin
+            assert file.read(size) == content[begin : begin + size]
+    with stores.open_binary(url) as again:  # What another file has fetched is kept.
+        assert again.read() == content
+    assert sum(end - begin for begin, end in memory.fetched) == len(content)
+    memory.objects[url] = b"new", seed + 2000
+    with stores.open_binary(url) as replaced:
+        assert replaced.read() == b"new"
+
+
+def test_who_reads_on_asks_seldom(memory):
+    memory.objects["gs://bucket/b"] = bytes(50_000_000), 3000
+    with stores.open_binary("gs://bucket/b") as file:
+        while file.read(10_000):
+            pass
+    assert len(memory.fetched) < 12
+
+
+def test_an_object_that_is_replaced_while_it_is_read(memory):
+    memory.objects["gs://bucket/c"] = bytes(3_000_000), 4000
+    with stores.open_binary("gs://bucket/c") as file:
+        file.read(1)
+        memory.objects["gs://bucket/c"] = b"", 4001
+        with pytest.raises(
+            OSError, match=r"gs://bucket/c: got 0 .* was replaced while it was read"
+        ):
+            file.seek(2_500_000)
+            file.read(1)
+
+
+def test_an_object_is_there_when_its_file_is_closed(memory):
+    with riegeli.RecordWriter("gs://bucket/a") as writer:
+        writer.write_record(b"record")
+        writer.flush(riegeli.FlushType.FROM_MACHINE)
+        assert not memory.objects
+    with riegeli.RecordReader("gs://bucket/a") as reader:
+        assert list(reader.read_records()) == [b"record"]
+    file = stores.open_binary("gs://bucket/b", "wb")
+    file.write(b"torn")
+    del file  # Collected without having been closed.
+    assert memory.objects.keys() == {"gs://bucket/a"}
+
+
+def test_a_recorder_asks_for_nothing_but_shards_and_flushes(memory):
+    url = "gs://bucket/log"
+    with envlogger.RiegeliBackendWriter(url) as writer:
+        record(writer, *range(100))
+        assert memory.asked == {"exists": 2, "upload": 1}  # Of the metadata.
+        writer.flush()
+        assert observations(url) == list(range(99))
+        record(writer, 100)  # The first episode after a flush begins another shard.
+        writer.flush()
+        assert observations(url) == list(range(100))
+        memory.asked.clear()
+    assert observations(url) == list(range(101))
+    assert memory.asked["upload"] == 3  # Of the index of the last one.
+
+
+def test_a_shard_is_there_when_its_last_object_is(memory):
+    url = "gs://bucket/log"
+    with envlogger.RiegeliBackendWriter(url) as writer:
+        record(writer, 0, 1)
+    everything = dict(memory.objects)
+    names = sorted(everything, key=lambda name: everything[name][1])
+    for count in range(1, len(names)):
+        memory.objects = {name: everything[name] for name in names[:count]}
+        assert observations(url) == []
+        if count > 1:  # Then the steps are there.
+            assert envlogger.recover(url, f"gs://bucket/recovered-{count}").num_episodes == 2
+
+
+def test_a_store_that_is_lost(memory):
+    url = "gs://bucket/log"
+    writer = envlogger.RiegeliBackendWriter(url)
+    record(writer, 0, 1)
+    writer.flush()
+    record(writer, 2)
+    memory.failure = ConnectionError("gone")
+    with pytest.raises(StorageError, match=r"stops here: gone; the last 4 steps are lost"):
+        writer.close()
+    with pytest.raises(StorageError, match="cannot be used: gone"):
+        envlogger.Reader(url)
+    memory.failure = None
+    assert observations(url) == [0]
+    assert envlogger.recover(url, in_place=True).num_episodes == 2
+
+
+def test_what_clients_raise(monkeypatch):
+    class PermissionDeniedError(Exception):
+        """Called as that of TensorFlow."""
+
+    class HttpError(Exception):
+        """Called as that of gcsfs."""
+
+        code = 404
+
+    expected = {
+        PermissionDeniedError("403"): (PermissionError, "access was refused; log in with"),
+        HttpError("The specified bucket does not exist."): (FileNotFoundError, "no such bucket as"),
+        TimeoutError("late"): (ConnectionError, "the store cannot be reached"),
+        RuntimeError("odd"): (OSError, "gs://b/o: RuntimeError: odd"),
+    }
+    for raised, (kind, words) in expected.items():
+        with pytest.raises(kind, match=words), stores._named("gs://b/o"):
+            raise raised
