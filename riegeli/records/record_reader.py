@@ -70,7 +70,7 @@ class RecordReader:
     behind the region.
 
     Args:
-      src: A path, or a URL that `etils.epath` opens; or a readable binary file object.
+      src: A path, or a URL (`gs://`, `s3://`); or a readable binary file object.
       owns_src: Whether `close` closes `src`.
       assumed_pos: Takes this for the current position of `src`, which is then only read forwards.
       min_buffer_size: Accepted for compatibility; each chunk is read at once.

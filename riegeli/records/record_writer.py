@@ -84,7 +84,7 @@ class RecordWriter:
     threads do not survive a fork.
 
     Args:
-      dest: A path, or a URL that `etils.epath` opens, whose file is made or replaced; or a writable
+      dest: A path, or a URL (`gs://`, `s3://`), whose file is made or replaced; or a writable
         binary file object. Where a file object stands behind its begin, records are appended.
       owns_dest: Whether `close` closes `dest`.
       assumed_pos: Takes this for the current position of `dest` instead of asking it.

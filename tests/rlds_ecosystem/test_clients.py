@@ -340,7 +340,9 @@ def test_refused_access(store):
             for use in writers(store.directory()):
                 with pytest.raises(StorageError, match="access was refused; log in with `gcloud"):
                     use()
-            with pytest.raises(StorageError, match=r"refused.*the last 16 steps are lost") as caught:
+            with pytest.raises(
+                StorageError, match=r"refused.*the last 16 steps are lost"
+            ) as caught:
                 writer.flush()
             assert "space" not in str(caught.value)
         finally:
