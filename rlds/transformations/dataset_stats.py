@@ -118,9 +118,9 @@ class ResultArray(np.ndarray[Any, np.dtype[np.float64]]):
     more: it works with arrays, and with tensors of any dtype, such as steps in float32.
     """
 
-    def numpy(self) -> np.ndarray:
-        """The same values as a plain array."""
-        return np.asarray(self)
+    def numpy(self) -> Any:
+        """The same values as a plain array, or as a scalar if there is only one."""
+        return np.asarray(self)[()]
 
 
 def _result(values: tf.Tensor) -> ResultArray:

@@ -211,6 +211,12 @@ def test_results_are_arrays_that_answer_to_numpy(nested: bool) -> None:
         assert tf.cast(values, tf.float32).numpy() == pytest.approx(expected)
 
 
+def test_a_single_result_is_a_number() -> None:
+    mean, _ = mean_and_std(episodes({"x": [1.0, 3.5]}), everything)
+    assert type(mean["x"].numpy()) is np.float64
+    assert round(mean["x"].numpy(), 1) == 2.2
+
+
 def test_results_normalise_the_steps_they_came_from() -> None:
     dataset = episodes({"x": np.array([1.0, 3.0], np.float32)})
     mean, std = mean_and_std(dataset, everything)
