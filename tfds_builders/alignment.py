@@ -151,6 +151,8 @@ def num_rows(columns: Any, name: str) -> int:
     Raises:
       ValueError: They differ in it, or there is no column.
     """
+    if isinstance(columns, np.ndarray):
+        return len(columns)
     lengths = {len(leaf) for leaf in _leaves(columns)}
     if len(lengths) != 1:
         raise ValueError(
@@ -202,12 +204,13 @@ def _with_placeholder(column: np.ndarray) -> np.ndarray:
 
 
 def _map(columns: Any, fn: Any) -> Any:
-    if isinstance(columns, Mapping):
-        return {name: _map(child, fn) for name, child in columns.items()}
-    return fn(columns)
+    # Arrays first: it takes longer to find out that they are no `Mapping`.
+    if isinstance(columns, np.ndarray) or not isinstance(columns, Mapping):
+        return fn(columns)
+    return {name: _map(child, fn) for name, child in columns.items()}
 
 
 def _leaves(columns: Any) -> list[Any]:
-    if isinstance(columns, Mapping):
-        return [leaf for child in columns.values() for leaf in _leaves(child)]
-    return [columns]
+    if isinstance(columns, np.ndarray) or not isinstance(columns, Mapping):
+        return [columns]
+    return [leaf for child in columns.values() for leaf in _leaves(child)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import zlib
 from types import TracebackType
@@ -35,7 +36,9 @@ class ByteStream:
         self.name = name
         self._size = file.stat().length
         self._most = most_bytes(self._size)
-        self._raw: IO[bytes] = file.open("rb")
+        # What opens a file of an object store may be of use as a context manager only.
+        self._opened = contextlib.ExitStack()
+        self._raw: IO[bytes] = self._opened.enter_context(file.open("rb"))
         self._stream: IO[bytes] = self._raw
         if compressed:
             self._stream = gzip.GzipFile(fileobj=self._raw, mode="rb")  # type: ignore[assignment]
@@ -54,7 +57,7 @@ class ByteStream:
     def close(self) -> None:
         """Closes the file."""
         self._stream.close()
-        self._raw.close()
+        self._opened.close()
 
     @property
     def fraction(self) -> float:

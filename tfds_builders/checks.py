@@ -22,7 +22,7 @@ from tfds_builders.conversion import ConvertedSplit, SplitReport
 from tfds_builders.episode_fields import COMPLETE, TRUNCATED
 from tfds_builders.example_files import read_examples
 from tfds_builders.sharding import ShardPlan
-from tfds_builders.source import Source, StoredSource
+from tfds_builders.source import Source, SourceError, StoredSource
 
 __all__ = ["leaves_but_images", "verify"]
 
@@ -70,13 +70,17 @@ def _read_back(plan: ShardPlan, builder: tfds.core.DatasetBuilder, split: str) -
         for path in builder.info.splits[split].filepaths
         for example in read_examples(path, builder.info.file_format)
     )
-    for example, checksum in itertools.zip_longest(found, expected):
-        if example is None or zlib.crc32(example) != checksum:
-            raise StorageError(
-                f"{builder.data_path}, split {split!r}: what was read back is not what was "
-                "written; convert again, to another disk"
-            )
-        yield example
+    wrong = StorageError(
+        f"{builder.data_path}, split {split!r}: what was read back is not what was written; "
+        "convert again, to another disk"
+    )
+    try:
+        for example, checksum in itertools.zip_longest(found, expected):
+            if example is None or zlib.crc32(example) != checksum:
+                raise wrong
+            yield example
+    except SourceError as error:  # A file is no longer one of its format.
+        raise wrong from error
 
 
 def _is_right(

@@ -46,11 +46,11 @@ _PLACES: dict[str, Path] = {
     "episode_id": (RECORDED_ID,),
     **{name: (rlds.OBSERVATION, f"frame_{index}") for index, name in enumerate(_FRAMES)},
 }
-# The kind of the values of each field, and how many there are in a record.
-_EXPECTED = {
-    **dict.fromkeys(("o_t", "o_tp1"), ("strings", NUM_FRAMES)),
-    **dict.fromkeys(("a_t", "a_tp1", "episode_id"), ("int64 numbers", 1)),
-    **dict.fromkeys(("r_t", "d_t"), ("float32 numbers", 1)),
+# The dtype of the values of each field, None for strings, and how many there are in a record.
+_EXPECTED: dict[str, tuple[np.dtype | None, int]] = {
+    **dict.fromkeys(("o_t", "o_tp1"), (None, NUM_FRAMES)),
+    **dict.fromkeys(("a_t", "a_tp1", "episode_id"), (np.dtype(np.int64), 1)),
+    **dict.fromkeys(("r_t", "d_t"), (np.dtype(np.float32), 1)),
 }
 
 
@@ -71,8 +71,8 @@ class RluAtariTransitionsSource(RluWindowsSource):
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
         """Returns the fields with both rows in one: actions, and frames by their place."""
         prepared = dict(values)
-        for name, (kind, count) in _EXPECTED.items():
-            _check(name, values, kind, count)
+        for name, (dtype, count) in _EXPECTED.items():
+            _check(name, values, dtype, count)
         observed, observed_next = prepared.pop("o_t"), prepared.pop("o_tp1")
         for name, *frames in zip(_FRAMES, observed, observed_next, strict=True):
             prepared[name] = frames
@@ -81,16 +81,23 @@ class RluAtariTransitionsSource(RluWindowsSource):
         return prepared
 
 
-def _check(name: str, values: Mapping[str, Values], kind: str, count: int) -> None:
+def _check(name: str, values: Mapping[str, Values], dtype: np.dtype | None, count: int) -> None:
     if name not in values:
         raise FieldError(name, f"there is no such field; the record has {sorted(values)}")
     found = values[name]
-    found_kind = f"{found.dtype} numbers" if isinstance(found, np.ndarray) else "strings"
-    if (found_kind, len(found)) != (kind, count):
-        raise FieldError(name, f"{len(found)} {found_kind}, expected {count} {kind}")
-    for index, frame in enumerate(found if kind == "strings" else ()):
+    found_dtype = found.dtype if isinstance(found, np.ndarray) else None
+    if found_dtype != dtype or len(found) != count:
+        what = f"{len(found)} {_in_words(found_dtype)}, expected {count} {_in_words(dtype)}"
+        raise FieldError(name, what)
+    if isinstance(found, np.ndarray):
+        return
+    for index, frame in enumerate(found):
         if not is_png(frame):
             raise FieldError(name, f"string {index} is no PNG image: it begins with {frame[:8]!r}")
+
+
+def _in_words(dtype: np.dtype | None) -> str:
+    return "strings" if dtype is None else f"{dtype} numbers"
 
 
 class RldsRluAtariTransitions(RluBuilder):

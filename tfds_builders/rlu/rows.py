@@ -147,9 +147,9 @@ def check_piece(step_types: np.ndarray) -> bool:
 
 
 def _map(columns: Any, fn: Callable[..., Any]) -> Any:
-    if isinstance(columns, Mapping):
-        return {name: _map(child, fn) for name, child in columns.items()}
-    return fn(columns)
+    if isinstance(columns, np.ndarray) or not isinstance(columns, Mapping):
+        return fn(columns)
+    return {name: _map(child, fn) for name, child in columns.items()}
 
 
 def _merged(columns: Any, more: Any) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import abc
 import collections
 import contextlib
-import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -158,6 +157,10 @@ class RluSource(Source):
         """
         return STEP_TYPE not in rows or check_whole(rows[STEP_TYPE])
 
+    def episode_metadata(self, contents: Contents) -> dict[str, Any]:
+        """Returns the fields of an episode, those that `episode_features` has."""
+        return {**contents.episode, **self._placeholders(contents)}
+
     # --- The source ------------------------------------------------------------------------------
 
     def step_features(self) -> Mapping[str, Any]:
@@ -210,12 +213,12 @@ class RluSource(Source):
                         return
                     if index < begin:
                         continue
-                    episode = self._episode(part, index, record)
+                    episode = self._episode(part, index, record, reader.fraction)
                 except SourceError as error:
                     if index >= begin:
                         yield DamagedEpisode(f"{part}:{index}", error, ends_part=reader.ended)
                     continue
-                yield dataclasses.replace(episode, fraction=reader.fraction)
+                yield episode
 
     def repeated_ids(self) -> dict[tuple[int, ...], list[str]]:
         """Returns ids that several episodes have, and the keys of these. Reads all files."""
@@ -299,12 +302,12 @@ class RluSource(Source):
                 raise FieldError(name, "these are strings, expected numbers")
         return layout
 
-    def _episode(self, part: str, index: int, record: bytes) -> SourceEpisode:
+    def _episode(self, part: str, index: int, record: bytes, fraction: float) -> SourceEpisode:
         values = _parse(part, index, record)
         with _errors_of(part, index):
             contents = read_fields(self.prepare(values), self._layout, self.row_field)
             is_complete = self.is_complete(contents.rows)
-            metadata = {**contents.episode, **self._placeholders(contents)}
+            metadata = self.episode_metadata(contents)
             steps = self._order.steps(contents)
             self._check_finite(steps)
         return SourceEpisode(
@@ -315,6 +318,7 @@ class RluSource(Source):
             final_observation_known=self._order.is_final_observation_known,
             complete=is_complete,
             metadata=metadata,
+            fraction=fraction,
         )
 
     def _has_placeholder(self, field: Field) -> bool:

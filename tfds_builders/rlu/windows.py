@@ -19,15 +19,14 @@ that its action brought. So the rows are in the order SAR, and there is no other
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tfds_builders.rlu.records import Contents
 from tfds_builders.rlu.rows import STEP_TYPE, Alignment, check_piece
 from tfds_builders.rlu.source import RluSource
-from tfds_builders.source import SourceEpisode
 
 __all__ = ["IS_WINDOW", "RluWindowsSource"]
 
@@ -51,6 +50,6 @@ class RluWindowsSource(RluSource):
         """Returns what `RluSource` does, and that for `is_window`."""
         return {**super().episode_features(), IS_WINDOW: np.bool_}
 
-    def _episode(self, part: str, index: int, record: bytes) -> SourceEpisode:
-        episode = super()._episode(part, index, record)
-        return dataclasses.replace(episode, metadata={**episode.metadata, IS_WINDOW: np.True_})
+    def episode_metadata(self, contents: Contents) -> dict[str, Any]:
+        """Returns what `RluSource` does, and that it is a window."""
+        return {**super().episode_metadata(contents), IS_WINDOW: np.True_}
