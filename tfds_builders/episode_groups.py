@@ -19,7 +19,7 @@ __all__ = ["in_groups"]
 
 _MAX_EPISODES = 256
 _MAX_BYTES = 1 << 18
-_MAX_SECONDS = 1.0
+_MAX_SECONDS = 0.1
 
 
 class _Form(NamedTuple):

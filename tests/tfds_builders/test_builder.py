@@ -411,7 +411,7 @@ SCRIPT = """
 def test_killed(raw, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
-    environment = {**os.environ, "PYTHONPATH": str(Path(conversions.__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, str(script), str(raw), str(tmp_path)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
@@ -422,9 +422,9 @@ def test_killed(raw, tmp_path):
         process.wait()
     assert not (tmp_path / "toy" / "1.0.0").exists()
     again = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    # The episodes that were stored are not read again.
+    # The episodes that were stored are not read again. One may have waited for others.
     first = int(next(line for line in again.stdout.splitlines() if line.isdigit()))
-    assert first in (6, 7)
+    assert first in (5, 6, 7)
     assert [path.name for path in (tmp_path / "toy").iterdir()] == ["1.0.0"]
     expected = convert(ToySource(raw), name="toy", data_dir=tmp_path / "whole")
     assert conversions.records(tmp_path / "toy" / "1.0.0") == conversions.records(

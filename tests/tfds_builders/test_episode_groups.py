@@ -126,7 +126,7 @@ def test_a_group_does_not_wait(monkeypatch):
     monkeypatch.setattr(episode_groups.time, "monotonic", lambda: now[0])
 
     def slowly():
-        for index, seconds in enumerate([0.0, 0.5, 0.6, 5.0]):
+        for index, seconds in enumerate([0.0, 0.05, 0.06, 5.0]):
             now[0] += seconds
             yield StoredEpisode(str(index), b"")
 
