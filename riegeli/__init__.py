@@ -31,6 +31,7 @@ from riegeli.records.record_reader import EXISTENCE_ONLY, RecordReader, get_reco
 from riegeli.records.record_writer import FlushType, RecordWriter, set_record_type
 from riegeli.records.records_metadata_pb2 import RecordsMetadata
 from riegeli.records.skipped_region import SkippedRegion
+from rlds_ecosystem import package_attribute as _package_attribute
 
 __all__ = [
     "EXISTENCE_ONLY",
@@ -68,6 +69,4 @@ __version__: str
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.
 
     def __getattr__(name):
-        from rlds_ecosystem import package_attribute
-
-        return package_attribute(__name__, name)
+        return _package_attribute(__name__, name)

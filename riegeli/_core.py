@@ -4,8 +4,10 @@
 compiled ones; without it the compiled ones are used where they were built.
 """
 
+import importlib
 import os
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 __all__ = [
@@ -32,13 +34,15 @@ def _choose() -> str:
     if requested == "python":
         return requested
     try:
-        from riegeli import _compiled  # noqa: F401
+        importlib.import_module("riegeli._compiled")
     except ImportError as e:
         if requested == "cython":
             raise
+        from rlds_ecosystem.installation import why_not_compiled
+
+        reason = why_not_compiled(Path(__file__).parent, error=e)
         warnings.warn(
-            f"riegeli runs in plain Python, hundreds of times slower: no compiled core ({e}). "
-            "To build it, install the package with a C compiler present: pip install .",
+            f"riegeli runs in plain Python, hundreds of times slower: {reason}",
             RuntimeWarning,
             stacklevel=2,
         )

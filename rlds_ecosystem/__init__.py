@@ -5,7 +5,10 @@ is not, so that a line that installs it brings in this project and no other.
 """
 
 import importlib
+import sys
 from typing import Any
+
+from rlds_ecosystem.installation import warn_of_other_distributions as _warn_of_others
 
 __all__ = ["DISTRIBUTION", "import_extra", "install_command", "package_attribute", "version"]
 
@@ -22,6 +25,9 @@ _EXTRA_OF = {
     "pyarrow": "parquet",
     "s3fs": "s3",
 }
+
+
+_warn_of_others(sys.path)
 
 
 def version() -> str:

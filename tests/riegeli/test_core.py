@@ -75,6 +75,7 @@ def test_a_missing_core_warns_once_and_says_what_to_do():
     run = _run(HIDE + PRINT, RIEGELI_IMPLEMENTATION="")
     assert run.stdout == "python\n"
     assert run.stderr.count("RuntimeWarning") == 1
+    assert "its compiled core does not load (import of riegeli._compiled halted" in run.stderr
     assert "pip install" in run.stderr
 
 

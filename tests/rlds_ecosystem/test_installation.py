@@ -1,0 +1,83 @@
+"""Installations that are not as they should be say so."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import riegeli
+from rlds_ecosystem import installation
+
+ERROR = ModuleNotFoundError("No module named 'riegeli._compiled'")
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    (tmp_path / "site-packages" / "riegeli").mkdir(parents=True)
+    return tmp_path / "site-packages" / "riegeli"
+
+
+def test_packages_of_the_same_names_are_reported_on_import(tmp_path: Path) -> None:
+    for name in ("envlogger-1.2", "rlds_ecosystem-0.2", "riegeli_tools-1.0", "RLDS-0.1.8"):
+        (tmp_path / f"{name}.dist-info").mkdir()
+    path = os.pathsep.join([str(Path(riegeli.__file__).parents[1]), str(tmp_path)])
+    run = subprocess.run(
+        [sys.executable, "-c", "import riegeli, envlogger"],
+        env={**os.environ, "PYTHONPATH": path, "RIEGELI_IMPLEMENTATION": "python"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stderr.count("RuntimeWarning") == 1
+    assert f"in {tmp_path} and rlds-ecosystem have packages of the same names" in run.stderr
+    assert "pip uninstall RLDS envlogger, and then install it anew" in run.stderr
+
+
+def test_nothing_else_is_found(tmp_path: Path) -> None:
+    (tmp_path / "rlds_ecosystem-0.2.dist-info").mkdir()
+    assert installation.other_distributions([str(tmp_path), str(tmp_path / "missing.zip")]) == []
+
+
+def test_a_core_for_another_python(package: Path) -> None:
+    (package / "_compiled.cpython-37m-x86_64-linux-gnu.so").touch()
+    reason = installation.why_not_compiled(package, error=ERROR)
+    assert "is for another Python (_compiled.cpython-37m-x86_64-linux-gnu.so; this one" in reason
+
+
+def test_a_core_that_does_not_load(package: Path) -> None:
+    (package / f"_compiled{sysconfig.get_config_var('EXT_SUFFIX')}").touch()
+    reason = installation.why_not_compiled(package, error=ImportError("undefined symbol: x"))
+    assert "its compiled core does not load (undefined symbol: x). Install it anew" in reason
+
+
+def test_a_checkout_in_front_of_the_installed_package(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (package / "_compiled.cpython-311.so").touch()
+    checkout = tmp_path / "checkout"
+    (checkout / "riegeli").mkdir(parents=True)
+    (checkout / "riegeli" / "_compiled.pyx").touch()
+    (checkout / "setup.py").touch()
+    monkeypatch.setattr(sys, "path", ["", str(checkout), str(package.parent)])
+    reason = installation.why_not_compiled(checkout / "riegeli", error=ERROR)
+    assert f"hides the installed package in {package.parent}. Start Python in another" in reason
+    assert f"compile it: pip install --editable {checkout}" in reason
+
+
+def test_what_was_missing_when_it_was_built(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(package))
+    (package / "Python.h").touch()
+    reason = installation.why_not_compiled(package, error=ERROR)
+    assert "the installed package is not compiled, though it could be: pip install" in reason
+
+    (package / "Python.h").unlink()
+    reason = installation.why_not_compiled(package, error=ERROR)
+    assert f"the headers of Python are missing ({package}/Python.h). Install" in reason
+    assert "python3-dev), and then: pip install --force-reinstall" in reason
+
+    monkeypatch.setenv("PATH", "/nowhere")
+    reason = installation.why_not_compiled(package, error=ERROR)
+    assert "not compiled, and there is no C compiler (" in reason
