@@ -141,8 +141,8 @@ def recover(
     """Makes readable what a recorder that was killed, or a damaged disk, has left of a recording.
 
     Steps that no index leads to are put into episodes: with step type FIRST one begins, and so with
-    the step behind one with type LAST, where the recorder did not note otherwise. What the index
-    says about other steps is kept; so are discarded episodes left out. Behind a damaged region, the
+    the step after one with type LAST, where the recorder did not note otherwise. What the index
+    says about other steps is kept; so are discarded episodes left out. After a damaged region, the
     steps up to the next episode become an episode of their own. Works for recordings of this
     package and of the published EnvLogger, and makes ones that both read. Recovering again changes
     nothing.
@@ -156,7 +156,7 @@ def recover(
         and not in `data_directory`; that stays as it is.
       in_place: Whether to replace the index in `data_directory` instead. No byte is lost: the file
         of steps stays as it is, and what is replaced is kept beside, named `*.damaged`.
-      on_progress: Is told now and then which file is read, how far, and how long it is, in bytes.
+      on_progress: Called now and then with the file that is read, how far, and its length in bytes.
 
     Returns:
       What was found.

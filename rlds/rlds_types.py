@@ -149,7 +149,7 @@ def build_episode(steps: Any, metadata: Mapping[str, Any]) -> Episode:
 
 
 def is_valid_rlds_dataset(dataset: "tf.data.Dataset") -> bool:
-    """Tells whether a dataset of episodes keeps the rules of RLDS.
+    """Says whether a dataset of episodes keeps the rules of RLDS.
 
     Each episode needs steps, in either layout, and each step needs the boolean scalars
     `is_first` and `is_last`; the other core fields are optional. Every flag of every episode is

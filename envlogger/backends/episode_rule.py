@@ -1,6 +1,6 @@
-"""Where episodes begin, as the steps themselves tell it; for those who lack the index.
+"""Where episodes begin, by the steps themselves, where there is no index.
 
-A step with step type FIRST begins an episode, and so does the step behind one with step type LAST,
+A step with step type FIRST begins an episode, and so does the step after one with step type LAST,
 unless its mark says otherwise; see `Data.EpisodeMark` in storage.proto.
 """
 
@@ -24,7 +24,7 @@ class StepKind(NamedTuple):
 
     Attributes:
       step_type: The type of the step; None if it is no step, or not one that this package wrote.
-      mark: Where it stands in its episode, if the types do not tell.
+      mark: Where it stands in its episode, if the types do not say so.
     """
 
     step_type: int | None
@@ -63,7 +63,7 @@ _MARK_TAG = Data(episode_mark=Data.BEGINS).SerializeToString()[:-1]
 
 
 def kind_of(record: bytes) -> StepKind:
-    """What a record of a file of steps is; a few bytes of it are enough to tell."""
+    """What a record of a file of steps is; a few bytes of it are enough."""
     try:
         return _kind_by_bytes(record) or _kind_by_parsing(record)
     except IndexError:

@@ -24,7 +24,7 @@ class RecordFile:
     One in a store is written to a temporary file, and is there when it is closed or synced.
 
     Records that were handed over but have not reached the file are kept: when the disk is full and
-    the reserve makes room, they are written anew behind what is complete in the file.
+    the reserve makes room, they are written anew after what is complete in the file.
 
     Attributes:
       positions: Where the records are. The caller may take some away that have reached the file.
@@ -134,7 +134,7 @@ class RecordFile:
         """After a failure: leaves the file with its complete chunks, and closes it.
 
         Returns:
-          How many of the records at the begin of `positions` are in it.
+          How many of the records at the beginning of `positions` are in it.
         """
         with contextlib.suppress(Exception):  # The failure that the caller knows of, again.
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)

@@ -42,7 +42,7 @@ _MAX_RUN = 1 << 16
 class RiegeliBackendReader(BackendReader):
     """Reads what `RiegeliBackendWriter` has written to a directory, as it is on opening.
 
-    What is damaged does not hide the rest: it is left out, and `damage` tells it.
+    What is damaged does not hide the rest: it is left out, and `damage` reports it.
 
     Threads may share a reader, but take turns; with a `copy` each they do not. At most one shard is
     open at a time, with two files.

@@ -157,7 +157,7 @@ class RiegeliBackendWriter(BackendWriter):
 
     def _begin_episode(self, step: bytes) -> None:
         self._background.put(self._shards.begin_episode, step)
-        if not self._has_shard:  # That is when most can go wrong, so it is told at once.
+        if not self._has_shard:  # That is when most can go wrong, so it is reported at once.
             self._background.finish(flush=False)
             self._has_shard = True
 
@@ -218,7 +218,7 @@ class RiegeliBackendWriter(BackendWriter):
                 self._reserve.close()
 
     def _failure_of(self, failed: WritingFailed) -> StorageError:
-        """What to raise; tells the whole story once."""
+        """What to raise; says everything once."""
         if self._failure_was_told:
             return StorageError(
                 f"recording to {self._directory} has stopped after an earlier failure; what was "

@@ -12,7 +12,7 @@
 
 Shards are read in the order of their names, and the arrays of a file one after the other. An
 episode ends where the next one of its shard begins; the last one has all steps that remain in
-`step_offsets.riegeli`. Positions are numeric record positions: the begin of the chunk plus the
+`step_offsets.riegeli`. Positions are numeric record positions: the beginning of the chunk plus the
 index in it.
 """
 

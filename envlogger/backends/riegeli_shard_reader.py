@@ -1,6 +1,6 @@
 """Reads the files of a dataset in Riegeli format; see `riegeli_layout` for what they are.
 
-What is damaged is left out and told, so that it does not hide the rest.
+What is damaged is left out and reported, so that it does not hide the rest.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Shard:
         int64 [n, 2].
       steps_size: The size of the file of steps.
       covers_episodes: Whether the index is sure to lack no episode that its steps belong to.
-      known_end: The number of the step behind the last episode; None if it is not sure.
+      known_end: The number of the step after the last episode; None if it is not sure.
       damage: What is wrong with the files of the index.
     """
 
@@ -70,7 +70,7 @@ class Shard:
 
     @functools.cached_property
     def episodes_end(self) -> int:
-        """The number of the step behind the last episode.
+        """The number of the step after the last episode.
 
         EnvLogger up to 1.3 takes all steps at the end of a shard for its last episode, even where
         it was killed before it could index the episodes that they belong to. So where it is not

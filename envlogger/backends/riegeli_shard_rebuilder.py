@@ -43,7 +43,7 @@ class RebuiltShard:
     """What is found in the file of steps.
 
     What the index says holds: steps that it leaves out were discarded. What it does not say follows
-    the rule of `episode_rule`. Steps behind a damaged region, up to where the next episode begins,
+    the rule of `episode_rule`. Steps after a damaged region, up to where the next episode begins,
     are an episode of their own: whether they belong to the one before the region is not known.
 
     Attributes:
@@ -72,7 +72,7 @@ class RebuiltShard:
         self._numbers_are_known = True
         self._in_episode = False
         self._is_after_last = False
-        self._has_hole = False  # Behind the last step.
+        self._has_hole = False  # After the last step.
 
     def add(self, position: int, record: bytes) -> None:
         """Adds the next record of the file."""
@@ -100,7 +100,7 @@ class RebuiltShard:
         self._has_hole = True
 
     def end(self) -> None:
-        """Is told that no steps of the index follow."""
+        """Called when no more steps of the index follow."""
         num_missing = max(0, len(self._offsets) - self._number)
         self.num_lost_steps += num_missing
         self._number += num_missing
@@ -176,12 +176,12 @@ class RebuiltShard:
 def rebuild(
     shard: Shard, first_number: int = 0, on_progress: Callable[[int], None] = lambda _: None
 ) -> RebuiltShard:
-    """Reads the steps of a shard, from one that the index knows or from the begin of the file.
+    """Reads the steps of a shard, from one that the index knows or from the beginning of the file.
 
     Args:
       shard: The shard.
       first_number: The number of the step to begin with.
-      on_progress: Is told now and then how many bytes of the file were read.
+      on_progress: Called now and then with how many bytes of the file were read.
 
     Raises:
       StorageError: The file cannot be read.

@@ -134,7 +134,7 @@ class ShardSequence:
 
     def _make_shard_directory(self) -> epath.Path:
         while True:
-            # Later shards sort behind earlier ones even when the clock is set back.
+            # Later shards sort after earlier ones even when the clock is set back.
             self._last_shard_time = max(
                 datetime.datetime.now(datetime.UTC),
                 self._last_shard_time + datetime.timedelta(microseconds=1),

@@ -266,7 +266,7 @@ class TFDSBackendWriter(BackendWriter):
                 self._shard_begin = time.monotonic()
             self._shard.add(serialized)
         except StorageError as e:
-            with contextlib.suppress(StorageError):  # Of which this one tells.
+            with contextlib.suppress(StorageError):  # This one says so.
                 self._finish_shard()
             raise StorageError(f"episode {number} is not stored, those before are: {e}") from e
         self._finish_shard_if_due(self._shard)

@@ -1,7 +1,7 @@
 """Turns stored steps into columns: arrays `[number of steps, ...]` in place of single values.
 
 Records that a template fits are sliced all at once. The others are decoded one by one, and so are
-all of them if what results does not fit together: then there is an error to be told.
+all of them if what results does not fit together: then there is an error to be raised.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ def _is_none(column: Any) -> bool:
 def _merged_episode(records: Sequence[bytes], decoder: StepDecoder) -> dict[str, Any]:
     num_steps = len(records)
     if num_steps < 2:
-        raise _DifferError  # It takes specs, or there is an error to be told.
+        raise _DifferError  # It takes specs, or there is an error to be raised.
     parts = _parts_of(records, decoder)
     types = _merge([(part.steps, _field(part, "step_type")) for part in parts], num_steps)
     if (types[1:] == dm_env.StepType.FIRST).any() or (types[:-1] == dm_env.StepType.LAST).any():

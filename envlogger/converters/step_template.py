@@ -1,7 +1,7 @@
 """Templates of stored steps: what the bytes of equally built steps have in common.
 
-A template is learned from the bytes of one step. It tells constants, which are the tags, lengths,
-shapes and keys, from slots, which hold the values. All records of the same size with the same
+A template is learned from the bytes of one step. It separates constants (the tags, lengths,
+shapes and keys) from slots, which hold the values. All records of the same size with the same
 constants have the same structure, so what they hold is found at the same places: that gives a step
 without parsing, and the columns of many steps by slicing.
 

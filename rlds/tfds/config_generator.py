@@ -210,7 +210,7 @@ def _step_spec(steps: Any) -> Mapping[str, Any]:
 def _feature_of_all(data: Any, path: str, extract: Any) -> Any:
     if not data:
         raise ValueError(
-            f"{_in_words(path)} is an empty {type(data).__name__}, which does not tell what its "
+            f"{_in_words(path)} is an empty {type(data).__name__}, which does not say what its "
             "elements are; use an array, or an example that is not empty."
         )
     features = [tfds.features.FeaturesDict({"": extract(child, path)})[""] for child in data]

@@ -186,7 +186,7 @@ class EpisodeWriter:
                 shard = self._shards[split] = tfds_shards.ShardDraft(self._info, split)
             shard.add(example)
         except StorageError as e:
-            with contextlib.suppress(StorageError):  # Of which this one tells.
+            with contextlib.suppress(StorageError):  # This one says so.
                 self._finish_shard(split)
             raise StorageError(f"{where} is not stored, those before are: {e}") from e
         self._num_episodes += 1

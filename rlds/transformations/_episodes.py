@@ -55,7 +55,7 @@ def over_steps(
 def over_steps_by_index(
     data: EpisodesOrSteps, function: Callable[[_layouts.Steps, Any], _layouts.Steps]
 ) -> EpisodesOrSteps:
-    """Like `over_steps`, but tells the function which episode of the dataset it is."""
+    """Like `over_steps`, but the function also gets the number of the episode in the dataset."""
     if not are_episodes(data):
         return over_steps(data, lambda steps, _: function(steps, 0))
 

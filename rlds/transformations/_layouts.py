@@ -107,7 +107,7 @@ def is_static(spec: Any) -> bool:
 
 
 def have_nested_steps(episodes: tf.data.Dataset, caller: str) -> bool:
-    """Checks that these are episodes, and tells whether their steps are nested."""
+    """Checks that these are episodes, and says whether their steps are nested."""
     if not isinstance(episodes, tf.data.Dataset):
         raise TypeError(
             f"{caller}: expected a tf.data.Dataset of episodes, got a {type(episodes).__name__}."
@@ -171,7 +171,7 @@ def with_cardinality(dataset: tf.data.Dataset, count: tf.Tensor) -> tf.data.Data
 
 
 def batched(dataset: tf.data.Dataset, size: int, drop_remainder: bool = False) -> tf.data.Dataset:
-    """Like `Dataset.batch`, also behind a map.
+    """Like `Dataset.batch`, also after a map.
 
     TensorFlow fuses a map and a batch into one operation. Where a graph asks for the cardinality
     of the mapped dataset too, its optimizer fails at that ("can't delete node(s) with retained

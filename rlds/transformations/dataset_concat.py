@@ -154,7 +154,7 @@ def concat_if_terminal(
         a dataset is not known, it is read to the end to find the last step.
       make_extra_steps: takes the last step and returns the steps to append, in the layout of the
         steps. It is called for each episode; if the episode is not terminal, its result only
-        tells which fields to add.
+        says which fields to add.
 
     Returns:
       The steps and those appended, joined as by `concatenate`. So all episodes have the same

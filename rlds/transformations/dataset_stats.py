@@ -43,7 +43,7 @@ def sar_fields_mask(step: rlds_types.Step) -> tuple[dict[str, Any], dict[str, An
     if rlds_types.IS_LAST not in step:
         raise KeyError(
             f"sar_fields_mask: the step has no field {rlds_types.IS_LAST!r}, only {sorted(step)}; "
-            "without it the placeholders in the last step cannot be told from real values."
+            "without it the placeholders in the last step look like real values."
         )
     is_valid = tf.logical_not(step[rlds_types.IS_LAST])
     return data, {name: True if name == rlds_types.OBSERVATION else is_valid for name in data}

@@ -198,9 +198,9 @@ def _windows_from_chunks(
     bytes_per_element = max(1, shape_ops.size_from_spec(dataset.element_spec) * overlap)
     chunks = _layouts.batched(dataset, max(1, _CHUNK_SIZE_IN_BYTES // bytes_per_element))
     nothing = _layouts.no_steps(dataset.element_spec)
-    # What was carried over, and how far behind it the next window starts.
+    # What was carried over, and how far after it the next window starts.
     begin = (nothing, tf.constant(0, tf.int64))
-    has_gaps = window.shift > window.span  # otherwise the next window never starts behind it
+    has_gaps = window.shift > window.span  # otherwise the next window never starts after it
 
     def advance(state: Any, chunk: Any) -> tuple[Any, Any]:
         """Returns the state after the chunk and the full windows that end in it."""

@@ -1,4 +1,4 @@
-"""Hindsight goals: each step is told a later observation of its episode as its goal."""
+"""Hindsight goals: each step gets a later observation of its episode as its goal."""
 
 import math
 from collections.abc import Callable

@@ -59,7 +59,7 @@ def PatternDataset(  # noqa: N802 (this is what reverb calls it)
       input_dataset: a dataset of steps, or batched steps.
       configs: what to make, from `structured_writer.create_config`.
       respect_episode_boundaries: whether an output has steps of one episode only.
-      is_end_of_episode: takes a step and tells whether it is the last of its episode, as a bool.
+      is_end_of_episode: takes a step and says whether it is the last of its episode, as a bool.
 
     Returns:
       A dataset of outputs with the spec `structured_writer.infer_signature`, where lists become
@@ -168,7 +168,7 @@ class Patterns:
 
         Args:
           steps: a dataset of steps.
-          is_end_of_step: tells whether a step ends an episode.
+          is_end_of_step: says whether a step ends an episode.
           are_ends_of_batch: the same for each step of a batch.
         """
         if _layouts.is_static(steps.element_spec):
@@ -191,7 +191,7 @@ class Patterns:
 
         Args:
           episodes: a dataset of episodes.
-          end_field: the field that tells whether a step ends an episode.
+          end_field: the field that says whether a step ends an episode.
           end_at_episode_boundary: whether the last step of each element does so too.
         """
         get_end = operator.itemgetter(end_field)
@@ -231,7 +231,7 @@ class Patterns:
     def _end_with_the_last(self, chunks: tf.data.Dataset) -> tf.data.Dataset:
         """Makes the last step of a dataset the end of an episode.
 
-        Only the end of the input tells which chunk is the last: each is held back until then.
+        Only the end of the input shows which chunk is the last: each is held back until then.
         """
         nothing = (tuple(column.zeros(0) for column in self._columns), tf.zeros([0], tf.bool))
         marked = tf.data.Dataset.zip((chunks, tf.data.Dataset.from_tensors(False).repeat()))
@@ -594,7 +594,7 @@ def _spaced_in_block(
 
     Each choice decides which is the next. So the choices are a path through a graph, whose nodes
     are the steps (from 1), what was before them (0), and that there is no next one. Knowing which
-    nodes are at most n jumps away, and where n jumps lead from each node, tells both for 2n.
+    nodes are at most n jumps away, and where n jumps lead from each node, gives both for 2n.
     """
     nothing = _BLOCK_SIZE + 1
     step = tf.range(1, nothing, dtype=tf.int64)

@@ -72,7 +72,7 @@ class FieldStatistics:
     def merge(self, other: "FieldStatistics") -> "FieldStatistics":
         """The statistics of the values of both.
 
-        Quantiles of both can only be told if neither was read from JSON.
+        Quantiles are known only if neither was read from JSON.
 
         Raises:
           ValueError: if the shapes, the masks or the divisors differ.

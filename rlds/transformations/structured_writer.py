@@ -1,7 +1,7 @@
 """How to describe patterns: which steps make an output, and when there is one.
 
 The names are those of `reverb.structured_writer`, so patterns written for it work here; reverb is
-not needed. A *reference step* looks like a step, and indexing its fields tells what is wanted:
+not needed. A *reference step* looks like a step, and indexing its fields says what is wanted:
 `step["action"][-1]` is the action of the newest step and `step["action"][-3:]` are the last three,
 oldest first. A *pattern* is any structure of such references, a *config* is a pattern with the
 conditions under which it makes an output.

@@ -102,7 +102,7 @@ def _check(spec: Any) -> None:
         raise KeyError(
             f"{_CALLER}: the steps have neither {rlds_types.IS_TERMINAL!r} nor "
             f"{rlds_types.DISCOUNT!r}, only {sorted(spec)}; without them an episode that ended "
-            "cannot be told from one that was cut."
+            "looks like one that was cut."
         )
     taken = sorted({_NEXT_OBSERVATION, _NEXT_IS_LAST, _NEXT_IS_TERMINAL} & spec.keys())
     if taken:

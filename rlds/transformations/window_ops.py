@@ -35,7 +35,7 @@ def windows(
     * `timestep_pad_mask`, of shape [history], for the fields in `history_fields`;
     * `action_pad_mask`, of shape [horizon], for the fields in `horizon_fields`. The placeholder
       in the last step counts as padding. So an episode whose final observation is known ends with
-      a window without any real action: `action_pad_mask[0]` tells whether there is one.
+      a window without any real action: `action_pad_mask[0]` says whether there is one.
 
     Args:
       data: steps in either layout, an episode, or a dataset of episodes. In all steps of an

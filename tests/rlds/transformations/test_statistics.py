@@ -192,7 +192,7 @@ def test_json_round_trip() -> None:
         assert read.num_trajectories == 1
         for field in read:
             assert_same(read[field], statistics[field])
-    # Quantiles of both cannot be told without the values.
+    # The quantiles of both are not known without the values.
     merged = read + read
     assert merged["action"].count[0] == 38
     assert merged["action"].quantiles == {}
