@@ -14,6 +14,9 @@ speed; rows "at n/s" are of a recording with n steps a second, such as a robot's
 not repeat within a chunk. Frames of the games are real ones, if ale-py is installed in the Python
 that runs this: of random play, gray, 84x84, the last four together.
 
+Reading is of what was recorded at full speed, and measured by processor time. "decompression" is
+the part of the time of reading columns that it takes to decompress the same chunks, alone.
+
 With `--shards` it is measured how long a recording of many shards takes to open.
 """
 
@@ -223,11 +226,14 @@ def bytes_of(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.rglob("*"))
 
 
-def steps_per_second(job: Callable[[], int]) -> float:
-    """Runs a job that returns how many steps it read."""
-    begin = time.perf_counter()
-    count = job()
-    return count / (time.perf_counter() - begin)
+def steps_per_second(job: Callable[[], int], repetitions: int = 1) -> float:
+    """Runs a job that returns how many steps it read; by processor time."""
+    speeds = []
+    for _ in range(repetitions):
+        begin = time.process_time()
+        count = job()
+        speeds.append(count / (time.process_time() - begin))
+    return statistics.median(speeds)
 
 
 def measure_reading(directory: Path) -> Measured:
@@ -257,9 +263,37 @@ def measure_reading(directory: Path) -> Measured:
                 count += len(reader.columns(i)["reward"])
             return count
 
-        measured["steps/s as columns"] = steps_per_second(as_columns)
+        measured["steps/s as columns"] = steps_per_second(as_columns, 5)
+        measured["decompression of columns"] = part_of_decompression(as_columns)
     reader.close()
     return measured
+
+
+def part_of_decompression(job: Callable[[], int]) -> float:
+    """How much of the processor time of a job is that of decompressing what it reads, alone."""
+    from riegeli._format import simple_chunk
+
+    decompress = simple_chunk.decompress
+    calls: list[Any] = []
+
+    def noting(compression_type: int, buffer: Any, max_size: int) -> Any:
+        calls.append((compression_type, bytes(buffer), max_size))
+        return decompress(*calls[-1])
+
+    simple_chunk.decompress = noting
+    try:
+        job()
+    finally:
+        simple_chunk.decompress = decompress
+    parts = []
+    for _ in range(5):
+        begin = time.process_time()
+        for call in calls:
+            decompress(*call)
+        middle = time.process_time()
+        job()
+        parts.append((middle - begin) / (time.process_time() - middle))
+    return statistics.median(parts)
 
 
 def measure_opening(directory: Path) -> Measured:
@@ -315,7 +349,8 @@ def print_table(kinds: list[str], rounds: list[dict[tuple[str, str], Measured]])
         ]
         for name in names:
             ours = [r[kind, "ours"][name] for r in rounds]
-            row = [kind, name, f"{statistics.median(ours):,.1f}"]
+            digits = 2 if name == "decompression of columns" else 1
+            row = [kind, name, f"{statistics.median(ours):,.{digits}f}"]
             if name in rounds[0].get((kind, "theirs"), {}):
                 theirs = [r[kind, "theirs"][name] for r in rounds]
                 ratio = statistics.median(map(operator.truediv, ours, theirs))

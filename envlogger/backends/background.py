@@ -21,7 +21,7 @@ _WAKE_BYTES = 1 << 22
 # How many jobs may wait before it is known how long they take.
 _FIRST_JOBS = 64
 
-# How much longer the thread may have rested than worked, or worked than rested, for it to count.
+# To rest a third of the time shows that the thread keeps up: how much more or less counts.
 _SLACK_SECONDS = 0.1
 
 # A step of the running episode, or a method of the shards to be called with something.
@@ -141,7 +141,7 @@ class BackgroundWriter:
             self._raise_failure()
 
     def has_time(self) -> bool:
-        """Whether the thread may take longer: it rests half of the time, and nobody waits for it.
+        """Whether the thread may take longer: it rests a third of the time, nobody waits for it.
 
         Nor will anybody soon, as not half of what may wait does.
         """
@@ -208,7 +208,7 @@ class BackgroundWriter:
             is_dirty = is_dirty or bool(self._taken)
             num_jobs += len(self._taken)
             begin = time.monotonic()
-            self._slack = min(self._slack + begin - done, _SLACK_SECONDS)
+            self._slack = min(self._slack + 2 * (begin - done), _SLACK_SECONDS)
             self._do_jobs()
             end = time.monotonic()
             is_due = end >= next_flush

@@ -160,14 +160,24 @@ def map_elements(
 def with_cardinality(dataset: tf.data.Dataset, count: tf.Tensor) -> tf.data.Dataset:
     """Declares the number of elements, unless the count is unknown.
 
-    Inside `Dataset.map` the count is only known when the graph runs: hence the `tf.cond`, which
-    outside of a graph just calls one of its branches.
+    Inside `Dataset.map` the count is only known when the graph runs.
     """
-    return tf.cond(
-        tf.equal(count, tf.data.experimental.UNKNOWN_CARDINALITY),
-        lambda: dataset,
-        lambda: dataset.apply(tf.data.experimental.assert_cardinality(count)),
-    )
+    is_known = tf.not_equal(count, tf.data.experimental.UNKNOWN_CARDINALITY)
+    return one_of(is_known, dataset.apply(tf.data.experimental.assert_cardinality(count)), dataset)
+
+
+def one_of(
+    first: tf.Tensor, dataset1: tf.data.Dataset, dataset2: tf.data.Dataset
+) -> tf.data.Dataset:
+    """The first or the second dataset.
+
+    As `tf.cond` in a graph takes longer, for each episode, than to make both.
+    """
+    if tf.executing_eagerly():
+        return dataset1 if first else dataset2
+    variants = tf.stack(list(map(tf.data.experimental.to_variant, (dataset2, dataset1))))
+    variant = tf.gather(variants, tf.cast(first, tf.int32))
+    return tf.data.experimental.from_variant(variant, dataset1.element_spec)
 
 
 def batched(dataset: tf.data.Dataset, size: int, drop_remainder: bool = False) -> tf.data.Dataset:

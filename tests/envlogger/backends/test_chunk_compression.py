@@ -79,7 +79,7 @@ class HeldShards(ShardSequence):
         super().add_steps(steps)
 
 
-def test_the_thread_has_time_when_it_rests_more_than_it_works(tmp_path):
+def test_the_thread_has_time_when_it_rests_enough(tmp_path):
     """Until much is pending, or somebody waits for it."""
     shards = HeldShards(tmp_path, 0, FAST)
     background = BackgroundWriter(shards, flush_interval=None, max_pending_bytes=4000)
