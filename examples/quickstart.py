@@ -18,12 +18,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Before the libraries are loaded that look at these: fewer messages, and no windows to draw in.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Before the libraries are loaded: no windows to draw in, and no messages that are not ours.
+# ruff: noqa: E402
 os.environ.setdefault("MUJOCO_GL", "off")
 os.environ.setdefault("MPLBACKEND", "agg")
 
-import absl.logging
+from tfds_builders.quiet import quiet_libraries
+
+quiet_libraries()
+
 import dm_env
 import gymnasium
 import keras
@@ -40,9 +43,6 @@ import rlds
 import tfds_builders
 from envlogger.environment_wrapper import EnvironmentWrapper
 from envlogger.gymnasium_adapter import GymnasiumAdapter
-
-# TFDS warns about its own use of an old name for each feature that it loads.
-absl.logging.set_verbosity(absl.logging.ERROR)
 
 console = Console()
 

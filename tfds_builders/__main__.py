@@ -14,7 +14,8 @@ import tfds_builders
 from envlogger.errors import EnvLoggerError
 from rlds.validation import InvalidDatasetError
 from tfds_builders.builder import CONVERSION, SourceBuilder, prepared
-from tfds_builders.source_options import options_of, parse_options, with_options
+from tfds_builders.quiet import quiet_libraries
+from tfds_builders.source_options import options_of, parse_options, with_name, with_options
 
 __all__ = ["main"]
 
@@ -41,8 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         source_options = parse_options(builder_cls, options.option)
     except ValueError as error:
         parser.error(str(error))
+    if options.name is not None:
+        try:
+            builder_cls = with_name(builder_cls, options.name)
+        except ValueError as error:
+            parser.error(f"--name: {error}")
     if source_options:
         builder_cls = with_options(builder_cls, source_options)
+    if arguments is None and not options.verbose:  # The process is this program's own.
+        quiet_libraries()
     try:
         builder = builder_cls(
             path=options.path,
@@ -61,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             beam_runner=options.runner,
             beam_options=None if options.runner is None else others,
         )
-        with contextlib.redirect_stdout(sys.stderr):  # TFDS says when it begins and ends.
+        with contextlib.redirect_stdout(sys.stderr):  # For what TFDS and Beam print.
             made = prepared(builder, download_config)
     except (ValueError, OSError, EnvLoggerError, ImportError, InvalidDatasetError) as error:
         return _failed(f"Error: {error}", error)
@@ -114,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="an option of the source, see below; may be given several times",
     )
+    parser.add_argument("--name", help="the name of the new dataset; default: as the builder's")
     parser.add_argument("--data_dir", help="where TFDS keeps datasets")
     parser.add_argument("--manual_dir", help="where TFDS looks for raw data")
     parser.add_argument(
@@ -146,6 +155,9 @@ def _parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="read the dataset back, and compare it with what was written",
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="show what TensorFlow and Beam say, too"
     )
     parser.add_argument("--runner", help="do it on Apache Beam with this runner, e.g. DirectRunner")
     return parser

@@ -329,6 +329,12 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
             finally:
                 self._area = None
 
+    def _log_download_bytes(self) -> None:
+        """Keeps TFDS from printing that it downloads something of unknown size."""
+
+    def _log_download_done(self) -> None:
+        """Likewise, when it is done."""
+
     def is_made(self) -> bool:
         """Whether there is a dataset at its place.
 

@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 from etils import epath
 
-from tfds_builders.builder import SourceBuilder
+from tfds_builders.builder import SourceBuilder, check_name
 from tfds_builders.source import Source
 
-__all__ = ["Option", "options_of", "parse_options", "with_options"]
+__all__ = ["Option", "options_of", "parse_options", "with_name", "with_options"]
 
 _WORDS: Mapping[Any, str] = {
     bool: "true|false",
@@ -121,7 +121,20 @@ def with_options(builder: type[SourceBuilder], options: Mapping[str, Any]) -> ty
         chosen = {name: value for name, value in config.items() if name in names}
         return source(path, **{**chosen, **options})  # type: ignore[call-arg]
 
-    members = {"name": builder.name, "make_source": make_source}
+    return _derived(builder, {"name": builder.name, "make_source": make_source})
+
+
+def with_name(builder: type[SourceBuilder], name: str) -> type[SourceBuilder]:
+    """Returns a builder whose dataset has another name.
+
+    Raises:
+      ValueError: `tfds.load` cannot find a dataset of this name.
+    """
+    check_name(name)
+    return _derived(builder, {"name": name})
+
+
+def _derived(builder: type[SourceBuilder], members: Mapping[str, Any]) -> type[SourceBuilder]:
     kept = {name: getattr(builder, name) for name in ("__doc__", "__module__")}
     return types.new_class(
         builder.__name__,

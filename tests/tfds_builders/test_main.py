@@ -91,6 +91,25 @@ def test_options(raw, tmp_path, capsys):
     assert conversions.records(directory) == conversions.records(made.data_path)
 
 
+def test_a_name(raw, tmp_path, capsys):
+    assert run("rlds_d4rl", raw, "--name", "cheetah", data_dir=tmp_path / "data") == 0
+    place, *_ = capsys.readouterr().out.splitlines()
+    assert place.startswith(str(tmp_path / "data" / "cheetah"))
+    assert tfds.builder_from_directory(place).name == "cheetah"
+    with pytest.raises(SystemExit):
+        run("rlds_d4rl", raw, "--name", "Cheetah", data_dir=tmp_path / "data")
+    assert "--name: 'Cheetah' is not a name for a dataset" in capsys.readouterr().err
+
+
+def test_nothing_but_the_result_is_printed(raw, tmp_path):
+    command = [sys.executable, "-m", "tfds_builders", "rlds_d4rl", raw, "--name", "quiet"]
+    ended = subprocess.run(
+        [*command, "--data_dir", tmp_path / "data"], capture_output=True, text=True, check=True
+    )
+    assert ended.stderr == ""
+    assert len(ended.stdout.splitlines()) == 2
+
+
 def test_options_of_the_source(raw, tmp_path, capsys):
     given = ["--option", 'boundary=["flags", "length"]', "--option=length=3"]
     assert run("rlds_d4rl", raw, *given, data_dir=tmp_path / "one") == 0

@@ -1,0 +1,46 @@
+"""For command lines: what TensorFlow, TFDS and Beam say of themselves is kept away."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+
+__all__ = ["quiet_libraries"]
+
+
+def quiet_libraries() -> None:
+    """Loads TensorFlow without its messages, and lets TFDS and Beam report warnings only.
+
+    TensorFlow's notes on the processor and on missing graphics cards come before it looks at any
+    setting, so the standard error output is held back meanwhile; it is shown if loading fails. This
+    changes the whole process: programs may call it, libraries may not.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    for name, level in (("absl", logging.ERROR), ("apache_beam", logging.WARNING)):
+        logging.getLogger(name).setLevel(level)
+    with _standard_error_held_back():
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()
+
+
+@contextlib.contextmanager
+def _standard_error_held_back() -> Iterator[None]:
+    sys.stderr.flush()
+    descriptor = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(descriptor, held.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(descriptor, 2)
+            os.close(descriptor)
