@@ -110,6 +110,7 @@ class EnvLoggerSource(RandomAccessSource):
       images_as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` are stored as PNG.
       float64: Whether the float64 of steps is kept ("bytes") or rounded ("float32"), see `convert`.
         If None, it is kept, with a warning if the config has a feature that would have rounded it.
+        "float32" is needed here, too, where the config has a float32 feature for float64.
 
     Raises:
       FileNotFoundError: A directory does not exist, or holds no log.

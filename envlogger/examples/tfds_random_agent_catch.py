@@ -23,7 +23,7 @@ def record(data_directory: str, num_episodes: int) -> None:
     rng = np.random.default_rng()
     config = DatasetConfig(
         name="catch_example",
-        observation_info=tfds.features.Tensor(shape=(10, 5), dtype=np.float32, encoding="zlib"),
+        observation_info=tfds.features.Tensor(shape=(10, 5), dtype=np.float32),
         action_info=np.int64,
         reward_info=np.float64,
         discount_info=np.float64,
@@ -34,6 +34,7 @@ def record(data_directory: str, num_episodes: int) -> None:
         backend=TFDSBackendWriter,
         data_directory=data_directory,
         ds_config=config,
+        float64="bytes",  # Times in seconds would not survive as float32.
         max_episodes_per_file=500,
         step_fn=step_timestamp,
     ) as env:

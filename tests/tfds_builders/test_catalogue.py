@@ -79,7 +79,7 @@ def store(directory, step):
             name: feature for name, feature in step.items() if name not in rlds.CORE_STEP_FIELDS
         },
     )
-    with rlds.tfds.EpisodeWriter(directory, config, version="0.1.0") as writer:
+    with rlds.tfds.EpisodeWriter(directory, config, version="0.1.0", float64="bytes") as writer:
         features = tfds.builder_from_directory(directory).info.features["steps"].feature
         for length in (3, 5):
             steps = [value_of(features, rng) for _ in range(length)]

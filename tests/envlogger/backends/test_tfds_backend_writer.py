@@ -111,6 +111,22 @@ def test_an_episode_as_rlds_demands(tmp_path):
     np.testing.assert_array_equal(steps["observation"]["exact"], [10 / 3, 11 / 3, 4])
 
 
+def test_float64_is_rounded_if_that_is_asked_for_and_kept_with_a_warning(tmp_path):
+    with TFDSBackendWriter(tmp_path, CONFIG, float64="float32") as writer:
+        record_episode(writer, 10)
+    decoders = {"steps": tfds.decode.SkipDecoding()}
+    dataset = tfds.builder_from_directory(tmp_path).as_dataset("train", decoders=decoders)
+    ((episode),) = dataset.as_numpy_iterator()
+    reward = episode["steps"]["reward"]
+    assert reward.dtype == np.float32
+    assert reward.tolist() == np.float32([11 / 7, 12 / 7, 0]).tolist()
+    plain = dataclasses.replace(CONFIG, name="plain", reward_info=np.float64)
+    (tmp_path / "plain").mkdir()
+    with pytest.warns(UserWarning, match="float64 of reward_info to float32") as warned:
+        TFDSBackendWriter(tmp_path / "plain", plain).close()
+    assert warned[0].filename == __file__
+
+
 def test_steps_are_read_one_by_one(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG) as writer:
         record_episode(writer, 10)
