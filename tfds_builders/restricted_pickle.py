@@ -15,7 +15,7 @@ import operator
 import pickle
 import pickletools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import dm_env
@@ -27,11 +27,13 @@ from envlogger.step_data import StepData
 __all__ = ["RestrictedPickleError", "loads"]
 
 _MAX_DEPTH = 100
-# What everything may add up to when it is walked, so that what is shared counts at each of its
-# places: a multiple of the bytes of the pickle, and a constant for frames and specs that all steps
-# of a small pickle share.
-_FREE_WEIGHT, _WEIGHT_PER_BYTE = 1 << 30, 256
-_NODE_WEIGHT = 128  # Of a value without what is in it, roughly in bytes of memory.
+# What a walk through everything may meet, where what is shared counts at each of its places:
+# values, and bytes in them. Each is a multiple of the size of the pickle, and a constant for frames
+# and specs that all steps of a small pickle share.
+_FREE_VALUES, _VALUES_PER_BYTE = 1 << 18, 4
+_FREE_BYTES, _BYTES_PER_BYTE = 1 << 30, 16
+# Both are counted in one number, as this is done for every value.
+_VALUE = 1 << 64
 # The hashes of strings and bytes are random. Those of numbers and tuples are not, and keys with
 # equal hashes take quadratic time; those of honest pickles are equal by chance.
 _MAX_EQUAL_HASHES = 16
@@ -93,8 +95,8 @@ def _short(value: Any) -> str:
         return repr(value[:100])
     if type(value) is int and abs(value) < 1 << 64:
         return str(value)
-    if isinstance(value, tuple) and len(value) <= 8:
-        return f"({', '.join(map(_short, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, tuple) and all(type(item) is int for item in value[:9]):
+        return str(value) if len(value) <= 8 and all(map(_is_size, map(abs, value))) else "tuple"
     return type(value).__name__.strip("_")
 
 
@@ -349,7 +351,8 @@ class _Builder:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._max_weight = _FREE_WEIGHT + _WEIGHT_PER_BYTE * size
+        self._most_values = _FREE_VALUES + _VALUES_PER_BYTE * size
+        self._most_bytes = _FREE_BYTES + _BYTES_PER_BYTE * size
         self._hashed = 0
         self._built: dict[int, tuple[Any, int]] = {}
         self._begun: set[int] = set()
@@ -359,11 +362,11 @@ class _Builder:
         return self._build(node)[0]
 
     def _build(self, node: Any) -> tuple[Any, int]:
-        """Returns the value of a node, and its weight: how much a walk through it meets."""
+        """Returns the value of a node, and its weight: what a walk through it meets."""
         kind = type(node)
         if kind in _LEAVES:
             size = len(node) if kind in _SIZED else node.bit_length() >> 3 if kind is int else 0
-            return node, _NODE_WEIGHT + size
+            return node, _VALUE + size
         if kind is _Name:
             _refuse("the pickle holds a function or a class")
         key = id(node)
@@ -380,7 +383,7 @@ class _Builder:
     def _build_items(self, node: Any) -> tuple[Any, int]:
         built = list(map(self._build, node if isinstance(node, list | tuple) else node.items))
         values = [value for value, _ in built]
-        weight = self._sum(weight for _, weight in built)
+        weight = self._sum([weight for _, weight in built])
         if isinstance(node, list):
             return values, weight
         if isinstance(node, tuple):
@@ -389,13 +392,13 @@ class _Builder:
             self._check_hashes(values, weight)
             return node.kind(values), weight
         keys = values[::2]
-        self._check_hashes(keys, self._sum(weight for _, weight in built[::2]))
+        self._check_hashes(keys, self._sum([weight for _, weight in built[::2]]))
         return dict(zip(keys, values[1::2])), weight
 
     def _build_call(self, node: _Call) -> tuple[Any, int]:
         # A name is no value, but some functions are called with one.
         built = [
-            (argument, 0) if type(argument) is _Name else self._build(argument)
+            (argument, _VALUE) if type(argument) is _Name else self._build(argument)
             for argument in node.arguments
         ]
         make = node.name.make
@@ -408,7 +411,7 @@ class _Builder:
         value = make(*values)
         if isinstance(value, np.dtype) and value.itemsize > self._size:
             _refuse(f"the dtype {value} is larger than the pickle")
-        return value, self._sum(weight for _, weight in built)
+        return value, self._sum([weight for _, weight in built])
 
     def _check_spec_size(self, shape: tuple[int, ...]) -> None:
         """What has a spec is in the pickle, with a byte for each value at least."""
@@ -416,20 +419,20 @@ class _Builder:
         if math.prod(shape) > most:
             _refuse(f"a spec of shape {shape}, expected {most} values at most")
 
-    def _sum(self, weights: Iterable[int]) -> int:
-        weight = _NODE_WEIGHT + sum(weights)
-        if weight > self._max_weight:
+    def _sum(self, weights: list[int]) -> int:
+        weight = _VALUE + sum(weights)
+        num_values, num_bytes = weight >> 64, weight & (_VALUE - 1)
+        if num_values > self._most_values or num_bytes > self._most_bytes:
             _refuse(
-                f"what is in it once is referred to so often that it would take {weight} bytes, "
-                f"expected {self._max_weight} at most for a pickle of {self._size} bytes"
+                "what is in it once is referred to so often that it would be "
+                f"{num_values:,} values of {num_bytes:,} bytes; a pickle of {self._size:,} bytes "
+                f"is trusted with {self._most_values:,} of {self._most_bytes:,}"
             )
         return weight
 
     def _check_hashes(self, keys: list[Any], weight: int) -> None:
-        """Python does not remember the hash of a tuple."""
-        self._hashed += weight
-        if self._hashed > self._max_weight:
-            _refuse("the keys of dicts and sets are too large")
+        """Checks what is hashed; Python does not remember the hash of a tuple."""
+        self._hashed = self._sum([self._hashed, weight])
         hashes = sorted(hash(key) for key in keys if type(key) not in _SIZED)
         if any(map(operator.eq, hashes, hashes[_MAX_EQUAL_HASHES:])):
             _refuse(f"more than {_MAX_EQUAL_HASHES} keys of a dict or a set have the same hash")

@@ -407,14 +407,21 @@ def doubled(times, *, kind=b"\x86", leaf=b"K\1"):
     ],
 )
 def test_what_would_not_end_when_it_is_walked(pickled):
-    with pytest.raises(RestrictedPickleError, match="would take"):
+    with pytest.raises(RestrictedPickleError, match="would be"):
         loads(pickled)
+
+
+def test_what_is_refused_is_not_spelled_out():
+    for refused in (b"}b.", b"Na.", b"2R."):
+        with pytest.raises(RestrictedPickleError, match=r"the pickle (changes|calls)") as error:
+            loads(doubled(60) + refused)
+        assert len(str(error.value)) < 200
 
 
 def test_keys_are_hashed_within_bounds():
     key = doubled(16)
     pickled = key + b"q\0" + b"0" + b"(" + b"}h\0Ns" * 5000 + b"t."
-    with pytest.raises(RestrictedPickleError, match="keys of dicts and sets"):
+    with pytest.raises(RestrictedPickleError, match="would be"):
         loads(pickled)
 
 
