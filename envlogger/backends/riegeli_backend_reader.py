@@ -45,7 +45,7 @@ class RiegeliBackendReader(BackendReader):
     What is damaged does not hide the rest: it is left out, and `damage` reports it.
 
     Threads may share a reader, but take turns; with a `copy` each they do not. At most one shard is
-    open at a time, with two files.
+    open at a time, with two files; of a store, all may be.
 
     Args:
       data_directory: The directory.
@@ -82,7 +82,7 @@ class RiegeliBackendReader(BackendReader):
         """Makes what is not shared with copies, nor with other processes."""
         self._lock = threading.Lock()
         self._open_shard: Shard | None = None
-        self._open_files: dict[str, RecordFile] = {}
+        self._open_files: dict[tuple[Shard, str], RecordFile] = {}
         self._closed = False
         _readers.add(self)
 
@@ -217,12 +217,14 @@ class RiegeliBackendReader(BackendReader):
             if self._closed:
                 raise UsageError("this reader is closed; make a new one to read more")
             if shard is not self._open_shard:
-                self._close_files()
+                if layout.is_local(shard.directory):  # Else it takes long to open, and no handle.
+                    self._close_files()
                 self._open_shard = shard
             try:
-                if name not in self._open_files:
-                    self._open_files[name] = RecordFile(shard.directory / name)
-                return self._open_files[name].read_run(position, count)
+                file = self._open_files.get((shard, name))
+                if file is None:
+                    file = self._open_files[shard, name] = RecordFile(shard.directory / name)
+                return file.read_run(position, count)
             except OSError as e:
                 raise StorageError(f"cannot read {shard.directory / name}: {e}") from e
 

@@ -264,7 +264,11 @@ def _store_metadata(
             f"{DEFAULT_WRITER_OPTIONS!r}"
         ) from e
     path = directory / layout.METADATA_FILE
-    if not path.exists():
+    try:
+        is_there = path.exists()
+    except OSError as e:
+        raise StorageError(f"cannot read {path}: {e}") from e
+    if not is_there:
         _write_at_once(path, content.getvalue())
     elif metadata is not None and _comparable(read_metadata(directory)) != _comparable(encoded):
         warnings.warn(
