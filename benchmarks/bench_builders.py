@@ -1,7 +1,7 @@
 """How fast raw data becomes a dataset, and in how much memory, beside the builders of TFDS.
 
     python benchmarks/bench_builders.py [--rounds N] [--only CASE ...] [--rows ROWS] [--steps STEPS]
-        [--frames FRAMES] [--envlogger-python PATH] [--gigabytes GB]
+        [--frames FRAMES] [--episodes EPISODES] [--envlogger-python PATH] [--gigabytes GB]
 
 d4rl: a D4RL file of a million rows, by `tfds_builders` and by the builder of TFDS for HalfCheetah.
 logs: a recording of EnvLogger, by `tfds_builders` and by `rlds_base` of TFDS. TFDS reads with the
@@ -10,14 +10,19 @@ has the published EnvLogger 1.2, it is also measured how long that takes to read
 last row of the table has the time of TFDS with that reader in the place of this one.
 streaming: logs as a dataset without a conversion, beside a loop over the same logs, and the dataset
 that they are converted to. STEPS steps of floats, and FRAMES of images.
-minari: an HDF5 dataset of STEPS steps, by `tfds_builders`; Minari only reads it.
+minari: an HDF5 dataset of STEPS steps, by `tfds_builders`; Minari only reads it. Reading alone, in
+turn with Minari, of episodes of 500 steps and of 10.
+tiny: EPISODES windows (Control Suite) and transitions (Atari) of RL Unplugged, each an episode
+of its own, by `tfds_builders` with and without verification, and by a builder of TFDS that is given
+the same episodes.
 rlu: files of RWRL with STEPS steps, by `tfds_builders` and by the builder of TFDS.
 dqn: FRAMES frames of Atari DQN Replay, by `tfds_builders`, and what it takes to decompress them.
 large: a source of many gigabytes, for the memory only. It needs twice as much space on the disk,
 and is left out unless it is named.
 
-Each job runs in a process of its own, which tells its time without imports, and its peak memory;
-but for those of streaming, which take turns in one.
+Each job runs in a process of its own, which reports its time without imports, and its peak memory;
+but for those that only read, which take turns in one. Beside the time there is that of the
+processor, which is more telling on a busy machine.
 Verification (reading back) is included in the time of `tfds_builders`; TFDS does none.
 """
 
@@ -170,6 +175,7 @@ JOBS: dict[str, Callable[[str, str], int]] = {
     for job in (
         *(d4rl_by_us, d4rl_by_tfds, logs_by_us, logs_by_tfds, read_logs, large_by_us),
         *(cases.minari_by_us, cases.minari_read_by_us, cases.minari_by_minari),
+        *(cases.tiny_by_us, cases.tiny_unverified, cases.tiny_read_by_us, cases.tiny_by_tfds),
         *(cases.rlu_by_us, cases.rlu_by_tfds),
         *(cases.dqn_by_us, cases.dqn_read_by_us, cases.dqn_files),
     )
@@ -185,11 +191,11 @@ def run_here(job: str, raw: str) -> None:
 
     del tf, tfds, tfds_builders
     with tempfile.TemporaryDirectory() as data_dir:
-        start = time.perf_counter()
+        start, start_cpu = time.perf_counter(), time.process_time()
         JOBS[job](raw, data_dir)
-        seconds = time.perf_counter() - start
+        seconds, cpu = time.perf_counter() - start, time.process_time() - start_cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": seconds, "megabytes": peak}))
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "megabytes": peak}))
 
 
 def run(job: str, raw: str) -> dict[str, float]:
@@ -210,27 +216,31 @@ def measure(jobs: list[str], raw: str, rounds: int) -> dict[str, dict[str, float
     return {
         job: {
             "seconds": statistics.median(one["seconds"] for one in found),
+            "cpu": statistics.median(one["cpu"] for one in found),
             "megabytes": max(one["megabytes"] for one in found),
         }
         for job, found in runs.items()
     }
 
 
-def show(
-    title: str, rows: Mapping[str, tuple[float, float | None]], work: float, unit: str
-) -> None:
-    """Prints a table; the ratio is to the first row."""
+def show(title: str, rows: Mapping[str, Mapping[str, float]], work: float, unit: str) -> None:
+    """Prints a table; the ratios are to the first row."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("", f"thousand {unit}/s", "seconds", "ratio", "peak MB", title=title)
-    first = next(iter(rows.values()))[0]
-    for name, (seconds, megabytes) in rows.items():
-        memory = "" if megabytes is None else f"{megabytes:,.0f}"
-        table.add_row(
-            name, f"{work / seconds / 1e3:,.1f}", f"{seconds:.2f}", f"{seconds / first:.2f}", memory
-        )
-    Console().print(table)
+    heads = ("seconds", "ratio", "cpu s", "cpu ratio", "peak MB")
+    table = Table("", f"thousand {unit}/s", *heads, title=title)
+    first = next(iter(rows.values()))
+    for name, row in rows.items():
+        seconds, cpu, memory = row["seconds"], row.get("cpu"), row.get("megabytes")
+        cells = [
+            f"{work / seconds / 1e3:,.1f}",
+            f"{seconds:.2f}",
+            f"{seconds / first['seconds']:.2f}",
+        ]
+        cells += ["", ""] if cpu is None else [f"{cpu:.2f}", f"{cpu / first['cpu']:.2f}"]
+        table.add_row(name, *cells, "" if memory is None else f"{memory:,.0f}")
+    Console(width=120).print(table)
 
 
 def bench_d4rl(rows: int, rounds: int) -> None:
@@ -244,7 +254,7 @@ def bench_d4rl(rows: int, rounds: int) -> None:
     names = {"d4rl_by_us": "tfds_builders", "d4rl_by_tfds": "TFDS d4rl_mujoco_halfcheetah"}
     show(
         f"D4RL, {rows:,} rows",
-        {names[job]: (one["seconds"], one["megabytes"]) for job, one in found.items()},
+        {names[job]: one for job, one in found.items()},
         rows,
         "rows",
     )
@@ -255,13 +265,10 @@ def bench_logs(rounds: int, envlogger_python: str | None) -> None:
     with tempfile.TemporaryDirectory() as directory:
         cases.record(directory, (17,), [LOG_LENGTH + 1] * LOG_EPISODES)
         found = measure(["logs_by_us", "logs_by_tfds", "read_logs"], directory, rounds)
-        table: dict[str, tuple[float, float | None]] = {
-            "tfds_builders": (found["logs_by_us"]["seconds"], found["logs_by_us"]["megabytes"]),
-            "TFDS rlds_base, this reader": (
-                found["logs_by_tfds"]["seconds"],
-                found["logs_by_tfds"]["megabytes"],
-            ),
-            "reading alone, this reader, step by step": (found["read_logs"]["seconds"], None),
+        table = {
+            "tfds_builders": found["logs_by_us"],
+            "TFDS rlds_base, this reader": found["logs_by_tfds"],
+            "reading alone, this reader, step by step": found["read_logs"],
         }
         if envlogger_python:
             command = [envlogger_python, "-c", READ_LOGS, directory]
@@ -273,11 +280,9 @@ def bench_logs(rounds: int, envlogger_python: str | None) -> None:
                 for _ in range(rounds)
             ]
             reading = statistics.median(times)
-            table["reading alone, EnvLogger 1.2, step by step"] = (reading, None)
-            table["TFDS rlds_base, EnvLogger 1.2 (computed)"] = (
-                found["logs_by_tfds"]["seconds"] - found["read_logs"]["seconds"] + reading,
-                None,
-            )
+            table["reading alone, EnvLogger 1.2, step by step"] = {"seconds": reading}
+            by_tfds = found["logs_by_tfds"]["seconds"] - found["read_logs"]["seconds"]
+            table["TFDS rlds_base, EnvLogger 1.2 (computed)"] = {"seconds": by_tfds + reading}
     steps = LOG_EPISODES * (LOG_LENGTH + 1)
     show(f"Logs, {steps:,} steps of 17 + 6 floats", table, steps, "steps")
 
@@ -292,11 +297,16 @@ def bench_streaming(steps: int, frames: int, rounds: int) -> None:
             cases.record(logs, shape, lengths)
             found = cases.medians(cases.readers_of_logs(logs, data_dir), rounds)
         title = f"Streaming, {len(lengths)} episodes, {sum(lengths):,} steps of {shape}"
-        show(title, {name: (time, None) for name, time in found.items()}, sum(lengths), "steps")
+        show(title, found, sum(lengths), "steps")
 
 
 def bench_jobs(
-    title: str, write: Callable[[str, int], None], size: int, jobs: Mapping[str, str], rounds: int
+    title: str,
+    write: Callable[[str, int], None],
+    size: int,
+    jobs: Mapping[str, str],
+    rounds: int,
+    unit: str = "steps",
 ) -> None:
     """Writes raw data of a size, and runs jobs on it, by the name of the job and of its row."""
     with tempfile.TemporaryDirectory() as directory:
@@ -307,8 +317,17 @@ def bench_jobs(
         if writer.exitcode:
             raise RuntimeError(f"{title}: the raw data was not written")
         found = measure(list(jobs), directory, rounds)
-    rows = {jobs[job]: (one["seconds"], one["megabytes"]) for job, one in found.items()}
-    show(f"{title}, {size:,} steps", rows, size, "steps")
+    rows = {jobs[job]: one for job, one in found.items()}
+    show(f"{title}, {size:,} {unit}", rows, size, unit)
+
+
+def bench_minari_readers(steps: int, rounds: int) -> None:
+    """Minari datasets, read episode by episode."""
+    for length in (500, 10):
+        with tempfile.TemporaryDirectory() as directory:
+            cases.write_minari(directory, steps, length)
+            found = cases.medians(cases.readers_of_minari(directory), rounds)
+        show(f"Reading Minari, HDF5, episodes of {length} steps", found, steps, "steps")
 
 
 def bench_large(gigabytes: float) -> None:
@@ -317,7 +336,7 @@ def bench_large(gigabytes: float) -> None:
     steps = gigabytes * 1e9 / float(np.prod(FRAME))
     show(
         f"{gigabytes:g} GB of frames {FRAME}",
-        {"tfds_builders": (found["seconds"], found["megabytes"])},
+        {"tfds_builders": found},
         steps,
         "steps",
     )
@@ -327,11 +346,12 @@ def main() -> None:
     """Runs what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    usual = ["d4rl", "logs", "streaming", "minari", "rlu", "dqn"]
+    usual = ["d4rl", "logs", "streaming", "minari", "rlu", "tiny", "dqn"]
     parser.add_argument("--only", nargs="+", default=usual, choices=[*usual, "large"])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--frames", type=int, default=8_000)
+    parser.add_argument("--episodes", type=int, default=20_000)
     parser.add_argument("--gigabytes", type=float, default=10.0)
     parser.add_argument("--envlogger-python")
     parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
@@ -353,9 +373,22 @@ def main() -> None:
             "minari_by_minari": "Minari, reading alone",
         }
         bench_jobs("Minari, HDF5", cases.write_minari, arguments.steps, jobs, arguments.rounds)
+        bench_minari_readers(arguments.steps, arguments.rounds)
     if "rlu" in arguments.only:
         jobs = {"rlu_by_us": "tfds_builders", "rlu_by_tfds": "TFDS rlu_rwrl"}
         bench_jobs("RWRL", cases.write_rwrl, arguments.steps, jobs, arguments.rounds)
+    if "tiny" in arguments.only:
+        jobs = {
+            "tiny_by_us": "tfds_builders",
+            "tiny_unverified": "tfds_builders, not verified",
+            "tiny_read_by_us": "the source, reading alone",
+            "tiny_by_tfds": "TFDS, given the same episodes",
+        }
+        for title, write in (
+            ("Windows of the Control Suite", cases.write_windows),
+            ("Transitions of Atari", cases.write_transitions),
+        ):
+            bench_jobs(title, write, arguments.episodes, jobs, arguments.rounds, "episodes")
     if "dqn" in arguments.only:
         jobs = {
             "dqn_by_us": "tfds_builders",

@@ -140,29 +140,34 @@ def readers_of_logs(logs: str, data_dir: str) -> dict[str, Callable[[], int]]:
     }
 
 
-def medians(contenders: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, float]:
-    """Runs contenders in turn, after a round that does not count; returns their seconds."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
+def medians(
+    contenders: Mapping[str, Callable[[], int]], rounds: int
+) -> dict[str, dict[str, float]]:
+    """Runs contenders in turn, after a round that does not count; returns their times."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
     for number in range(rounds + 1):
         for name, contender in contenders.items():
-            start = time.perf_counter()
+            start, start_cpu = time.perf_counter(), time.process_time()
             contender()
             if number:
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(found) for name, found in times.items()}
+                cpu = time.process_time() - start_cpu
+                times[name].append((time.perf_counter() - start, cpu))
+    return {
+        name: dict(zip(("seconds", "cpu"), map(statistics.median, zip(*found))))
+        for name, found in times.items()
+    }
 
 
 # --- Minari --------------------------------------------------------------------------------------
 
 
-def write_minari(directory: str, steps: int) -> None:
-    """Writes an HDF5 dataset with Minari: episodes of 500 steps of 17 + 6 floats."""
+def write_minari(directory: str, steps: int, length: int = 500) -> None:
+    """Writes an HDF5 dataset with Minari: episodes of some steps of 17 + 6 floats."""
     os.environ["MINARI_DATASETS_PATH"] = directory
     from gymnasium import spaces
     from minari.data_collector.episode_buffer import EpisodeBuffer
     from raw_minari import write_buffers
 
-    length = 500
     rng = np.random.default_rng(0)
     ends = [False] * (length - 1) + [True]
     buffers = [
@@ -199,8 +204,7 @@ def minari_read_by_us(raw: str, data_dir: str) -> int:
     del data_dir
     from tfds_builders import MinariSource
 
-    source = MinariSource(Path(raw, MINARI_ID))
-    return sum(source.read("train", i).num_steps for i in range(source.num_episodes("train")))
+    return _num_steps(MinariSource(Path(raw, MINARI_ID)))
 
 
 def minari_by_minari(raw: str, data_dir: str) -> int:
@@ -211,6 +215,23 @@ def minari_by_minari(raw: str, data_dir: str) -> int:
 
     dataset = minari.load_dataset(MINARI_ID)
     return sum(len(episode.rewards) for episode in dataset.iterate_episodes())
+
+
+def readers_of_minari(raw: str) -> dict[str, Callable[[], int]]:
+    """Returns ways of reading a Minari dataset, which count the steps."""
+    from tfds_builders import MinariSource
+
+    source = MinariSource(Path(raw, MINARI_ID))
+    return {
+        "Minari": lambda: minari_by_minari(raw, ""),
+        "MinariSource, made and read": lambda: minari_read_by_us(raw, ""),
+        "MinariSource, read": lambda: _num_steps(source),
+    }
+
+
+def _num_steps(source: Any) -> int:
+    parts = [source.episodes("train", part) for part in source.parts("train")]
+    return sum(episode.num_steps for episode in itertools.chain.from_iterable(parts))
 
 
 # --- RL Unplugged --------------------------------------------------------------------------------
@@ -248,6 +269,92 @@ def rlu_by_tfds(raw: str, data_dir: str) -> int:
         builder.download_and_prepare(
             download_config=tfds.download.DownloadConfig(try_download_gcs=False)
         )
+    return int(builder.info.splits["train"].num_examples)
+
+
+# --- Tiny episodes of RL Unplugged ---------------------------------------------------------------
+
+
+def write_windows(directory: str, episodes: int) -> None:
+    """Writes windows of the Control Suite, of two rows each."""
+    from raw_rlu import control_suite_windows, write_files
+
+    lengths = (101,) * -(-episodes // 100)
+    write_files(Path(directory), "train", control_suite_windows(lengths)[:episodes])
+
+
+def write_transitions(directory: str, episodes: int) -> None:
+    """Writes transitions of Atari, whose frames are coarse: PNG files of a kilobyte."""
+    import tensorflow as tf
+    from raw_rlu import atari_transitions, write_files
+
+    rng = np.random.default_rng(0)
+    frames = [
+        tf.io.encode_png(coarse(rng.integers(0, 256, (21, 21, 1), np.uint8), 4)).numpy()
+        for _ in range(100)
+    ]
+    transitions = atari_transitions((100,) * -(-episodes // 100), shape=(1, 1))[:episodes]
+    for transition in transitions:
+        first = int(rng.integers(0, len(frames) - 4))
+        transition |= {"o_t": frames[first : first + 4], "o_tp1": frames[first + 1 : first + 5]}
+    write_files(Path(directory), "run_1", transitions)
+
+
+def _tiny_source(raw: str) -> Any:
+    import tfds_builders
+
+    is_atari = any(Path(raw).glob("run_1-*"))
+    kind = "RluAtariTransitionsSource" if is_atari else "RluControlSuiteWindowsSource"
+    return getattr(tfds_builders, kind)(raw)
+
+
+def tiny_by_us(raw: str, data_dir: str, *, verify: bool = True) -> int:
+    """Converts tiny episodes with `tfds_builders`."""
+    from tfds_builders import convert
+
+    source = _tiny_source(raw)
+    builder = convert(source, name="tiny", data_dir=data_dir, progress=False, verify=verify)
+    return int(builder.info.splits["train"].num_examples)
+
+
+def tiny_unverified(raw: str, data_dir: str) -> int:
+    """Converts them, and does not read them back."""
+    return tiny_by_us(raw, data_dir, verify=False)
+
+
+def tiny_read_by_us(raw: str, data_dir: str) -> int:
+    """Reads them as they are converted."""
+    del data_dir
+    return _num_steps(_tiny_source(raw))
+
+
+def tiny_by_tfds(raw: str, data_dir: str) -> int:
+    """Converts them with a builder of TFDS, which encodes what the source here has read."""
+    import tensorflow_datasets as tfds
+
+    from tfds_builders.episode_fields import features_of, fields_of
+
+    source = _tiny_source(raw)
+
+    class Tiny(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[misc,call-arg]
+        VERSION = tfds.core.Version("1.0.0")
+        name = "tiny"
+
+        def _info(self) -> tfds.core.DatasetInfo:
+            return tfds.core.DatasetInfo(builder=self, features=features_of(source))
+
+        def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self) -> Iterable[Any]:
+            for part in source.parts("train"):
+                for episode in source.episodes("train", part):
+                    yield episode.key, {**fields_of(episode), "steps": episode.steps}
+
+    builder = Tiny(data_dir=data_dir)
+    builder.download_and_prepare(
+        download_config=tfds.download.DownloadConfig(try_download_gcs=False)
+    )
     return int(builder.info.splits["train"].num_examples)
 
 

@@ -69,6 +69,9 @@ def import_extra(module: str) -> Any:
     Raises:
       ImportError: It is not installed; says how to install it.
     """
+    loaded = sys.modules.get(module)
+    if loaded is not None:  # Some ask for every array of a file.
+        return loaded
     library = module.partition(".")[0]
     try:
         return importlib.import_module(module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -72,36 +73,53 @@ class Hdf5Storage(Storage):
         empty: list[str] = []
         file = self._directory.parent / self.place(index)
         budget = self._file.budget()
+        path = ""
 
         def visit(group: Any, prefix: str, depth: int) -> None:
+            nonlocal path
             for name in group:
-                path = f"{prefix}{name}"
+                path = prefix + name.decode(errors="surrogateescape")
                 budget.enter(depth, path)
-                with source_errors(file, episode=index, field=path):
-                    node = self._file.member(group, name, path)
-                    if isinstance(node, h5py.Dataset):
-                        columns[path] = self._column(node, path, index, budget, layout_only)
-                        continue
+                node = self._file.open(group, name, path)
+                if isinstance(node, h5py.h5d.DatasetID):
+                    columns[path] = self._column(node, path, index, budget, layout_only)
+                    continue
                 if not len(node):
                     empty.append(path)
                 visit(node, f"{path}/", depth + 1)
 
         with self._file.read() as opened, source_errors(file, episode=index):
-            group = self._file.member(opened, f"{_EPISODE}{index}", self.place(index))
-            if not isinstance(group, h5py.Group):
+            name = f"{_EPISODE}{index}"
+            group = self._file.open(opened.id, name.encode(), self.place(index))
+            if not isinstance(group, h5py.h5g.GroupID):
                 raise self.error("an array, expected a group", index)
-            visit(group, "", 1)
-            attributes = dict(group.attrs)
-            for name, value in attributes.items():
-                if isinstance(value, h5py.Empty):
-                    raise self.error("an attribute without a value", index, name)
+            try:
+                visit(group, "", 1)
+            except Exception as error:
+                with source_errors(file, episode=index, field=path):
+                    raise error
+            names = list(h5py.Group(group).attrs)
+            attributes = {name: self._attribute(group, name, index) for name in names}
             return RawEpisode(columns, _nested_options(attributes), empty)
 
+    def _attribute(self, group: Any, name: str, index: int) -> Any:
+        h5py = import_extra("h5py")
+        attribute = h5py.h5a.open(group, name.encode())
+        dtype = attribute.dtype
+        if dtype.kind in "biuf" and attribute.shape == ():
+            value = np.empty((), dtype)
+            attribute.read(value)
+            return value[()]
+        found = h5py.Group(group).attrs[name]
+        if isinstance(found, h5py.Empty):
+            raise self.error("an attribute without a value", index, name)
+        return found
+
     def _column(
-        self, dataset: Any, path: str, index: int, budget: Budget, layout_only: bool
+        self, array: Any, path: str, index: int, budget: Budget, layout_only: bool
     ) -> Column:
         h5py = import_extra("h5py")
-        dtype, shape, leaf = dataset.dtype, dataset.shape, self._spaces.leaves.get(path)
+        dtype, shape, leaf = array.dtype, array.shape, self._spaces.leaves.get(path)
         if not shape:
             raise self.error("a single value, expected one for each step", index, path)
         is_image = leaf is not None and leaf.is_image
@@ -111,15 +129,27 @@ class Hdf5Storage(Storage):
         is_jpeg = is_image and (is_vlen or (dtype == np.uint8 and len(shape) == 2))
         if not is_jpeg and string is None and dtype.kind not in "biufc":
             raise self.error(f"values of the HDF5 type {dtype} are not known", index, path)
-        self._file.check_values(dataset, path)
-        budget.take(dataset.nbytes, path)
-        values = np.empty((0, *shape[1:]), dtype) if layout_only else dataset[()]
+        self._file.check_place(array, path)
+        if layout_only:
+            values = np.empty((0, *shape[1:]), dtype)
+        else:
+            budget.take(math.prod(shape) * dtype.itemsize, path)
+            values = _values(array, shape, dtype)
         if is_jpeg:
             return Column("jpeg", objects([image.tobytes() for image in values]))
         if string is not None and string.encoding == "utf-8" and string.length is None:
             texts = objects([text.decode() for text in values.flat])
             return Column("text", texts.reshape(values.shape))
         return Column("numbers" if string is None else "bytes", values)
+
+
+def _values(array: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    h5py = import_extra("h5py")
+    if dtype.kind not in "biufc" or 0 in shape:
+        return np.asarray(h5py.Dataset(array, readonly=True)[()])
+    values = np.empty(shape, dtype)
+    array.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+    return values
 
 
 class Hdf5Writer(StorageWriter):
