@@ -120,6 +120,8 @@ def lossless(feature: Any, path: str = "", storage: TensorStorage = EXACT) -> An
         children = {
             name: lossless(child, f"{path}/{name}", storage) for name, child in feature.items()
         }
+        if all(children[name] is child for name, child in feature.items()):
+            return feature
         return tfds.features.FeaturesDict(children, doc=feature.doc)
     if type(feature) in (tfds.features.Tensor, tfds.features.Scalar):
         return _stored_tensor(feature, path, storage)
@@ -128,7 +130,7 @@ def lossless(feature: Any, path: str = "", storage: TensorStorage = EXACT) -> An
         if inner is feature.feature:
             return feature
         length = tree.flatten(feature.get_tensor_info())[0].shape[0]
-        return tfds.features.Sequence(inner, length=length)
+        return tfds.features.Sequence(inner, length=length, doc=feature.doc)
     if all(_is_lossless(stored) for stored in tree.flatten(feature.get_serialized_info())):
         return feature
     raise ValueError(

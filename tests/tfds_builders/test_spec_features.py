@@ -95,6 +95,8 @@ def test_narrowing_tensors_are_stored_as_bytes_instead():
             "empty": features.Tensor(shape=(0,), dtype=np.float32),
             "kept": features.Tensor(shape=(2,), dtype=np.float64, encoding="zlib"),
             "small": np.float32,
+            "words": features.Sequence({"word": features.Text()}, doc="all of them"),
+            "exact": features.Sequence({"number": np.float64}, doc="of them"),
         }
     )
     feature = lossless(given)
@@ -104,6 +106,8 @@ def test_narrowing_tensors_are_stored_as_bytes_instead():
     assert feature["nested"]["matrix"].doc.desc == "m"
     assert feature["kept"] is given["kept"]
     assert feature["small"] is given["small"]
+    assert feature["words"] is given["words"]
+    assert feature["exact"].doc.desc == "of them"
 
 
 @pytest.mark.parametrize("of_dicts", [False, True])
