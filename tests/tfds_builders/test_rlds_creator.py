@@ -274,6 +274,7 @@ def test_whatever_is_in_a_pickle_it_is_an_episode_or_a_source_error(tmp_path):
         {"episode_id": 10**400},
         {"num_steps": "x"},
         {"total_reward": []},
+        {7: "a number as a name"},
     ):
         episodes.append({**good, "metadata": value})
     source = RldsCreatorSource(raw.write_directory(tmp_path / "all", episodes))

@@ -9,6 +9,7 @@ import tensorflow_datasets as tfds
 from conversions import check_conversion
 
 from tfds_builders.builder import convert
+from tfds_builders.episode_fields import features_of
 from tfds_builders.rlu.atari import RldsRluAtari, RluAtariSource
 from tfds_builders.rlu.atari_transitions import RldsRluAtariTransitions, RluAtariTransitionsSource
 from tfds_builders.rlu.bsuite import RldsRluBsuite, RluBsuiteSource
@@ -309,6 +310,13 @@ def test_a_first_record_that_does_not_fit_is_an_error_of_the_source(tmp_path, ch
     suite(tmp_path, [{k: v for k, v in episode.items() if v is not None}], num_files=1)
     with pytest.raises(SourceError, match=message):
         RluControlSuiteSource(tmp_path)
+
+
+def test_a_field_of_a_name_that_the_dataset_uses_itself_is_an_error_of_the_source(tmp_path):
+    (episode,) = raw_rlu.control_suite_episodes((5,))
+    suite(tmp_path, [{**episode, "episode_id/x": episode["episode_id"]}], num_files=1)
+    with pytest.raises(SourceError, match="the name 'episode_id' is taken"):
+        features_of(RluControlSuiteSource(tmp_path))
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
