@@ -3,7 +3,8 @@
 A source knows a raw format and nothing of how datasets are written. It reads in parts, of which
 each can be read without the others, so that several processes may share the work; it yields the
 episodes of a part in the same order every time, and goes on after any of them, so that a conversion
-that was interrupted need not begin anew. No more than an episode is in memory at a time.
+that was interrupted need not begin anew. No more than an episode is in memory at a time, or a
+bounded group of small ones (`tfds_builders.episode_groups`).
 """
 
 from __future__ import annotations
