@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from etils import epath
 
+from rlds_ecosystem import stores
 from tfds_builders.byte_streams import GZIP_MAGIC, ByteStream
 from tfds_builders.staging import storage_errors
 from tfds_builders.untrusted import Budget, SourceError, check_is_file, most_bytes, source_errors
@@ -75,8 +76,8 @@ def extracted(archive: epath.Path, directory: epath.Path) -> epath.Path:
       StorageError: It cannot be extracted there.
     """
     check_is_file(archive)
-    status = archive.stat()
-    identity = f"{os.fspath(archive)}\0{status.length}\0{status.mtime}"
+    size = archive.stat().length
+    identity = f"{os.fspath(archive)}\0{stores.version_of(archive)}"
     place = directory / hashlib.sha256(identity.encode()).hexdigest()[:16]
     result, draft = place / archive.name, place / f"incomplete.{uuid.uuid4().hex}"
     if result.is_dir():
@@ -86,7 +87,7 @@ def extracted(archive: epath.Path, directory: epath.Path) -> epath.Path:
             draft.mkdir(parents=True)
         members = _zip_members if archive.name.endswith(".zip") else _tar_members
         with source_errors(archive):
-            _Extraction(archive, status.length, draft).write(members(archive))
+            _Extraction(archive, size, draft).write(members(archive))
         if not result.is_dir():  # Another process was not faster.
             with storage_errors(directory):
                 draft.rename(result)

@@ -323,7 +323,7 @@ def _read_header(stream: ByteStream) -> tuple[tuple[int, ...], np.dtype]:
     with source_errors(stream.name):
         np.lib.format.read_magic(header)
         shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
-    if any(size < 0 for size in shape):
+    if any(type(size) is not int or size < 0 for size in shape):
         raise SourceError(f"an array of shape {shape}", file=stream.name)
     if dtype.hasobject or (is_fortran and len(shape) > 1):
         what = "pickled objects" if dtype.hasobject else "columns"

@@ -46,6 +46,7 @@ from tfds_builders.builder import SourceBuilder
 from tfds_builders.rlu import atari as rlu_atari
 from tfds_builders.source import DamagedEpisode, Source, SourceEpisode, SourceError
 from tfds_builders.spec_features import feature_from_spec
+from tfds_builders.untrusted import source_errors
 
 __all__ = ["GAMES", "AtariDqnReplayConfig", "AtariDqnReplaySource", "RldsAtariDqnReplay"]
 
@@ -118,7 +119,8 @@ class AtariDqnReplaySource(Source):
         self._use_add_count = use_add_count
         self._runs: dict[str, Run] = {}
         for directory in find_directories(stores.as_path(path)):
-            run = _read_run(directory, use_add_count)
+            with source_errors(directory):
+                run = _read_run(directory, use_add_count)
             if run.part in self._runs:
                 raise ValueError(f"two folders are of {run.part!r}: {os.fspath(directory)!r} too")
             self._runs[run.part] = run

@@ -382,6 +382,7 @@ def test_files_that_are_no_arrays_are_refused(tmp_path):
         ("observation", "(8, 1000000, 1000000)", "rows of 1,000,000,000,000 bytes, expected 4,194"),
         ("observation", "(8, -7, 5)", "an array of shape (8, -7, 5)"),
         ("observation", "(8, 7, 5.0)", "cannot be read"),
+        ("observation", "(8, True, 5)", "an array of shape (8, True, 5)"),
         ("action", "(1000000000000,)", "bytes are declared, but the file has"),
         ("action", "((((((" * 40, "cannot be read"),
         ("action", "(8,), 'x': __import__('os')", "cannot be read"),
