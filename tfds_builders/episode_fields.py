@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 import rlds
-from envlogger.converters.tfds_features import EXACT, TensorStorage, lossless
+from envlogger.converters.tfds_features import EXACT, TensorStorage, check_readable, lossless
 from tfds_builders.source import Source, SourceEpisode, SourceError, StoredSource, files_of
 
 __all__ = ["COMPLETE", "ORIGIN", "RESERVED", "TRUNCATED", "features_of", "fields_of"]
@@ -59,9 +59,11 @@ def features_of(source: Source, storage: TensorStorage = EXACT) -> tfds.features
     steps.update(dict.fromkeys(rlds.STEP_FLAGS, np.bool_))
     step_features = lossless(tfds.features.FeaturesDict(steps), rlds.STEPS, storage)
     others = lossless(tfds.features.FeaturesDict({**_EPISODE_FEATURES, **episode}), "episode")
-    return tfds.features.FeaturesDict(
+    features = tfds.features.FeaturesDict(
         {rlds.STEPS: tfds.features.Dataset(step_features), **dict(others.items())}
     )
+    check_readable(features, f"{type(source).__name__}: ")
+    return features
 
 
 def fields_of(episode: SourceEpisode) -> dict[str, Any]:

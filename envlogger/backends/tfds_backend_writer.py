@@ -28,7 +28,12 @@ from envlogger.converters.rlds_episode import (
     to_rlds_episode,
 )
 from envlogger.converters.tfds_examples import ExampleEncoder
-from envlogger.converters.tfds_features import TensorStorage, lossless_config, match_columns
+from envlogger.converters.tfds_features import (
+    TensorStorage,
+    check_readable,
+    lossless_config,
+    match_columns,
+)
 from envlogger.errors import (
     InvalidStepError,
     StorageError,
@@ -154,6 +159,7 @@ class TFDSBackendWriter(BackendWriter):
         self._flush_interval = flush_interval
         self._defaults = dict(episode_metadata_defaults or {})
         self._features = self._info.features
+        check_readable(self._features, "ds_config, ")
         step_features = self._features["steps"].feature
         self._step_features = _select(step_features, lambda name: name not in _FLAGS)
         self._first_step_features = _select(

@@ -24,6 +24,7 @@ __all__ = [
     "EXACT",
     "MismatchError",
     "TensorStorage",
+    "check_readable",
     "children_of",
     "encoding_of",
     "is_absent",
@@ -204,6 +205,35 @@ def lossless_config(
         chosen = storage if name == "step_metadata_info" else EXACT
         stored[name] = dict(lossless(features, f"{argument}/{name}", chosen).items())
     return dataclasses.replace(ds_config, **stored)
+
+
+def check_readable(features: Any, where: str = "") -> None:
+    """Checks that TFDS can read what it would write of episodes.
+
+    Args:
+      features: The features of an episode.
+      where: Beginning of error messages: what the features are for.
+
+    Raises:
+      ValueError: It could not; says which field, and why.
+    """
+    for path, stored in tree.flatten_with_path(features.get_serialized_info()):
+        is_ragged = None in stored.shape[1:]
+        if stored.sequence_rank > 1 and not is_ragged:
+            raise ValueError(
+                f"{where}{_path_of(path)}: TFDS cannot read sequences of a fixed length in steps; "
+                "use a Tensor, or a Sequence without length"
+            )
+        if stored.sequence_rank == 1 and is_ragged:
+            raise ValueError(
+                f"{where}{_path_of(path)}: TFDS cannot read plain arrays of an unknown size, "
+                f"{tuple(stored.shape[1:])}, in steps; give the feature a shape, or the encoding "
+                "'zlib' or 'bytes' (which dlimp, Octo and OpenVLA do not decode)"
+            )
+
+
+def _path_of(keys: tuple[Any, ...]) -> str:
+    return "/".join(map(str, keys))
 
 
 def _rounded_by_tfds(feature: Any, path: str = "") -> Iterator[str]:

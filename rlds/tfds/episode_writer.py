@@ -9,14 +9,13 @@ from types import TracebackType
 from typing import Any
 
 import tensorflow_datasets as tfds
-import tree
 from etils import epath
 from tensorflow_datasets.rlds.rlds_base import DatasetConfig, build_info
 
 from envlogger.backends import tfds_shards
 from envlogger.converters.json_values import to_json
 from envlogger.converters.tfds_examples import ExampleEncoder
-from envlogger.converters.tfds_features import TensorStorage, lossless_config
+from envlogger.converters.tfds_features import TensorStorage, check_readable, lossless_config
 from envlogger.errors import StorageError
 from rlds import rlds_types
 from rlds.tfds.columns import fit_steps, fit_value
@@ -129,7 +128,7 @@ class EpisodeWriter:
         if not is_as_given:
             ds_config = lossless_config(ds_config, storage, stacklevel=2)
             self._target = make_info(ds_config, directory)
-        _check_readable(self._target.features)
+        check_readable(self._target.features, "ds_config, ")
         if overwrite and tfds_shards.has_to_be_replaced(self._target, self._splits):
             self._replacement = tfds_shards.Replacement(directory)
         self._info = self._target
@@ -313,12 +312,3 @@ def _info(
     info = build_info(ds_config, identity, metadata or None)
     info.set_file_format(file_format)
     return info
-
-
-def _check_readable(features: Any) -> None:
-    for path, stored in tree.flatten_with_path(features.get_serialized_info()):
-        if stored.sequence_rank > 1 and None not in stored.shape[1:]:
-            raise ValueError(
-                f"ds_config, {'/'.join(path)}: TFDS cannot read sequences of a fixed "
-                "length in steps; use a Tensor, or a Sequence without length"
-            )

@@ -416,6 +416,21 @@ def test_two_arguments_make_any_numbers_readable_without_decoding(tmp_path):
     assert next(iter(load(tmp_path)))["stamp"].numpy() == 1.7e9 + 1 / 3
 
 
+def test_plain_arrays_of_unknown_size_are_refused(tmp_path):
+    for dtype, options in (
+        (np.float32, {"tensor_encoding": "none"}),
+        (np.float64, {"float64": "float32"}),
+    ):
+        cloud = tf_features.Tensor(shape=(None, 3), dtype=dtype, encoding="zlib")
+        config = DatasetConfig(name=np.dtype(dtype).name, observation_info={"cloud": cloud})
+        EpisodeWriter(tmp_path / config.name, config).close()
+        message = (
+            r"ds_config, steps/observation/cloud: .* unknown size, \(None, 3\), in steps; give"
+        )
+        with pytest.raises(ValueError, match=message):
+            EpisodeWriter(tmp_path / config.name, config, **options)
+
+
 def test_other_choices_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"float64: got 'float16', expected one of"):
         EpisodeWriter(tmp_path, PLAIN, float64="float16")
