@@ -40,7 +40,7 @@ from tfds_builders.episode_fields import RESERVED
 from tfds_builders.recorded_logs import IdleReaders, Log, Logs, logs_by_split
 from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
 from tfds_builders.spec_features import feature_from_spec, merged_specs, specs_from_columns
-from tfds_builders.untrusted import source_errors
+from tfds_builders.untrusted import check_is_file, source_errors
 
 __all__ = ["EnvLoggerSource", "episode_flags"]
 
@@ -171,6 +171,8 @@ class EnvLoggerSource(RandomAccessSource):
           log: The log.
           examples: Gets one for each kind of episode metadata.
         """
+        for file in _files_of(log):
+            check_is_file(file)
         with source_errors(log.path), self._idle.borrow(log) as reader:
             lengths = [len(episode) for episode in reader.episodes]
             if not lengths:
@@ -273,13 +275,7 @@ class EnvLoggerSource(RandomAccessSource):
 
     def inputs(self) -> Sequence[epath.Path]:
         """See `Source`."""
-        return [
-            file
-            for log in self._all_logs()
-            if isinstance(log.source, str)
-            for pattern in ("*.riegeli", "*/*.riegeli")
-            for file in sorted(stores.as_path(log.source).glob(pattern))
-        ]
+        return [file for log in self._all_logs() for file in _files_of(log)]
 
     def options(self) -> Mapping[str, Any]:
         """See `Source`."""
@@ -388,6 +384,15 @@ class EnvLoggerSource(RandomAccessSource):
             return stack_values([{**self._defaults, **metadata}], "")
         except (TypeError, ValueError) as error:
             raise SourceError(str(error), file=log.path, episode=index) from error
+
+
+def _files_of(log: Log) -> list[epath.Path]:
+    if not isinstance(log.source, str):
+        return []
+    directory = stores.as_path(log.source)
+    return [
+        file for pattern in ("*.riegeli", "*/*.riegeli") for file in sorted(directory.glob(pattern))
+    ]
 
 
 def _sound_metadata(reader: envlogger.Reader) -> Iterator[tuple[int, Any]]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from etils import epath
 
@@ -23,6 +24,12 @@ from tfds_builders.untrusted import Budget, SourceError, check_is_file, is_damag
 __all__ = ["Hdf5File"]
 
 _ELSEWHERE = "which may be in any file of this machine; follow_links=True allows it"
+
+# A heap, in which HDF5 keeps values of varying length: what it begins with, its length, and the
+# header of an object in it: the index, which is 0 for what is free, and the length.
+_HEAP = b"GCOL\x01\0\0\0"
+_LENGTH, _OBJECT = struct.Struct("<Q"), struct.Struct("<H6xQ")
+_SEARCHED = 1 << 24
 
 
 class Hdf5File:
@@ -47,6 +54,7 @@ class Hdf5File:
         self.other_files: set[str] = set()
         self._follow_links = follow_links
         self._version: list[Any] | None = None
+        self._heaps_are_sound = follow_links
         self._num_users = 0
         self._opened = contextlib.ExitStack()
         self._file: Any = None
@@ -185,6 +193,7 @@ class Hdf5File:
     def check_place(self, array: Any, path: str) -> None:
         """Checks what `check_values` does, of a `DatasetID`."""
         h5py = import_extra("h5py")
+        self._check_dtype(array.dtype)
         if self._follow_links:
             return
         plan = array.get_create_plist()
@@ -192,6 +201,11 @@ class Hdf5File:
             raise self.error(f"its values are in another file, {_ELSEWHERE}", path)
         if plan.get_layout() == h5py.h5d.VIRTUAL:
             raise self.error(f"a view of other arrays, {_ELSEWHERE}", path)
+
+    def attribute(self, item: Any, name: str) -> Any:
+        """Returns the value of an attribute of a group or an array."""
+        self._check_dtype(item.attrs.get_id(name).dtype)
+        return item.attrs[name]
 
     def error(self, what: str, field: str | None = None) -> SourceError:
         """Returns an error of the file."""
@@ -226,6 +240,32 @@ class Hdf5File:
                 raise self.error(f"not a complete HDF5 file: {error}") from error
             raise
 
+    def _check_dtype(self, dtype: Any) -> None:
+        """Checks the heaps before values of varying length are read for the first time."""
+        if self._heaps_are_sound or dtype.kind not in "OV":
+            return
+        if is_local(self.path):  # Others would be fetched as a whole.
+            with open(self.path, "rb") as file:
+                for begin in _find_heaps(file):
+                    self._check_heap(file, begin)
+        self._heaps_are_sound = True
+
+    def _check_heap(self, file: BinaryIO, begin: int) -> None:
+        """Checks that a heap ends: HDF5 1.14 does not stop at an object that takes no room."""
+        budget = self.budget()
+        file.seek(begin + len(_HEAP))
+        (size,) = _LENGTH.unpack(file.read(_LENGTH.size).ljust(_LENGTH.size))
+        end = min(begin + size, self.size)
+        at = begin + len(_HEAP) + _LENGTH.size
+        while at + _OBJECT.size <= end:
+            budget.enter(0)
+            file.seek(at)
+            index, size = _OBJECT.unpack(file.read(_OBJECT.size).ljust(_OBJECT.size))
+            taken = size if not index else (_OBJECT.size + (size + 7) // 8 * 8) % 2**64
+            if not taken:
+                raise self.error(f"a heap is damaged: the object at byte {at} takes no room")
+            at += taken
+
     def _note_other_files(self, found: Any) -> None:
         """Notes where an object, and its values, are."""
         h5py = import_extra("h5py")
@@ -245,3 +285,17 @@ class Hdf5File:
 
 def _encoded(name: str) -> bytes:
     return name.encode(errors="surrogateescape")
+
+
+def _find_heaps(file: BinaryIO) -> Iterator[int]:
+    """Yields where a heap of a file begins; or data that looks the same."""
+    kept, begin = b"", 0
+    while block := file.read(_SEARCHED):
+        content = kept + block
+        at = content.find(_HEAP)
+        while at >= 0:
+            yield begin + at
+            at = content.find(_HEAP, at + 1)
+        kept = content[-len(_HEAP) + 1 :]
+        begin += len(content) - len(kept)
+        file.seek(begin + len(kept))  # Who asked may have read elsewhere.

@@ -55,6 +55,9 @@ class FolderSource(StoredSource):
         self._path = stores.as_path(path)
         require_files(self._path / "dataset_info.json", self._path / "features.json")
         with source_errors(self._path):
+            for file in self._path.iterdir():
+                if not file.is_dir():
+                    check_is_file(file)
             _check_classes(self._path / "features.json")
             info = tfds.builder_from_directory(self._path).info
             self.description = info.description
@@ -86,7 +89,6 @@ class FolderSource(StoredSource):
             for name in files:
                 if not (self._path / name).exists():
                     raise SourceError("the file is missing", file=self._path / name)
-                check_is_file(self._path / name)
 
     @property
     def splits(self) -> Sequence[str]:

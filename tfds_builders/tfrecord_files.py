@@ -19,7 +19,7 @@ import google_crc32c
 from etils import epath
 
 from tfds_builders.byte_streams import GZIP_MAGIC, ByteStream
-from tfds_builders.source import SourceError
+from tfds_builders.untrusted import SourceError, check_is_file
 
 __all__ = ["TFRecordReader"]
 
@@ -105,6 +105,7 @@ class TFRecordReader:
 
 
 def _is_compressed(file: epath.Path) -> bool:
+    check_is_file(file)
     with file.open("rb") as stream:
         begin: bytes = stream.read(_HEADER.size)
     if not begin.startswith(GZIP_MAGIC) or len(begin) < _HEADER.size:

@@ -477,15 +477,19 @@ def _structured(name: str) -> Callable[[bytes, random.Random], bytes] | None:
     return next((mutate for end, mutate in STRUCTURED.items() if name.endswith(end)), None)
 
 
+# Stands for a pipe in the place of a file: who opens it waits for ever.
+PIPE = b"a pipe"
 _ODD_NAMES = ("x", "data", "-1", "0", "episode_9", "é\udcff", "a b", "%s", "." * 20, "n" * 200)
 
 
 def rename(files: Files, rng: random.Random) -> Files:
-    """Renames a file, exchanges two, takes one away, or puts it into a directory."""
+    """Renames a file, exchanges two, takes one away, moves it, or puts a pipe in its place."""
     name, other = rng.choice(sorted(files)), rng.choice(sorted(files))
-    kind = rng.randrange(4)
+    kind = rng.randrange(5)
     changed = dict(files)
-    if kind == 0:
+    if kind == 4:
+        changed[name] = PIPE
+    elif kind == 0:
         changed[name], changed[other] = files[other], files[name]
     elif kind == 1:
         del changed[name]
@@ -565,7 +569,7 @@ def pack(files: Files, archive: Path) -> None:
     """Keeps an input, to be tried again."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         for path, content in files.items():
-            file.writestr(zipfile.ZipInfo(path), content)
+            file.writestr(zipfile.ZipInfo(path), content, zipfile.ZIP_DEFLATED)
 
 
 def unpack(archive: Path) -> Files:
@@ -579,7 +583,10 @@ def write(files: Files, directory: Path) -> None:
     for path, content in files.items():
         with contextlib.suppress(OSError, ValueError):
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
-            (directory / path).write_bytes(content)
+            if content == PIPE:
+                os.mkfifo(directory / path)
+            else:
+                (directory / path).write_bytes(content)
 
 
 def read_all(source: Source) -> Counter[str]:

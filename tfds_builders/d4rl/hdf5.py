@@ -211,9 +211,9 @@ def describe_file(
         "left_out": [],
     }
     rows, kept = hdf5.budget(), hdf5.budget(_MAX_CONSTANT_BYTES)
-    _describe_attributes(description, file, "/", kept)
+    _describe_attributes(hdf5, description, file, "/", kept)
     for path, item in _items(hdf5, file, rows):
-        _describe_attributes(description, item, path, kept)
+        _describe_attributes(hdf5, description, item, path, kept)
         if not hasattr(item, "dtype"):
             description["groups"].append(path)
         elif path.startswith(_VIRTUAL):
@@ -340,13 +340,15 @@ def _describe_constant(file: Any, path: str, array: Any, budget: Budget) -> dict
     return {**facts, "data": _encode_data(array[()], facts["dtype"])}
 
 
-def _describe_attributes(description: dict[str, Any], item: Any, path: str, budget: Budget) -> None:
+def _describe_attributes(
+    hdf5: Hdf5File, description: dict[str, Any], item: Any, path: str, budget: Budget
+) -> None:
     attributes: dict[str, Any] = {}
     for name in item.attrs:
         stored = item.attrs.get_id(name)
         dtype = _encode_dtype(item.file, f"{path}@{name}", stored.dtype)
         budget.take(stored.get_storage_size(), f"{path}@{name}")
-        value = item.attrs[name]
+        value = hdf5.attribute(item, name)
         if isinstance(value, import_extra("h5py").Empty):
             attributes[name] = {"dtype": dtype, "shape": None}
         else:

@@ -110,7 +110,7 @@ class Hdf5Storage(Storage):
             value = np.empty((), dtype)
             attribute.read(value)
             return value[()]
-        found = h5py.Group(group).attrs[name]
+        found = self._file.attribute(h5py.Group(group), name)
         if isinstance(found, h5py.Empty):
             raise self.error("an attribute without a value", index, name)
         return found
@@ -130,11 +130,9 @@ class Hdf5Storage(Storage):
         if not is_jpeg and string is None and dtype.kind not in "biufc":
             raise self.error(f"values of the HDF5 type {dtype} are not known", index, path)
         self._file.check_place(array, path)
-        if layout_only:
-            values = np.empty((0, *shape[1:]), dtype)
-        else:
-            budget.take(math.prod(shape) * dtype.itemsize, path)
-            values = _values(array, shape, dtype)
+        # Also where only the layout is asked for: other episodes get rows of this shape.
+        budget.take(math.prod(shape) * dtype.itemsize, path)
+        values = np.empty((0, *shape[1:]), dtype) if layout_only else _values(array, shape, dtype)
         if is_jpeg:
             return Column("jpeg", objects([image.tobytes() for image in values]))
         if string is not None and string.encoding == "utf-8" and string.length is None:

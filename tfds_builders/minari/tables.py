@@ -23,7 +23,7 @@ from tfds_builders.minari.storage import (
     objects,
 )
 from tfds_builders.nests import nest
-from tfds_builders.source import SourceError
+from tfds_builders.untrusted import SourceError, check_is_file
 
 __all__ = ["TABLES", "TableStorage", "TableWriter"]
 
@@ -72,6 +72,9 @@ class TableStorage(Storage):
     def _episode(self, index: int, *, layout_only: bool) -> RawEpisode:
         arrow = import_extra("pyarrow")
         file = self._directory.parent / self.place(index)
+        for path in (file, file.parent / _METADATA):
+            if path.exists():  # Otherwise opening it says so.
+                check_is_file(path)
         try:
             with file.open("rb") as opened:
                 table = self._table(opened, layout_only)
