@@ -171,6 +171,7 @@ class RldsCreatorSource(RandomAccessSource):
                     field=field,
                 )
         steps, metadata = self._columns(episode, name)
+        self._check_images(steps, name)
         kept, is_at_tag = self._kept_steps(episode["steps"])
         is_terminal = bool(steps[rlds.IS_TERMINAL][-1])
         return SourceEpisode(
@@ -202,6 +203,17 @@ class RldsCreatorSource(RandomAccessSource):
                 f"{episode['metadata']!r:.100}, expected a dict", file=file, field="metadata"
             )
         return episode
+
+    def _check_images(self, steps: Mapping[str, Any], name: str) -> None:
+        """Images are stored as they are, so nothing else would look at them."""
+        if self._image is None:
+            return
+        file, expected = self._path / name, self._image.shape[2]
+        for row, image in enumerate(steps.get(_IMAGE, ())):
+            channels = _channels(image, file, row)
+            if channels != expected:
+                what = f"an image of {channels} channels, but of {expected} in {self._names[0]}"
+                raise SourceError(what, file=file, row=row, field=_IMAGE)
 
     def _read_bytes(self, name: str) -> bytes:
         if not _is_zip(self._path):
@@ -388,9 +400,21 @@ def _image_feature(steps: Mapping[str, Any], file: epath.Path) -> Any:
         return None
     if not isinstance(column[0], bytes) or not column[0].startswith(_JPEG):
         return None
-    try:
-        shape = jpeg_shape(column[0])
-    except ValueError as error:
-        raise SourceError(str(error), file=file, row=0, field=_IMAGE) from error
+    channels = _channels(column[0], file, 0)
     # The person at the screen may change the size.
-    return tfds.features.Image(shape=(None, None, (*shape, 1)[2]), encoding_format="jpeg")
+    return tfds.features.Image(shape=(None, None, channels), encoding_format="jpeg")
+
+
+def _channels(image: Any, file: epath.Path, row: int) -> int:
+    """Returns how many channels a JPEG file has.
+
+    Raises:
+      SourceError: It is none.
+    """
+    if not isinstance(image, bytes):
+        what = f"{type(image).__name__}, expected the bytes of a JPEG file"
+        raise SourceError(what, file=file, row=row, field=_IMAGE)
+    try:
+        return (*jpeg_shape(image), 1)[2]
+    except ValueError as error:
+        raise SourceError(str(error), file=file, row=row, field=_IMAGE) from error

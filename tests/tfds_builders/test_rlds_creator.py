@@ -13,6 +13,7 @@ import tensorflow_datasets as tfds
 
 from rlds.tfds import load
 from tfds_builders.builder import convert
+from tfds_builders.jpeg_images import black_jpeg
 from tfds_builders.rlds_creator import RldsCreator, RldsCreatorSource
 from tfds_builders.source import DamagedEpisode, SourceError
 
@@ -287,6 +288,29 @@ def test_whatever_is_in_a_pickle_it_is_an_episode_or_a_source_error(tmp_path):
         with contextlib.suppress(SourceError):
             first = raw.write_directory(tmp_path / str(index), [episode])
             RldsCreatorSource(first).step_features()
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (b"GIF89a", "no JPEG image: it begins with"),
+        (raw.image(1)[:-1], "a JPEG image that is cut off"),
+        (black_jpeg((8, 8)), "an image of 1 channels, but of 3 in 0.pkl"),
+        (np.zeros((8, 8, 3), np.uint8), "ndarray, expected the bytes of a JPEG file"),
+    ],
+    ids=["another format", "cut off", "grey", "an array"],
+)
+def test_an_image_that_is_none_is_damage(tmp_path, image, message):
+    episode = raw.make_episode(1, 2)
+    for step in episode["steps"]:
+        step.custom_data["image"] = raw.image(0)
+    episode["steps"][2].custom_data["image"] = image
+    if isinstance(image, np.ndarray):
+        for step in episode["steps"]:
+            step.custom_data["image"] = image
+    path = raw.write_directory(tmp_path, [raw.make_episode(0), episode])
+    with pytest.raises(SourceError, match=rf"1.pkl, row \d, field 'image': {message}"):
+        read(path, 1)
 
 
 def test_a_pipe_is_no_download(tmp_path):
