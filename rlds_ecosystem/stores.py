@@ -240,9 +240,10 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         return self.exists() and not self.is_dir()
 
     def iterdir(self) -> Iterator[StorePath]:
-        """See `pathlib.Path`."""
-        for entry in list_directory(self):
-            yield self / entry.name
+        """See `pathlib.Path`; there is nothing in a directory that is not there."""
+        with contextlib.suppress(FileNotFoundError):
+            for entry in list_directory(self):
+                yield self / entry.name
 
     def glob(self, pattern: str) -> Iterator[StorePath]:
         """See `pathlib.Path`."""
@@ -259,7 +260,9 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         self, *, top_down: bool = True, on_error: Any = None
     ) -> Iterator[tuple[StorePath, list[str], list[str]]]:
         """See `pathlib.Path`."""
-        entries = list_directory(self)
+        entries: list[Entry] = []
+        with contextlib.suppress(FileNotFoundError):
+            entries = list_directory(self)
         directories = [entry.name for entry in entries if entry.is_dir]
         here = self, directories, [entry.name for entry in entries if not entry.is_dir]
         if top_down:
@@ -325,18 +328,9 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
             raise OSError(f"{self} is not empty")
 
     def rmtree(self, missing_ok: bool = False) -> None:
-        """See `pathlib.Path`."""
-        try:
-            found = list(self.walk(top_down=False))
-        except FileNotFoundError:
-            if not missing_ok:
-                raise
-            return
-        in_parallel(
-            lambda path: path.unlink(missing_ok=True),
-            [directory / name for directory, _, names in found for name in names],
-            self,
-        )
+        """Removes all objects in the directory; there may be none."""
+        paths = [directory / name for directory, _, names in self.walk() for name in names]
+        in_parallel(lambda path: path.unlink(missing_ok=True), paths, self)
 
     def copy(self, dst: PathLike, overwrite: bool = False) -> epath.Path:
         """See `pathlib.Path`."""

@@ -18,8 +18,8 @@ from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
 import rlds_ecosystem
-from envlogger.backends.riegeli_layout import is_local
 from envlogger.converters.tfds_features import EXACT, TensorStorage
+from rlds_ecosystem import stores
 from tfds_builders.episode_encoder import EpisodeEncoder, counts_of
 from tfds_builders.episode_fields import features_of
 from tfds_builders.episode_groups import in_groups
@@ -339,10 +339,7 @@ def _publish(job: Job, plan: ShardPlan, split: str, target: epath.Path) -> tfds.
         )
         there = template.sharded_filepath(shard_index=index, num_shards=plan.num_shards)
         with storage_errors(there):
-            if is_local(here) == is_local(there):  # Side by side, see `staging_directory`.
-                here.rename(there)
-            else:
-                here.copy(there)
+            stores.move_file(here, there)
     return tfds.core.SplitInfo(
         name=split,
         shard_lengths=plan.shard_lengths,

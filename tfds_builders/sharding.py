@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -15,6 +16,7 @@ from tensorflow_datasets.core.hashing import Hasher
 from tensorflow_datasets.core.utils import shard_utils
 
 from envlogger.errors import StorageError
+from rlds_ecosystem import stores
 from tfds_builders.source import SourceError
 from tfds_builders.staging import StagedExample, StagedPart, read_part, storage_errors
 
@@ -128,11 +130,12 @@ def write_shard(
     Raises:
       StorageError: It cannot be written, or an example was damaged since it was staged.
     """
-    path = template.sharded_filepath(shard_index=index, num_shards=plan.num_shards)
+    path = stores.as_path(template.sharded_filepath(shard_index=index, num_shards=plan.num_shards))
     if path.exists():
         return path
     # Another worker may be writing the same file, if this one was thought to be dead.
-    draft = path.with_name(f"{path.name}.draft-{uuid.uuid4().hex}")
+    place = path.parent if stores.is_local(path) else epath.Path(tempfile.gettempdir())
+    draft = place / f"{path.name}.draft-{uuid.uuid4().hex}"
     adapter = tfds.core.file_adapters.ADAPTER_FOR_FORMAT[file_format]
     try:
         with storage_errors(draft):
@@ -142,7 +145,7 @@ def write_shard(
                 raise
             except (tf.errors.OpError, RuntimeError) as error:  # Of the writers of TFDS.
                 raise OSError(str(error)) from error
-            draft.replace(path)
+            stores.move_file(draft, path)
     finally:
         draft.unlink(missing_ok=True)
     return path

@@ -30,6 +30,7 @@ from etils import epath
 
 from envlogger.backends.riegeli_layout import is_local
 from envlogger.errors import StorageError
+from rlds_ecosystem import stores
 from tfds_builders.source import SourceError
 
 try:
@@ -369,7 +370,7 @@ class PartWriter:
             part_files(self._target, self._split, self._index),
         ):
             with storage_errors(there):
-                here.copy(there, overwrite=True)
+                stores.copy_file(here, there)
 
     def _note(self, **line: Any) -> None:
         with storage_errors(self._target):
