@@ -1,20 +1,24 @@
 """Conversions in odd places, of odd data, and with what goes wrong on the way."""
 
+import contextlib
 import dataclasses
 import os
 import resource
 import shutil
+import uuid
 from pathlib import Path
 
 import conversions
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_datasets as tfds
 from etils import epath
 from etils.epath import backend, gpath, register
 from toy_source import ToySource
 
 from envlogger.errors import StorageError
+from rlds_ecosystem import stores
 from tfds_builders import episode_encoder, staging
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.conversion import describe
@@ -212,36 +216,25 @@ def test_after_damage_that_ends_a_part_nothing_is_asked_for(raw, tmp_path):
 
 @pytest.fixture
 def remote(monkeypatch):
-    """A directory in an object store, for which TensorFlow's file system in memory stands.
-
-    `epath` knows others only; and this one cannot rename directories, or make files shorter.
-    """
+    """A directory in an object store, for which TensorFlow's file system in memory stands."""
     monkeypatch.setattr(gpath, "_URI_PREFIXES", (*gpath._URI_PREFIXES, "ram://"))
     monkeypatch.setattr(gpath, "_URI_SCHEMES", gpath._URI_SCHEMES | {"ram"})
     monkeypatch.setitem(gpath._URI_MAP_ROOT, "ram://", "/ram/")
     monkeypatch.setitem(gpath._PREFIX_TO_BACKEND, "ram", backend.tf_backend)
     register.register_path_cls(("ram://",))(gpath.PosixGPath)
-    rename, open_file = backend.tf_backend.rename, backend.tf_backend.open
+    store = stores._TensorFlowStore()
+    upload = store.upload
 
-    def open_anew(path, mode):
-        if "w" in mode and backend.tf_backend.exists(path):
-            backend.tf_backend.remove(path)
-        return open_file(path, mode)
+    def upload_anew(file, url):
+        with contextlib.suppress(FileNotFoundError):  # This one cannot make files shorter.
+            store.remove(url)
+        upload(file, url)
 
-    def rename_all(path, target):
-        if backend.tf_backend.isdir(path):
-            backend.tf_backend.makedirs(target, exist_ok=True)
-            for name in backend.tf_backend.listdir(path):
-                rename_all(f"{path}/{name}", f"{target}/{name}")
-            backend.tf_backend.rmtree(path)
-        else:
-            rename(path, target)
-
-    monkeypatch.setattr(backend.tf_backend, "rename", rename_all)
-    monkeypatch.setattr(backend.tf_backend, "open", open_anew)
-    directory = epath.Path("ram://bucket/data")
-    yield directory
-    directory.rmtree()
+    monkeypatch.setattr(store, "upload", upload_anew)
+    monkeypatch.setattr(stores, "_store", lambda url: store)
+    monkeypatch.setitem(stores._LIBRARIES, "ram", "tensorflow")
+    epath.Path("ram://bucket").mkdir(parents=True, exist_ok=True)
+    return stores.as_path(f"ram://bucket/{uuid.uuid4().hex}")
 
 
 @pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
@@ -256,7 +249,8 @@ def test_object_store(raw, tmp_path, remote, monkeypatch, options):
     made = convert_to(remote, ToySource(raw), download_config=download_config)
     found = {path.name: path.read_bytes() for path in made.iterdir()}
     assert found == {path.name: path.read_bytes() for path in Path(expected).iterdir()}
-    assert [path.name for path in made.parent.iterdir()] == ["1.0.0"]
+    assert not tf.io.gfile.glob(f"{made.parent}/.staging-*/*.records")
+    assert not list((tmp_path / "here").glob("rlds-made-*"))
 
 
 def test_home(raw, tmp_path, monkeypatch):
