@@ -2,29 +2,28 @@
 
     python benchmarks/bench_transformations.py [--peer DIR] [--only TEXT]
 
-DIR is a folder that holds the original `rlds` package (0.1.8) and nothing else; it runs on the same
-TensorFlow. Its import of reverb is stubbed, because nothing measured here uses it. Every round
-measures both libraries, each in a process of its own, and takes the best of three runs of a task;
-the table shows the medians of the rounds. Steps are read in batches of 256, and by TensorFlow,
-because calls from Python or for each step would hide what is measured.
+DIR is a folder that holds the original `rlds` package (0.1.8), as the wheel has it
+(`pip download --no-deps rlds==0.1.8`, unpacked); it runs on the same TensorFlow, in the same
+process. Its import of reverb is stubbed, because nothing measured here uses it. In each round all
+contenders of a row run one after the other; the table shows the medians of the rounds, also of the
+ratios, by processor time. Steps are read in batches of 256, and by TensorFlow, because calls from
+Python or for each step would hide what is measured.
 """
 
 import argparse
-import json
+import importlib
+import operator
 import os
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from rich.console import Console
 from rich.table import Table
-
-REPETITIONS = 3
 
 # Prepares a job on a dataset of episodes: what is returned does it, as often as it is called.
 Task = Callable[[Any, Any], Callable[[], Any]]
@@ -33,6 +32,11 @@ Task = Callable[[Any, Any], Callable[[], Any]]
 def windows(rlds: Any, steps: Any) -> Any:
     """Pairs of consecutive steps."""
     return rlds.transformations.batch(steps, size=2, shift=1, drop_remainder=True)
+
+
+def long_windows(rlds: Any, steps: Any) -> Any:
+    """Windows of 16 steps."""
+    return rlds.transformations.batch(steps, size=16, shift=1, drop_remainder=True)
 
 
 def transitions(rlds: Any, steps: Any) -> Any:
@@ -186,6 +190,7 @@ def moments(rlds: Any, episodes: Any) -> Callable[[], Any]:
 TASKS: dict[str, Task] = {
     "reading, no transformation": stream(lambda _, steps: steps),
     "batch(size=2, shift=1)": stream(windows),
+    "batch(size=16, shift=1)": stream(long_windows),
     "batch, then map_steps": stream(transitions),
     "map_steps": stream(rescaled),
     "map_nested_steps": through_nested,
@@ -205,73 +210,62 @@ TASKS: dict[str, Task] = {
 IMAGE_TASKS: dict[str, Task] = {
     "images: reading": stream(lambda _, steps: steps),
     "images: batch(size=2, shift=1)": stream(windows),
+    "images: batch, then map_steps": stream(transitions),
     "images: map_steps": stream(images_as_floats),
     "images: shift_keys": stream(shifted),
 }
 
 
-def measure(peer: Path | None, num_episodes: int, num_steps: int, only: str) -> dict[str, float]:
-    """Thousand steps per second of each task, by one library, in this process."""
-    if peer is not None:
-        sys.modules["reverb"] = mock.MagicMock()
-        sys.path.insert(0, str(peer.resolve()))
+def load(directory: Path) -> Any:
+    """The `rlds` package of a folder, whichever was imported before."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rlds"]:
+        del sys.modules[name]
+    sys.path.insert(0, str(directory.resolve()))
+    rlds = importlib.import_module("rlds")
+    for module in ("alignment", "batched_helpers", "dataset_concat", "dataset_truncate"):
+        importlib.import_module(f"rlds.transformations.{module}")
+    del sys.path[0]
+    if Path(str(rlds.__file__)).resolve().parent.parent != directory.resolve():
+        raise SystemExit(f"There is no rlds package in {directory}: imported {rlds.__file__}.")
+    return rlds
+
+
+# Seconds of each round: here with nested steps, here with batched ones, and by the original.
+Seconds = dict[str, list[float]]
+
+
+def measure(
+    peer: Any, tasks: dict[str, Task], observations: Any, rounds: int
+) -> Iterator[tuple[str, Seconds]]:
+    """Measures each task."""
     import numpy as np
     import tensorflow as tf
 
-    import rlds
-    from rlds.transformations import alignment, batched_helpers, dataset_concat, dataset_truncate  # noqa: F401
-
-    if peer is not None and Path(rlds.__file__).resolve().parent.parent != peer.resolve():
-        raise SystemExit(f"There is no rlds package in {peer}: imported {rlds.__file__}.")
+    ours = load(Path(__file__).parents[1])
     rng = np.random.default_rng(0)
-    speeds = {}
-
-    def measure_all(tasks: dict[str, Task], observations: Any) -> None:
-        num_episodes, num_steps = observations.shape[:2]
-        steps = {
-            "observation": observations,
-            "action": rng.random((num_episodes, num_steps, 6), np.float32),
-            rlds.IS_TERMINAL: np.tile(np.arange(num_steps) == num_steps - 1, (num_episodes, 1)),
-        }
-        batched = tf.data.Dataset.from_tensor_slices({rlds.STEPS: steps})
-        nested = batched.map(
-            lambda episode: {rlds.STEPS: tf.data.Dataset.from_tensor_slices(episode[rlds.STEPS])}
-        )
-        for name, task in tasks.items():
-            if only not in name:
-                continue
-            speeds[name] = num_episodes * num_steps / seconds(task, nested) / 1000
-            if peer is None:
-                fast = seconds(task, batched)
-                speeds[f"{name}, batched"] = num_episodes * num_steps / fast / 1000
-
-    def seconds(task: Task, episodes: Any) -> float:
-        run = task(rlds, episodes)
-        run()  # warm up
-        durations = []
-        for _ in range(REPETITIONS):
-            start = time.perf_counter()
-            run()
-            durations.append(time.perf_counter() - start)
-        return min(durations)
-
-    measure_all(TASKS, rng.random((num_episodes, num_steps, 17), np.float32))
-    images = (max(1, num_episodes // 10), max(1, num_steps // 5), 64, 64, 3)
-    measure_all(IMAGE_TASKS, rng.integers(0, 256, images, np.uint8))
-    return speeds
-
-
-def measure_in_subprocess(arguments: argparse.Namespace, peer: Path | None) -> dict[str, float]:
-    """Runs `measure` in a fresh process."""
-    command = [sys.executable, __file__, "--measure"]
-    command += ["--episodes", str(arguments.episodes), "--steps", str(arguments.steps)]
-    command += ["--only", arguments.only]
-    if peer is not None:
-        command += ["--peer", str(peer)]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
-    speeds: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return speeds
+    num_episodes, num_steps = observations.shape[:2]
+    steps = {
+        "observation": observations,
+        "action": rng.random((num_episodes, num_steps, 6), np.float32),
+        ours.IS_TERMINAL: np.tile(np.arange(num_steps) == num_steps - 1, (num_episodes, 1)),
+    }
+    batched = tf.data.Dataset.from_tensor_slices({ours.STEPS: steps})
+    nested = batched.map(
+        lambda episode: {ours.STEPS: tf.data.Dataset.from_tensor_slices(episode[ours.STEPS])}
+    )
+    for name, task in tasks.items():
+        jobs = {"nested": task(ours, nested), "batched": task(ours, batched)}
+        if peer is not None:
+            jobs["original"] = task(peer, nested)
+        seconds: Seconds = {contender: [] for contender in jobs}
+        for job in jobs.values():
+            job()  # warm up
+        for _ in range(rounds):
+            for contender, job in jobs.items():
+                begin = time.process_time()
+                job()
+                seconds[contender].append(time.process_time() - begin)
+        yield name, seconds
 
 
 def main() -> None:
@@ -284,40 +278,38 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000, help="steps per episode")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose names contain this")
-    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.measure:
-        speeds = measure(arguments.peer, arguments.episodes, arguments.steps, arguments.only)
-        print(json.dumps(speeds))
-        return
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import numpy as np
 
-    ours, theirs = [], []
-    for _ in range(arguments.rounds):
-        ours.append(measure_in_subprocess(arguments, None))
-        if arguments.peer:
-            theirs.append(measure_in_subprocess(arguments, arguments.peer))
-
+    sys.modules["reverb"] = mock.MagicMock()
+    peer = load(arguments.peer) if arguments.peer else None
     table = Table(
-        title="Thousand steps per second",
+        title="Thousand steps per second of processor time",
         caption=f"{arguments.episodes} episodes of {arguments.steps} steps of 17 + 6 floats and a "
         f"flag, median of {arguments.rounds}",
     )
     table.add_column("", no_wrap=True)
-    columns = ["nested", "batched"]
-    if theirs:
-        columns += ["original", "nested ratio", "batched ratio"]
-    for column in columns:
+    contenders = ["nested", "batched", *(["original"] if peer else [])]
+    for column in [*contenders, *(["nested ratio", "batched ratio"] if peer else [])]:
         table.add_column(column, justify="right")
-    for name in [*TASKS, *IMAGE_TASKS]:
-        if arguments.only not in name:
-            continue
-        nested = statistics.median(speeds[name] for speeds in ours)
-        batched = statistics.median(speeds[f"{name}, batched"] for speeds in ours)
-        row = [name, f"{nested:,.0f}", f"{batched:,.0f}"]
-        if theirs:
-            original = statistics.median(speeds[name] for speeds in theirs)
-            row += [f"{original:,.0f}", f"{nested / original:.2f}", f"{batched / original:.1f}"]
-        table.add_row(*row)
+
+    def add_rows(tasks: dict[str, Task], observations: Any) -> None:
+        count = observations.shape[0] * observations.shape[1]
+        tasks = {name: task for name, task in tasks.items() if arguments.only in name}
+        for name, seconds in measure(peer, tasks, observations, arguments.rounds):
+            speeds = [count / statistics.median(seconds[who]) / 1000 for who in contenders]
+            row = [name, *(f"{speed:,.0f}" for speed in speeds)]
+            for who, digits in [("nested", 2), ("batched", 1)] if peer else []:
+                ratios = map(operator.truediv, seconds["original"], seconds[who])
+                row.append(f"{statistics.median(ratios):.{digits}f}")
+            table.add_row(*row)
+
+    rng = np.random.default_rng(1)
+    shape = (arguments.episodes, arguments.steps)
+    add_rows(TASKS, rng.random((*shape, 17), np.float32))
+    images = (max(1, shape[0] // 10), max(1, shape[1] // 5), 64, 64, 3)
+    add_rows(IMAGE_TASKS, rng.integers(0, 256, images, np.uint8))
     Console(width=100).print(table)
 
 

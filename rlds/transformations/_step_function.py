@@ -43,6 +43,8 @@ class StepFunction:
         # A tf.function, because it understands Python control flow, which vectorized_map does not.
         self._traced = tf.function(run)
         concrete = self._traced.get_concrete_function(step_spec)
+        self._concrete = concrete
+        self._is_plain = _is_plain(concrete)
         self.output_spec = tf.nest.map_structure(
             tf.type_spec_from_value, concrete.structured_outputs
         )
@@ -67,8 +69,28 @@ class StepFunction:
 
     def _over(self, batch: Any) -> Any:
         if self.is_vectorized:
-            return tf.vectorized_map(self._traced, batch)
+            # In `Dataset.map` a function is prepared anew for each episode, and what it calls takes
+            # longer than the same operations.
+            return tf.vectorized_map(self._copied if self._is_plain else self._traced, batch)
         return tf.map_fn(self._traced, batch, fn_output_signature=self.output_spec)
+
+    def _copied(self, step: Any) -> Any:
+        """The operations of the function, once more, in the graph of the caller."""
+        graph = self._concrete.graph
+        leaves = dict(zip([leaf.name for leaf in graph.inputs], tf.nest.flatten(step)))
+        names = [leaf.name for leaf in graph.outputs]
+        results = tf.graph_util.import_graph_def(graph.as_graph_def(), leaves, names, name="")
+        return tf.nest.pack_sequence_as(self._concrete.structured_outputs, results)
+
+
+def _is_plain(concrete: Any) -> bool:
+    """Whether the function is nothing but operations on its arguments, and has no effects."""
+    graph = concrete.graph
+    return (
+        not concrete.captured_inputs
+        and not graph.as_graph_def().library.function
+        and not any(op.op_def.is_stateful for op in graph.get_operations())
+    )
 
 
 def _vectorizes(concrete: Any) -> bool:
