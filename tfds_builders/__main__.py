@@ -83,8 +83,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(what: str, error: BaseException | None = None) -> int:
-    print(what, *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+    print(*map(_printable, [what, *getattr(error, "__notes__", ())]), sep="\n", file=sys.stderr)
     return 1
+
+
+def _printable(text: str) -> str:
+    """A text that may repeat what is in a file, without what would command a terminal."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
+        for character in text
+    )
 
 
 def builders() -> dict[str, type[SourceBuilder]]:
@@ -100,7 +108,7 @@ def _print_summary(builder: tfds.core.DatasetBuilder) -> None:
         words = [f"{value:,} {name.replace('_', ' ')}" for name, value in counted.items()]
         print(f"{split}: {', '.join(words)}")
         for episode in numbers.get("left_out", ()):
-            print(f"  left out: {episode['key']}: {episode['why']}")
+            print(_printable(f"  left out: {episode['key']}: {episode['why']}"))
 
 
 def _parser() -> argparse.ArgumentParser:

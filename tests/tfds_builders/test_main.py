@@ -176,7 +176,10 @@ def test_pipeline_options(raw, tmp_path, capsys):
         (["rlds_d4rl", "file", "--option=length=many"], "length: got many, expected integer"),
         (["rlds_d4rl", "file", "--option=width=3"], "rlds_d4rl has no option 'width'; its options"),
         (["rlds_d4rl", "file", "--option=length"], "option length: expected name=value"),
-        (["rlds_minari", "file", "--option=length=1"], "its options are: none"),
+        (
+            ["rlds_minari", "file", "--option=length=1"],
+            "its options are: follow_links=true|false (false)",
+        ),
         ([], "the following arguments are required: dataset"),
     ],
 )
@@ -226,6 +229,21 @@ def test_damage(torn, tmp_path, capsys):
     assert numbers.startswith("train: ")
     assert left_out.startswith("  left out: run_1-00001-of-00002:")
     assert run("rlds_rlu_atari", torn, data_dir=data_dir) == 1
+
+
+def test_hostile_raw_data(raw, tmp_path, capsys):
+    """A line says what is wrong, whatever library met it; it commands no terminal."""
+    with h5py.File(raw, "a") as file:
+        file["infos/\x1b[2J\nx"] = np.dtype("f4")
+    assert run("rlds_d4rl", raw, data_dir=tmp_path) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"Error: {raw}, field 'infos/\\x1b[2J\\nx': a type, expected a group")
+    assert "Traceback" not in error
+    with h5py.File(raw, "a") as file:
+        del file["infos/\x1b[2J\nx"]
+        file["secret"] = h5py.ExternalLink("/etc/passwd", "/")
+    assert run("rlds_d4rl", raw, data_dir=tmp_path) == 1
+    assert "follow_links=True allows it" in capsys.readouterr().err
 
 
 def test_text_is_no_markup(tmp_path, capsys):
