@@ -198,7 +198,7 @@ def test_a_wrong_command(tmp_path, capsys, arguments, words):
         (["rlds_folder", "--manual_dir={tmp}/none"], "there is no raw data"),
         (["rlds_d4rl", "{raw}", "--option=boundary=chess"], "boundary: ['chess']; the rules are"),
         (["rlds_d4rl", "{raw}", "--num_shards=1000"], "1000 shards are too many"),
-        (["rlds_d4rl", "{raw}", "--num_shards=-1"], "-1 shards are not possible"),
+        (["rlds_d4rl", "{raw}", "--num_shards=-1"], "num_shards must be at least 1, got -1"),
     ],
 )
 def test_what_goes_wrong_is_said(raw, tmp_path, capsys, arguments, words):
