@@ -110,20 +110,22 @@ class _Name:
       make: Makes a value from the arguments of a call.
       make_of_state: Makes it from the arguments and from the state that it is given later.
       stands_for: The type that is named.
+      takes_names: Whether names are among the arguments. All others would be given out with them.
       is_spec: Whether it is a spec, which mostly begin with a shape.
     """
 
-    __slots__ = ("is_spec", "make", "make_of_state", "stands_for")
+    __slots__ = ("is_spec", "make", "make_of_state", "stands_for", "takes_names")
 
     def __init__(
         self,
         make: Callable[..., Any],
         make_of_state: Callable[..., Any] | None = None,
         stands_for: type | None = None,
+        takes_names: bool = False,
         is_spec: bool = False,
     ) -> None:
-        self.make, self.make_of_state = make, make_of_state
-        self.stands_for, self.is_spec = stands_for, is_spec
+        self.make, self.make_of_state, self.stands_for = make, make_of_state, stands_for
+        self.takes_names, self.is_spec = takes_names, is_spec
 
 
 class _Call:
@@ -396,9 +398,9 @@ class _Builder:
         return dict(zip(keys, values[1::2])), weight
 
     def _build_call(self, node: _Call) -> tuple[Any, int]:
-        # A name is no value, but some functions are called with one.
+        takes_names = node.name.takes_names
         built = [
-            (argument, _VALUE) if type(argument) is _Name else self._build(argument)
+            (argument, _VALUE) if takes_names and type(argument) is _Name else self._build(argument)
             for argument in node.arguments
         ]
         make = node.name.make
@@ -521,7 +523,7 @@ def _spec(cls: type[specs.Array], *kinds: str) -> _Name:
                 _refuse(f"the {kind} of a spec {cls.__name__} is {_short(value)}")
         return cls(*values)
 
-    return _Name(make, is_spec=True)
+    return _Name(make, takes_names="type of strings" in kinds, is_spec=True)
 
 
 def _is_shape(value: Any) -> bool:
@@ -602,14 +604,14 @@ _ALLOWED: dict[tuple[str, str], _Name] = {
     ("builtins", "bytes"): _Name(_bytes, stands_for=bytes),
     ("builtins", "complex"): _Name(_complex),
     ("builtins", "frozenset"): _FROZENSET,
-    ("builtins", "getattr"): _Name(_step_type_of_name),
+    ("builtins", "getattr"): _Name(_step_type_of_name, takes_names=True),
     ("builtins", "set"): _SET,
     ("builtins", "str"): _Name(_only_named, stands_for=str),
     ("builtins", "tuple"): _TUPLE,
     ("builtins", "unicode"): _Name(_only_named, stands_for=str),
     ("_codecs", "encode"): _Name(_encode),
     ("collections", "OrderedDict"): _ORDERED_DICT,
-    ("copyreg", "_reconstructor"): _Name(_reconstructor),
+    ("copyreg", "_reconstructor"): _Name(_reconstructor, takes_names=True),
     ("dm_env._environment", "StepType"): _STEP_TYPE,
     ("dm_env._environment", "TimeStep"): _TIME_STEP,
     ("envlogger.step_data", "StepData"): _STEP_DATA,
@@ -626,6 +628,8 @@ _ALLOWED: dict[tuple[str, str], _Name] = {
     ("dm_env.specs", "StringArray"): _spec(specs.StringArray, "shape", "type of strings", "name"),
 }
 for _core in ("numpy.core", "numpy._core"):  # NumPy 1 and NumPy 2.
-    _ALLOWED[f"{_core}.multiarray", "_reconstruct"] = _Name(_array, _array_of_state)
+    _ALLOWED[f"{_core}.multiarray", "_reconstruct"] = _Name(
+        _array, _array_of_state, takes_names=True
+    )
     _ALLOWED[f"{_core}.multiarray", "scalar"] = _Name(_scalar)
     _ALLOWED[f"{_core}.numeric", "_frombuffer"] = _Name(_make_array)

@@ -214,6 +214,13 @@ def test_harm_within_what_is_allowed():
         (b"cnumpy\nndarray\n)R", "calls what is only named"),
         (b"cbuiltins\nstr\n)R", "calls what is only named"),
         (b"cbuiltins\ntuple\n", "holds a function or a class"),
+        (b"cenvlogger.step_data\nStepData\n(NNcnumpy\nndarray\ntR", "a function or a class"),
+        (b"cdm_env._environment\nTimeStep\n(NNNcnumpy\ndtype\nt\x81", "a function or a class"),
+        (
+            b"ccopyreg\n_reconstructor\n(cenvlogger.step_data\nStepData\ncbuiltins\ntuple\n"
+            b"(NNcnumpy\ndtype\nttR",
+            "a function or a class",
+        ),
     ],
 )
 def test_names_of_what_belongs_to_other_things(name, message):
