@@ -112,14 +112,9 @@ def read_member(archive: zipfile.ZipFile, name: str, file: epath.Path, max_bytes
     info = archive.getinfo(name)
     _check_method(info, file)
     most = min(max_bytes, most_bytes(info.compress_size))
-    pieces, left = [], most
-    with archive.open(info) as stream:
-        while piece := stream.read(_PIECE):
-            left -= len(piece)
-            if left < 0:
-                raise _too_large(file, most, info.compress_size)
-            pieces.append(piece)
-    return b"".join(pieces)
+    if info.file_size > most:  # No more than that is ever read.
+        raise _too_large(file, most, info.compress_size)
+    return archive.read(info)
 
 
 def _too_large(file: epath.Path, most: int, size: int, member: str | None = None) -> SourceError:

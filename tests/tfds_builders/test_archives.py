@@ -12,7 +12,7 @@ from etils import epath
 
 from tfds_builders import untrusted
 from tfds_builders.__main__ import main
-from tfds_builders.archives import extracted
+from tfds_builders.archives import extracted, read_member
 from tfds_builders.source import SourceError
 
 FILES = {
@@ -211,3 +211,15 @@ def test_a_pipe_is_no_archive(tmp_path, place):
     os.mkfifo(tmp_path / "log.tar.gz")
     with pytest.raises(SourceError, match="no regular file"):
         extracted(epath.Path(tmp_path / "log.tar.gz"), place)
+
+
+def test_a_file_of_a_zip_archive_that_stands_for_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr(untrusted, "_FREE_BYTES", 1 << 20)
+    path = write_zip(
+        tmp_path / "download.zip", [("0.pkl", bytes(1 << 20)), ("1.pkl", bytes(4 << 20))]
+    )
+    with zipfile.ZipFile(path) as archive:
+        assert read_member(archive, "0.pkl", path, 1 << 30) == bytes(1 << 20)
+        for max_bytes, name in ((1 << 30, "1.pkl"), (1 << 10, "0.pkl")):
+            with pytest.raises(SourceError, match=r"it holds more than .*unpack it, and give"):
+                read_member(archive, name, path, max_bytes)
