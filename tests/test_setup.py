@@ -72,6 +72,13 @@ def test_extras_that_are_named_exist() -> None:
             assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), path
 
 
+def test_all_extras_are_in_the_page() -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    assert set(re.findall(r"^\| `([a-z0-9_]+)` \|", page, re.MULTILINE)) == set(
+        PROJECT["optional-dependencies"]
+    )
+
+
 def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ImportError, match=r"pip install 'rlds-ecosystem\[hdf5\]'") as raised:
