@@ -37,8 +37,9 @@ def main() -> None:
     started, begin, total = time.monotonic(), arguments.begin, 0
     while time.monotonic() - started < arguments.seconds:
         for name in names:
-            hostile_sources.try_many(name, begin, begin + BATCH, log)
-            total += BATCH
+            if time.monotonic() - started < arguments.seconds:
+                hostile_sources.try_many(name, begin, begin + BATCH, log)
+                total += BATCH
         begin += BATCH
     found = [line.rstrip() for line in log.read_text().splitlines() if not line.startswith(" ")]
     print(f"{total} inputs in {time.monotonic() - started:.0f} s, {len(found)} findings, see {log}")

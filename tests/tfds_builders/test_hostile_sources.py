@@ -9,7 +9,7 @@ import hostile_sources
 import pytest
 
 # How many inputs of each format there is time for.
-FEW = 15
+FEW = 8
 # Inputs that were read wrongly once; their names begin with that of the format.
 FOUND = sorted(Path(__file__).with_name("hostile_inputs").glob("*.zip"))
 
@@ -20,7 +20,7 @@ def test_spoilt_raw_data(name):
     results = [
         hostile_sources.outcome(name, hostile_sources.mutated(name, seed)) for seed in range(FEW)
     ]
-    assert len(set(results)) > 1, "the mutations do not reach what is read"
+    assert set(results) - {"read"}, "the mutations do not reach what is read"
 
 
 @pytest.mark.parametrize("archive", FOUND, ids=lambda archive: archive.stem)
