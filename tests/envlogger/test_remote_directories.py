@@ -36,7 +36,7 @@ BUCKET = """
             while not timestep.last():
                 timestep = env.step(1)
 
-    epath.Path("s3://bucket/logs").mkdir(parents=True)
+    fsspec.filesystem("s3").mkdir("s3://bucket")
     """
 
 
@@ -93,7 +93,7 @@ def test_a_second_recording_adds_shards(tmp_path):
                 play(env, 1)
         with envlogger.Reader("s3://bucket/logs") as reader:
             assert len(reader.episodes) == 2
-        with pytest.raises(StorageError, match="s3://bucket/nothing does not exist"):
+        with pytest.raises(StorageError, match="s3://bucket/nothing holds no recording"):
             envlogger.Reader("s3://bucket/nothing")
         """,
         tmp_path,

@@ -450,9 +450,10 @@ def test_options_that_change_nothing(raw, tmp_path, option):
     assert conversions.contents(made) == expected
 
 
-def test_no_such_number_of_shards(raw, tmp_path):
-    with pytest.raises(ValueError, match="num_shards must be at least 1, got -1"):
-        convert_to(tmp_path, ToySource(raw), download_config=config(num_shards=-1))
+@pytest.mark.parametrize("number", [0, -1])
+def test_no_such_number_of_shards(raw, tmp_path, number):
+    with pytest.raises(ValueError, match=f"num_shards must be at least 1, got {number}"):
+        convert_to(tmp_path, ToySource(raw), download_config=config(num_shards=number))
 
 
 @pytest.mark.parametrize("path_is_given", [True, False])
