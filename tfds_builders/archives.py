@@ -97,24 +97,25 @@ def extracted(archive: epath.Path, directory: epath.Path) -> epath.Path:
     return result
 
 
-def read_member(archive: zipfile.ZipFile, name: str, file: epath.Path, max_bytes: int) -> bytes:
+def read_member(archive: epath.Path, name: str, max_bytes: int) -> bytes:
     """Returns a file of a zip archive.
 
     Args:
       archive: The archive.
       name: The name of the file in it.
-      file: How errors call it.
       max_bytes: How large it may be.
 
     Raises:
       SourceError: It is larger than its compressed size lets expect, or than `max_bytes`.
     """
-    info = archive.getinfo(name)
-    _check_method(info, file)
-    most = min(max_bytes, most_bytes(info.compress_size))
-    if info.file_size > most:  # No more than that is ever read.
-        raise _too_large(file, most, info.compress_size)
-    return archive.read(info)
+    with archive.open("rb") as file, zipfile.ZipFile(file) as opened:
+        info = opened.getinfo(name)
+        _check_method(info, archive)
+        size = min(info.compress_size, archive.stat().length)
+        most = min(max_bytes, most_bytes(size))
+        if info.file_size > most:  # No more than that is ever read.
+            raise _too_large(archive / name, most, size)
+        return opened.read(info)
 
 
 def _too_large(file: epath.Path, most: int, size: int, member: str | None = None) -> SourceError:

@@ -219,8 +219,7 @@ class RldsCreatorSource(RandomAccessSource):
         if not _is_zip(self._path):
             check_is_file(self._path / name)
             return bytes((self._path / name).read_bytes())
-        with self._path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            return read_member(archive, name, self._path / name, _MAX_BYTES)
+        return read_member(self._path, name, _MAX_BYTES)
 
     def _kept_steps(self, steps: Sequence[StepData]) -> tuple[Sequence[StepData], bool]:
         """The steps before the end, and whether a tag is what ends them."""

@@ -218,8 +218,13 @@ def test_a_file_of_a_zip_archive_that_stands_for_too_much(tmp_path, monkeypatch)
     path = write_zip(
         tmp_path / "download.zip", [("0.pkl", bytes(1 << 20)), ("1.pkl", bytes(4 << 20))]
     )
-    with zipfile.ZipFile(path) as archive:
-        assert read_member(archive, "0.pkl", path, 1 << 30) == bytes(1 << 20)
-        for max_bytes, name in ((1 << 30, "1.pkl"), (1 << 10, "0.pkl")):
-            with pytest.raises(SourceError, match=r"it holds more than .*unpack it, and give"):
-                read_member(archive, name, path, max_bytes)
+    assert read_member(path, "0.pkl", 1 << 30) == bytes(1 << 20)
+    for max_bytes, name in ((1 << 30, "1.pkl"), (1 << 10, "0.pkl")):
+        with pytest.raises(SourceError, match=r"it holds more than .*unpack it, and give"):
+            read_member(path, name, max_bytes)
+    data = bytearray(path.read_bytes())  # A compressed size beyond that of the archive.
+    entry = data.rindex(b"PK\x01\x02")
+    data[entry + 20 : entry + 24] = (1 << 31).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match="it holds more than"):
+        read_member(path, "1.pkl", 1 << 40)
