@@ -256,9 +256,9 @@ class D4rlSource(RandomAccessSource):
             facts = self._hdf5["constants"].get(f"{METADATA}/{name}")
             if facts is not None and facts["shape"] == []:
                 value = decode_value(facts)
-                about[name] = (
-                    value.decode(errors="replace") if isinstance(value, bytes) else value.item()
-                )
+                value = value.decode(errors="replace") if isinstance(value, bytes) else value.item()
+                if not isinstance(value, complex):  # Which JSON does not have.
+                    about[name] = value
         if self._next is not None:
             about["rows_with_other_next_observation"] = self._next.num_inconsistent
         return {"d4rl": about, "hdf5": self._hdf5}
