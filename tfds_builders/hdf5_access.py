@@ -43,16 +43,26 @@ class Hdf5File:
       path: The file.
       follow_links: Whether links, arrays that are views of others, and values in other files are
         read too, from wherever they are.
+      whole_arrays: Whether each array is read at once, so that its chunks need no cache. Making
+        one for every array takes time, which counts where arrays are small.
 
     Attributes:
       path: The file.
+      follow_links: See above.
       other_files: The other files that were found to belong to it. Empty without `follow_links`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        follow_links: bool = False,
+        whole_arrays: bool = False,
+    ) -> None:
         self.path = os.fspath(path)
+        self.follow_links = follow_links
         self.other_files: set[str] = set()
-        self._follow_links = follow_links
+        self._cache = {"rdcc_nslots": 1, "rdcc_nbytes": 0} if whole_arrays else {}
         self._version: list[Any] | None = None
         self._heaps_are_sound = follow_links
         self._num_users = 0
@@ -107,7 +117,7 @@ class Hdf5File:
 
     def budget(self, max_bytes: int | None = None) -> Budget:
         """Returns what reading may cost: without end, if the values may be in other files."""
-        size = 1 << 62 if self._follow_links else self.size
+        size = 1 << 62 if self.follow_links else self.size
         return Budget(self.path, size, max_bytes=max_bytes)
 
     def member(self, group: Any, name: str, path: str) -> Any:
@@ -126,7 +136,21 @@ class Hdf5File:
         is_array = isinstance(found, h5py.h5d.DatasetID)
         return h5py.Dataset(found, readonly=True) if is_array else h5py.Group(found)
 
-    def open(self, group: Any, name: bytes, path: str) -> Any:
+    def links(self, group: Any) -> list[tuple[bytes, int]]:
+        """Returns the names in an `h5py.h5g.GroupID`, and of which type each link is."""
+        found: list[tuple[bytes, int]] = []
+        group.links.iterate(lambda name, info: found.append((name, info.type)), info=True)
+        return found
+
+    def open(
+        self,
+        group: Any,
+        name: bytes,
+        path: str,
+        *,
+        link_type: int | None = None,
+        maybe_array: bool = False,
+    ) -> Any:
         """Returns what is in a group, as `member` does, but in the low-level types of h5py.
 
         These take a fraction of the time, which counts where episodes are small.
@@ -135,6 +159,8 @@ class Hdf5File:
           group: The `h5py.h5g.GroupID`.
           name: The name in the group.
           path: What to call it in an error.
+          link_type: What `links` says of it, if that is known.
+          maybe_array: Whether it may well be an array, which takes less time then.
 
         Returns:
           A `GroupID` or `DatasetID`.
@@ -143,19 +169,24 @@ class Hdf5File:
           SourceError: See `member`.
         """
         h5py = import_extra("h5py")
-        try:
-            link = group.links.get_info(name)
-        except KeyError as error:
-            raise self.error("missing", path) from error
-        if link.type != h5py.h5l.TYPE_HARD and not self._follow_links:
+        if link_type is None:
+            try:
+                link_type = group.links.get_info(name).type
+            except KeyError as error:
+                raise self.error("missing", path) from error
+        if link_type != h5py.h5l.TYPE_HARD and not self.follow_links:
             raise self.error(f"a link to another place, {_ELSEWHERE}", path)
+        found = None
+        if maybe_array:
+            with contextlib.suppress(Exception):  # What it is instead is found below.
+                found = h5py.h5d.open(group, name)
         try:
-            found = h5py.h5o.open(group, name)
+            found = found or h5py.h5o.open(group, name)
         except KeyError as error:
             raise self.error("a link to what is not there", path) from error
         if not isinstance(found, (h5py.h5d.DatasetID, h5py.h5g.GroupID)):
             raise self.error("a type, expected a group or an array", path)
-        if self._follow_links:
+        if self.follow_links:
             self._note_other_files(found)
         return found
 
@@ -190,11 +221,11 @@ class Hdf5File:
             raise self.error("a group, expected an array", path)
         self.check_place(array.id, path)
 
-    def check_place(self, array: Any, path: str) -> None:
-        """Checks what `check_values` does, of a `DatasetID`."""
+    def check_place(self, array: Any, path: str, dtype: Any = None) -> None:
+        """Checks what `check_values` does, of a `DatasetID`, and its dtype if that is known."""
         h5py = import_extra("h5py")
-        self._check_dtype(array.dtype)
-        if self._follow_links:
+        self._check_dtype(array.dtype if dtype is None else dtype)
+        if self.follow_links:
             return
         plan = array.get_create_plist()
         if plan.get_external_count():
@@ -233,7 +264,7 @@ class Hdf5File:
             file: Any = self.path
             if not is_local(self.path):  # HDF5 itself knows nothing of gs:// and the like.
                 file = self._opened.enter_context(open_binary(self.path))
-            return self._opened.enter_context(h5py.File(file, "r"))
+            return self._opened.enter_context(h5py.File(file, "r", **self._cache))
         except Exception as error:
             self._opened.close()
             if isinstance(error, OSError) and is_damage(error):

@@ -169,11 +169,15 @@ class MinariSource(RandomAccessSource):
         found: dict[str, Column] = {}
         attributes: dict[str, np.ndarray] | None = None
         damage: SourceError | None = None
+        last: Mapping[str, Column] | None = None
         for layout in self._storage.layouts(self._indices):
             if isinstance(layout, SourceError):
                 damage = damage or layout
                 continue
-            for path, column in layout.columns.items():
+            # Those of the last episode have been looked at.
+            columns = {} if layout.columns is last else layout.columns
+            last = layout.columns
+            for path, column in columns.items():
                 if self._objection(path, column) is None and not excludes(found, path):
                     found[path] = _merge(found.get(path), column)
             attributes = common_attributes(attributes, layout.attributes)

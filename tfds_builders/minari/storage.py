@@ -30,6 +30,7 @@ __all__ = [
     "TERMINATIONS",
     "TRUNCATIONS",
     "Column",
+    "Kind",
     "RawEpisode",
     "Storage",
     "StorageWriter",
@@ -109,7 +110,10 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def layouts(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
-        """Yields episodes, their columns without rows, or what is wrong with one."""
+        """Yields episodes, their columns without rows, or what is wrong with one.
+
+        Episodes with the same layout may have the same `columns`, which saves looking at them.
+        """
 
     @abc.abstractmethod
     def read(self, index: int) -> RawEpisode:

@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -14,9 +15,10 @@ import tensorflow_datasets as tfds
 from conversions import check_conversion
 from gymnasium import spaces
 from PIL import Image
+from random_episodes import assert_equal
 
 from tfds_builders.minari.source import MinariSource, RldsMinari
-from tfds_builders.source import DamagedEpisode, SourceError
+from tfds_builders.source import DamagedEpisode, SourceChangedError, SourceError
 
 FORMATS = ["hdf5", "arrow", "parquet"]
 
@@ -237,7 +239,10 @@ def test_spaces_that_are_not_recorded_are_those_of_the_arrays():
 
 
 def test_an_episode_is_read_by_its_index_in_a_copy_of_the_source():
-    source = pickle.loads(pickle.dumps(MinariSource(raw_minari.write_buffers("all-v1"))))
+    original = MinariSource(raw_minari.write_buffers("all-v1"))
+    source = pickle.loads(pickle.dumps(original))
+    for one, other in zip(read_all(original), read_all(source), strict=True):
+        assert_equal((one.steps, one.metadata), (other.steps, other.metadata))
     keys = [episode.key for episode in source.episodes("train", "0-4", after="episode_1")]
     assert keys == ["episode_2", "episode_3"]
     assert source.read("train", 2).origin.file == "data/main_data.hdf5/episode_2"
@@ -431,6 +436,25 @@ def test_an_episode_that_is_no_group():
         file["episode_1"] = np.zeros(3)
     _, second = MinariSource(directory).episodes("train", "0-2")
     assert "main_data.hdf5/episode_1, episode 1: an array, expected a group" in str(second.error)
+
+
+def test_what_was_found_holds_for_the_same_file_only():
+    directory = write_boxes(one_box(), one_box())
+    source = MinariSource(directory)
+    with hdf5(directory) as file:
+        file["episode_1/rewards"][0] = 7
+    with pytest.raises(SourceChangedError):
+        source.read("train", 1)
+
+    source, path = MinariSource(directory), directory / "data" / "main_data.hdf5"
+    before = path.stat()
+    with hdf5(directory) as file:
+        file["episode_1/rewards"].resize((7,))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert source.read("train", 0).steps["reward"].tolist() == [0.5, 0.5, 0.0]
+    with pytest.raises(SourceChangedError):  # The time lies, but there is no room for seven.
+        source.read("train", 1)
 
 
 def test_an_hdf5_file_that_is_cut_off():
