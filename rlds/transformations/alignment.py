@@ -73,10 +73,7 @@ def shift_keys(
         shifted = _shift_chunks(steps, early, distance, size)
     else:
         shifted = _shift_one_by_one(steps, early, distance)
-    length = steps.cardinality()
-    return _layouts.with_cardinality(
-        shifted, tf.where(length < 0, length, tf.maximum(length - distance, 0))
-    )
+    return _layouts.with_cardinality(shifted, steps.skip(distance).cardinality())
 
 
 def _shift_batch(steps: Any, early: set[str], distance: int) -> Any:
