@@ -292,7 +292,7 @@ def _items(
     """Yields all arrays and groups with their paths; an array with two names, by both."""
     above = (*above, group)
     for name in group:
-        path = f"{prefix}{name}"
+        path = f"{prefix}{_text(hdf5, name, prefix)}"
         budget.enter(len(above), path)
         item = hdf5.member(group, name, path)
         if item in above:
@@ -300,6 +300,13 @@ def _items(
         yield path, item
         if not hasattr(item, "dtype"):
             yield from _items(hdf5, item, budget, f"{path}/", above)
+
+
+def _text(hdf5: Hdf5File, name: str | bytes, path: str) -> str:
+    """A name in the file, which h5py leaves as bytes where they are not UTF-8."""
+    if isinstance(name, bytes):
+        raise hdf5.error(f"the name {name!r} is not in UTF-8", path or "/")
+    return name
 
 
 def _describe_array(file: Any, path: str, array: Any) -> dict[str, Any]:
@@ -345,7 +352,7 @@ def _describe_attributes(
 ) -> None:
     attributes: dict[str, Any] = {}
     for name in item.attrs:
-        stored = item.attrs.get_id(name)
+        stored = item.attrs.get_id(_text(hdf5, name, path))
         dtype = _encode_dtype(item.file, f"{path}@{name}", stored.dtype)
         budget.take(stored.get_storage_size(), f"{path}@{name}")
         value = hdf5.attribute(item, name)
