@@ -37,13 +37,15 @@ class Hdf5Storage(Storage):
 
     Opening what is in it, asking what it is, and checking that it is in the file at all takes most
     of the time. What is found where the layouts are asked for is kept, in bounded memory and for
-    this process alone. It holds as long as the file is the same one, which `Hdf5File` sees to.
+    this process alone; values until they are read once. It holds as long as the file is the same
+    one, which `Hdf5File` sees to.
     """
 
     _types: dict[bytes, _Type]
     _group_paths: set[str]
     _columns: dict[tuple[_Array, ...], Mapping[str, Column]]
     _known: dict[int, _Known]
+    _values: dict[int, dict[str, Column]]
     _room: int
 
     def __init__(self, directory: pathlib.Path, spaces: Spaces, *, follow_links: bool) -> None:
@@ -91,9 +93,17 @@ class Hdf5Storage(Storage):
         with self._reading(index) as opened:
             group = self._group(opened, index)
             empty: list[str] = []
-            parts = tuple(part for part, _ in self._look(group, index, empty))
+            found: list[_Array] = []
+            values: dict[str, Column] = {}
+            room = self._room // 2  # What is kept with the values takes room as well.
+            for part, array in self._look(group, index, empty):
+                found.append(part)
+                room -= part.num_bytes
+                if part.type.is_number and room >= 0:  # Others may be of any length.
+                    values[part.path] = part.read(array)
+            parts = tuple(found)
             raw = RawEpisode(self._without_rows(parts), self._attributes(group, index), empty)
-        self._keep(index, parts, raw)
+        self._keep(index, parts, raw, values)
         return raw
 
     def read(self, index: int) -> RawEpisode:
@@ -102,6 +112,7 @@ class Hdf5Storage(Storage):
         columns: dict[str, Column] = {}
         found: Iterator[tuple[_Array, Any]]
         empty: list[str]
+        kept: dict[str, Column] = {}
         with self._reading(index) as opened:
             known = self._known.get(index)
             if known is None:
@@ -109,13 +120,18 @@ class Hdf5Storage(Storage):
                 attributes = self._attributes(group, index)
                 found = self._look(group, index, empty)
             else:  # It was checked when it was found, and the file is still the same.
-                group, empty = h5py.h5g.open(opened.id, _name(index)), list(known.empty)
-                attributes = dict(known.attributes)
+                empty, attributes = list(known.empty), dict(known.attributes)
+                kept = self._values.pop(index, kept)  # Whoever gets them may write to them.
+                is_complete = len(kept) == len(known.parts)
+                group = None if is_complete else h5py.h5g.open(opened.id, _name(index))
                 found = ((part, None) for part in known.parts)
             path = None
             try:
                 for part, array in found:
                     path = part.path
+                    if path in kept:
+                        columns[path] = kept[path]
+                        continue
                     array = self._opened_again(group, part) if array is None else array
                     columns[path] = part.read(array)
             except Exception as error:
@@ -241,16 +257,24 @@ class Hdf5Storage(Storage):
             self._columns[parts] = columns
         return columns
 
-    def _keep(self, index: int, parts: tuple[_Array, ...], raw: RawEpisode) -> None:
+    def _keep(
+        self,
+        index: int,
+        parts: tuple[_Array, ...],
+        raw: RawEpisode,
+        columns: dict[str, Column],
+    ) -> None:
         """Keeps what was found of an episode, as long as there is room."""
         # What is behind a link may be another file at any time. Arrays could be written to.
         values = raw.attributes.values()
         if self._file.follow_links or not all(isinstance(value, _SINGLE) for value in values):
             return
         cost = 1000 + 200 * (len(parts) + len(values)) + sum(map(sys.getsizeof, values))
+        cost += sum(part.num_bytes + 200 for part in parts if part.path in columns)
         if cost <= self._room:
             self._room -= cost
             self._known[index] = _Known(parts, raw.empty, raw.attributes)
+            self._values[index] = columns
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -293,6 +317,11 @@ class _Array(NamedTuple):
     type: _Type
     shape: tuple[int, ...]
 
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes its values take; without those of varying length."""
+        return math.prod(self.shape) * self.type.dtype.itemsize
+
     def no_values(self) -> np.ndarray:
         """Returns no row."""
         return np.empty((0, *self.shape[1:]), self.type.dtype)
@@ -325,7 +354,7 @@ class _Known(NamedTuple):
 
 
 def _nothing_known() -> dict[str, Any]:
-    known: dict[str, Any] = {"_types": {}, "_columns": {}, "_known": {}}
+    known: dict[str, Any] = {"_types": {}, "_columns": {}, "_known": {}, "_values": {}}
     return {**known, "_group_paths": set(), "_room": _MOST_KEPT}
 
 

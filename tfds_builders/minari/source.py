@@ -90,6 +90,9 @@ class MinariSource(RandomAccessSource):
 
     `tfds_builders.minari.export` makes the same Minari dataset of all that.
 
+    The look at all episodes beforehand keeps what it finds in HDF5 files, in 64 MiB at most: small
+    values too, until they are read. Processes that get a copy of the source look for themselves.
+
     Args:
       path: See `dataset_directory`.
       follow_links: Whether to read what an HDF5 file has in other files: links, values that are
