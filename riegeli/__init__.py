@@ -27,7 +27,12 @@ from riegeli.base.riegeli_error import (
 )
 from riegeli.records.decode_file import decode_file
 from riegeli.records.record_position import RecordPosition
-from riegeli.records.record_reader import EXISTENCE_ONLY, RecordReader, get_record_type
+from riegeli.records.record_reader import (
+    EXISTENCE_ONLY,
+    JoinedRecords,
+    RecordReader,
+    get_record_type,
+)
 from riegeli.records.record_writer import FlushType, RecordWriter, set_record_type
 from riegeli.records.records_metadata_pb2 import RecordsMetadata
 from riegeli.records.skipped_region import SkippedRegion
@@ -45,6 +50,7 @@ __all__ = [
     "FlushType",
     "InternalError",
     "InvalidArgumentError",
+    "JoinedRecords",
     "NotFoundError",
     "OutOfRangeError",
     "PermissionDeniedError",

@@ -10,10 +10,11 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
+import riegeli
 from envlogger.backends import riegeli_layout as layout
 from envlogger.backends.backend_reader import BackendReader
 from envlogger.backends.python.episode_info import EpisodeInfo
@@ -26,7 +27,12 @@ from envlogger.backends.riegeli_shard_reader import (
 )
 from envlogger.backends.riegeli_shard_rebuilder import damage_of
 from envlogger.converters import codec
-from envlogger.converters.columns import as_fields, recorded_columns, rlds_columns
+from envlogger.converters.columns import (
+    StoredRecords,
+    as_fields,
+    recorded_columns,
+    rlds_columns,
+)
 from envlogger.converters.step_decoder import StepDecoder
 from envlogger.damage import Damage
 from envlogger.errors import DamagedDataError, StorageError, UsageError
@@ -34,6 +40,8 @@ from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData
 
 __all__ = ["RiegeliBackendReader"]
+
+T = TypeVar("T")
 
 # How many steps are read at once at most.
 _MAX_RUN = 1 << 16
@@ -134,7 +142,7 @@ class RiegeliBackendReader(BackendReader):
         shard = self._shards[number]
         position = int(shard.step_offsets[j])
         try:
-            [record] = self._read(shard, layout.STEPS_FILE, position)
+            [record] = self._read(shard, layout.STEPS_FILE, position, 1, RecordFile.read_run)
             return self._decoder.decode(record)
         except DamagedDataError as e:
             path = shard.directory / layout.STEPS_FILE
@@ -145,7 +153,7 @@ class RiegeliBackendReader(BackendReader):
 
     def _get_steps(self, begin: int, end: int) -> Iterator[StepData]:
         decode = self._decoder.decode
-        for records in self._read_steps(begin, end):
+        for records in self._read_steps(begin, end, RecordFile.read_run):
             for i, record in enumerate(records, begin):
                 try:
                     step = decode(record)
@@ -154,20 +162,23 @@ class RiegeliBackendReader(BackendReader):
                 yield step
             begin += len(records)
 
-    def _read_steps(self, begin: int, end: int) -> Iterator[list[bytes]]:
-        """The records of steps `begin` to `end`, those of a chunk at a time."""
+    def _read_steps(
+        self, begin: int, end: int, read: Callable[[RecordFile, int, int], T]
+    ) -> Iterator[T]:
+        """What `read` gives for steps `begin` to `end`, those of a chunk at a time."""
         while begin < end:
             number, j = _locate(self._step_ends, begin)
             shard = self._shards[number]
             count = _num_in_chunk(shard.step_offsets[j : j + min(end - begin, _MAX_RUN)])
             try:
                 position = int(shard.step_offsets[j])
-                records = self._read(shard, layout.STEPS_FILE, position, count)
+                records = self._read(shard, layout.STEPS_FILE, position, count, read)
             except DamagedDataError:
                 for i in range(begin, begin + count):
                     self._get_nth_step(i)  # Which says where the damage is.
                 raise
             yield records
+            del records
             begin += count
 
     def columns(self, i: int, *, rlds: bool = False, **specs: Any) -> dict[str, Any]:
@@ -175,13 +186,16 @@ class RiegeliBackendReader(BackendReader):
         i = range(self._get_num_episodes())[i]
         episode = self._get_nth_episode_info(i)
         end = episode.start + episode.num_steps
-        records = list(itertools.chain.from_iterable(self._read_steps(episode.start, end)))
-        try:
-            if rlds:
-                return rlds_columns(records, self._decoder, **specs)
-            return as_fields(recorded_columns(records, self._decoder))
-        except DamagedDataError as e:
-            raise DamagedDataError(f"episode {i}: {e}") from e
+
+        def read() -> Iterator[riegeli.JoinedRecords]:
+            for batches in self._read_steps(episode.start, end, RecordFile.read_joined_run):
+                while batches:  # Each is let go before the next chunk takes its place in memory.
+                    yield batches.pop(0)
+
+        records = StoredRecords(episode.num_steps, read, name=f"episode {i}")
+        if rlds:
+            return rlds_columns(records, self._decoder, **specs)
+        return as_fields(recorded_columns(records, self._decoder))
 
     def _describe_step(self, i: int) -> str:
         number, j = _locate(self._step_ends, i)
@@ -203,7 +217,8 @@ class RiegeliBackendReader(BackendReader):
         position = int(shard.metadata_offsets[k])
         if include_metadata and position != layout.NO_METADATA:
             try:
-                [record] = self._read(shard, layout.EPISODE_METADATA_FILE, position)
+                name = layout.EPISODE_METADATA_FILE
+                [record] = self._read(shard, name, position, 1, RecordFile.read_run)
                 info.metadata = parse(Data, record)
             except DamagedDataError as e:
                 path = shard.directory / layout.EPISODE_METADATA_FILE
@@ -212,7 +227,14 @@ class RiegeliBackendReader(BackendReader):
                 ) from e
         return info
 
-    def _read(self, shard: Shard, name: str, position: int, count: int = 1) -> list[bytes]:
+    def _read(
+        self,
+        shard: Shard,
+        name: str,
+        position: int,
+        count: int,
+        read: Callable[[RecordFile, int, int], T],
+    ) -> T:
         with self._lock:
             if self._closed:
                 raise UsageError("this reader is closed; make a new one to read more")
@@ -224,7 +246,7 @@ class RiegeliBackendReader(BackendReader):
                 file = self._open_files.get((shard, name))
                 if file is None:
                     file = self._open_files[shard, name] = RecordFile(shard.directory / name)
-                return file.read_run(position, count)
+                return read(file, position, count)
             except OSError as e:
                 raise StorageError(f"cannot read {shard.directory / name}: {e}") from e
 

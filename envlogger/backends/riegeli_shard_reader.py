@@ -352,20 +352,40 @@ class RecordFile:
           OSError: The file cannot be read.
           riegeli.UnimplementedError: It is written in a way that cannot be read yet.
         """
-        reader = self._reader
+        read_batch = self._reader.read_batch
         try:
-            if reader.pos.numeric != position:
-                reader.seek_numeric(position)
-            records = reader.read_batch(count)
-            while len(records) < count and (more := reader.read_batch(count - len(records))):
+            self._seek(position)
+            records = read_batch(count)
+            while len(records) < count and (more := read_batch(count - len(records))):
                 records += more
         except riegeli.InvalidArgumentError as e:
             raise DamagedDataError(str(e)) from e
-        if len(records) != count:
-            raise DamagedDataError("the file ends before it")
-        if reader.last_pos.numeric != position + count - 1:
-            raise DamagedDataError("no record begins there")
+        self._check_run(position, count, len(records))
         return records
+
+    def read_joined_run(self, position: int, count: int) -> list[riegeli.JoinedRecords]:
+        """Reads as `read_run` does, the records of a chunk as one buffer."""
+        batches = []
+        num_read = 0
+        try:
+            self._seek(position)
+            while num_read < count and (batch := self._reader.read_joined(count - num_read)).sizes:
+                batches.append(batch)
+                num_read += len(batch.sizes)
+        except riegeli.InvalidArgumentError as e:
+            raise DamagedDataError(str(e)) from e
+        self._check_run(position, count, num_read)
+        return batches
+
+    def _seek(self, position: int) -> None:
+        if self._reader.pos.numeric != position:
+            self._reader.seek_numeric(position)
+
+    def _check_run(self, position: int, count: int, num_read: int) -> None:
+        if num_read != count:
+            raise DamagedDataError("the file ends before it")
+        if self._reader.last_pos.numeric != position + count - 1:
+            raise DamagedDataError("no record begins there")
 
     def close(self) -> None:
         """Closes the file."""

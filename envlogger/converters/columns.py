@@ -6,7 +6,7 @@ all of them if what results does not fit together: then there is an error to be 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import dm_env
@@ -23,11 +23,70 @@ from envlogger.converters.step_decoder import StepDecoder
 from envlogger.converters.step_template import NoMatchError, Template
 from envlogger.errors import DamagedDataError
 from envlogger.step_data import StepData
+from riegeli import JoinedRecords
 
-__all__ = ["as_fields", "recorded_columns", "rlds_columns", "stacked_columns"]
+__all__ = ["StoredRecords", "as_fields", "recorded_columns", "rlds_columns", "stacked_columns"]
+
+Buffer = bytes | memoryview
+
+# Records of fewer bytes, on average, are small; as many bytes of them are copied to be treated at
+# once.
+_SMALL_RECORD = 2048
+_MAX_JOINED = 4 << 20
+
+_FIELDS = ("step_type", "reward", "discount", "observation", "action", "custom_data")
+_OF_TRANSITIONS = ("reward", "discount", "action")
 
 
-def recorded_columns(records: Sequence[bytes], decoder: StepDecoder) -> StepData:
+class StoredRecords:
+    """The serialized steps of one or several episodes, which are read when they are needed.
+
+    Args:
+      num_records: How many they are.
+      read: Reads them, some at a time; it is called again where they need a closer look.
+      name: What they are, in messages.
+    """
+
+    def __init__(
+        self, num_records: int, read: Callable[[], Iterable[JoinedRecords]], *, name: str = ""
+    ) -> None:
+        self._num_records = num_records
+        self._name = name
+        self._read = read
+        self._last = b""
+
+    @classmethod
+    def of(cls, records: StoredRecords | Sequence[bytes]) -> StoredRecords:
+        """Takes records that may be in memory."""
+        if isinstance(records, StoredRecords):
+            return records
+        joined = JoinedRecords(list(map(len, records)), b"".join(records))
+        return cls(len(records), lambda: [joined] if records else [])
+
+    def __len__(self) -> int:
+        return self._num_records
+
+    def place(self, number: int) -> str:
+        """How to call a record in messages."""
+        prefix = f"{self._name}: " if self._name else ""
+        return f"{prefix}step {number} of {self._num_records}"
+
+    def read(self) -> Iterator[JoinedRecords]:
+        """Reads them, some at a time."""
+        num_read = 0
+        for joined in self._read():
+            num_read += len(joined.sizes)
+            if num_read == self._num_records:
+                self._last = bytes(joined.values[len(joined.values) - joined.sizes[-1] :])
+            yield joined
+            del joined
+
+    def last(self) -> bytes:
+        """The last one, after all were read."""
+        return self._last
+
+
+def recorded_columns(records: StoredRecords | Sequence[bytes], decoder: StepDecoder) -> StepData:
     """Decodes steps to columns in the order in which they were recorded.
 
     Args:
@@ -56,14 +115,15 @@ def recorded_columns(records: Sequence[bytes], decoder: StepDecoder) -> StepData
     """
     if not records:
         raise ValueError("There must be at least one step, got none.")
+    records = StoredRecords.of(records)
     try:
-        return _merged_steps(_parts_of(records, decoder), len(records))
+        return _merged_steps(records, decoder)
     except (_DifferError, NoMatchError, ValueError, TypeError):
-        return stacked_columns(_decoded(records, range(len(records)), decoder))
+        return stacked_columns(_all_decoded(records, decoder))
 
 
 def rlds_columns(
-    records: Sequence[bytes],
+    records: StoredRecords | Sequence[bytes],
     decoder: StepDecoder,
     *,
     action_spec: Any = None,
@@ -87,11 +147,12 @@ def rlds_columns(
       ValueError: As `to_rlds_episode` does.
       TypeError: Likewise.
     """
+    records = StoredRecords.of(records)
     try:
         return _merged_episode(records, decoder)
     except (_DifferError, NoMatchError, ValueError, TypeError):
         return to_rlds_episode(
-            _decoded(records, range(len(records)), decoder),
+            _all_decoded(records, decoder),
             action_spec=action_spec,
             reward_spec=reward_spec,
             discount_spec=discount_spec,
@@ -122,7 +183,9 @@ def stacked_columns(steps: Iterable[StepData]) -> StepData:
             if value is not None or not timesteps[number].first()
         ] or list(range(len(values)))
         column = stack_values([values[number] for number in present], field, steps=present)
-        return _merge([(np.array(present), column)], len(values))
+        merged = _Merged(len(values))
+        merged.put(np.array(present), column, len(present))
+        return merged.columns()
 
     timestep = dm_env.TimeStep(
         np.array([int(timestep.step_type) for timestep in timesteps]),
@@ -157,60 +220,122 @@ class _Part(NamedTuple):
     columns: StepData
 
 
-def _parts_of(records: Sequence[bytes], decoder: StepDecoder) -> list[_Part]:
-    """Decodes all records, in the order of the first step of each part."""
-    sizes = np.array(list(map(len, records)))
+class _Run:
+    """Some of the records, which lie one after the other in memory.
+
+    Attributes:
+      sizes: The number of bytes of each.
+      num_before: How many come before them.
+      place: How to call the record with some number among all, in messages.
+    """
+
+    def __init__(self, joined: JoinedRecords, num_before: int, records: StoredRecords) -> None:
+        self.sizes = np.array(joined.sizes)
+        self.num_before = num_before
+        self.place = records.place
+        self._ends = np.cumsum(self.sizes)
+        self._values = memoryview(joined.values)
+
+    def record(self, number: int) -> bytes:
+        """A record by its number in the run."""
+        return bytes(self.between(number, number + 1))
+
+    def between(self, begin: int, end: int) -> memoryview:
+        """The bytes of the records from `begin` to `end`."""
+        return self._values[self._ends[begin] - self.sizes[begin] : self._ends[end - 1]]
+
+    def joined(self, numbers: np.ndarray) -> Buffer:
+        """The bytes of records with increasing numbers; a view if they follow each other."""
+        if _is_run(numbers):
+            return self.between(int(numbers[0]), int(numbers[-1]) + 1)
+        return b"".join([self.between(number, number + 1) for number in numbers.tolist()])
+
+
+def _parts_of(records: StoredRecords, decoder: StepDecoder) -> Iterator[_Part]:
+    """Decodes all records; the first part has the first step."""
+    for run in _runs_of(records):
+        yield from _parts_of_run(run, decoder)
+        del run  # Which makes room for the next one.
+
+
+def _runs_of(records: StoredRecords) -> Iterator[_Run]:
+    num_before = 0
+    for joined in _with_small_ones_joined(records.read()):
+        num_records = len(joined.sizes)
+        yield _Run(joined, num_before, records)
+        del joined
+        num_before += num_records
+
+
+def _with_small_ones_joined(runs: Iterable[JoinedRecords]) -> Iterator[JoinedRecords]:
+    """Joins runs of small records, which take longer to be treated apart than to be copied."""
+    small: list[JoinedRecords] = []
+    for run in runs:
+        is_small = len(run.values) < _SMALL_RECORD * len(run.sizes)
+        if small and not (is_small and sum(len(one.values) for one in small) < _MAX_JOINED):
+            yield _joined(small)
+            small = []
+        if is_small:
+            small.append(run)
+        else:
+            yield run
+        del run
+    if small:
+        yield _joined(small)
+
+
+def _joined(runs: list[JoinedRecords]) -> JoinedRecords:
+    if len(runs) == 1:
+        return runs[0]
+    sizes = [size for run in runs for size in run.sizes]
+    return JoinedRecords(sizes, b"".join([run.values for run in runs]))
+
+
+def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
+    """Decodes the records of a run, in the order of the first step of each part."""
     parts = []
     others = []
-    for size in np.unique(sizes).tolist():
-        steps = np.flatnonzero(sizes == size)
+    for size in np.unique(run.sizes).tolist():
+        numbers = np.flatnonzero(run.sizes == size)
         known = iter(decoder.templates_of_size(size))
-        while len(steps):
-            template = next(known, None) or decoder.learn(records[steps[0]])
+        while len(numbers):
+            template = next(known, None) or decoder.learn(run.record(int(numbers[0])))
             if template is None:
-                others.append(steps)
+                others.append(numbers)
                 break
-            joined = _joined(records, steps)
+            joined = run.joined(numbers)
             is_match = template.matches(joined)
             if is_match.all():
-                matching, steps = steps, steps[:0]
+                matching, numbers = numbers, numbers[:0]
             else:
-                matching, steps = steps[is_match], steps[~is_match]
-                joined = _joined(records, matching)
+                matching, numbers = numbers[is_match], numbers[~is_match]
+                joined = run.joined(matching)
             if len(matching):
-                part = _sliced(joined, matching, template)
+                part = _sliced(joined, matching + run.num_before, template)
                 if part is None:
                     others.append(matching)
                 else:
                     parts.append(part)
     if others:
-        parts += _stacked_parts(records, np.sort(np.concatenate(others)), decoder)
+        parts += _stacked_parts(run, np.sort(np.concatenate(others)), decoder)
     return sorted(parts, key=lambda part: int(part.steps[0]))
-
-
-def _joined(records: Sequence[bytes], steps: np.ndarray) -> bytes:
-    if _is_run(steps):
-        return b"".join(records[int(steps[0]) : int(steps[-1]) + 1])
-    return b"".join([records[step] for step in steps.tolist()])
 
 
 def _is_run(steps: np.ndarray) -> bool:
     return len(steps) > 0 and int(steps[-1]) - int(steps[0]) + 1 == len(steps)
 
 
-def _sliced(joined: bytes, steps: np.ndarray, template: Template) -> _Part | None:
+def _sliced(joined: Buffer, steps: np.ndarray, template: Template) -> _Part | None:
     try:
         return _Part(steps, template.columns(joined))
     except NoMatchError:
         return None
 
 
-def _stacked_parts(
-    records: Sequence[bytes], numbers: np.ndarray, decoder: StepDecoder
-) -> Iterator[_Part]:
+def _stacked_parts(run: _Run, numbers: np.ndarray, decoder: StepDecoder) -> Iterator[_Part]:
     """Decodes steps one by one; those with and without action, reward and discount apart."""
     groups: dict[tuple[bool, ...], tuple[list[int], list[StepData]]] = {}
-    for number, step in zip(numbers.tolist(), _decoded(records, numbers.tolist(), decoder)):
+    for number, step in zip(numbers.tolist(), _decoded(run, numbers.tolist(), decoder)):
         timestep, action, _ = step
         form = (action is None, timestep.reward is None, timestep.discount is None)
         group_numbers, group = groups.setdefault(form, ([], []))
@@ -228,48 +353,73 @@ def _stacked_parts(
             stack_values([step.action for step in group]),
             stack_values([step.custom_data for step in group]),
         )
-        yield _Part(np.array(group_numbers), columns)
+        yield _Part(np.array(group_numbers) + run.num_before, columns)
 
 
-def _decoded(
-    records: Sequence[bytes], steps: Iterable[int], decoder: StepDecoder
-) -> Iterator[StepData]:
-    for step in steps:
+def _decoded(run: _Run, numbers: Iterable[int], decoder: StepDecoder) -> Iterator[StepData]:
+    for number in numbers:
         try:
-            yield decoder.decode(records[step])
+            yield decoder.decode(run.record(number))
         except DamagedDataError as e:
-            raise DamagedDataError(f"step {step} of {len(records)} is damaged: {e}") from e
+            place = run.place(run.num_before + number)
+            raise DamagedDataError(f"{place} is damaged: {e}") from e
 
 
-# --- Recorded order.
+def _all_decoded(records: StoredRecords, decoder: StepDecoder) -> Iterator[StepData]:
+    for run in _runs_of(records):
+        yield from _decoded(run, range(len(run.sizes)), decoder)
 
 
-def _merged_steps(parts: list[_Part], num_steps: int) -> StepData:
-    def merged(field: str) -> Any:
-        found = [(part, _field(part, field)) for part in parts]
-        present = [
-            (part, column) for part, column in found if not _is_missing_at_start(part, column)
-        ]
-        return _merge([(part.steps, column) for part, column in present or found], num_steps)
-
-    timestep = dm_env.TimeStep(
-        _merge([(part.steps, _field(part, "step_type")) for part in parts], num_steps),
-        merged("reward"),
-        merged("discount"),
-        _merge([(part.steps, _field(part, "observation")) for part in parts], num_steps),
-    )
-    custom_data = _merge([(part.steps, part.columns.custom_data) for part in parts], num_steps)
-    return StepData(timestep, merged("action"), custom_data)
+# --- Merging.
 
 
-def _field(part: _Part, field: str) -> Any:
-    columns = part.columns
-    return columns.action if field == "action" else getattr(columns.timestep, field)
+def _merged_steps(records: StoredRecords, decoder: StepDecoder) -> StepData:
+    merged = {field: _Merged(len(records)) for field in _FIELDS}
+    missing: dict[str, list[tuple[slice | np.ndarray, Any, int]]] = {field: [] for field in _FIELDS}
+    for steps, part in _parts_of(records, decoder):
+        fields = as_fields(part)
+        rows = _rows(steps)
+        is_start = bool((fields["step_type"] == int(dm_env.StepType.FIRST)).all())
+        for field, column in fields.items():
+            if is_start and field in _OF_TRANSITIONS and _is_none(column):
+                missing[field].append((rows, column, len(steps)))
+            else:
+                merged[field].put(rows, column, len(steps))
+        del part, fields, column
+    for field, parts in missing.items():
+        if not merged[field].has_values:
+            for missing_part in parts:
+                merged[field].put(*missing_part)
+    columns = {field: merged[field].columns() for field in _FIELDS}
+    action, custom_data = columns.pop("action"), columns.pop("custom_data")
+    return StepData(dm_env.TimeStep(**columns), action, custom_data)
 
 
-def _is_missing_at_start(part: _Part, column: Any) -> bool:
-    types = _field(part, "step_type")
-    return _is_none(column) and bool((types == int(dm_env.StepType.FIRST)).all())
+def _merged_episode(records: StoredRecords, decoder: StepDecoder) -> dict[str, Any]:
+    num_steps = len(records)
+    if num_steps < 2:
+        raise _DifferError  # It takes specs, or there is an error to be raised.
+    merged = {field: _Merged(num_steps) for field in _FIELDS}
+    for steps, part in _parts_of(records, decoder):
+        # The action, reward and discount of a step are recorded with the next one.
+        has_first = int(steps[0] == 0)
+        num_earlier = len(steps) - has_first
+        rows = _rows(steps)
+        earlier_rows = _rows(steps[has_first:] - 1)
+        for field, column in as_fields(part).items():
+            if field not in _OF_TRANSITIONS:
+                merged[field].put(rows, column, len(steps))
+            elif num_earlier:
+                column = _without_first(column) if has_first else column
+                merged[field].put(earlier_rows, column, num_earlier)
+        del part, column
+    types = merged.pop("step_type").columns()
+    if (types[1:] == dm_env.StepType.FIRST).any() or (types[:-1] == dm_env.StepType.LAST).any():
+        raise _DifferError
+    columns = {field: column.columns() for field, column in merged.items()}
+    if _is_none(columns["custom_data"]):
+        columns["custom_data"] = None
+    return assemble_episode(decoder.decode(records.last()).timestep, num_steps, **columns)
 
 
 def _is_none(column: Any) -> bool:
@@ -277,42 +427,6 @@ def _is_none(column: Any) -> bool:
     if not isinstance(column, np.ndarray) or column.dtype != object or column.ndim != 1:
         return False
     return column[0] is None
-
-
-# --- RLDS.
-
-
-def _merged_episode(records: Sequence[bytes], decoder: StepDecoder) -> dict[str, Any]:
-    num_steps = len(records)
-    if num_steps < 2:
-        raise _DifferError  # It takes specs, or there is an error to be raised.
-    parts = _parts_of(records, decoder)
-    types = _merge([(part.steps, _field(part, "step_type")) for part in parts], num_steps)
-    if (types[1:] == dm_env.StepType.FIRST).any() or (types[:-1] == dm_env.StepType.LAST).any():
-        raise _DifferError
-
-    def arrived(field: str) -> Any:
-        # The action, reward and discount of a step are recorded with the next one.
-        columns = [(part.steps - 1, _field(part, field)) for part in parts]
-        first_steps, first_column = columns[0]
-        if len(first_steps) == 1:
-            del columns[0]
-        else:
-            columns[0] = (first_steps[1:], _without_first(first_column))
-        return _merge(columns, num_steps)
-
-    custom_data = _merge([(part.steps, part.columns.custom_data) for part in parts], num_steps)
-    return assemble_episode(
-        decoder.decode(records[-1]).timestep,
-        num_steps,
-        observation=_merge(
-            [(part.steps, _field(part, "observation")) for part in parts], num_steps
-        ),
-        action=arrived("action"),
-        reward=arrived("reward"),
-        discount=arrived("discount"),
-        custom_data=None if _is_none(custom_data) else custom_data,
-    )
 
 
 def _without_first(columns: Any) -> Any:
@@ -323,52 +437,102 @@ def _without_first(columns: Any) -> Any:
     return columns[1:]
 
 
-# --- Merging.
+class _Leaf(NamedTuple):
+    """An array of all steps.
 
-
-def _merge(parts: list[tuple[np.ndarray, Any]], num_steps: int) -> Any:
-    """Puts columns of some steps each together to new ones of all; where there are none, zeros.
-
-    Raises:
-      _DifferError: They differ in dtype, shape or structure.
+    Attributes:
+      array: The array.
+      expected: What the columns that are put into it must be like.
+      zero: What it holds where there are none.
     """
-    head = parts[0][1]
-    if isinstance(head, np.ndarray):
-        return _merge_arrays(parts, num_steps)
-    if any(_keys(columns) != _keys(head) for _, columns in parts):
+
+    array: np.ndarray
+    expected: tuple[Any, tuple[int, ...]]
+    zero: Any
+
+
+class _Merged:
+    """Columns of all steps, into which those of some are put; where there are none, zeros."""
+
+    def __init__(self, num_steps: int) -> None:
+        self._num_steps = num_steps
+        self._num_there = 0
+        self._rows_there: list[slice | np.ndarray] = []
+        self._root: Any = None
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there is anything in them."""
+        return self._root is not None
+
+    def put(self, rows: slice | np.ndarray, columns: Any, num_rows: int) -> None:
+        """Puts in the columns of steps that have none yet; the first ones say how all must be.
+
+        Raises:
+          _DifferError: They differ in dtype, shape or structure.
+        """
+        if self._root is None:
+            self._root = _leaves(columns, self._num_steps)
+        self._num_there += num_rows
+        self._rows_there.append(rows)
+        _put(self._root, rows, columns)
+
+    def columns(self) -> Any:
+        """The columns as they are now."""
+        is_missing = None
+        if self._num_there < self._num_steps:
+            is_missing = np.ones(self._num_steps, bool)
+            for rows in self._rows_there:
+                is_missing[rows] = False
+        return _arrays(self._root, is_missing)
+
+
+def _rows(steps: np.ndarray) -> slice | np.ndarray:
+    """An index of the steps; a slice, which is faster, if they follow each other."""
+    return slice(int(steps[0]), int(steps[-1]) + 1) if _is_run(steps) else steps
+
+
+def _leaves(columns: Any, num_steps: int) -> Any:
+    if isinstance(columns, dict):
+        return {key: _leaves(child, num_steps) for key, child in columns.items()}
+    if isinstance(columns, list | tuple):
+        return type(columns)(_leaves(child, num_steps) for child in columns)
+    head = columns[:1]
+    array = np.empty((num_steps, *head.shape[1:]), head.dtype.newbyteorder("="))
+    zero = zeros_like(head) if head.dtype == object else 0
+    return _Leaf(array, _native(dtype_and_shape(head)), zero)
+
+
+def _put(node: Any, rows: slice | np.ndarray, columns: Any) -> None:
+    if isinstance(node, _Leaf):
+        if not isinstance(columns, np.ndarray) or not _is_like(columns, node):
+            raise _DifferError
+        node.array[rows] = columns
+        return
+    if isinstance(columns, np.ndarray) or _keys(columns) != _keys(node):
         raise _DifferError
-    if isinstance(head, dict):
-        return {
-            key: _merge([(steps, columns[key]) for steps, columns in parts], num_steps)
-            for key in head
-        }
-    return type(head)(
-        _merge([(steps, columns[i]) for steps, columns in parts], num_steps)
-        for i in range(len(head))
-    )
+    for key in node if isinstance(node, dict) else range(len(node)):
+        _put(node[key], rows, columns[key])
+
+
+def _is_like(column: np.ndarray, leaf: _Leaf) -> bool:
+    if column.dtype != object and column.dtype == leaf.array.dtype:  # Which takes less time.
+        return column.shape[1:] == leaf.array.shape[1:]
+    return _native(dtype_and_shape(column[:1])) == leaf.expected
+
+
+def _arrays(node: Any, is_missing: np.ndarray | None) -> Any:
+    if isinstance(node, _Leaf):
+        if is_missing is not None:
+            node.array[is_missing] = node.zero
+        return node.array
+    if isinstance(node, dict):
+        return {key: _arrays(child, is_missing) for key, child in node.items()}
+    return type(node)(_arrays(child, is_missing) for child in node)
 
 
 def _keys(columns: Any) -> tuple[type, Any]:
     return type(columns), set(columns) if isinstance(columns, dict) else len(columns)
-
-
-def _merge_arrays(parts: list[tuple[np.ndarray, Any]], num_steps: int) -> np.ndarray:
-    head = parts[0][1][:1]
-    head = head.astype(head.dtype.newbyteorder("="))
-    expected = dtype_and_shape(head)
-    merged = np.zeros((num_steps, *head.shape[1:]), head.dtype)
-    if head.dtype == object:
-        merged[:] = zeros_like(head)
-    for steps, column in parts:
-        if not isinstance(column, np.ndarray):
-            raise _DifferError
-        if _native(dtype_and_shape(column[:1])) != expected:
-            raise _DifferError
-        if _is_run(steps):  # Which is faster to fill.
-            merged[int(steps[0]) : int(steps[-1]) + 1] = column
-        else:
-            merged[steps] = column
-    return merged
 
 
 def _native(description: tuple[Any, tuple[int, ...]]) -> tuple[Any, tuple[int, ...]]:

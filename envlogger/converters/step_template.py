@@ -86,7 +86,7 @@ class Template:
         except (ValueError, LookupError):
             raise NoMatchError from None
 
-    def matches(self, records: bytes) -> np.ndarray:
+    def matches(self, records: bytes | memoryview) -> np.ndarray:
         """Which of the records, of `size` bytes each, have the constants of this form.
 
         Args:
@@ -101,7 +101,7 @@ class Template:
             result &= rows[name] == word
         return result
 
-    def columns(self, records: bytes) -> StepData:
+    def columns(self, records: bytes | memoryview) -> StepData:
         """The values of all records, for which `matches` holds.
 
         Args:

@@ -7,12 +7,32 @@ buffer   the records, one after the other
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from riegeli._core import encode_varints, join, read_varint, split_records
+from riegeli._core import encode_varints, join, read_varint, read_varints, split_records
 from riegeli._format.chunk import Chunk, ChunkType
-from riegeli._format.compression import Compressor, decompress
+from riegeli._format.compression import Buffer, Compressor, decompress
 from riegeli._pure import MAX_VARINT_BYTES
 from riegeli.base.riegeli_error import InvalidArgumentError
+
+
+class JoinedRecords(NamedTuple):
+    """Records in one buffer, one after the other.
+
+    >>> JoinedRecords([3, 0, 2], b"antbe").cut()
+    [b'ant', b'', b'be']
+
+    Attributes:
+      sizes: The number of bytes of each record.
+      values: Their bytes.
+    """
+
+    sizes: list[int]
+    values: bytes | memoryview
+
+    def cut(self) -> list[bytes]:
+        """The records, each with a copy of its bytes."""
+        return split_records(encode_varints(self.sizes), len(self.sizes), self.values)
 
 
 def encode_simple_chunk(records: Sequence[bytes], compressor: Compressor) -> Chunk:
@@ -37,6 +57,35 @@ def decode_simple_chunk(chunk: Chunk) -> list[bytes]:
       InvalidArgumentError: the data is damaged.
       UnimplementedError: an unknown algorithm.
     """
+    sizes, values = _decompressed(chunk)
+    try:
+        return split_records(sizes, chunk.num_records, values)
+    except ValueError as e:
+        raise InvalidArgumentError(f"record sizes are damaged: {e}") from e
+
+
+def decode_joined(chunk: Chunk) -> JoinedRecords:
+    """The records of a simple chunk as they lie in it; raises as `decode_simple_chunk` does."""
+    encoded_sizes, values = _decompressed(chunk)
+    try:
+        if chunk.num_records > len(encoded_sizes):
+            raise ValueError(
+                f"{chunk.num_records} record sizes cannot fit in {len(encoded_sizes)} bytes"
+            )
+        sizes, end = read_varints(encoded_sizes, 0, chunk.num_records)
+        if end != len(encoded_sizes):
+            raise ValueError(
+                f"{len(encoded_sizes) - end} bytes follow the {len(sizes)} record sizes"
+            )
+        if sum(sizes) != len(values):
+            raise ValueError(f"records take {sum(sizes)} of {len(values)} bytes of values")
+    except ValueError as e:
+        raise InvalidArgumentError(f"record sizes are damaged: {e}") from e
+    return JoinedRecords(sizes, values)
+
+
+def _decompressed(chunk: Chunk) -> tuple[Buffer, Buffer]:
+    """The record lengths as varints, and the records."""
     data = memoryview(chunk.data)  # So that cutting it copies nothing.
     if not data:
         raise InvalidArgumentError("simple chunk without data")
@@ -56,6 +105,6 @@ def decode_simple_chunk(chunk: Chunk) -> list[bytes]:
             raise InvalidArgumentError(
                 f"records take {len(values)} bytes, but {chunk.decoded_data_size} are announced"
             )
-        return split_records(sizes, chunk.num_records, values)
+        return sizes, values
     except ValueError as e:
         raise InvalidArgumentError(f"record sizes are damaged: {e}") from e

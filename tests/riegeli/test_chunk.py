@@ -10,7 +10,7 @@ import riegeli
 from riegeli._format import blocks
 from riegeli._format.chunk import CHUNK_HEADER_SIZE, Chunk, ChunkHeader, ChunkType, padding_chunk
 from riegeli._format.compression import CompressionType, Compressor
-from riegeli._format.simple_chunk import decode_simple_chunk, encode_simple_chunk
+from riegeli._format.simple_chunk import decode_joined, decode_simple_chunk, encode_simple_chunk
 
 SIGNATURE_HEX = (
     "83af70d10d884a3f 0000000000000000 4000000000000000"  # block header: 0 back, 64 ahead
@@ -115,7 +115,8 @@ algorithms = st.sampled_from(
 
 @given(st.lists(st.binary(max_size=300)), algorithms)
 def test_records_of_a_simple_chunk_come_back(records, compressor):
-    assert decode_simple_chunk(encode_simple_chunk(records, compressor)) == records
+    chunk = encode_simple_chunk(records, compressor)
+    assert decode_simple_chunk(chunk) == decode_joined(chunk).cut() == records
 
 
 def test_snappy_is_written_as_by_the_reference():
@@ -152,6 +153,9 @@ def test_damaged_simple_chunks_are_refused(data, message):
     chunk = Chunk(ChunkType.SIMPLE, bytes.fromhex(data), num_records=2, decoded_data_size=3)
     with pytest.raises(riegeli.InvalidArgumentError, match=message):
         decode_simple_chunk(chunk)
+    as_joined = "records take" if "ends at byte" in message else message
+    with pytest.raises(riegeli.InvalidArgumentError, match=as_joined):
+        decode_joined(chunk)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +168,7 @@ def test_damaged_simple_chunks_are_refused(data, message):
 )
 def test_odd_simple_chunks_are_read(data, num_records, size, expected):
     chunk = Chunk(ChunkType.SIMPLE, bytes.fromhex(data), num_records, size)
-    assert decode_simple_chunk(chunk) == expected
+    assert decode_simple_chunk(chunk) == decode_joined(chunk).cut() == expected
 
 
 def test_unknown_compression_is_told_from_damage():

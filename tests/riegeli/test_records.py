@@ -181,6 +181,55 @@ def test_batches_have_records_of_one_chunk(max_records):
             reader.read_batch(0)
 
 
+@pytest.mark.parametrize("options", ["", "zstd", "snappy", "uncompressed", "transpose"])
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_joined_records_are_those_of_batches(options, data):
+    records = data.draw(st.lists(st.binary(max_size=60), max_size=40))
+    content = bytearray(write(records, f"{options},chunk_size:200".lstrip(","))[0])
+    if data.draw(st.booleans()):
+        content[data.draw(st.integers(0, len(content) - 1))] ^= 4
+    skipped, expected_skipped = [], []
+    reader = RecordReader(io.BytesIO(content), recovery=skipped.append)
+    expected = RecordReader(io.BytesIO(content), recovery=expected_skipped.append)
+    ways = {
+        "joined": RecordReader.read_batch,
+        "batch": RecordReader.read_batch,
+        "one": lambda reader, _: reader.read_record(),
+        "seek": lambda reader, part: reader.seek_numeric(len(content) * part // 20),
+        "back": lambda reader, _: reader.seek_back(),
+    }
+    for _ in range(data.draw(st.integers(1, 12))):
+        count = data.draw(st.integers(1, 20))
+        name = data.draw(st.sampled_from(["joined", "joined", "batch", "one", "seek", "back"]))
+        want = outcome(ways[name], expected, count)
+        if name == "joined":
+            joined = outcome(reader.read_joined, count)
+            got = joined if isinstance(joined, str) else joined.cut()
+            assert isinstance(joined, str) or joined.sizes == list(map(len, got))
+        else:
+            got = outcome(ways[name], reader, count)
+        assert got == want
+        assert (reader.pos, skipped) == (expected.pos, expected_skipped)
+        assert outcome(getattr, reader, "last_pos") == outcome(getattr, expected, "last_pos")
+
+
+def outcome(function, *args):
+    """What a function returns, or how it fails."""
+    try:
+        return function(*args)
+    except riegeli.RiegeliError as e:
+        return f"{type(e).__name__}: {e}"
+
+
+def test_joined_records_are_at_least_one():
+    with (
+        RecordReader(io.BytesIO(write([b"a"])[0])) as reader,
+        pytest.raises(ValueError, match="max_records must be positive, got 0"),
+    ):
+        reader.read_joined(0)
+
+
 def test_files_padded_to_blocks_can_be_joined():
     first, second = some_records(10, 1), some_records(10, 2)
     joined = write(first, "padding")[0] + write(second, "padding")[0]

@@ -10,7 +10,7 @@ from typing import Any, Self
 from envlogger.backends import riegeli_layout as layout
 from envlogger.backends.python.episode_info import EpisodeInfo
 from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader, _locate
-from envlogger.backends.riegeli_shard_reader import read_metadata
+from envlogger.backends.riegeli_shard_reader import RecordFile, read_metadata
 from envlogger.errors import UsageError
 from envlogger.proto.storage_pb2 import Data
 
@@ -77,7 +77,8 @@ class RiegeliDatasetReader:
             return None
         number, i = _locate(backend._step_ends, index)
         shard = backend._shards[number]
-        return backend._read(shard, layout.STEPS_FILE, int(shard.step_offsets[i]))[0]
+        position = int(shard.step_offsets[i])
+        return backend._read(shard, layout.STEPS_FILE, position, 1, RecordFile.read_run)[0]
 
     def step(self, index: int, message: Any = Data) -> Any:
         """A step as a message; None if there is no step of this index.

@@ -182,9 +182,13 @@ def test_a_flipped_bit_in_a_step_is_told_with_its_place(dataset):
         assert "step 6 (step 1 of episode 2) is damaged, at position " in message
         assert f"of {path}: " in message
         assert isinstance(caught.value.__cause__.__cause__, riegeli.InvalidArgumentError)
+        with pytest.raises(DamagedDataError) as caught:
+            reader.columns(2)
+        assert str(caught.value) == message
         # The rest is as readable as before.
         assert observations(reader.steps[:6]) == [0, 1, 2, 10, 11, 20]
         assert observations(reader.episodes[3]) == [30]
+        assert reader.columns(1)["observation"][:, 0].tolist() == [10, 11]
 
 
 def test_a_truncated_file_of_steps(dataset):

@@ -10,11 +10,12 @@ from stored_steps import assert_same, episodes
 
 from envlogger import StepData
 from envlogger.converters import columns as columns_module
-from envlogger.converters.columns import recorded_columns, rlds_columns
+from envlogger.converters.columns import StoredRecords, recorded_columns, rlds_columns
 from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
 from envlogger.converters.step_decoder import StepDecoder
 from envlogger.converters.step_encoder import StepEncoder
 from envlogger.errors import DamagedDataError
+from riegeli import JoinedRecords
 
 FIRST, MID, LAST = dm_env.StepType
 
@@ -25,6 +26,25 @@ def step(kind, observation, action=None, reward=None, discount=None, custom_data
 
 def records_of(steps):
     return list(map(StepEncoder().encode, steps))
+
+
+def in_runs(records, length):
+    """The records as chunks of some length give them, which are not joined."""
+
+    def read():
+        for begin in range(0, len(records), length):
+            run = records[begin : begin + length]
+            yield JoinedRecords(list(map(len, run)), memoryview(b"".join(run)))
+
+    return StoredRecords(len(records), read)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_record_is_small():
+    """Runs stay apart, as those of images do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns_module, "_SMALL_RECORD", 0)
+        yield
 
 
 def decoded(records):
@@ -46,20 +66,21 @@ def assert_same_outcome(got, expected):
         assert_same(got, expected)
 
 
-@given(episodes())
+@given(episodes(), st.integers(1, 8))
 @settings(max_examples=60, deadline=None)
-def test_an_rlds_episode_is_that_of_the_decoded_steps(steps):
+def test_an_rlds_episode_is_that_of_the_decoded_steps(steps, length):
     records = records_of(steps)
     expected = outcome(to_rlds_episode, decoded(records))
-    assert_same_outcome(outcome(rlds_columns, records, StepDecoder()), expected)
+    got = outcome(rlds_columns, in_runs(records, length), StepDecoder())
+    assert_same_outcome(got, expected)
 
 
-@given(episodes(), st.integers(1, 4))
+@given(episodes(), st.integers(1, 4), st.integers(1, 8))
 @settings(max_examples=60, deadline=None)
-def test_columns_in_recorded_order_are_those_of_the_decoded_steps(steps, num_episodes):
+def test_columns_in_recorded_order_are_those_of_the_decoded_steps(steps, num_episodes, length):
     records = records_of(steps) * num_episodes
     steps = decoded(records)
-    got = outcome(recorded_columns, records, StepDecoder())
+    got = outcome(recorded_columns, in_runs(records, length), StepDecoder())
     if isinstance(got, str):
         with pytest.raises((ValueError, TypeError)):
             to_rlds_episode([*steps, *steps])
@@ -101,7 +122,7 @@ def by_slices(monkeypatch):
     monkeypatch.setattr(columns_module, "to_rlds_episode", None)
     monkeypatch.setattr(columns_module, "stacked_columns", None)
     yield
-    assert len(alone) <= 1
+    assert len(set(alone)) <= 1
 
 
 def an_episode(num_steps, value_of):
@@ -140,7 +161,9 @@ def an_episode(num_steps, value_of):
 )
 def test_what_is_recorded_usually_is_sliced(by_slices, value_of):
     steps = an_episode(30, value_of)
-    assert_same(rlds_columns(records_of(steps), StepDecoder()), to_rlds_episode(steps))
+    for length in (100, 7):
+        records = in_runs(records_of(steps), length)
+        assert_same(rlds_columns(records, StepDecoder()), to_rlds_episode(steps))
 
 
 def test_placeholders_stand_in_the_first_step_of_each_episode(by_slices):
@@ -230,7 +253,7 @@ def test_a_damaged_record_is_named(function):
     records = records_of(an_episode(5, lambda i: i))
     records[3] = records[3][:-1]
     with pytest.raises(DamagedDataError, match=r"^step 3 of 6 is damaged: a record is not"):
-        function(records, StepDecoder())
+        function(in_runs(records, 2), StepDecoder())
 
 
 @given(episodes(), st.data())
@@ -247,17 +270,31 @@ def test_damage_is_treated_as_step_by_step(steps, data):
         steps = decoded(records)
     except DamagedDataError:
         with pytest.raises(DamagedDataError, match=rf"^step {number} of "):
-            rlds_columns(records, decoder)
+            rlds_columns(in_runs(records, 3), decoder)
         return
     except TypeError:
         assume(False)
-    assert_same_outcome(outcome(rlds_columns, records, decoder), outcome(to_rlds_episode, steps))
+    got = outcome(rlds_columns, in_runs(records, 3), decoder)
+    assert_same_outcome(got, outcome(to_rlds_episode, steps))
+
+
+def test_runs_of_small_records_are_joined(monkeypatch):
+    monkeypatch.setattr(columns_module, "_SMALL_RECORD", 2048)
+    monkeypatch.setattr(columns_module, "_MAX_JOINED", 20_000)
+    steps = an_episode(60, lambda i: np.full((2000 if 20 < i < 30 else 900) // 8, i, np.int8))
+    large = an_episode(5, lambda i: np.full(3000, i, np.uint8))
+    for some in (steps[:20], large):
+        records = records_of(some)
+        expected = to_rlds_episode(some)
+        assert_same(rlds_columns(in_runs(records, 2), StepDecoder()), expected)
+    with pytest.raises(ValueError, match=r"^observation: step 21 holds"):
+        rlds_columns(in_runs(records_of(steps), 4), StepDecoder())
 
 
 def test_columns_are_writable_and_alias_nothing():
     records = records_of(an_episode(5, lambda i: {"a": np.full(2, i, ">f4"), "b": i, "c": None}))
     kept = list(map(bytes, records))
-    columns = recorded_columns(records, StepDecoder())
+    columns = recorded_columns(in_runs(records, 4), StepDecoder())
     for array in (
         columns.timestep.step_type,
         columns.timestep.reward,
