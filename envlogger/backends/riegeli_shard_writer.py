@@ -177,11 +177,19 @@ class ShardWriter:
           episodes: The episodes.
           num_steps: How many steps they have.
           to_sync: What to bring to the disk before the index refers to it; None if the index is
-            not brought there either. It waits until all is with the system: disks take their time.
+            not brought there either.
         """
+        metadata_offsets: list[int] = []
         if num_steps:
             self._is_indexing = True
             metadata_offsets = self._write_metadata(episodes)
+            if to_sync is not None:
+                to_sync = [*to_sync, self._episode_metadata]
+        # Disks take their time. A kill between index and offsets leaves episodes without steps,
+        # which the published EnvLogger cannot read; so as little as possible is between the two.
+        for file in to_sync or []:
+            file.sync()
+        if num_steps:
             if episodes:
                 starts = [episode.start for episode in episodes]
                 rows = _array(list(zip(starts, metadata_offsets)))
@@ -189,10 +197,7 @@ class ShardWriter:
                 self._episode_index.push()
             del self._pending_episodes[: len(episodes)]
             if to_sync is not None:
-                to_sync = [*to_sync, self._episode_metadata, self._episode_index]
-        for file in to_sync or []:
-            file.sync()
-        if num_steps:
+                self._episode_index.sync()
             # The offsets come last: readers ignore episodes without steps, but not steps without
             # episodes.
             positions = self._steps.positions[:num_steps]

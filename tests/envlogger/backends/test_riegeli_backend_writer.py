@@ -33,6 +33,7 @@ from envlogger.backends import (
     schedulers,
 )
 from envlogger.backends.disk_reserve import DiskReserve
+from envlogger.backends.riegeli_shard_reader import load_shards
 from envlogger.backends.riegeli_shard_writer import ShardWriter
 from envlogger.errors import (
     DamagedDataError,
@@ -361,6 +362,37 @@ def test_flushing_brings_data_to_the_disk_if_asked(tmp_path, monkeypatch, sync):
         record(writer, 10)
         writer.flush()
         assert len(synced) == (4 if sync else 0)
+
+
+def test_a_kill_while_the_disk_is_slow_leaves_an_index_that_fits(tmp_path, monkeypatch):
+    log, left = tmp_path / "log", []
+    fsync = os.fsync
+
+    def copying(descriptor):
+        left.append((os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")), len(left)))
+        shutil.copytree(log, tmp_path / str(left[-1][1]))
+        fsync(descriptor)
+
+    with RiegeliBackendWriter(log, sync=True) as writer:
+        record(writer, 0, 1)
+        record(writer, 10)
+        writer.flush()
+        record(writer, 20)
+        monkeypatch.setattr(os, "fsync", copying)
+        writer.flush()
+        monkeypatch.undo()
+    found = {}
+    for name, number in left:
+        [shard] = load_shards(epath.Path(tmp_path / str(number)))
+        found[name] = [len(shard.step_offsets), len(shard.all_rows), len(shard.episode_starts)]
+        assert not shard.damage
+    # Between index and offsets no other file is waited for.
+    assert found == {
+        "steps.riegeli": [2, 1, 1],
+        "episode_metadata.riegeli": [2, 1, 1],
+        "episode_index.riegeli": [2, 2, 1],
+        "step_offsets.riegeli": [3, 2, 2],
+    }
 
 
 def test_recording_waits_while_too_much_is_pending(tmp_path, monkeypatch):
