@@ -240,7 +240,7 @@ def _recover_shard(
     directory = target / shard.directory.name
     if rebuilt.positions:
         if directory != shard.directory:
-            directory.mkdir(exist_ok=not layout.is_local(directory))
+            directory.mkdir(exist_ok=not stores.is_local(directory))
             _copy(steps_path, directory / layout.STEPS_FILE)
         if is_changed:
             _write_index(shard, rebuilt, directory)
@@ -342,7 +342,7 @@ def _replace(path: epath.Path, content: bytes) -> None:
         if path.read_bytes() == content:
             return
         _write(_free_name(path), content=path.read_bytes())
-    if not layout.is_local(path):
+    if not stores.is_local(path):
         _write(path, content)  # Object stores show a file when it is complete.
         return
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -370,7 +370,7 @@ def _write(path: epath.Path, content: bytes) -> None:
 
 
 def _copy(source: epath.Path, target: epath.Path) -> None:
-    if not layout.is_local(source) or not layout.is_local(target):
+    if not stores.is_local(source) or not stores.is_local(target):
         stores.copy_file(source, target)
         return
     with source.open("rb") as old, target.open("wb") as new:
@@ -379,6 +379,6 @@ def _copy(source: epath.Path, target: epath.Path) -> None:
 
 
 def _bring_to_disk(path: epath.Path, file: Any) -> None:
-    if layout.is_local(path):
+    if stores.is_local(path):
         file.flush()
         os.fsync(file.fileno())

@@ -24,7 +24,13 @@ from etils import epath
 from rlds_ecosystem import stores
 from tfds_builders.byte_streams import GZIP_MAGIC, ByteStream
 from tfds_builders.staging import storage_errors
-from tfds_builders.untrusted import Budget, SourceError, check_is_file, most_bytes, source_errors
+from tfds_builders.untrusted import (
+    Budget,
+    SourceError,
+    check_is_file,
+    source_errors,
+    trusted_bytes,
+)
 
 __all__ = ["SUFFIXES", "extracted", "read_member"]
 
@@ -112,7 +118,7 @@ def read_member(archive: epath.Path, name: str, max_bytes: int) -> bytes:
         info = opened.getinfo(name)
         _check_method(info, archive)
         size = min(info.compress_size, archive.stat().length)
-        most = min(max_bytes, most_bytes(size))
+        most = min(max_bytes, trusted_bytes(size))
         if info.file_size > most:  # No more than that is ever read.
             raise _too_large(archive / name, most, size)
         return opened.read(info)
@@ -139,7 +145,7 @@ class _Extraction:
     def __init__(self, archive: epath.Path, size: int, directory: epath.Path) -> None:
         self._archive, self._size, self._directory = archive, size, directory
         self._budget = Budget(archive, size)
-        self._left = most_bytes(size)
+        self._left = trusted_bytes(size)
         self._files: set[PurePosixPath] = set()
         self._directories: set[PurePosixPath] = set()
 
@@ -185,7 +191,7 @@ class _Extraction:
         for piece in member.pieces:
             self._left -= len(piece)
             if self._left < 0:
-                most = most_bytes(self._size)
+                most = trusted_bytes(self._size)
                 raise _too_large(self._archive, most, self._size, member.name)
             yield piece
 

@@ -18,10 +18,10 @@ import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.dataset_builder import FileReaderBuilder
 
-from envlogger.backends.riegeli_layout import is_local
 from envlogger.converters.tfds_features import TensorStorage
 from envlogger.errors import StorageError
 from rlds_ecosystem import stores
+from rlds_ecosystem.stores import is_local
 from tfds_builders import archives
 from tfds_builders.episode_fields import features_of
 from tfds_builders.input_files import state_of

@@ -10,7 +10,7 @@ from typing import IO
 
 from etils import epath
 
-from tfds_builders.untrusted import SourceError, check_is_file, most_bytes
+from tfds_builders.untrusted import SourceError, check_is_file, trusted_bytes
 
 __all__ = ["GZIP_MAGIC", "ByteStream"]
 
@@ -35,7 +35,7 @@ class ByteStream:
         check_is_file(file)
         self.name = name
         self._size = file.stat().length
-        self._most = most_bytes(self._size)
+        self._most = trusted_bytes(self._size)
         # What opens a file of an object store may be of use as a context manager only.
         self._opened = contextlib.ExitStack()
         self._raw: IO[bytes] = self._opened.enter_context(file.open("rb"))

@@ -27,6 +27,7 @@ from tfds_builders.untrusted import (
     SourceError,
     as_source_error,
     check_is_file,
+    source_errors,
 )
 
 __all__ = [
@@ -132,15 +133,8 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def guarded(self: Source, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with source_errors(lambda: files_of(self)):
             return method(self, *args, **kwargs)
-        except SourceError:
-            raise
-        except Exception as error:
-            damage = as_source_error(error, file=files_of(self))
-            if damage is None:
-                raise
-            raise damage from error
 
     return guarded
 
@@ -150,15 +144,8 @@ def _guarded_read(method: Callable[..., SourceEpisode]) -> Callable[..., SourceE
 
     @functools.wraps(method)
     def read(self: RandomAccessSource, split: str, index: int) -> SourceEpisode:
-        try:
+        with source_errors(lambda: files_of(self), episode=self.key(split, index)):
             return method(self, split, index)
-        except SourceError:
-            raise
-        except Exception as error:
-            damage = as_source_error(error, file=files_of(self), episode=self.key(split, index))
-            if damage is None:
-                raise
-            raise damage from error
 
     return read
 
@@ -176,7 +163,7 @@ def _guarded_episodes(method: Callable[..., Iterator[Any]]) -> Callable[..., Ite
             raise
         except Exception as error:
             where = f"after {after!r}" if after is not None else f"first of {part!r}"
-            damage = as_source_error(error, file=files_of(self), episode=where)
+            damage = as_source_error(error, file=lambda: files_of(self), episode=where)
             if damage is None:
                 raise
             if damage is not error:

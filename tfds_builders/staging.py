@@ -28,9 +28,9 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from etils import epath
 
-from envlogger.backends.riegeli_layout import is_local
 from envlogger.errors import StorageError
 from rlds_ecosystem import stores
+from rlds_ecosystem.stores import is_local
 from tfds_builders.source import SourceError
 
 try:

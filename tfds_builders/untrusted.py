@@ -1,7 +1,19 @@
 """Raw data comes from anybody: the one door through which it is read.
 
 Whatever a library raises for bytes that are not what it expects becomes a `SourceError`, which says
-where: `source_errors`. What reading costs is in proportion to the bytes that are there: `Budget`.
+where: `source_errors`.
+
+What reading costs is in proportion to the bytes that are there. Compressed bytes stand for more,
+and two different questions are asked about them:
+
+* *Can what a file declares be there at all?* `possible_bytes`: as much as deflate can make of the
+  file. It bounds all that a file holds: much of that may be zeros, and little of it is in memory at
+  a time. A `Budget` counts up to it.
+* *How much of what comes out may be kept, in memory or on a disk?* `trusted_bytes`: as much as
+  recorded data ever makes of so many bytes. It bounds what is read in one piece, and what is
+  unpacked.
+
+(What a pickle refers to many times is no question of compression; `restricted_pickle` counts it.)
 """
 
 from __future__ import annotations
@@ -10,7 +22,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from envlogger.errors import StorageError
@@ -23,8 +35,9 @@ __all__ = [
     "as_source_error",
     "check_is_file",
     "is_damage",
-    "most_bytes",
+    "possible_bytes",
     "source_errors",
+    "trusted_bytes",
 ]
 
 
@@ -122,7 +135,7 @@ def is_damage(error: Exception) -> bool:
 def as_source_error(
     error: Exception,
     *,
-    file: str | os.PathLike[str],
+    file: str | os.PathLike[str] | Callable[[], str],
     episode: int | str | None = None,
     row: int | None = None,
     field: str | None = None,
@@ -131,7 +144,7 @@ def as_source_error(
 
     Args:
       error: What was raised.
-      file: See `SourceError`.
+      file: See `SourceError`; or what finds it out, which is called only if it is needed.
       episode: See `SourceError`.
       row: See `SourceError`.
       field: See `SourceError`.
@@ -149,12 +162,13 @@ def as_source_error(
     words = " ".join(str(error).split())[:_MAX_WORDS]
     kind = type(error).__name__
     what = f"cannot be read: {kind}: {words}" if words else f"cannot be read: {kind}"
+    file = file() if callable(file) else file
     return SourceError(what, file=file, episode=episode, row=row, field=field)
 
 
 @contextlib.contextmanager
 def source_errors(
-    file: str | os.PathLike[str],
+    file: str | os.PathLike[str] | Callable[[], str],
     *,
     episode: int | str | None = None,
     row: int | None = None,
@@ -162,8 +176,8 @@ def source_errors(
 ) -> Iterator[None]:
     """Makes a `SourceError` of any error that untrusted data causes in the library that reads it.
 
-    What is not about the data stays what it is, see `as_source_error`. So does a `SourceError`;
-    what it does not say of where it is, is added.
+    What is not about the data stays what it is, see `as_source_error`, which has the same
+    arguments. So does a `SourceError`; what it does not say of where it is, is added.
 
     >>> with source_errors("log.json", episode=3, field="length"):
     ...     {}["length"]
@@ -181,12 +195,29 @@ KeyError: 'length'
         raise damage from error
 
 
-# A hundredth, and small files.
-_EXPANSION, _FREE_BYTES = 100, 1 << 28
+def possible_bytes(size: int) -> int:
+    """Returns how many bytes a file can stand for: of one that declares more, they are not there.
+
+    Args:
+      size: How many bytes the file has.
+    """
+    # Deflate makes at most 1032 bytes of one. Headers and the like cost more than they are long.
+    return (1 << 20) + 1100 * size
+
+
+def trusted_bytes(size: int) -> int:
+    """Returns how many bytes that come out of compressed ones may be kept.
+
+    Recorded data hardly shrinks to less than a hundredth of its size; that of small files may.
+
+    Args:
+      size: How many bytes there are before they are decompressed.
+    """
+    return (1 << 28) + 100 * size
 
 
 class Budget:
-    """What may be spent on reading a file, or a part of it: as much as its bytes justify.
+    """What may be spent on reading a file, or a part of it: as much as its bytes can stand for.
 
     Files name sizes, and lead to objects, that need not be there. Who reads one takes what it costs
     from the budget first, so that a small file can never cost much.
@@ -194,7 +225,7 @@ class Budget:
     Args:
       file: The file.
       size: How many bytes are there.
-      max_bytes: The most that the values may take, if that is less than what `size` justifies.
+      max_bytes: The most that the values may take, if that is less than `possible_bytes`.
       max_depth: How many groups (objects of JSON, ...) may be in each other.
 
     >>> budget = Budget("small.hdf5", size=1000)
@@ -206,10 +237,6 @@ class Budget:
 are declared, but the file has 1,000, which can stand for 2,148,576 at most
     """
 
-    # Deflate makes at most 1032 bytes of one.
-    _EXPANSION = 1100
-    # Headers and the like cost more than they are long.
-    _FREE_BYTES = 1 << 20
     # No object of a file takes less, with the link to it.
     _OBJECT_BYTES = 16
 
@@ -222,9 +249,9 @@ are declared, but the file has 1,000, which can stand for 2,148,576 at most
         max_depth: int = 32,
     ) -> None:
         self._file, self._size = file, size
-        justified = size * self._EXPANSION + self._FREE_BYTES
-        self._is_own_limit = max_bytes is not None and max_bytes < justified
-        self._max_bytes = max_bytes if self._is_own_limit and max_bytes is not None else justified
+        possible = possible_bytes(size)
+        self._max_bytes = possible if max_bytes is None else min(max_bytes, possible)
+        self._is_own_limit = self._max_bytes < possible
         self._max_objects = size // self._OBJECT_BYTES + 1
         self._max_depth = max_depth
         self._bytes = self._objects = 0
@@ -265,18 +292,6 @@ are declared, but the file has 1,000, which can stand for 2,148,576 at most
                 file=self._file,
                 field=field,
             )
-
-
-def most_bytes(size: int) -> int:
-    """Returns how many bytes a compressed file is trusted with, or data that is read as a whole.
-
-    Recorded data hardly shrinks to less than a hundredth of its size; deflate can make a thousand
-    bytes of one.
-
-    Args:
-      size: How many bytes there are before they are decompressed.
-    """
-    return _FREE_BYTES + _EXPANSION * size
 
 
 def check_is_file(path: str | os.PathLike[str]) -> None:

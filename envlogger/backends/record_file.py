@@ -11,7 +11,6 @@ from typing import Any
 from etils import epath
 
 import riegeli
-from envlogger.backends import riegeli_layout as layout
 from envlogger.backends.disk_reserve import DiskReserve
 from rlds_ecosystem import stores
 
@@ -55,7 +54,7 @@ class RecordFile:
         self._compression = compression
         self._reserve = reserve
         self._unwritten: deque[bytes] = deque()
-        self._is_local = layout.is_local(path)
+        self._is_local = stores.is_local(path)
         self._published_end = 0
         # Unbuffered, because the writer hands over whole chunks: what it wrote is with the system.
         self._file: Any = (

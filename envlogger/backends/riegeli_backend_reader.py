@@ -38,6 +38,7 @@ from envlogger.damage import Damage
 from envlogger.errors import DamagedDataError, StorageError, UsageError
 from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData
+from rlds_ecosystem import stores
 
 __all__ = ["RiegeliBackendReader"]
 
@@ -239,7 +240,7 @@ class RiegeliBackendReader(BackendReader):
             if self._closed:
                 raise UsageError("this reader is closed; make a new one to read more")
             if shard is not self._open_shard:
-                if layout.is_local(shard.directory):  # Else it takes long to open, and no handle.
+                if stores.is_local(shard.directory):  # Else it takes long to open, and no handle.
                     self._close_files()
                 self._open_shard = shard
             try:

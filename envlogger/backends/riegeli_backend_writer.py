@@ -29,6 +29,7 @@ from envlogger.converters.step_encoder import StepEncoder
 from envlogger.errors import StorageError, UnsupportedValueError
 from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData
+from rlds_ecosystem import stores
 
 __all__ = ["DEFAULT_WRITER_OPTIONS", "RiegeliBackendWriter"]
 
@@ -101,7 +102,7 @@ class RiegeliBackendWriter(BackendWriter):
     ) -> None:
         if flush_interval == "auto":
             flush_interval = (
-                _FLUSH_INTERVAL if layout.is_local(data_directory) else _FLUSH_INTERVAL_IN_STORE
+                _FLUSH_INTERVAL if stores.is_local(data_directory) else _FLUSH_INTERVAL_IN_STORE
             )
         if isinstance(flush_interval, datetime.timedelta):
             flush_interval = flush_interval.total_seconds()
@@ -238,7 +239,7 @@ class RiegeliBackendWriter(BackendWriter):
 
 def _reserve(directory: epath.Path, num_bytes: int) -> DiskReserve | None:
     """Keeps space on the disk of a directory, which shows that it can be written to."""
-    if not layout.is_local(directory):
+    if not stores.is_local(directory):
         return None
     try:
         return DiskReserve(directory, num_bytes)
@@ -297,7 +298,7 @@ def _without_empties(value: Any) -> Any:
 
 def _write_at_once(path: epath.Path, content: bytes) -> None:
     """Writes a file that others see either completely or not at all."""
-    if not layout.is_local(path):
+    if not stores.is_local(path):
         try:
             path.write_bytes(content)  # Object stores show a file when it is complete.
         except OSError as e:

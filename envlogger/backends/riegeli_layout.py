@@ -24,7 +24,6 @@ from etils import epath
 
 from envlogger.errors import StorageError
 from rlds_ecosystem import stores
-from rlds_ecosystem.stores import is_local as is_local
 
 METADATA_FILE = "metadata.riegeli"
 STEPS_FILE = "steps.riegeli"
@@ -44,7 +43,7 @@ def directory_to_read(data_directory: str | os.PathLike[str]) -> epath.Path:
       StorageError: It is not there, or it is not a directory; its store cannot be used.
     """
     path = _usable(data_directory)
-    if is_local(path) and not path.exists():
+    if stores.is_local(path) and not path.exists():
         raise StorageError(f"data_directory {path} does not exist; check the path")
     return _not_a_file(path)
 
@@ -56,7 +55,7 @@ def directory_to_write(data_directory: str | os.PathLike[str]) -> epath.Path:
       StorageError: It cannot be made, or it is not a directory; its store cannot be used.
     """
     path = _usable(data_directory)
-    if is_local(path) and not path.exists():
+    if stores.is_local(path) and not path.exists():
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as e:
@@ -69,7 +68,7 @@ def _usable(data_directory: str | os.PathLike[str]) -> epath.Path:
         raise StorageError("data_directory is empty; give the path of a directory")
     try:
         path = stores.as_path(data_directory)
-        if not is_local(path):
+        if not stores.is_local(path):
             stores.require_bucket(path)
     except (OSError, ValueError) as e:
         raise StorageError(f"data_directory cannot be used: {e}") from e
@@ -77,6 +76,6 @@ def _usable(data_directory: str | os.PathLike[str]) -> epath.Path:
 
 
 def _not_a_file(path: epath.Path) -> epath.Path:
-    if is_local(path) and not path.is_dir():
+    if stores.is_local(path) and not path.is_dir():
         raise StorageError(f"data_directory {path} is not a directory")
     return path

@@ -127,7 +127,7 @@ def shard_directories(directory: epath.Path) -> list[epath.Path]:
             directory / entry.name for entry in stores.list_directory(directory) if entry.is_dir
         ]
     except FileNotFoundError:
-        if layout.is_local(directory):
+        if stores.is_local(directory):
             raise
         return []  # Stores have no empty directories.
     except OSError as e:
@@ -217,7 +217,7 @@ def _size(path: str) -> int | None:
     """The size of a file; None if there is none."""
     try:
         return (
-            os.stat(path).st_size if layout.is_local(path) else stores.as_path(path).stat().length
+            os.stat(path).st_size if stores.is_local(path) else stores.as_path(path).stat().length
         )
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -228,7 +228,7 @@ def _size(path: str) -> int | None:
 def _read_file(path: str) -> bytes | None:
     """What is in a file; None if there is none."""
     try:
-        if not layout.is_local(path):
+        if not stores.is_local(path):
             return bytes(stores.as_path(path).read_bytes())
         with open(path, "rb", buffering=0) as file:
             return file.read()

@@ -12,6 +12,7 @@ from envlogger.backends import riegeli_layout as layout
 from envlogger.backends.chunk_compression import ChunkCompression
 from envlogger.backends.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_shard_writer import ShardWriter
+from rlds_ecosystem import stores
 
 __all__ = ["ShardSequence"]
 
@@ -50,7 +51,7 @@ class ShardSequence:
         self._options = options
         # In a store, nothing is there before it is synced, and then it is written as a whole: so a
         # shard ends with the first episode after a flush, and no byte is written often.
-        self._is_local = layout.is_local(directory)
+        self._is_local = stores.is_local(directory)
         self._sync = sync or not self._is_local
         self._reserve = reserve
         self._compression = compression

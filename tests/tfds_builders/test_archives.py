@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from tfds_builders import untrusted
+from tfds_builders import archives
 from tfds_builders.__main__ import main
 from tfds_builders.archives import extracted, read_member
 from tfds_builders.source import SourceError
@@ -170,7 +170,7 @@ def test_members_of_zip_archives_that_are_not_plain(tmp_path, place):
 
 @pytest.mark.parametrize("name", ["log.tar.gz", "log.zip"])
 def test_archives_that_stand_for_too_much(tmp_path, place, name, monkeypatch):
-    monkeypatch.setattr(untrusted, "_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(archives, "trusted_bytes", lambda size: (1 << 20) + 100 * size)
     zeros = bytes(1 << 20)
     for count, is_allowed in ((1, True), (4, False)):
         names = [f"zeros{number}" for number in range(count)]
@@ -214,7 +214,7 @@ def test_a_pipe_is_no_archive(tmp_path, place):
 
 
 def test_a_file_of_a_zip_archive_that_stands_for_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr(untrusted, "_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(archives, "trusted_bytes", lambda size: (1 << 20) + 100 * size)
     path = write_zip(
         tmp_path / "download.zip", [("0.pkl", bytes(1 << 20)), ("1.pkl", bytes(4 << 20))]
     )

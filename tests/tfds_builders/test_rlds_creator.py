@@ -239,8 +239,8 @@ def test_harmful_and_damaged_pickles_are_left_out(tmp_path):
     source = RldsCreatorSource(path)
     whole, harmful, cut, last = source.episodes("train", "0-4")
     assert isinstance(harmful, DamagedEpisode)
-    assert "1.pkl: the pickle names builtins.print, which is no plain data" in str(harmful.error)
-    assert "2.pkl: the pickle is damaged" in str(cut.error)
+    assert "1.pkl, episode 1: the pickle names builtins.print" in str(harmful.error)
+    assert "2.pkl, episode 2: the pickle is damaged" in str(cut.error)
     assert (whole.key, last.key) == ("0", "3")
 
 
@@ -309,7 +309,7 @@ def test_an_image_that_is_none_is_damage(tmp_path, image, message):
         for step in episode["steps"]:
             step.custom_data["image"] = image
     path = raw.write_directory(tmp_path, [raw.make_episode(0), episode])
-    with pytest.raises(SourceError, match=rf"1.pkl, row \d, field 'image': {message}"):
+    with pytest.raises(SourceError, match=rf"1.pkl, episode 1, row \d, field 'image': {message}"):
         read(path, 1)
 
 
@@ -327,7 +327,9 @@ def test_an_episode_of_another_environment(tmp_path):
     other = raw.make_episode(1)
     other["action_spec"] = raw.SPECS["reward_spec"]
     path = raw.write_directory(tmp_path, [raw.make_episode(0), other])
-    with pytest.raises(SourceError, match=r"1.pkl, field 'action_spec': .*need a dataset each"):
+    with pytest.raises(
+        SourceError, match=r"1.pkl, episode 1, field 'action_spec': .*need a dataset each"
+    ):
         read(path, 1)
 
 
@@ -336,7 +338,7 @@ def test_a_zip_file_that_is_damaged_or_claims_too_much(tmp_path):
     data = bytearray(path.read_bytes())
     data[data.rindex(b"e1")] ^= 1  # In the second pickle: its checksum does not fit any more.
     (tmp_path / "changed.zip").write_bytes(data)
-    with pytest.raises(SourceError, match=r"1.pkl: cannot be read: .*Bad CRC-32"):
+    with pytest.raises(SourceError, match=r"1.pkl, episode 1: cannot be read: .*Bad CRC-32"):
         read(tmp_path / "changed.zip", 1)
     data = bytearray(path.read_bytes())
     entry = data.index(b"PK\x01\x02")

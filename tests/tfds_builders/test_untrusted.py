@@ -146,6 +146,18 @@ def test_what_knows_more_is_kept():
     assert str(inner) == "inner, episode 1, field 'x': torn"
 
 
+def test_the_file_is_found_out_only_if_it_is_needed():
+    def name():
+        raise AssertionError("nobody asked")
+
+    for error in (SourceError("torn", file="inner"), PermissionError(errno.EACCES, "denied")):
+        with pytest.raises(type(error)) as caught, source_errors(name):
+            raise error
+        assert caught.value is error
+    with pytest.raises(SourceError, match="outer: cannot be read"), source_errors(lambda: "outer"):
+        raise KeyError
+
+
 def test_paths_to_objects_need_bytes():
     budget = Budget("a.hdf5", 1600, max_depth=3)
     for _ in range(101):
