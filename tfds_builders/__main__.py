@@ -15,7 +15,7 @@ from envlogger.errors import EnvLoggerError
 from rlds.validation import InvalidDatasetError
 from tfds_builders.builder import CONVERSION, SourceBuilder, prepared
 from tfds_builders.quiet import quiet_libraries
-from tfds_builders.source_options import options_of, parse_options, with_name, with_options
+from tfds_builders.source_options import options_of, parse_options, with_name
 
 __all__ = ["main"]
 
@@ -47,8 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             builder_cls = with_name(builder_cls, options.name)
         except ValueError as error:
             parser.error(f"--name: {error}")
-    if source_options:
-        builder_cls = with_options(builder_cls, source_options)
     if arguments is None and not options.verbose:  # The process is this program's own.
         quiet_libraries()
     try:
@@ -62,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             verify=options.verify,
             float64=options.float64,
             tensor_encoding=options.tensor_encoding,
+            **source_options,
         )
         download_config = tfds.download.DownloadConfig(
             manual_dir=options.manual_dir,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import dataclasses
 import hashlib
+import inspect
 import json
 import os
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tensorflow_datasets as tfds
@@ -131,14 +131,14 @@ def prepared(
     return tfds.builder_from_directory(builder.data_path)
 
 
-class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
+class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[misc,call-arg]
     """A TFDS builder for raw data in one format.
 
-    Derived classes say how to read it (`make_source`), and are registered with TFDS under their
-    names. An example of the dataset is an episode: its `steps`; `episode_id`, the key that the
-    source gives it; `final_observation_known`, `truncated` and `complete`, see
-    `tfds_builders.source.SourceEpisode`; `source`, which says where its raw data is; and what else
-    the source has to tell.
+    Derived classes say what reads it (`source_class`, or `make_source` if that takes more), and are
+    registered with TFDS under their names. An example of the dataset is an episode: its `steps`;
+    `episode_id`, the key that the source gives it; `final_observation_known`, `truncated` and
+    `complete`, see `tfds_builders.source.SourceEpisode`; `source`, which says where its raw data
+    is; and what else the source has to tell.
 
     What the source says of the data as a whole becomes `info.metadata`. `info.metadata` also has
     the numbers of what was converted under "conversion", for each of the "splits".
@@ -162,12 +162,16 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
       file_format: See `convert`.
       config: The name of a config of the class, or a config.
       version: The version of the dataset.
+      **options: Arguments of `source_class`, by name.
 
     Attributes:
+      source_class: What makes a source of a path. Its other arguments are the options of the
+        builder, which its config may have as fields of the same names.
       SHUFFLE: The default for `shuffle`.
       EXTRACT: Whether raw data that is an archive is extracted, to the `extract_dir` of TFDS.
     """
 
+    source_class: ClassVar[Callable[..., Source]]
     SHUFFLE: ClassVar[bool] = True
     EXTRACT: ClassVar[bool] = False
     # Files are downloaded without checksums where nobody published them.
@@ -187,7 +191,11 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         file_format: str | None = None,
         config: Any = None,
         version: str | None = None,
+        **options: Any,
     ) -> None:
+        if unknown := options.keys() - self.option_parameters():
+            raise TypeError(f"{type(self).__name__}: there is no argument {min(unknown)!r}")
+        self._options = options
         self._storage = TensorStorage(float64, tensor_encoding)
         self._given_path = None if path is None else stores.as_path(path).expanduser()
         self._shuffle = self.SHUFFLE if shuffle is None else shuffle
@@ -213,11 +221,22 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
             "float64": self._storage.float64,
             "tensor_encoding": self._storage.tensor_encoding,
             "file_format": file_format,
+            **options,
         }
 
-    @abc.abstractmethod
+    @classmethod
+    def option_parameters(cls) -> dict[str, inspect.Parameter]:
+        """Returns the arguments of `source_class` that are options of the builder, by name."""
+        if not hasattr(cls, "source_class"):
+            return {}
+        _, *parameters = inspect.signature(cls.source_class).parameters.values()
+        own = inspect.signature(SourceBuilder).parameters
+        return {found.name: found for found in parameters if found.name not in own}
+
     def make_source(self, path: epath.Path) -> Source:
-        """Returns the source for raw data, of the config of the builder.
+        """Returns the source for raw data.
+
+        Options that the builder was given go before those of its config.
 
         Args:
           path: The file or the directory that the raw data is in.
@@ -225,6 +244,9 @@ class SourceBuilder(FileReaderBuilder):  # type: ignore[misc]
         Raises:
           SourceError: It is not what the builder reads.
         """
+        config = vars(self.builder_config) if self.builder_config else {}
+        chosen = {name: config[name] for name in self.option_parameters() if name in config}
+        return self.source_class(path, **{**chosen, **self._options})
 
     def raw_name(self) -> str:
         """Returns the name that the raw data has in the `manual_dir` of TFDS; "" if that is it."""

@@ -27,10 +27,7 @@ class RldsEnvlogger(SourceBuilder):
     VERSION = tfds.core.Version("1.0.0")
     SHUFFLE = False
     EXTRACT = True
-
-    def make_source(self, path: epath.Path) -> EnvLoggerSource:
-        """Returns the source for a directory."""
-        return EnvLoggerSource(path)
+    source_class = EnvLoggerSource
 
 
 class _PublishedLogs(RldsEnvlogger, skip_registration=True):  # type: ignore[call-arg]

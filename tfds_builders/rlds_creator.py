@@ -282,35 +282,11 @@ class RldsCreatorSource(RandomAccessSource):
 
 
 class RldsCreator(SourceBuilder):
-    """Episodes that people recorded and annotated with RLDS Creator.
-
-    Args:
-      truncate_at_tag: See `RldsCreatorSource`.
-      strip_internal_metadata: See `RldsCreatorSource`.
-      **kwargs: See `SourceBuilder`.
-    """
+    """Episodes that people recorded and annotated with RLDS Creator."""
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.0.0": "Initial release."}
-
-    def __init__(
-        self,
-        *,
-        truncate_at_tag: str | Sequence[str] | None = None,
-        strip_internal_metadata: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        options = {
-            "truncate_at_tag": truncate_at_tag,
-            "strip_internal_metadata": strip_internal_metadata,
-        }
-        self._options: dict[str, Any] = options
-        super().__init__(**kwargs)
-        self._original_state |= options
-
-    def make_source(self, path: epath.Path) -> RldsCreatorSource:
-        """Returns the source for a download, see `SourceBuilder`."""
-        return RldsCreatorSource(path, **self._options)
+    source_class = RldsCreatorSource
 
 
 def _feature(spec: Any) -> Any:

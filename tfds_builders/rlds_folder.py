@@ -173,7 +173,4 @@ class RldsFolder(SourceBuilder):
 
     VERSION = tfds.core.Version("1.0.0")
     SHUFFLE = False
-
-    def make_source(self, path: epath.Path) -> FolderSource:
-        """Returns the source for a directory."""
-        return FolderSource(path)
+    source_class = FolderSource

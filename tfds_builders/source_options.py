@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import inspect
 import json
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from etils import epath
-
 from tfds_builders.builder import SourceBuilder, check_name
-from tfds_builders.source import Source
 
-__all__ = ["Option", "options_of", "parse_options", "with_name", "with_options"]
+__all__ = ["Option", "options_of", "parse_options", "with_name"]
 
 _WORDS: Mapping[Any, str] = {
     bool: "true|false",
@@ -65,18 +61,16 @@ class Option:
 
 
 def options_of(builder: type[SourceBuilder]) -> dict[str, Option]:
-    """Returns the options of the source of a builder by name, but for its path.
+    """Returns the options of a builder by name, which are arguments of its source.
 
     Options for which JSON has no values are left out.
     """
-    source = _source_class(builder)
-    kinds = typing.get_type_hints(source.__init__)
-    _, *parameters = inspect.signature(source).parameters.values()
-    return {
-        parameter.name: Option(parameter.name, kinds[parameter.name], parameter.default)
-        for parameter in parameters
-        if _words(kinds[parameter.name]) != _WORDS[types.NoneType]
+    kinds = typing.get_type_hints(builder.source_class.__init__)
+    options = {
+        name: Option(name, kinds[name], parameter.default)
+        for name, parameter in builder.option_parameters().items()
     }
+    return {name: option for name, option in options.items() if _words(option.kind) != "null"}
 
 
 def parse_options(builder: type[SourceBuilder], words: Sequence[str]) -> dict[str, Any]:
@@ -104,26 +98,6 @@ def parse_options(builder: type[SourceBuilder], words: Sequence[str]) -> dict[st
     return parsed
 
 
-def with_options(builder: type[SourceBuilder], options: Mapping[str, Any]) -> type[SourceBuilder]:
-    """Returns a builder that gives options to its source.
-
-    They go before those of the config of the builder, which are its fields of the same names.
-
-    Args:
-      builder: The builder.
-      options: Arguments of the source by name.
-    """
-    source = _source_class(builder)
-    names = inspect.signature(source).parameters
-
-    def make_source(self: SourceBuilder, path: epath.Path) -> Source:
-        config = vars(self.builder_config) if self.builder_config else {}
-        chosen = {name: value for name, value in config.items() if name in names}
-        return source(path, **{**chosen, **options})  # type: ignore[call-arg]
-
-    return _derived(builder, {"name": builder.name, "make_source": make_source})
-
-
 def with_name(builder: type[SourceBuilder], name: str) -> type[SourceBuilder]:
     """Returns a builder whose dataset has another name.
 
@@ -131,24 +105,13 @@ def with_name(builder: type[SourceBuilder], name: str) -> type[SourceBuilder]:
       ValueError: `tfds.load` cannot find a dataset of this name.
     """
     check_name(name)
-    return _derived(builder, {"name": name})
-
-
-def _derived(builder: type[SourceBuilder], members: Mapping[str, Any]) -> type[SourceBuilder]:
     kept = {name: getattr(builder, name) for name in ("__doc__", "__module__")}
     return types.new_class(
         builder.__name__,
         (builder,),
         {"skip_registration": True},
-        lambda namespace: namespace.update({**kept, **members}),
+        lambda namespace: namespace.update({**kept, "name": name}),
     )
-
-
-def _source_class(builder: type[SourceBuilder]) -> type[Source]:
-    """Returns what a builder makes of raw data."""
-    if hasattr(builder, "source_class"):  # One `make_source` for several kinds of sources.
-        return typing.cast("type[Source]", builder.source_class)
-    return typing.cast("type[Source]", typing.get_type_hints(builder.make_source)["return"])
 
 
 def _fit(value: Any, kind: Any) -> Any:

@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import raw_d4rl
+import raw_d4rl_pybullet
 from file_watch import Watch, not_opened
 
 import tfds_builders
@@ -128,7 +129,44 @@ def test_what_is_elsewhere_if_it_is_asked_for(tmp_path, secret):
     builder = RldsD4rl(path=path, config=config, data_dir=tmp_path)
     builder.download_and_prepare()
     assert builder.info.splits["train"].num_examples == 3
-    assert "follow_links=true|false (false)" in map(str, options_of(RldsD4rl).values())
+
+
+def a_d4rl_file(directory):
+    return raw_d4rl.write(directory / "a.hdf5", arrays()), "rewards"
+
+
+def a_pybullet_file(directory):
+    return raw_d4rl_pybullet.write_pybullet(directory / "a.hdf5", [2, 1]), "rewards"
+
+
+def a_minari_dataset(directory):
+    raw_minari = pytest.importorskip("raw_minari")
+    os.environ["MINARI_DATASETS_PATH"] = os.fspath(directory)
+    return raw_minari.write_raw_images("old-v0"), "episode_1/rewards"
+
+
+@pytest.mark.parametrize(
+    ("builder", "write"),
+    [
+        (tfds_builders.RldsD4rl, a_d4rl_file),
+        (tfds_builders.RldsD4rlPybullet, a_pybullet_file),
+        (tfds_builders.RldsMinari, a_minari_dataset),
+    ],
+)
+def test_builders_follow_links_if_they_are_asked_to(tmp_path, builder, write):
+    path, name = write(tmp_path)
+    with h5py.File(next(path.rglob("*.hdf5"), path), "a") as file:
+        with h5py.File(tmp_path / "other.hdf5", "w") as other:
+            other["values"] = np.full_like(file[name][...], 666)
+        del file[name]
+        file[name] = h5py.ExternalLink(os.fspath(tmp_path / "other.hdf5"), "/values")
+    with pytest.raises(SourceError, match="follow_links=True"):
+        builder(path=path, data_dir=tmp_path).download_and_prepare()
+    made = builder(path=path, data_dir=tmp_path, follow_links=True)
+    made.download_and_prepare()
+    steps = [step for episode in made.as_dataset("train") for step in episode["steps"]]
+    assert 666 in {float(step["reward"]) for step in steps}
+    assert "follow_links=true|false (false)" in map(str, options_of(builder).values())
 
 
 # --- More than the bytes justify -----------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import pickle
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -13,10 +14,10 @@ import tensorflow_datasets as tfds
 
 import tfds_builders
 from tfds_builders.__main__ import builders
-from tfds_builders.source_options import Option, options_of, parse_options, with_options
+from tfds_builders.source_options import Option, options_of, parse_options, with_name
 
-# What JSON has no values for.
-ONLY_IN_PYTHON = {tfds_builders.EnvLoggerSource: {"config"}}
+# What any builder has an argument for.
+OF_ALL_BUILDERS = {tfds_builders.EnvLoggerSource: {"config", "float64"}}
 
 
 @pytest.mark.parametrize("name", builders())
@@ -27,7 +28,7 @@ def test_every_option_of_every_source_is_there(name):
     assert {option.name: option.default for option in options.values()} == {
         parameter.name: parameter.default
         for parameter in expected
-        if parameter.name not in ONLY_IN_PYTHON.get(source, ())
+        if parameter.name not in OF_ALL_BUILDERS.get(source, ())
     }
 
 
@@ -105,9 +106,7 @@ def test_options_go_before_those_of_the_config(tmp_path):
     config = tfds_builders.d4rl.source.D4rlConfig(
         name="windows", boundary="length", length=5, dataset="walker2d-medium-v2"
     )
-    made = with_options(tfds_builders.RldsD4rl, {"length": 3})(
-        path=path, config=config, data_dir=tmp_path
-    )
+    made = tfds_builders.RldsD4rl(path=path, config=config, data_dir=tmp_path, length=3)
     assert made.make_source(path).options() == {
         "boundary": ["length"],
         "length": 3,
@@ -124,12 +123,25 @@ def test_options_of_a_builder_with_a_published_config(tmp_path, alignment):
         raw_rlu.write_files(
             tmp_path, name, raw_rlu.control_suite_episodes(order=alignment), num_files=1
         )
-    builder = with_options(tfds_builders.RldsRluControlSuite, {"alignment": alignment})
-    source = builder(config="fish_swim", data_dir=tmp_path / "data").make_source(tmp_path)
+    builder = tfds_builders.RldsRluControlSuite(
+        config="fish_swim", data_dir=tmp_path / "data", alignment=alignment
+    )
+    source = builder.make_source(tmp_path)
     assert source.alignment == alignment
     assert source.parts("train") == ["train-00000-of-00001"]  # The prefix of the config.
 
 
 def test_the_registry_keeps_its_builder():
-    with_options(tfds_builders.RldsD4rl, {"length": 3})
+    with_name(tfds_builders.RldsD4rl, "another")
     assert tfds.builder_cls("rlds_d4rl") is tfds_builders.RldsD4rl
+
+
+def test_options_are_those_of_the_source(tmp_path):
+    with pytest.raises(TypeError, match="RldsMinari: there is no argument 'follow_link'"):
+        tfds_builders.RldsMinari(path=tmp_path, follow_link=True)
+    options = {"boundary": "length", "length": 3}
+    builder = tfds_builders.RldsD4rl(config="hopper-medium-v2", data_dir=tmp_path, **options)
+    copy = pickle.loads(pickle.dumps(builder))
+    path = raw_d4rl.write_family(tmp_path, "hopper_medium-v2")
+    assert copy.make_source(path).options()["length"] == 3
+    assert "length" in options_of(with_name(tfds_builders.RldsD4rl, "another"))

@@ -256,16 +256,7 @@ class RldsAtariDqnReplay(SourceBuilder):
             for run in range(1, 6)
         ),
     ]
-
-    def make_source(self, path: epath.Path) -> AtariDqnReplaySource:
-        """Returns the source for the folders of runs, see `SourceBuilder`."""
-        config = self.builder_config
-        return AtariDqnReplaySource(
-            path,
-            stack_size=config.stack_size,
-            max_episode_steps=config.max_episode_steps,
-            use_add_count=config.use_add_count,
-        )
+    source_class = AtariDqnReplaySource
 
     def raw_name(self) -> str:
         """Returns the folder of the run below the `manual_dir`, as it is published."""

@@ -183,10 +183,7 @@ class RldsD4rlPybullet(SourceBuilder):
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.0.0": "Initial release."}
-
-    def make_source(self, path: epath.Path) -> D4rlPybulletSource:
-        """Returns the source for a file, see `SourceBuilder`."""
-        return D4rlPybulletSource(path)
+    source_class = D4rlPybulletSource
 
 
 def _describe(hdf5: Hdf5File) -> dict[str, Any]:

@@ -412,18 +412,7 @@ class RldsD4rl(SourceBuilder):
         ),
     ]
     url_infos = load_url_infos(epath.Path(__file__).parent / "checksums.tsv")
-
-    def make_source(self, path: epath.Path) -> D4rlSource:
-        """Returns the source for a file, see `SourceBuilder`."""
-        config = self.builder_config
-        return D4rlSource(
-            path,
-            config.boundary,
-            length=config.length,
-            jump=config.jump,
-            dataset=config.dataset,
-            follow_links=config.follow_links,
-        )
+    source_class = D4rlSource
 
     def url(self) -> str | None:
         """Returns where the file was published."""

@@ -430,10 +430,7 @@ class RldsMinari(SourceBuilder):
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.0.0": "Initial release."}
-
-    def make_source(self, path: epath.Path) -> MinariSource:
-        """Returns the source for a dataset, see `SourceBuilder`."""
-        return MinariSource(path)
+    source_class = MinariSource
 
 
 def _read_metadata(file: Any) -> dict[str, Any]:

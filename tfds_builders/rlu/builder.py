@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 import tensorflow_datasets as tfds
-from etils import epath
 
 from tfds_builders.builder import SourceBuilder
 from tfds_builders.rlu.rows import Alignment
@@ -47,11 +46,6 @@ class RluBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-ar
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.0.0": "Initial release."}
     source_class: ClassVar[type[RluSource]]
-
-    def make_source(self, path: epath.Path) -> RluSource:
-        """Returns the source for the files of the config, see `SourceBuilder`."""
-        config = self.builder_config
-        return self.source_class(path, prefix=config.prefix, alignment=config.alignment)
 
     def raw_name(self) -> str:
         """Returns the folder of the files below the `manual_dir`, as in the bucket."""
