@@ -276,9 +276,9 @@ def part_of_decompression(job: Callable[[], int]) -> float:
     decompress = simple_chunk.decompress
     calls: list[Any] = []
 
-    def noting(compression_type: int, buffer: Any, max_size: int) -> Any:
+    def noting(compression_type: int, buffer: Any, max_size: int, into: Any = None) -> Any:
         calls.append((compression_type, bytes(buffer), max_size))
-        return decompress(*calls[-1])
+        return decompress(*calls[-1], into)
 
     simple_chunk.decompress = noting
     try:

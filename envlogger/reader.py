@@ -100,7 +100,8 @@ class Reader:
           `discount`, `is_first`, `is_last`, `is_terminal`, and custom data. Otherwise columns in
           the order in which the steps were recorded: `step_type`, `reward`, `discount`,
           `observation`, `action` and `custom_data`; where the first step has no reward, discount
-          and action, they have zeros. Nested values are nests of columns. The arrays are writable.
+          and action, they have zeros. Nested values are nests of columns. The arrays are writable;
+          rows of images may have gaps between them, which `numpy.ascontiguousarray` closes.
 
         Raises:
           IndexError: There is no such episode.

@@ -28,6 +28,7 @@ from envlogger.backends.riegeli_shard_reader import (
 from envlogger.backends.riegeli_shard_rebuilder import damage_of
 from envlogger.converters import codec
 from envlogger.converters.columns import (
+    Room,
     StoredRecords,
     as_fields,
     recorded_columns,
@@ -170,17 +171,16 @@ class RiegeliBackendReader(BackendReader):
         while begin < end:
             number, j = _locate(self._step_ends, begin)
             shard = self._shards[number]
-            count = _num_in_chunk(shard.step_offsets[j : j + min(end - begin, _MAX_RUN)])
-            try:
-                position = int(shard.step_offsets[j])
-                records = self._read(shard, layout.STEPS_FILE, position, count, read)
-            except DamagedDataError:
-                for i in range(begin, begin + count):
-                    self._get_nth_step(i)  # Which says where the damage is.
-                raise
-            yield records
-            del records
-            begin += count
+            for position, count in _chunks(shard.step_offsets[j : j + min(end - begin, _MAX_RUN)]):
+                try:
+                    records = self._read(shard, layout.STEPS_FILE, position, count, read)
+                except DamagedDataError:
+                    for i in range(begin, begin + count):
+                        self._get_nth_step(i)  # Which says where the damage is.
+                    raise
+                yield records
+                del records
+                begin += count
 
     def columns(self, i: int, *, rlds: bool = False, **specs: Any) -> dict[str, Any]:
         """Episode `i` as columns; see `Reader.columns`, which passes the specs."""
@@ -188,8 +188,15 @@ class RiegeliBackendReader(BackendReader):
         episode = self._get_nth_episode_info(i)
         end = episode.start + episode.num_steps
 
-        def read() -> Iterator[riegeli.JoinedRecords]:
-            for batches in self._read_steps(episode.start, end, RecordFile.read_joined_run):
+        def read(room: Room) -> Iterator[riegeli.JoinedRecords]:
+            def read_run(
+                file: RecordFile, position: int, count: int
+            ) -> list[riegeli.JoinedRecords]:
+                return file.read_joined_run(
+                    position, count, into=room.remaining(), record_size=room.record_size
+                )
+
+            for batches in self._read_steps(episode.start, end, read_run):
                 while batches:  # Each is let go before the next chunk takes its place in memory.
                     yield batches.pop(0)
 
@@ -283,7 +290,8 @@ def _locate(ends: list[int], i: int) -> tuple[int, int]:
     return number, i - (ends[number - 1] if number else 0)
 
 
-def _num_in_chunk(positions: np.ndarray) -> int:
-    """How many of the first positions follow each other directly, as they do in a chunk."""
-    breaks = np.flatnonzero(positions[1:] - positions[:-1] != 1)
-    return int(breaks[0]) + 1 if len(breaks) else len(positions)
+def _chunks(positions: np.ndarray) -> Iterator[tuple[int, int]]:
+    """The first of positions that follow each other directly, as in a chunk, and how many do."""
+    begins = np.flatnonzero(np.diff(positions, prepend=-2) != 1)
+    counts = np.diff(begins, append=len(positions))
+    return zip(positions[begins].tolist(), counts.tolist(), strict=True)

@@ -6,6 +6,7 @@ all of them if what results does not fit together: then there is an error to be 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -20,12 +21,19 @@ from envlogger.converters.rlds_episode import (
     zeros_like,
 )
 from envlogger.converters.step_decoder import StepDecoder
-from envlogger.converters.step_template import NoMatchError, Template
+from envlogger.converters.step_template import ByteArray, NoMatchError, Template
 from envlogger.errors import DamagedDataError
 from envlogger.step_data import StepData
 from riegeli import JoinedRecords
 
-__all__ = ["StoredRecords", "as_fields", "recorded_columns", "rlds_columns", "stacked_columns"]
+__all__ = [
+    "Room",
+    "StoredRecords",
+    "as_fields",
+    "recorded_columns",
+    "rlds_columns",
+    "stacked_columns",
+]
 
 Buffer = bytes | memoryview
 
@@ -38,18 +46,80 @@ _FIELDS = ("step_type", "reward", "discount", "observation", "action", "custom_d
 _OF_TRANSITIONS = ("reward", "discount", "action")
 
 
+class Room:
+    """Memory for all records of an episode that are little else than an array of bytes each.
+
+    They are decompressed into it, and stay there: the column of the arrays is a view of them.
+
+    Args:
+      num_records: How many records there are.
+
+    Attributes:
+      record_size: The number of bytes of each record that can be put there.
+      num_read: How many of all records were read.
+    """
+
+    def __init__(self, num_records: int) -> None:
+        self.record_size = 0
+        self.num_read = 0
+        self._num_records = num_records
+        self._main: ByteArray | None = None
+        self._records = np.empty((0, 0), np.uint8)
+        self._bytes = memoryview(b"")
+
+    def make(self, template: Template) -> None:
+        """Makes the memory for records of this form if they are such, and there is none yet."""
+        if self._main is None and template.main is not None:
+            self._main = template.main
+            self.record_size = template.size
+            memory = np.empty(self._num_records * template.size, np.uint8)
+            self._records = memory.reshape(-1, template.size)
+            self._bytes = memory.data
+
+    def remaining(self) -> memoryview | None:
+        """The part for the records that were not read yet, if there is memory."""
+        return None if self._main is None else self._bytes[self.num_read * self.record_size :]
+
+    def take(self, joined: JoinedRecords) -> bool:
+        """Takes the records that were read last, if they fit; whether they are here now."""
+        if self._main is None or joined.sizes != [self.record_size] * len(joined.sizes):
+            return False
+        if getattr(joined.values, "obj", None) is not self._bytes.obj:
+            begin = (self.num_read - len(joined.sizes)) * self.record_size
+            self._bytes[begin : begin + len(joined.values)] = joined.values
+        return True
+
+    def between(self, begin: int, end: int) -> JoinedRecords:
+        """The records from `begin` to `end`, which are here."""
+        values = self._bytes[begin * self.record_size : end * self.record_size]
+        return JoinedRecords([self.record_size] * (end - begin), values)
+
+    def column(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray | None:
+        """The column of the arrays, if they are of this dtype and shape."""
+        if self._main is None or (self._main.dtype, self._main.shape) != (dtype, shape):
+            return None
+        begin = self._main.begin
+        arrays = self._records[:, begin : begin + math.prod(shape)]
+        return arrays.view(dtype).reshape(-1, *shape)
+
+
 class StoredRecords:
     """The serialized steps of one or several episodes, which are read when they are needed.
 
     Args:
       num_records: How many they are.
-      read: Reads them, some at a time; it is called again where they need a closer look.
+      read: Reads them, some at a time, and may put them into the room that it is given; it is
+        called again where they need a closer look.
       name: What they are, in messages.
+
+    Attributes:
+      room: Where they may be put.
     """
 
     def __init__(
-        self, num_records: int, read: Callable[[], Iterable[JoinedRecords]], *, name: str = ""
+        self, num_records: int, read: Callable[[Room], Iterable[JoinedRecords]], *, name: str = ""
     ) -> None:
+        self.room = Room(num_records)
         self._num_records = num_records
         self._name = name
         self._read = read
@@ -61,7 +131,7 @@ class StoredRecords:
         if isinstance(records, StoredRecords):
             return records
         joined = JoinedRecords(list(map(len, records)), b"".join(records))
-        return cls(len(records), lambda: [joined] if records else [])
+        return cls(len(records), lambda _: [joined] if records else [])
 
     def __len__(self) -> int:
         return self._num_records
@@ -73,13 +143,23 @@ class StoredRecords:
 
     def read(self) -> Iterator[JoinedRecords]:
         """Reads them, some at a time."""
-        num_read = 0
-        for joined in self._read():
-            num_read += len(joined.sizes)
-            if num_read == self._num_records:
+        room = self.room
+        room.num_read = 0
+        num_given = 0
+        for joined in self._read(room):
+            num_before = room.num_read
+            room.num_read += len(joined.sizes)
+            if room.num_read == self._num_records:
                 self._last = bytes(joined.values[len(joined.values) - joined.sizes[-1] :])
+            if room.take(joined):
+                continue  # They are given together with those that follow them there.
+            if num_given < num_before:
+                yield room.between(num_given, num_before)
             yield joined
             del joined
+            num_given = room.num_read
+        if num_given < room.num_read:
+            yield room.between(num_given, room.num_read)
 
     def last(self) -> bytes:
         """The last one, after all were read."""
@@ -98,7 +178,8 @@ def recorded_columns(records: StoredRecords | Sequence[bytes], decoder: StepDeco
       int64. See `to_rlds_episode` for dtypes. The first step of an episode usually has no action,
       reward and discount, but None: there, in a step of type FIRST, the column has zeros (empty
       strings for strings). A field that is None in every step gives an object array of `None`. The
-      arrays are writable and share memory with nothing.
+      arrays are writable and share memory with nothing. One that is nearly all of the records may
+      have gaps between its rows, where the rest of the records is.
 
     Raises:
       DamagedDataError: A record is no step; says which.
@@ -233,6 +314,7 @@ class _Run:
         self.sizes = np.array(joined.sizes)
         self.num_before = num_before
         self.place = records.place
+        self.room = records.room
         self._ends = np.cumsum(self.sizes)
         self._values = memoryview(joined.values)
 
@@ -252,10 +334,18 @@ class _Run:
 
 
 def _parts_of(records: StoredRecords, decoder: StepDecoder) -> Iterator[_Part]:
-    """Decodes all records; the first part has the first step."""
+    """Decodes all records; a first step that is read alone, and is not like others, comes later."""
+    lone: list[_Part] = []
     for run in _runs_of(records):
-        yield from _parts_of_run(run, decoder)
-        del run  # Which makes room for the next one.
+        parts = _parts_of_run(run, decoder)
+        if run.num_before + len(run.sizes) == 1:
+            lone = parts
+        else:
+            yield from parts
+            yield from lone
+            lone = []
+        del run, parts  # Which makes room for the next one.
+    yield from lone
 
 
 def _runs_of(records: StoredRecords) -> Iterator[_Run]:
@@ -316,6 +406,8 @@ def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
                     others.append(matching)
                 else:
                     parts.append(part)
+                    if run.num_before + int(matching[-1]):  # The first one is not like the others.
+                        run.room.make(template)
     if others:
         parts += _stacked_parts(run, np.sort(np.concatenate(others)), decoder)
     return sorted(parts, key=lambda part: int(part.steps[0]))
@@ -374,7 +466,7 @@ def _all_decoded(records: StoredRecords, decoder: StepDecoder) -> Iterator[StepD
 
 
 def _merged_steps(records: StoredRecords, decoder: StepDecoder) -> StepData:
-    merged = {field: _Merged(len(records)) for field in _FIELDS}
+    merged = _merged_fields(records)
     missing: dict[str, list[tuple[slice | np.ndarray, Any, int]]] = {field: [] for field in _FIELDS}
     for steps, part in _parts_of(records, decoder):
         fields = as_fields(part)
@@ -399,7 +491,7 @@ def _merged_episode(records: StoredRecords, decoder: StepDecoder) -> dict[str, A
     num_steps = len(records)
     if num_steps < 2:
         raise _DifferError  # It takes specs, or there is an error to be raised.
-    merged = {field: _Merged(num_steps) for field in _FIELDS}
+    merged = _merged_fields(records)
     for steps, part in _parts_of(records, decoder):
         # The action, reward and discount of a step are recorded with the next one.
         has_first = int(steps[0] == 0)
@@ -420,6 +512,14 @@ def _merged_episode(records: StoredRecords, decoder: StepDecoder) -> dict[str, A
     if _is_none(columns["custom_data"]):
         columns["custom_data"] = None
     return assemble_episode(decoder.decode(records.last()).timestep, num_steps, **columns)
+
+
+def _merged_fields(records: StoredRecords) -> dict[str, _Merged]:
+    # What may be put with another step than it is recorded with must be copied.
+    return {
+        field: _Merged(len(records), None if field in _OF_TRANSITIONS else records.room)
+        for field in _FIELDS
+    }
 
 
 def _is_none(column: Any) -> bool:
@@ -454,8 +554,9 @@ class _Leaf(NamedTuple):
 class _Merged:
     """Columns of all steps, into which those of some are put; where there are none, zeros."""
 
-    def __init__(self, num_steps: int) -> None:
+    def __init__(self, num_steps: int, room: Room | None = None) -> None:
         self._num_steps = num_steps
+        self._room = room
         self._num_there = 0
         self._rows_there: list[slice | np.ndarray] = []
         self._root: Any = None
@@ -472,7 +573,7 @@ class _Merged:
           _DifferError: They differ in dtype, shape or structure.
         """
         if self._root is None:
-            self._root = _leaves(columns, self._num_steps)
+            self._root = _leaves(columns, self._num_steps, self._room)
         self._num_there += num_rows
         self._rows_there.append(rows)
         _put(self._root, rows, columns)
@@ -492,13 +593,15 @@ def _rows(steps: np.ndarray) -> slice | np.ndarray:
     return slice(int(steps[0]), int(steps[-1]) + 1) if _is_run(steps) else steps
 
 
-def _leaves(columns: Any, num_steps: int) -> Any:
+def _leaves(columns: Any, num_steps: int, room: Room | None) -> Any:
     if isinstance(columns, dict):
-        return {key: _leaves(child, num_steps) for key, child in columns.items()}
+        return {key: _leaves(child, num_steps, room) for key, child in columns.items()}
     if isinstance(columns, list | tuple):
-        return type(columns)(_leaves(child, num_steps) for child in columns)
+        return type(columns)(_leaves(child, num_steps, room) for child in columns)
     head = columns[:1]
-    array = np.empty((num_steps, *head.shape[1:]), head.dtype.newbyteorder("="))
+    array = None if room is None else room.column(head.dtype, head.shape[1:])
+    if array is None:
+        array = np.empty((num_steps, *head.shape[1:]), head.dtype.newbyteorder("="))
     zero = zeros_like(head) if head.dtype == object else 0
     return _Leaf(array, _native(dtype_and_shape(head)), zero)
 
@@ -507,12 +610,20 @@ def _put(node: Any, rows: slice | np.ndarray, columns: Any) -> None:
     if isinstance(node, _Leaf):
         if not isinstance(columns, np.ndarray) or not _is_like(columns, node):
             raise _DifferError
-        node.array[rows] = columns
+        if not np.may_share_memory(node.array, columns):
+            node.array[rows] = columns
+        elif not _is_at(columns, node.array, rows):
+            raise _DifferError  # To move it might overwrite others that are still to be read.
         return
     if isinstance(columns, np.ndarray) or _keys(columns) != _keys(node):
         raise _DifferError
     for key in node if isinstance(node, dict) else range(len(node)):
         _put(node[key], rows, columns[key])
+
+
+def _is_at(column: np.ndarray, array: np.ndarray, rows: slice | np.ndarray) -> bool:
+    place = array[rows].__array_interface__
+    return all(column.__array_interface__[key] == place[key] for key in ("data", "strides"))
 
 
 def _is_like(column: np.ndarray, leaf: _Leaf) -> bool:

@@ -26,10 +26,22 @@ from envlogger.proto.storage_pb2 import Data, Datum
 from envlogger.step_data import StepData
 from riegeli._core import encode_varints, read_varint
 
-__all__ = ["NoMatchError", "Template"]
+__all__ = ["ByteArray", "NoMatchError", "Template"]
 
 # Steps with more values have no template: it would take long to make.
 _MAX_VALUES = 1024
+
+# Records of fewer bytes are small; of others, the main array leaves at most one in so many.
+_MIN_WITH_MAIN = 2048
+_MAX_OF_MAIN = 32
+
+
+class ByteArray(NamedTuple):
+    """An array of single bytes in a record: where it begins, its dtype and shape."""
+
+    begin: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
 
 
 class NoMatchError(Exception):
@@ -47,6 +59,7 @@ class Template:
 
     Attributes:
       size: The number of bytes of each record of this form.
+      main: The array that nearly all of these bytes are, if there is one.
     """
 
     def __init__(self, record: bytes) -> None:
@@ -57,6 +70,7 @@ class Template:
         except (ValueError, OverflowError, DecodeError, EnvLoggerError) as e:
             raise NoMatchError(str(e)) from e
         self._slots = parser.slots
+        self.main = self._find_main()
         self._names = [f"x{i}" for i in range(len(self._slots))]
         try:
             self._slots_dtype = np.dtype(
@@ -121,6 +135,16 @@ class Template:
         except (ValueError, LookupError):
             raise NoMatchError from None
         return StepData(dm_env.TimeStep(step_type, *timestep), action, custom_data)
+
+    def _find_main(self) -> ByteArray | None:
+        for begin, dtype, *_ in self._slots:
+            if (
+                dtype.base in (np.uint8, np.int8)
+                and self.size >= _MIN_WITH_MAIN
+                and dtype.itemsize * _MAX_OF_MAIN >= self.size * (_MAX_OF_MAIN - 1)
+            ):
+                return ByteArray(begin, dtype.base, dtype.shape)
+        return None
 
     def _make_constants(self, record: bytes) -> tuple[struct.Struct, tuple[bytes, ...]]:
         form = struct.Struct(

@@ -2,6 +2,7 @@
 
 import io
 import random
+from functools import partial
 
 import pytest
 from google.protobuf import descriptor_pb2
@@ -185,7 +186,10 @@ def test_batches_have_records_of_one_chunk(max_records):
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_joined_records_are_those_of_batches(options, data):
-    records = data.draw(st.lists(st.binary(max_size=60), max_size=40))
+    size = data.draw(st.integers(1, 60))
+    uniform = st.just(data.draw(st.binary(min_size=size, max_size=size)))
+    record = data.draw(st.sampled_from([uniform, uniform | st.just(b""), st.binary(max_size=60)]))
+    records = data.draw(st.lists(record, max_size=40))
     content = bytearray(write(records, f"{options},chunk_size:200".lstrip(","))[0])
     if data.draw(st.booleans()):
         content[data.draw(st.integers(0, len(content) - 1))] ^= 4
@@ -194,6 +198,7 @@ def test_joined_records_are_those_of_batches(options, data):
     expected = RecordReader(io.BytesIO(content), recovery=expected_skipped.append)
     ways = {
         "joined": RecordReader.read_batch,
+        "into": RecordReader.read_batch,
         "batch": RecordReader.read_batch,
         "one": lambda reader, _: reader.read_record(),
         "seek": lambda reader, part: reader.seek_numeric(len(content) * part // 20),
@@ -201,12 +206,15 @@ def test_joined_records_are_those_of_batches(options, data):
     }
     for _ in range(data.draw(st.integers(1, 12))):
         count = data.draw(st.integers(1, 20))
-        name = data.draw(st.sampled_from(["joined", "joined", "batch", "one", "seek", "back"]))
+        name = data.draw(st.sampled_from(["joined", "into", "batch", "one", "seek", "back"]))
         want = outcome(ways[name], expected, count)
-        if name == "joined":
-            joined = outcome(reader.read_joined, count)
+        if name in ("joined", "into"):
+            room = bytearray(data.draw(st.integers(0, 12)) * size)
+            into = memoryview(room) if name == "into" else None
+            joined = outcome(partial(reader.read_joined, count, into=into, record_size=size))
             got = joined if isinstance(joined, str) else joined.cut()
             assert isinstance(joined, str) or joined.sizes == list(map(len, got))
+            room[:] = b"?" * len(room)  # The reader does not read it again.
         else:
             got = outcome(ways[name], reader, count)
         assert got == want
@@ -220,6 +228,22 @@ def outcome(function, *args):
         return function(*args)
     except riegeli.RiegeliError as e:
         return f"{type(e).__name__}: {e}"
+
+
+def test_records_of_a_whole_chunk_are_put_where_the_reader_of_them_wants_them():
+    for options in ("", "zstd", "snappy", "uncompressed"):
+        data, _ = write([b"ant", b"bee", b"cat"], options)
+        for size, count, room, fits in [
+            (3, 3, 10, True),
+            (3, 2, 10, False),
+            (3, 5, 8, False),
+            (4, 5, 12, False),
+        ]:
+            into = memoryview(bytearray(room))
+            with RecordReader(io.BytesIO(data)) as reader:
+                joined = reader.read_joined(count, into=into, record_size=size)
+            assert joined.cut() == [b"ant", b"bee", b"cat"][:count]
+            assert (bytes(into[:9]) == b"antbeecat") == fits
 
 
 def test_joined_records_are_at_least_one():

@@ -10,6 +10,7 @@ from stored_steps import assert_same, episodes
 
 from envlogger import StepData
 from envlogger.converters import columns as columns_module
+from envlogger.converters import step_template
 from envlogger.converters.columns import StoredRecords, recorded_columns, rlds_columns
 from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
 from envlogger.converters.step_decoder import StepDecoder
@@ -29,12 +30,17 @@ def records_of(steps):
 
 
 def in_runs(records, length):
-    """The records as chunks of some length give them, which are not joined."""
+    """The records as chunks of some length give them, which are not joined, but put in the room."""
 
-    def read():
+    def read(room):
         for begin in range(0, len(records), length):
             run = records[begin : begin + length]
-            yield JoinedRecords(list(map(len, run)), memoryview(b"".join(run)))
+            sizes, values = list(map(len, run)), memoryview(b"".join(run))
+            into = room.remaining()
+            if into is not None and set(sizes) == {room.record_size}:
+                into[: len(values)] = values
+                values = into[: len(values)]
+            yield JoinedRecords(sizes, values)
 
     return StoredRecords(len(records), read)
 
@@ -291,6 +297,67 @@ def test_runs_of_small_records_are_joined(monkeypatch):
         rlds_columns(in_runs(records_of(steps), 4), StepDecoder())
 
 
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_columns_of_images_are_those_of_the_decoded_steps(data):
+    texts = st.sampled_from(data.draw(st.sampled_from([[""], ["a", "b"], ["", "a", 60 * "b"]])))
+    size = data.draw(st.sampled_from([200, 300]))
+    of_actions = data.draw(st.booleans())
+
+    def value(i):
+        image = np.random.default_rng(i).integers(0, 100, (size // 2, 2))
+        image = image.astype(np.uint8 if i % 7 < 6 or data.draw(st.booleans()) else np.int8)
+        if data.draw(st.integers(0, 20)) == 20:
+            image = image[1:]
+        return {"a": data.draw(texts), "image": image, "x": 1.5 * i, "b": data.draw(texts)}
+
+    steps = an_episode(data.draw(st.integers(1, 12)), value)
+    steps = [
+        s._replace(action=None if s.timestep.first() else 1, custom_data=data.draw(texts))
+        for s in steps
+    ]
+    if of_actions:
+        steps = [
+            s._replace(
+                timestep=s.timestep._replace(observation=1),
+                action=None if s.timestep.first() else s.timestep.observation,
+            )
+            for s in steps
+        ]
+    records = records_of(steps)
+    length = data.draw(st.integers(1, 5))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step_template, "_MIN_WITH_MAIN", 0)
+        patch.setattr(step_template, "_MAX_OF_MAIN", 2)
+        got = outcome(rlds_columns, in_runs(records, length), StepDecoder())
+        expected = outcome(to_rlds_episode, decoded(records))
+        assert_same_outcome(got, expected)
+        again = outcome(recorded_columns, in_runs(records * 2, length), StepDecoder())
+    if not isinstance(got, str):
+        image = again.action["image"] if of_actions else again.timestep.observation["image"]
+        images = [(s.action if of_actions else s.timestep.observation) for s in steps * 2]
+        for row, value in zip(image, images, strict=True):
+            assert_same(row, np.zeros_like(image[0]) if value is None else value["image"])
+
+
+@pytest.mark.parametrize("length", [1, 4, 100])
+def test_images_stay_where_they_are_decompressed(by_slices, length):
+    steps = an_episode(20, lambda i: np.full((90, 80, 1), i, np.uint8))
+    steps = [s._replace(action=None if s.timestep.first() else i) for i, s in enumerate(steps)]
+    steps = [s._replace(custom_data=1.5) for s in steps]
+    records = records_of(steps)
+    columns = rlds_columns(in_runs(records, length), StepDecoder())
+    assert_same(columns, to_rlds_episode(steps))
+    images = columns.pop("observation")
+    assert images.strides == (len(records[-1]), 80, 1, 1)
+    assert images.flags.writeable
+    assert not images.flags.owndata
+    for column in columns.values():
+        assert column.flags.owndata
+    images[:] = 7
+    assert columns["action"].tolist() == [*range(1, 21), 0]
+
+
 def test_columns_are_writable_and_alias_nothing():
     records = records_of(an_episode(5, lambda i: {"a": np.full(2, i, ">f4"), "b": i, "c": None}))
     kept = list(map(bytes, records))
@@ -307,3 +374,14 @@ def test_columns_are_writable_and_alias_nothing():
         assert array.dtype.isnative
         array[:] = 1
     assert records == kept
+
+
+def test_images_that_lie_elsewhere_in_records_of_one_size_overwrite_nothing():
+    def value(i):
+        text = 60 * "b"
+        image = np.full((120, 100), i, np.uint8)
+        return {"a": text * (i < 4), "image": image, "x": 1.5 * i, "b": text * (i >= 4)}
+
+    steps = [step(MID, value(i), i, 0.5, 1.0) for i in range(12)]
+    columns = recorded_columns(in_runs(records_of(steps), 2), StepDecoder())
+    assert_same(columns.timestep.observation, stack_values([value(i) for i in range(12)]))
