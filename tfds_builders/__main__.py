@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -38,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     builder_cls = builders().get(dataset)
     if builder_cls is None:
         parser.error(f"no dataset {dataset!r}; there are: {', '.join(builders())}")
+    if config and config not in builder_cls.builder_configs:
+        parser.error(_unknown_config(dataset, config, list(builder_cls.builder_configs)))
     try:
         source_options = parse_options(builder_cls, options.option)
     except ValueError as error:
@@ -47,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             builder_cls = with_name(builder_cls, options.name)
         except ValueError as error:
             parser.error(f"--name: {error}")
-    if arguments is None and not options.verbose:  # The process is this program's own.
-        quiet_libraries()
     try:
+        if arguments is None and not options.verbose:  # The process is this program's own.
+            quiet_libraries()
         builder = builder_cls(
             path=options.path,
             config=config or None,
@@ -92,6 +95,13 @@ def _printable(text: str) -> str:
         character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
         for character in text
     )
+
+
+def _unknown_config(dataset: str, config: str, known: Sequence[str]) -> str:
+    if not known:
+        return f"{dataset} has no configs, got {config!r}"
+    near = difflib.get_close_matches(config, known, n=5, cutoff=0.4) or known[:5]
+    return f"{dataset} has no config {config!r}; it has {len(known)}, such as: {', '.join(near)}"
 
 
 def builders() -> dict[str, type[SourceBuilder]]:

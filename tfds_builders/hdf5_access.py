@@ -23,7 +23,7 @@ from tfds_builders.untrusted import Budget, SourceError, check_is_file, is_damag
 
 __all__ = ["Hdf5File"]
 
-_ELSEWHERE = "which may be in any file of this machine; follow_links=True allows it"
+_ELSEWHERE = "so that it can be any file of this machine; follow_links=True allows it"
 
 # A heap, in which HDF5 keeps values of varying length: what it begins with, its length, and the
 # header of an object in it: the index, which is 0 for what is free, and the length.

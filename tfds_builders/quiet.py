@@ -36,7 +36,7 @@ def _standard_error_held_back() -> Iterator[None]:
         os.dup2(held.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:
             held.seek(0)
             os.write(descriptor, held.read())
             raise

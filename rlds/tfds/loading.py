@@ -79,14 +79,13 @@ def load(
         {name: feature for name, feature in features.items() if name != rlds_types.STEPS}
     )
     step_features = _select(steps.feature, fields, "fields", rlds_types.STEP_FLAGS)
-    step_decoders = _decoders(step_features, _names(step_features, decode))
-    decoders = {rlds_types.STEPS: step_decoders} if step_decoders else None
+    others = _select(others, episode_fields, "episode_fields", _EPISODE_FLAGS)
+    decoders = _decoders(others, _names(others, True))
+    if step_decoders := _decoders(step_features, _names(step_features, decode)):
+        decoders[rlds_types.STEPS] = step_decoders
     container = tfds.features.Sequence if layout == "batched" else tfds.features.Dataset
     selected = tfds.features.FeaturesDict(
-        {
-            **dict(_select(others, episode_fields, "episode_fields", _EPISODE_FLAGS).items()),
-            rlds_types.STEPS: container(step_features),
-        }
+        {**dict(others.items()), rlds_types.STEPS: container(step_features)}
     )
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
         if read_config is not None:
@@ -131,15 +130,21 @@ class _Stored(tfds.decode.SkipDecoding):  # type: ignore[misc]
 class _Raw(tfds.decode.Decoder):  # type: ignore[misc]
     """Decodes tensors that are stored as bytes.
 
-    TFDS does so row by row, and fails if there are no rows and the shape is not known.
+    TFDS does so row by row, fails if there are no rows and the shape is not known, and warns of
+    itself each time.
     """
 
     def decode_example(self, serialized_example: Any) -> Any:
+        if None not in self.feature.shape:
+            return tf.reshape(self._numbers(serialized_example), self.feature.shape)
         return self.feature.decode_example(serialized_example)
 
     def decode_batch_example(self, serialized_example: Any) -> tf.Tensor:
         if None not in self.feature.shape:
-            return self._decode_at_once(serialized_example)
+            num_rows = tf.shape(serialized_example)[0]
+            shape = self.feature.shape
+            values = tf.reshape(self._numbers(serialized_example), [num_rows, *shape])
+            return tf.ensure_shape(values, [None, *shape])
         rows = tf.nest.flatten(serialized_example)[0]
         values = tf.cond(
             tf.shape(rows)[0] > 0,
@@ -152,16 +157,12 @@ class _Raw(tfds.decode.Decoder):  # type: ignore[misc]
         )
         return tf.ensure_shape(values, [None, *self.feature.shape])
 
-    def _decode_at_once(self, serialized_example: tf.Tensor) -> tf.Tensor:
+    def _numbers(self, serialized: tf.Tensor) -> tf.Tensor:
         if self.feature.to_json_content().encoding == tfds.features.Encoding.ZLIB.value:
-            serialized_example = tf.io.decode_compressed(serialized_example, "ZLIB")
+            serialized = tf.io.decode_compressed(serialized, "ZLIB")
         dtype = self.feature.tf_dtype
-        values = tf.io.decode_raw(serialized_example, tf.int64 if dtype == tf.uint64 else dtype)
-        if dtype == tf.uint64:
-            values = tf.bitcast(values, tf.uint64)
-        num_rows = tf.shape(serialized_example)[0]
-        values = tf.reshape(values, [num_rows, *self.feature.shape])
-        return tf.ensure_shape(values, [None, *self.feature.shape])
+        numbers = tf.io.decode_raw(serialized, tf.int64 if dtype == tf.uint64 else dtype)
+        return tf.bitcast(numbers, tf.uint64) if dtype == tf.uint64 else numbers
 
 
 def _builder(path_or_builder: Any) -> tfds.core.DatasetBuilder:

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import conversions
 import h5py
@@ -15,6 +16,7 @@ import raw_rlds_creator
 import tensorflow_datasets as tfds
 
 import tfds_builders
+from tfds_builders import __main__ as command_line
 from tfds_builders.__main__ import builders, main
 from tfds_builders.source_options import options_of
 
@@ -171,6 +173,12 @@ def test_pipeline_options(raw, tmp_path, capsys):
     ("arguments", "words"),
     [
         (["rlds_chess", "file"], "no dataset 'rlds_chess'; there are: rlds_"),
+        (
+            ["rlds_d4rl/hopper-mediun-v2", "file"],
+            "rlds_d4rl has no config 'hopper-mediun-v2'; it has 156, such as: hopper-medium-v2, ",
+        ),
+        (["rlds_rlu_dmlab/?", "file"], "it has 24, such as: files, seekavoid_arena_01_training_0"),
+        (["rlds_minari/pen", "file"], "rlds_minari has no configs, got 'pen'"),
         (["rlds_d4rl", "file", "--direct_num_workers=2"], "options of Beam need --runner"),
         (["rlds_d4rl", "file", "--num_shards=many"], "invalid int value: 'many'"),
         (["rlds_d4rl", "file", "--option=length=many"], "length: got many, expected integer"),
@@ -194,7 +202,6 @@ def test_a_wrong_command(tmp_path, capsys, arguments, words):
     ("arguments", "words"),
     [
         (["rlds_d4rl", "{tmp}/none.hdf5"], "none.hdf5"),
-        (["rlds_d4rl/chess", "{tmp}/none.hdf5"], "chess"),
         (["rlds_folder", "--manual_dir={tmp}/none"], "there is no raw data"),
         (["rlds_d4rl", "{raw}", "--option=boundary=chess"], "boundary: ['chess']; the rules are"),
         (["rlds_d4rl", "{raw}", "--num_shards=1000"], "1000 shards are too many"),
@@ -273,6 +280,13 @@ if sys.argv.pop() == "slow":
     D4rlSource.episodes = slow
 sys.exit(main(sys.argv[1:]))
 """
+
+
+def test_interrupted_while_tensorflow_is_loaded(raw, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tfds_builders", "rlds_d4rl", str(raw)])
+    monkeypatch.setattr(command_line, "quiet_libraries", mock.Mock(side_effect=KeyboardInterrupt))
+    assert main() == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
 
 
 def test_interrupted(raw, tmp_path):

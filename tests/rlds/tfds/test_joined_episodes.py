@@ -89,6 +89,19 @@ def test_what_cannot_be_joined(feature):
     assert not can_be_joined(tf_features.FeaturesDict({"steps": tf_features.Dataset(steps)}))
 
 
+def test_one_dataset_after_the_other(caplog):
+    """TensorFlow counts how often code is traced, and takes it for a mistake of the caller."""
+    logger = tf.get_logger()
+    logger.addHandler(caplog.handler)
+    try:
+        for _ in range(6):
+            example = ExampleEncoder(FEATURES).encode(episode(0, 2))
+            JoinedEpisodes(FEATURES, ["zlib"]).decode([example])
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert not caplog.records
+
+
 def test_values_that_are_missing():
     """They are found missing, though those of another episode would do in their place."""
     columns = {"a": np.arange(3), "b": np.arange(3)}

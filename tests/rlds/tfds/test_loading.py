@@ -317,3 +317,20 @@ def test_a_dataset_that_has_no_episodes():
         builder = tfds.testing.DummyDataset()
         with pytest.raises(ValueError, match="load: dummy_dataset has no RLDS episodes"):
             load(builder)
+
+
+@pytest.mark.parametrize("layout", ["batched", "nested"])
+def test_tfds_does_not_warn_of_itself(tmp_path, layout):
+    """Of its own `dtype`, which decoding a tensor of bytes asks for."""
+    config = DatasetConfig(
+        name="bytes",
+        observation_info=tf_features.Tensor(shape=(2,), dtype=np.float64, encoding="bytes"),
+        episode_metadata_info={"return": np.float64},
+    )
+    steps = {"observation": np.ones((1, 2)), **dict.fromkeys(STEP_FLAGS, np.array([True]))}
+    with EpisodeWriter(tmp_path, config, float64="bytes") as writer:
+        writer.add_episode({"steps": steps, "return": 0.1})
+    with mock.patch("tensorflow_datasets.core.features.feature.log_tf_warning") as warn:
+        (read,) = load(tmp_path, layout=layout)
+        assert read["return"] == np.float64(0.1)
+    warn.assert_not_called()
