@@ -37,9 +37,9 @@ def features_of(source: Source, storage: TensorStorage = EXACT) -> tfds.features
       storage: How the numbers of its steps are stored.
 
     Raises:
-      SourceError: The source has a field of a name that the dataset itself uses.
-      ValueError: TFDS cannot hold a value without loss; the episodes are copied, but are to be
-        stored in another way.
+      SourceError: The source has a field of a name that the dataset itself uses, or one that TFDS
+        cannot hold without loss.
+      ValueError: The episodes are copied, but are to be stored in another way.
     """
     if isinstance(source, StoredSource):
         if storage.rounds or storage.tensor_encoding is not None:
@@ -57,12 +57,15 @@ def features_of(source: Source, storage: TensorStorage = EXACT) -> tfds.features
                     f"{type(source).__name__}: the name {name!r} is taken", file=files_of(source)
                 )
     steps.update(dict.fromkeys(rlds.STEP_FLAGS, np.bool_))
-    step_features = lossless(tfds.features.FeaturesDict(steps), rlds.STEPS, storage)
-    others = lossless(tfds.features.FeaturesDict({**_EPISODE_FEATURES, **episode}), "episode")
-    features = tfds.features.FeaturesDict(
-        {rlds.STEPS: tfds.features.Dataset(step_features), **dict(others.items())}
-    )
-    check_readable(features, f"{type(source).__name__}: ")
+    try:
+        step_features = lossless(tfds.features.FeaturesDict(steps), rlds.STEPS, storage)
+        others = lossless(tfds.features.FeaturesDict({**_EPISODE_FEATURES, **episode}), "episode")
+        features = tfds.features.FeaturesDict(
+            {rlds.STEPS: tfds.features.Dataset(step_features), **dict(others.items())}
+        )
+        check_readable(features, f"{type(source).__name__}: ")
+    except ValueError as error:  # The fields, too, may be those that a file names.
+        raise SourceError(str(error), file=files_of(source)) from error
     return features
 
 
