@@ -51,6 +51,7 @@ class StepFunction:
         self.is_vectorized = (
             vectorize and _layouts.is_static(self.output_spec) and _vectorizes(concrete)
         )
+        self._is_elementwise = self.is_vectorized and self._is_plain and _is_elementwise(concrete)
 
     def __call__(self, step: Any) -> Any:
         """Calls the function on one step."""
@@ -71,7 +72,16 @@ class StepFunction:
         if self.is_vectorized:
             # In `Dataset.map` a function is prepared anew for each episode, and what it calls takes
             # longer than the same operations.
-            return tf.vectorized_map(self._copied if self._is_plain else self._traced, batch)
+            function = self._copied if self._is_plain else self._traced
+            if self._is_elementwise:
+                return function(batch)
+
+            def result_of(index: tf.Tensor) -> Any:
+                return function(tf.nest.map_structure(lambda leaf: tf.gather(leaf, index), batch))
+
+            # Over places, not over the batch itself: that would cost four more operations for each
+            # field, to find out that all have the same length.
+            return tf.vectorized_map(result_of, tf.range(_layouts.num_steps(batch)))
         return tf.map_fn(self._traced, batch, fn_output_signature=self.output_spec)
 
     def _copied(self, step: Any) -> Any:
@@ -91,6 +101,33 @@ def _is_plain(concrete: Any) -> bool:
         and not graph.as_graph_def().library.function
         and not any(op.op_def.is_stateful for op in graph.get_operations())
     )
+
+
+_ELEMENTWISE: Final = frozenset(
+    """
+    Abs Add AddV2 Cast Ceil Cos DivNoNan Equal Exp Expm1 Floor FloorDiv FloorMod Greater
+    GreaterEqual Identity IsFinite IsInf IsNan Less LessEqual Log Log1p LogicalAnd LogicalNot
+    LogicalOr Maximum Minimum Mul Neg NotEqual Pow RealDiv Reciprocal Relu Round Rsqrt SelectV2
+    Sigmoid Sign Sin Sqrt Square SquaredDifference StopGradient Sub Tanh
+    """.split()  # noqa: SIM905 (a list has a line for each)
+)
+
+
+def _is_elementwise(concrete: Any) -> bool:
+    """Whether the function, called on a batch, does to each step what it does to a single one.
+
+    So it is if the values of the step pass through elementwise operations only, and none is
+    broadcast to more axes: the axis of the steps would be taken for one of those.
+    """
+    varying = {tensor.ref() for tensor in concrete.graph.inputs}
+    for op in concrete.graph.get_operations():
+        operands = [tensor for tensor in op.inputs if tensor.ref() in varying]
+        if operands:
+            ranks = {tensor.shape.rank for tensor in (*operands, *op.outputs)}
+            if op.type not in _ELEMENTWISE or len(ranks) > 1:
+                return False
+            varying.update(tensor.ref() for tensor in op.outputs)
+    return all(tensor.ref() in varying for tensor in concrete.graph.outputs)
 
 
 def _vectorizes(concrete: Any) -> bool:

@@ -97,17 +97,23 @@ def _shift_chunks(
         new = {name: field for name, field in chunk.items() if name in early}
         waiting = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), waiting, new)
         # At most as many as the chunk has, because never more than `distance` steps wait.
-        count = tf.maximum(_layouts.num_steps(waiting) - distance, 0)
-        first_late = _layouts.num_steps(chunk) - count
-        shifted = {
-            **tf.nest.map_structure(lambda leaf: leaf[:count], waiting),
-            **tf.nest.map_structure(lambda leaf: leaf[first_late:], late),
-        }
-        return tf.nest.map_structure(lambda leaf: leaf[count:], waiting), shifted
+        num_waiting = _layouts.num_steps(waiting)
+        count = tf.maximum(num_waiting - distance, 0)
+        early_steps, waiting = _split(waiting, count, num_waiting - count)
+        _, late_steps = _split(late, _layouts.num_steps(chunk) - count, count)
+        return waiting, {**early_steps, **late_steps}
 
     return _layouts.unbatched(
         _layouts.batched(steps, size).scan(nothing, _layouts.in_graph(advance))
     )
+
+
+def _split(batch: Any, size1: tf.Tensor, size2: tf.Tensor) -> tuple[Any, Any]:
+    """The first steps and the others, with fewer operations than two slices of each field."""
+    sizes = tf.stack((size1, size2))
+    parts = [tf.split(leaf, sizes) for leaf in tf.nest.flatten(batch)]
+    first, second = (tf.nest.pack_sequence_as(batch, [part[i] for part in parts]) for i in (0, 1))
+    return first, second
 
 
 def _shift_one_by_one(steps: tf.data.Dataset, early: set[str], distance: int) -> tf.data.Dataset:

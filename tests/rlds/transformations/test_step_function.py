@@ -1,5 +1,6 @@
-"""When an eager call uses what an earlier one traced."""
+"""When an eager call uses what an earlier one traced, and what it makes of a batch."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -93,3 +94,30 @@ def test_variables_that_are_alike_are_not_taken_for_each_other() -> None:
     one.assign(5.0)
     assert map_steps(steps, scaled_by(other)).numpy().tolist() == [2.0]
     assert map_steps(steps, scaled_by(one)).numpy().tolist() == [5.0]
+
+
+PAIRS: dict[str, Callable[[Any, Any], Any]] = {
+    "elementwise": lambda x, v: {"x": -x, "v": tf.where(v > 0.5, v * [1.0, 2.0, 3.0], 0.0), "w": v},
+    "more axes": lambda x, v: x * tf.constant([1.0, 2.0, 3.0]),
+    "more axes of its own": lambda x, v: x + v,
+    "a constant": lambda x, v: (x, tf.ones([3])),
+    "across elements": lambda x, v: (tf.reduce_sum(v), v[::-1], v[0]),
+    "one element": lambda x, v: tf.reshape(x, [1]) * v,
+}
+
+
+@pytest.mark.parametrize("function", PAIRS.values(), ids=PAIRS)
+@pytest.mark.parametrize("num_steps", [0, 1, 3])
+def test_over_a_batch_as_step_by_step(function: Callable[..., Any], num_steps: int) -> None:
+    """With three steps of three elements, a wrong axis would not be noticed by its length."""
+    spec = (tf.TensorSpec([], tf.float32), tf.TensorSpec([3], tf.float32))
+    rng = np.random.default_rng(num_steps)
+    batch = tuple(tf.constant(rng.random((num_steps, *s.shape)), s.dtype) for s in spec)
+    traced = step_function(function, spec)
+    steps = zip(*map(tf.unstack, batch))
+    expected = tf.nest.map_structure(
+        lambda leaf, *values: np.reshape(values, [num_steps, *leaf.shape]),
+        traced.output_spec,
+        *(function(*step) for step in steps),
+    )
+    tf.nest.map_structure(np.testing.assert_array_equal, traced.over(batch), expected)
