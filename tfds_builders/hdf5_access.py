@@ -8,6 +8,7 @@ unless they are asked for.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import struct
 from collections.abc import Iterator
@@ -221,17 +222,24 @@ class Hdf5File:
             raise self.error("a group, expected an array", path)
         self.check_place(array.id, path)
 
-    def check_place(self, array: Any, path: str, dtype: Any = None) -> None:
-        """Checks what `check_values` does, of a `DatasetID`, and its dtype if that is known."""
+    def check_place(self, array: Any, path: str, dtype: Any = None) -> int:
+        """Checks what `check_values` does, of a `DatasetID`, and its dtype if that is known.
+
+        Returns:
+          How many values a chunk has, all of which are decompressed for any of them. 0 if there are
+          no chunks, or links are followed, to wherever.
+        """
         h5py = import_extra("h5py")
         self._check_dtype(array.dtype if dtype is None else dtype)
         if self.follow_links:
-            return
+            return 0
         plan = array.get_create_plist()
         if plan.get_external_count():
             raise self.error(f"its values are in another file, {_ELSEWHERE}", path)
-        if plan.get_layout() == h5py.h5d.VIRTUAL:
+        layout = plan.get_layout()
+        if layout == h5py.h5d.VIRTUAL:
             raise self.error(f"a view of other arrays, {_ELSEWHERE}", path)
+        return math.prod(plan.get_chunk()) if layout == h5py.h5d.CHUNKED else 0
 
     def attribute(self, item: Any, name: str) -> Any:
         """Returns the value of an attribute of a group or an array."""

@@ -112,7 +112,7 @@ def mean_and_std(
 
 
 class ResultArray(np.ndarray[Any, np.dtype[np.float64]]):
-    """An array that answers to `numpy()`, as a tensor does.
+    """An array that answers to `numpy()`, as a tensor does, and to `round()`, as a scalar does.
 
     Code for the published package calls it on the mean, which is a tensor there. An array can do
     more: it works with arrays, and with tensors of any dtype, such as steps in float32.
@@ -121,6 +121,10 @@ class ResultArray(np.ndarray[Any, np.dtype[np.float64]]):
     def numpy(self) -> Any:
         """The same values as a plain array, or as a scalar if there is only one."""
         return np.asarray(self)[()]
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        """Rounds the value of a scalar field, as NumPy does if it is no array."""
+        return round(self.numpy(), ndigits)
 
 
 def _result(values: tf.Tensor) -> ResultArray:

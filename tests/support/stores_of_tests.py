@@ -19,12 +19,15 @@ class StoreOfTests:
     Attributes:
       client: The client that is used for it.
       url: The URL of the bucket.
-      control: See `gcs_server`; None for s3, which cannot be made to fail.
+      control: See `gcs_server`; None for s3, where nobody counts.
+      set: Makes the store refuse all requests (`refuse=True`), or drop them (`down=True`); without
+        arguments, it answers again.
     """
 
-    def __init__(self, client, control):
+    def __init__(self, client, control, set_state):
         self.client = client
         self.control = control
+        self.set = set_state
         self.scheme = "s3" if client == "s3fs" else "gs"
         self.url = f"{self.scheme}://{gcs_server.BUCKET}"
         self._num_directories = 0
@@ -33,6 +36,27 @@ class StoreOfTests:
         """A URL that was not used."""
         self._num_directories += 1
         return f"{self.url}/{self.client}/{self._num_directories}"
+
+
+class _MotoServer:
+    """An s3 in memory: what it holds outlives its server, which can be stopped."""
+
+    def __init__(self, server_class):
+        self._class, self._running, self.port = server_class, None, 0
+        self.set()
+
+    def set(self, *, refuse=False, down=False):
+        from moto import settings
+
+        # After how many requests it asks who is there; it knows nobody.
+        settings.INITIAL_NO_AUTH_ACTION_COUNT = 0 if refuse else float("inf")
+        if down and self._running:
+            self._running.stop()
+            self._running = None
+        elif not down and not self._running:
+            self._running = self._class("127.0.0.1", self.port, verbose=False)
+            self._running.start()
+            _, self.port = self._running.get_host_and_port()
 
 
 @contextlib.contextmanager
@@ -44,12 +68,11 @@ def running(client, folder):
         if client == "s3fs":
             pytest.importorskip("s3fs")
             moto = pytest.importorskip("moto.server")
-            server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-            server.start()
-            stack.callback(server.stop)
-            _, port = server.get_host_and_port()
+            server = _MotoServer(moto.ThreadedMotoServer)
+            stack.callback(server.set, down=True)
+            set_state = server.set
             environment = {
-                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
                 "AWS_ACCESS_KEY_ID": "of tests",
                 "AWS_SECRET_ACCESS_KEY": "of tests",
                 "AWS_DEFAULT_REGION": "us-east-1",
@@ -60,6 +83,7 @@ def running(client, folder):
             pytest.importorskip("cryptography")
             control = gcs_server.Control(folder)
             stack.callback(control.close)
+            set_state = control.set
             environment = control.environment(client)
         for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "AWS_CA_BUNDLE"):
             patch.delenv(name, raising=False)
@@ -79,7 +103,7 @@ def running(client, folder):
         # It looks at EPATH_USE_TF but once.
         gpath._is_tf_installed.cache_clear()
         stack.callback(gpath._is_tf_installed.cache_clear)
-        yield StoreOfTests(client, control)
+        yield StoreOfTests(client, control, set_state)
 
 
 def environment():

@@ -230,6 +230,23 @@ def test_small_files_cost_little(tmp_path, cost):
         read_all(tfds_builders.D4rlSource(path))
 
 
+@pytest.mark.parametrize(
+    "cost",
+    [linked_twice, deep, loop, long_rows, large_chunks, many_constants],
+    ids=lambda cost: cost.__name__,
+)
+def test_a_small_episode_of_minari_costs_little(tmp_path, cost):
+    directory, _ = a_minari_dataset(tmp_path)
+    with h5py.File(directory / "data" / "main_data.hdf5", "a") as file:
+        del file["episode_1/infos"]
+        cost(file["episode_1"])
+    _, damaged = tfds_builders.MinariSource(directory).episodes("train", "0-2")
+    # It leads from one file to all others: only its depth says that it is in itself.
+    expected = COSTS[deep if cost is loop else cost]
+    with pytest.raises(SourceError, match=rf"main_data\.hdf5.*, episode 1, field .*: .*{expected}"):
+        raise damaged.error
+
+
 def test_constants_together_are_limited_too(tmp_path):
     path = raw_d4rl.write(tmp_path / "a.hdf5", arrays())
     with h5py.File(path, "a") as file:

@@ -207,9 +207,9 @@ class Hdf5Storage(Storage):
         is_jpeg = is_image and (type_.is_vlen or (dtype == np.uint8 and len(shape) == 2))
         if not is_jpeg and string is None and not type_.is_number:
             raise self.error(f"values of the HDF5 type {dtype} are not known", index, path)
-        self._file.check_place(array, path, dtype)
+        chunk = self._file.check_place(array, path, dtype)
         # Also where only the layout is asked for: other episodes get rows of this shape.
-        budget.take(math.prod(shape) * dtype.itemsize, path)
+        budget.take((math.prod(shape) + chunk) * dtype.itemsize, path)
         kind: Kind = "numbers" if string is None else "bytes"
         if is_jpeg:
             kind = "jpeg"

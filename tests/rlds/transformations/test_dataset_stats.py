@@ -215,7 +215,8 @@ def test_results_are_arrays_that_answer_to_numpy(nested: bool) -> None:
 def test_a_single_result_is_a_number() -> None:
     mean, _ = mean_and_std(episodes({"x": [1.0, 3.5]}), everything)
     assert type(mean["x"].numpy()) is np.float64
-    assert round(mean["x"].numpy(), 1) == 2.2
+    assert round(mean["x"].numpy(), 1) == round(mean["x"], 1) == 2.2
+    assert (round(mean["x"]), float(mean["x"])) == (2, 2.25)
 
 
 def test_results_normalise_the_steps_they_came_from() -> None:

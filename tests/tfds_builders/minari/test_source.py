@@ -2,6 +2,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -471,7 +472,10 @@ def test_an_hdf5_file_that_is_cut_off():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"total_episodes": 3}, "field 'total_episodes': 3 episodes, but there are 2"),
+        ({"total_episodes": 1}, "field 'total_episodes': 1 episodes, but there are 2"),
+        ({"total_episodes": 3}, "field 'total_episodes': 3 episodes, but episode 2 is missing"),
+        ({"total_episodes": 10**18}, "000 episodes, but episode 2 is missing"),
+        ({"total_episodes": -1}, "field 'total_episodes': -1, expected a number"),
         ({"total_episodes": None}, "field 'total_episodes': None, expected a number"),
         ({"data_format": "zarr"}, "field 'data_format': 'zarr', expected one of"),
         ({"action_space": '{"type": "Graph"}'}, "field 'action_space': actions: 'Graph' is not"),
@@ -479,10 +483,20 @@ def test_an_hdf5_file_that_is_cut_off():
 )
 def test_metadata_that_is_wrong(changes, message):
     directory = write_boxes(one_box(), one_box())
-    if "total_episodes" in changes and changes["total_episodes"] == 3:
-        message = "3 episodes, but episode 2 is missing"
     raw_minari.write_metadata(directory, **{**raw_minari.read_metadata(directory), **changes})
     with pytest.raises(SourceError, match=message):
+        MinariSource(directory)
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_an_episode_that_is_not_there(data_format):
+    directory = write_boxes(*[one_box()] * 3, data_format=data_format)
+    if data_format == "hdf5":
+        with hdf5(directory) as file:
+            del file["episode_1"]
+    else:
+        shutil.rmtree(directory / "data" / "1")
+    with pytest.raises(SourceError, match="3 episodes, but episode 1 is missing"):
         MinariSource(directory)
 
 
