@@ -7,10 +7,12 @@ episode metadata), from the first recorded values; all later values are checked 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import dm_env
 import numpy as np
 import tensorflow_datasets as tfds
 from etils import epath
@@ -25,6 +27,7 @@ from envlogger.converters.rlds_episode import (
     known_field,
     stack_values,
     to_rlds_episode,
+    to_rlds_episodes,
 )
 from envlogger.converters.tfds_features import (
     MismatchError,
@@ -303,9 +306,66 @@ class EnvLoggerSource(RandomAccessSource):
         """See `RandomAccessSource`."""
         number = bisect.bisect_right(self._ends[split], index)
         log = self._logs[split][number]
-        index_in_log = index - (self._ends[split][number] - log.num_episodes)
         with self._idle.borrow(log) as reader:
-            return self._read(log, reader, index_in_log, self.key(split, index))
+            return self._read(
+                log, reader, index - self._begin(split, number), self.key(split, index)
+            )
+
+    def _begin(self, split: str, number: int) -> int:
+        """Returns how many episodes come before those of a log of a split."""
+        return int(self._ends[split][number] - self._logs[split][number].num_episodes)
+
+    def num_steps(self, split: str) -> np.ndarray:
+        """Returns how many steps each episode of a split has."""
+        return np.concatenate([np.diff(log.begins) for log in self._logs[split]])
+
+    def read_run(self, split: str, begin: int, end: int) -> list[SourceEpisode]:
+        """Reads episodes that follow each other at once, which is faster than one by one.
+
+        Returns:
+          The episodes from `begin` on, at most those of one log, up to the first that has to be
+          read by itself, perhaps to learn what is wrong with it. Their steps share memory.
+        """
+        number = bisect.bisect_right(self._ends[split], begin)
+        log, before = self._logs[split][number], self._begin(split, number)
+        end = min(end, self._ends[split][number])
+        keys = [self.key(split, index) for index in range(begin, end)]
+        episodes: list[SourceEpisode] = []
+        with contextlib.suppress(Exception), self._idle.borrow(log) as reader:
+            for episode in self._read_run(log, reader, begin - before, keys):
+                episodes.append(episode)
+        return episodes
+
+    def _read_run(
+        self, log: Log, reader: envlogger.Reader, begin: int, keys: Sequence[str]
+    ) -> Iterator[SourceEpisode]:
+        if not log.joins:
+            return
+        end = begin + len(keys)
+        bounds = [number - log.begins[begin] for number in log.begins[begin : end + 1]]
+        try:
+            columns = reader.recorded_columns(begin, end)
+            steps = match_columns(
+                to_rlds_episodes(columns, np.diff(bounds).tolist()),
+                self._all_step_features,
+                rows=bounds[-1],
+                where="",
+                storage=self._storage,
+            )
+        except (MismatchError, TypeError, ValueError):
+            log.joins = False
+            raise
+        types = columns["step_type"]
+        for index, key, first, after in zip(range(begin, end), keys, bounds, bounds[1:]):
+            yield self._episode(
+                log,
+                index,
+                key,
+                _rows(steps, slice(first, after)),
+                reader.episode_metadata()[index],
+                begins=bool(types[first] == dm_env.StepType.FIRST),
+                ends=bool(types[after - 1] == dm_env.StepType.LAST),
+            )
 
     def _read(self, log: Log, reader: envlogger.Reader, index: int, key: str) -> SourceEpisode:
         try:
@@ -322,14 +382,7 @@ class EnvLoggerSource(RandomAccessSource):
                 where="",
                 storage=self._storage,
             )
-            is_terminal = steps[rlds.IS_TERMINAL]
-            flags = episode_flags(
-                is_terminal,
-                begins=begins,
-                ends=is_terminal[-1] or episode[-1].timestep.last(),
-                file=log.name,
-                begin=log.begins[index],
-            )
+            ends = bool(steps[rlds.IS_TERMINAL][-1]) or episode[-1].timestep.last()
             metadata = reader.episode_metadata()[index]
         except MismatchError as error:
             raise SourceError(error.what, file=log.path, episode=index, field=error.path) from error
@@ -337,12 +390,28 @@ class EnvLoggerSource(RandomAccessSource):
             raise
         except (EnvLoggerError, TypeError, ValueError) as error:
             raise SourceError(str(error), file=log.path, episode=index) from error
+        return self._episode(log, index, key, steps, metadata, begins=begins, ends=ends)
+
+    def _episode(
+        self,
+        log: Log,
+        index: int,
+        key: str,
+        steps: dict[str, Any],
+        metadata: Any,
+        *,
+        begins: bool,
+        ends: bool,
+    ) -> SourceEpisode:
+        is_terminal = steps[rlds.IS_TERMINAL]
         return SourceEpisode(
             key=key,
             steps=steps,
             metadata=self._match_metadata(self._episode_columns(metadata, log, index), log, index),
             counts={"steps": len(is_terminal)},
-            **flags,
+            **episode_flags(
+                is_terminal, begins=begins, ends=ends, file=log.name, begin=log.begins[index]
+            ),
         )
 
     def _match_metadata(self, columns: Any, log: Log, index: int) -> dict[str, Any]:
@@ -384,6 +453,13 @@ class EnvLoggerSource(RandomAccessSource):
             return stack_values([{**self._defaults, **metadata}], "")
         except (TypeError, ValueError) as error:
             raise SourceError(str(error), file=log.path, episode=index) from error
+
+
+def _rows(columns: Any, rows: slice) -> Any:
+    """Returns some rows of columns, which may be nested in dicts."""
+    if isinstance(columns, Mapping):
+        return {name: _rows(child, rows) for name, child in columns.items()}
+    return columns[rows]
 
 
 def _files_of(log: Log) -> list[epath.Path]:

@@ -50,12 +50,14 @@ class Log:
       source: Its directory, or a reader.
       name: How the dataset calls it.
       begins: For each episode, how many steps are before it; and how many there are.
+      joins: Whether episodes can be read together, as far as is known.
     """
 
     path: str
     source: str | envlogger.Reader
     name: str = ""
     begins: list[int] = dataclasses.field(default_factory=list)
+    joins: bool = True
 
     @property
     def num_episodes(self) -> int:

@@ -6,7 +6,7 @@ read at once, as columns, in the moment when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,20 @@ from rlds.transformations import _layouts
 from tfds_builders.envlogger_source import EnvLoggerSource
 from tfds_builders.episode_fields import features_of, fields_of
 from tfds_builders.recorded_logs import LogSource
+from tfds_builders.source import SourceEpisode
 
 __all__ = ["episodes_from_logs"]
 
 _LAYOUTS = ("nested", "batched")
 # A value of so many bytes costs more to copy than to hand over by itself.
 _LARGE = 4096
+# How much is read at once at most: episodes, and bytes of them as they are stored.
+_MAX_EPISODES = 8
+_MAX_BYTES = 1 << 21
+# About how many bytes a log has for a step beside its values.
+_OVERHEAD = 128
+# TensorFlow does not copy what it cuts out of memory where all pieces begin at multiples of this.
+_ALIGNMENT = 64
 
 
 def episodes_from_logs(
@@ -111,107 +119,207 @@ def _read_in_graph(
     source: EnvLoggerSource, indices: tf.data.Dataset, *, nested: bool
 ) -> tf.data.Dataset:
     features = features_of(source)
-    packing = _Packing(
+    spec = _Spec(
         features[rlds.STEPS].feature.get_tensor_spec(),
         {name: child.get_tensor_spec() for name, child in features.items() if name != rlds.STEPS},
     )
 
     def read(index: np.ndarray) -> list[np.ndarray]:
-        episode = source.read("train", int(index))
-        return packing.pack(episode.steps, fields_of(episode))
+        return spec.arrays(source.read("train", int(index)))
 
     @_layouts.in_graph
     def read_in_graph(index: tf.Tensor) -> dict[str, Any]:
         # Said to be stateless, because iterators over other functions cannot be checkpointed.
-        packed = tf.numpy_function(read, [index], packing.dtypes, stateful=False)
-        steps, episode = packing.unpack(packed)
-        if nested:
-            steps = tf.data.Dataset.from_tensor_slices(steps)
-        return {**episode, rlds.STEPS: steps}
+        leaves = tf.numpy_function(read, [index], spec.dtypes, stateful=False)
+        num_columns = len(spec.columns)
+        columns = [
+            _with_shape(array, [None, *leaf.shape]) for array, leaf in zip(leaves, spec.columns)
+        ]
+        values = [
+            _with_shape(array, leaf.shape) for array, leaf in zip(leaves[num_columns:], spec.values)
+        ]
+        return spec.episode(columns, values)
 
-    # One at a time: neighbours are in the same chunk of a log, which several readers would all
-    # decompress.
-    return indices.map(read_in_graph).prefetch(tf.data.AUTOTUNE)
+    @_layouts.in_graph
+    def with_nested_steps(episode: dict[str, Any]) -> dict[str, Any]:
+        return {**episode, rlds.STEPS: tf.data.Dataset.from_tensor_slices(episode[rlds.STEPS])}
+
+    # By one reader: neighbours are in the same chunk of a log, which several would all decompress.
+    groups = _Groups(source, spec)
+    if groups.size > 1:
+        episodes = groups.read_in_graph(indices, read_in_graph)
+    else:
+        episodes = indices.map(read_in_graph)
+    if nested:
+        episodes = episodes.map(with_nested_steps)
+    return episodes.prefetch(tf.data.AUTOTUNE)
 
 
-class _Packing:
-    """How an episode gets from NumPy into a graph: most numbers as one array of bytes.
-
-    Every array that TensorFlow gets from Python costs it more time than to take this one apart.
-    Strings and large values, such as images, come by themselves.
+class _Spec:
+    """The spec of episodes.
 
     Args:
-      steps: The spec of a step.
-      episode: The spec of what else there is in an episode.
+      steps: That of a step.
+      episode: That of what else there is in an episode.
+
+    Attributes:
+      columns: The leaves of a step.
+      values: The leaves of the rest.
     """
 
     def __init__(self, steps: Any, episode: Any) -> None:
         self._steps, self._episode = steps, episode
-        self._columns = tf.nest.flatten(steps)
-        self._values = tf.nest.flatten(episode)
-        leaves = [*self._columns, *self._values]
-        self._is_alone = [leaf.dtype == tf.string or _size(leaf) >= _LARGE for leaf in leaves]
-        alone = [leaf.dtype for leaf, is_alone in zip(leaves, self._is_alone) if is_alone]
-        self.dtypes = [tf.int64, tf.uint8, *alone]
+        self.columns: list[tf.TensorSpec] = tf.nest.flatten(steps)
+        self.values: list[tf.TensorSpec] = tf.nest.flatten(episode)
+        self.dtypes = [leaf.dtype for leaf in [*self.columns, *self.values]]
 
-    def pack(self, steps: Any, episode: Any) -> list[np.ndarray]:
-        columns = tf.nest.flatten(steps)
-        values = [
-            np.asarray(value, object if spec.dtype == tf.string else spec.dtype.as_numpy_dtype)
-            for value, spec in zip(tf.nest.flatten(episode), self._values)
-        ]
-        arrays = list(zip([*columns, *values], self._is_alone))
-        numbers = [array.reshape(-1).view(np.uint8) for array, is_alone in arrays if not is_alone]
-        alone = [
+    def arrays(self, episode: SourceEpisode) -> list[np.ndarray]:
+        """The leaves of an episode, as NumPy has them."""
+        columns = tf.nest.flatten(episode.steps)
+        values = tf.nest.flatten(fields_of(episode))
+        return [
             _as_bytes(array) if array.dtype == object else array
-            for array, is_alone in arrays
-            if is_alone
-        ]
-        return [np.array(len(columns[0])), np.concatenate(numbers), *alone]
-
-    def unpack(self, packed: Sequence[tf.Tensor]) -> tuple[Any, Any]:
-        num_steps, numbers, *alone = packed
-        num_steps.set_shape([])
-        sizes = [
-            (_size(leaf), number < len(self._columns))
-            for number, leaf in enumerate([*self._columns, *self._values])
-            if not self._is_alone[number]
-        ]
-        per_step = [size if is_column else 0 for size, is_column in sizes]
-        per_episode = [0 if is_column else size for size, is_column in sizes]
-        parts = iter(tf.split(numbers, num_steps * per_step + per_episode))
-        rest = iter(alone)
-        is_alone = iter(self._is_alone)
-        columns, values = (
-            [
-                _with_shape(next(rest), [*rows, *leaf.shape])
-                if next(is_alone)
-                else _from_bytes(next(parts), [*rows, *leaf.shape], leaf.dtype, num_steps)
-                for leaf in leaves
+            for array in [
+                *columns,
+                *(np.asarray(value, _dtype(leaf)) for value, leaf in zip(values, self.values)),
             ]
-            for leaves, rows in ((self._columns, [None]), (self._values, []))
-        )
-        return (
-            tf.nest.pack_sequence_as(self._steps, columns),
-            tf.nest.pack_sequence_as(self._episode, values),
-        )
+        ]
+
+    def episode(self, columns: Sequence[tf.Tensor], values: Sequence[tf.Tensor]) -> dict[str, Any]:
+        """Makes an episode of its leaves."""
+        steps = tf.nest.pack_sequence_as(self._steps, columns)
+        return {**tf.nest.pack_sequence_as(self._episode, values), rlds.STEPS: steps}
+
+
+class _Groups:
+    """How small episodes get from NumPy into a graph: several at once.
+
+    A group is read in one call of Python, as columns in which one episode comes after the other,
+    and then split. An episode that cannot be read with the others is read by itself, so that an
+    error comes in its place, and so are all after it in the group.
+
+    Args:
+      source: What is read.
+      spec: That of the episodes.
+
+    Attributes:
+      size: The number of episodes in a group.
+    """
+
+    def __init__(self, source: EnvLoggerSource, spec: _Spec) -> None:
+        self._source, self._spec = source, spec
+        self._num_steps = source.num_steps("train")
+        self._max_steps = _MAX_BYTES // (_OVERHEAD + sum(map(_size, spec.columns)))
+        # Half as many as there may be, as some groups have longer episodes than others.
+        size = int(self._max_steps / 2 / self._num_steps.mean())
+        self.size = max(1, min(size, _MAX_EPISODES))
+        is_bounded = all(leaf.dtype != tf.string for leaf in spec.columns)
+        if not is_bounded or not all(leaf.shape.is_fully_defined() for leaf in spec.values):
+            self.size = 1
+
+    def read_in_graph(
+        self, indices: tf.data.Dataset, read_one: Callable[[tf.Tensor], dict[str, Any]]
+    ) -> tf.data.Dataset:
+        """Returns the episodes, in the order of the indices.
+
+        Args:
+          indices: Which.
+          read_one: Reads an episode by itself.
+        """
+        spec = self._spec
+
+        @_layouts.in_graph
+        def episodes_of(group: tf.Tensor) -> tf.data.Dataset:
+            read = tf.numpy_function(
+                self._read, [group], [tf.int64, tf.int64, *spec.dtypes], stateful=False
+            )
+            num_read, lengths = _with_shape(read[0], []), _with_shape(read[1], [self.size])
+            arrays = iter(read[2:])
+            columns = [_split(next(arrays), lengths, leaf) for leaf in spec.columns]
+            values = [
+                tf.unstack(_with_shape(next(arrays), [self.size, *leaf.shape]))
+                for leaf in spec.values
+            ]
+            episodes = [
+                tf.data.Dataset.from_tensors(spec.episode(*leaves))
+                for leaves in zip(zip(*columns), zip(*values))
+            ]
+            while len(episodes) > 1:  # As a tree, whose leaves are not far away.
+                pairs = zip(episodes[::2], episodes[1::2])
+                rest = episodes[len(episodes) // 2 * 2 :]
+                episodes = [*(one.concatenate(other) for one, other in pairs), *rest]
+            together = episodes[0].take(num_read)
+            alone = tf.data.Dataset.from_tensor_slices(group).skip(num_read)
+            return together.concatenate(alone.map(read_one))
+
+        episodes = indices.batch(self.size).flat_map(episodes_of)
+        # What follows only gives them a cardinality. `assert_cardinality` would raise an error at
+        # the end, again and again, if errors in the place of episodes are ignored.
+        count = indices.cardinality()
+        numbered = tf.data.Dataset.zip(tf.data.Dataset.range(count), episodes.repeat().take(count))
+        return numbered.map(_layouts.in_graph(lambda _, episode: episode))
+
+    def _read(self, indices: np.ndarray) -> list[np.ndarray]:
+        """Reads the first episodes of a group: all if nothing is wrong, and they are small.
+
+        Returns:
+          How many, the number of steps of each, and the arrays of their columns and values.
+        """
+        num_small = int((np.cumsum(self._num_steps[indices]) <= self._max_steps).sum())
+        episodes: list[SourceEpisode] = []
+        while len(episodes) < num_small:
+            rest = indices[len(episodes) : num_small]
+            begin = int(rest[0])
+            in_order = np.cumprod(rest == np.arange(begin, begin + len(rest)))
+            run = self._source.read_run("train", begin, begin + int(in_order.sum()))
+            if not run:
+                break
+            episodes += run
+        lengths = [episode.num_steps for episode in episodes]
+        all_columns = [tf.nest.flatten(episode.steps) for episode in episodes]
+        all_values = [tf.nest.flatten(fields_of(episode)) for episode in episodes]
+        columns, values = zip(*all_columns), zip(*all_values)
+        return [
+            np.array(len(episodes)),
+            np.array(lengths + [0] * (self.size - len(episodes))),
+            *(np.concatenate([_empty(leaf), *next(columns, ())]) for leaf in self._spec.columns),
+            *(self._padded(next(values, ()), leaf) for leaf in self._spec.values),
+        ]
+
+    def _padded(self, values: Sequence[Any], leaf: tf.TensorSpec) -> np.ndarray:
+        """An array of the values of some episodes, as long as if the group were full."""
+        array = np.empty((self.size, *leaf.shape), _dtype(leaf))
+        array[...] = b"" if leaf.dtype == tf.string else 0
+        if values:
+            array[: len(values)] = values
+        return _as_bytes(array) if leaf.dtype == tf.string else array
+
+
+def _split(columns: tf.Tensor, lengths: tf.Tensor, leaf: tf.TensorSpec) -> list[tf.Tensor]:
+    """The columns of each episode of a group."""
+    shape = [None, *leaf.shape]
+    columns.set_shape(shape)
+    if _size(leaf) % _ALIGNMENT == 0 < _size(leaf):
+        # Else each would be a part of the same memory, and keep all of it.
+        count = leaf.shape.num_elements()
+        parts = tf.split(tf.reshape(columns, [-1]), lengths * count, num=lengths.shape[0])
+        return [_with_shape(tf.reshape(part, [-1, *leaf.shape]), shape) for part in parts]
+    parts = tf.split(columns, lengths, num=lengths.shape[0])
+    return [_with_shape(part, shape) for part in parts]
+
+
+def _dtype(leaf: tf.TensorSpec) -> Any:
+    return object if leaf.dtype == tf.string else leaf.dtype.as_numpy_dtype
+
+
+def _empty(leaf: tf.TensorSpec) -> np.ndarray:
+    """A column of no steps."""
+    return np.empty((0, *leaf.shape), _dtype(leaf))
 
 
 def _size(leaf: tf.TensorSpec) -> int:
     """How many bytes a value has."""
     return int(leaf.dtype.size * leaf.shape.num_elements())
-
-
-def _from_bytes(
-    data: tf.Tensor, shape: list[int | None], dtype: tf.DType, num_steps: tf.Tensor
-) -> tf.Tensor:
-    """Bytes as an array, whose first axis may be that of the steps (None)."""
-    dims: Any = [*shape, dtype.size] if dtype.size > 1 else shape
-    if None in shape:
-        dims = tf.stack([num_steps, *dims[1:]]) if 0 in shape else [-1, *dims[1:]]
-    data = tf.reshape(data, dims)
-    array = tf.cast(data, tf.bool) if dtype == tf.bool else tf.bitcast(data, dtype)
-    return _with_shape(array, shape)
 
 
 def _with_shape(tensor: tf.Tensor, shape: list[int | None]) -> tf.Tensor:

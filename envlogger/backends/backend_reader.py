@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -91,6 +92,11 @@ class BackendReader(abc.ABC):
         steps = list(self.episodes[i])
         if rlds:
             return to_rlds_episode(steps, **specs)
+        return as_fields(stacked_columns(steps))
+
+    def recorded_columns(self, begin: int, end: int) -> dict[str, Any]:
+        """The steps of episodes `begin` to `end`; see `Reader.recorded_columns`."""
+        steps = itertools.chain.from_iterable(self.episodes[begin:end])
         return as_fields(stacked_columns(steps))
 
     @abc.abstractmethod

@@ -185,8 +185,23 @@ class RiegeliBackendReader(BackendReader):
     def columns(self, i: int, *, rlds: bool = False, **specs: Any) -> dict[str, Any]:
         """Episode `i` as columns; see `Reader.columns`, which passes the specs."""
         i = range(self._get_num_episodes())[i]
-        episode = self._get_nth_episode_info(i)
-        end = episode.start + episode.num_steps
+        records = self._stored_records([self._get_nth_episode_info(i)], f"episode {i}")
+        if rlds:
+            return rlds_columns(records, self._decoder, **specs)
+        return as_fields(recorded_columns(records, self._decoder))
+
+    def recorded_columns(self, begin: int, end: int) -> dict[str, Any]:
+        """The steps of episodes `begin` to `end`; see `Reader.recorded_columns`."""
+        episodes = [self._get_nth_episode_info(i) for i in range(begin, end)]
+        records = self._stored_records(episodes, f"episodes {begin} to {end}")
+        return as_fields(recorded_columns(records, self._decoder))
+
+    def _stored_records(self, episodes: list[EpisodeInfo], name: str) -> StoredRecords:
+        spans: list[tuple[int, int]] = []
+        for episode in episodes:
+            start = episode.start
+            begin = spans.pop()[0] if spans and spans[-1][1] == start else start
+            spans.append((begin, start + episode.num_steps))
 
         def read(room: Room) -> Iterator[riegeli.JoinedRecords]:
             def read_run(
@@ -196,14 +211,12 @@ class RiegeliBackendReader(BackendReader):
                     position, count, into=room.remaining(), record_size=room.record_size
                 )
 
-            for batches in self._read_steps(episode.start, end, read_run):
-                while batches:  # Each is let go before the next chunk takes its place in memory.
-                    yield batches.pop(0)
+            for begin, end in spans:
+                for batches in self._read_steps(begin, end, read_run):
+                    while batches:  # Each is let go before the next chunk takes its place.
+                        yield batches.pop(0)
 
-        records = StoredRecords(episode.num_steps, read, name=f"episode {i}")
-        if rlds:
-            return rlds_columns(records, self._decoder, **specs)
-        return as_fields(recorded_columns(records, self._decoder))
+        return StoredRecords(sum(end - begin for begin, end in spans), read, name=name)
 
     def _describe_step(self, i: int) -> str:
         number, j = _locate(self._step_ends, i)

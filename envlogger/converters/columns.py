@@ -330,7 +330,10 @@ class _Run:
         """The bytes of records with increasing numbers; a view if they follow each other."""
         if _is_run(numbers):
             return self.between(int(numbers[0]), int(numbers[-1]) + 1)
-        return b"".join([self.between(number, number + 1) for number in numbers.tolist()])
+        is_break = np.diff(numbers) != 1
+        begins = numbers[np.concatenate([[True], is_break])].tolist()
+        ends = (numbers[np.concatenate([is_break, [True]])] + 1).tolist()
+        return b"".join(map(self.between, begins, ends))
 
 
 def _parts_of(records: StoredRecords, decoder: StepDecoder) -> Iterator[_Part]:
@@ -399,15 +402,16 @@ def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
                 matching, numbers = numbers, numbers[:0]
             else:
                 matching, numbers = numbers[is_match], numbers[~is_match]
+                if not len(matching):
+                    continue
                 joined = run.joined(matching)
-            if len(matching):
-                part = _sliced(joined, matching + run.num_before, template)
-                if part is None:
-                    others.append(matching)
-                else:
-                    parts.append(part)
-                    if run.num_before + int(matching[-1]):  # The first one is not like the others.
-                        run.room.make(template)
+            part = _sliced(joined, matching + run.num_before, template)
+            if part is None:
+                others.append(matching)
+            else:
+                parts.append(part)
+                if run.num_before + int(matching[-1]):  # The first one is not like the others.
+                    run.room.make(template)
     if others:
         parts += _stacked_parts(run, np.sort(np.concatenate(others)), decoder)
     return sorted(parts, key=lambda part: int(part.steps[0]))

@@ -29,6 +29,7 @@ __all__ = [
     "stack_partial",
     "stack_values",
     "to_rlds_episode",
+    "to_rlds_episodes",
     "zeros_like",
 ]
 
@@ -124,6 +125,74 @@ def to_rlds_episode(
     )
 
 
+def to_rlds_episodes(columns: Mapping[str, Any], lengths: Sequence[int]) -> dict[str, Any]:
+    """Turns several recorded episodes, which are columns already, into RLDS episodes.
+
+    Args:
+      columns: The steps of all episodes, one episode after the other, as
+        `envlogger.Reader.recorded_columns` returns them.
+      lengths: The number of steps of each episode, all positive.
+
+    Returns:
+      What `to_rlds_episode` returns for each episode, one after the other.
+
+    Raises:
+      ValueError: If there are not as many steps; if a FIRST or LAST step stands inside an episode;
+        if custom data has the name of another field.
+
+    >>> columns = {
+    ...     "step_type": np.array([0, 2, 0, 1]), "observation": np.array([10, 11, 20, 21]),
+    ...     "action": np.array([0, 5, 0, 6]), "reward": np.array([0.0, 1.0, 0.0, 2.0]),
+    ...     "discount": np.array([0.0, 0.0, 0.0, 1.0]), "custom_data": np.full(4, None),
+    ... }
+    >>> episodes = to_rlds_episodes(columns, [2, 2])
+    >>> episodes["action"], episodes["is_terminal"]
+    (array([5, 0, 6, 0]), array([False,  True, False, False]))
+    """
+    types = columns["step_type"]
+    if sum(lengths) != len(types):
+        raise ValueError(f"There are {len(types)} steps, expected {sum(lengths)}.")
+    lasts = np.cumsum(lengths) - 1
+    is_last = np.zeros(len(types), bool)
+    is_last[lasts] = True
+    is_first = np.roll(is_last, 1)
+    if (types[~is_first] == dm_env.StepType.FIRST).any():
+        raise ValueError("There is a FIRST step inside an episode.")
+    if (types[~is_last] == dm_env.StepType.LAST).any():
+        raise ValueError("There is a LAST step inside an episode.")
+    is_terminal = np.zeros(len(types), bool)
+    for last in lasts.tolist():
+        discount = [column[last] for column in _leaves(columns["discount"])]
+        is_terminal[last] = types[last] == dm_env.StepType.LAST and _is_zero(discount)
+    custom_data = columns["custom_data"]
+    if isinstance(custom_data, np.ndarray) and custom_data[0] is None:
+        custom_data = None
+    return _with_custom_data(
+        {
+            "observation": columns["observation"],
+            "action": _shifted(columns["action"], lasts),
+            "reward": _shifted(columns["reward"], lasts),
+            "discount": _shifted(columns["discount"], lasts),
+            "is_first": is_first,
+            "is_last": is_last,
+            "is_terminal": is_terminal,
+        },
+        custom_data,
+    )
+
+
+def _shifted(columns: Any, lasts: np.ndarray) -> Any:
+    """Columns a step earlier, with zeros in the last steps of episodes."""
+    if isinstance(columns, Mapping):
+        return {name: _shifted(child, lasts) for name, child in columns.items()}
+    if isinstance(columns, (list, tuple)):
+        return type(columns)(_shifted(child, lasts) for child in columns)
+    shifted = np.empty_like(columns)
+    shifted[:-1] = columns[1:]
+    shifted[lasts] = zeros_like(columns[lasts])
+    return shifted
+
+
 def assemble_episode(
     last_timestep: dm_env.TimeStep,
     num_steps: int,
@@ -162,6 +231,10 @@ def assemble_episode(
         "is_last": is_last,
         "is_terminal": is_last & (last_timestep.last() and _is_zero(last_timestep.discount)),
     }
+    return _with_custom_data(episode, custom_data)
+
+
+def _with_custom_data(episode: dict[str, Any], custom_data: Any) -> dict[str, Any]:
     if custom_data is None:
         return episode
     extra = custom_data if isinstance(custom_data, dict) else {"custom_data": custom_data}

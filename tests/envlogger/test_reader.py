@@ -13,7 +13,7 @@ from dm_env import specs
 import envlogger
 from envlogger import BackendType, Reader
 from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
-from envlogger.converters.rlds_episode import to_rlds_episode
+from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
 from envlogger.errors import StorageError, UsageError
 from envlogger.testing.catch_env import Catch
 
@@ -173,6 +173,42 @@ def test_columns_of_episodes_by_negative_numbers(reader):
     for number in (2, -3):
         with pytest.raises(IndexError):
             reader.columns(number)
+
+
+def test_columns_of_several_episodes(reader):
+    both, each = reader.recorded_columns(0, 2), [reader.columns(0), reader.columns(1)]
+    assert both.keys() == each[0].keys()
+    for field, column in both.items():
+        np.testing.assert_array_equal(column, np.concatenate([one[field] for one in each]))
+    episodes = to_rlds_episodes(both, [10, 2])
+    each = [reader.columns(0, rlds=True), reader.columns(1, rlds=True)]
+    assert episodes.keys() == each[0].keys()
+    for field, column in episodes.items():
+        np.testing.assert_array_equal(column, np.concatenate([one[field] for one in each]))
+        assert column.dtype == each[0][field].dtype
+    for lengths in ([3, 9], [11, 1], [10]):
+        with pytest.raises(ValueError, match=r"inside an episode|There are 12 steps, expected 10"):
+            to_rlds_episodes(both, lengths)
+
+
+def test_columns_of_no_episodes(reader):
+    for begin, end in ((-1, 1), (0, 3), (2, 1)):
+        with pytest.raises(IndexError, match=f"episodes {begin} to {end} are out of range for 2"):
+            reader.recorded_columns(begin, end)
+    with pytest.raises(ValueError, match="at least one step"):
+        reader.recorded_columns(1, 1)
+
+
+def test_columns_of_episodes_in_several_shards(tmp_path):
+    with envlogger.EnvLogger(Catch(), data_directory=tmp_path, max_episodes_per_file=2) as env:
+        for _ in range(5):
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(np.int32(1))
+    with Reader(tmp_path) as reader:
+        observation = reader.recorded_columns(1, 4)["observation"]
+        expected = np.concatenate([reader.columns(i)["observation"] for i in (1, 2, 3)])
+        np.testing.assert_array_equal(observation, expected)
 
 
 def test_columns_of_an_episode_of_one_step_take_the_specs(tmp_path):

@@ -14,7 +14,7 @@ from dm_env import specs
 import envlogger
 from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
 from envlogger.converters import spec_codec
-from tfds_builders import build_from_logs
+from tfds_builders import build_from_logs, streaming
 from tfds_builders.builder import convert
 from tfds_builders.envlogger_source import EnvLoggerSource
 from tfds_builders.source import SourceError
@@ -434,3 +434,90 @@ def test_what_is_damaged_is_told_with_its_place(tmp_path):
     steps.write_bytes(bytes(steps.stat().st_size))
     with pytest.raises(SourceError, match=f"^{tmp_path}, episode 0: .*damaged"):
         source.read("train", 0)
+
+
+def in_turn(episodes):
+    """The numbers of episodes, and the messages of errors in the place of others."""
+    found = []
+    iterator = iter(episodes)
+    while True:
+        try:
+            found.append(int(next(iterator)["episode_id"].numpy()))
+        except StopIteration:
+            return found
+        except tf.errors.OpError as error:
+            found.append(str(error))
+        assert len(found) <= 100, "The iterator does not advance."
+
+
+@LAYOUTS
+def test_damaged_episodes_hide_no_others(tmp_path, layout):
+    # Groups have eight episodes, and shards one.
+    record(
+        tmp_path,
+        episodes=28,
+        episode_fn=lambda timestep, action, env: {"number": env.episode},
+        max_episodes_per_file=1,
+    )
+    episodes = episodes_from_logs(tmp_path, layout=layout)
+    assert in_turn(episodes) == [*range(28)]
+    shards = sorted(path for path in tmp_path.iterdir() if path.is_dir())
+    damaged = {0: "steps", 3: "steps", 7: "steps", 12: "episode_metadata", 27: "steps"}
+    for index, name in damaged.items():
+        file = shards[index] / f"{name}.riegeli"
+        file.write_bytes(bytes(file.stat().st_size))
+    found = in_turn(episodes)
+    assert len(found) == 28
+    for index, one in enumerate(found):
+        if index in damaged:
+            assert f"{tmp_path}, episode {index}: " in one
+            assert "damaged" in one
+        else:
+            assert one == index
+    sound = [index for index in range(28) if index not in damaged]
+    assert in_turn(episodes.ignore_errors()) == sound
+    assert in_turn(episodes.prefetch(2).ignore_errors()) == sound
+    interleaved = tf.data.Dataset.range(2).interleave(
+        lambda _: episodes.ignore_errors(), num_parallel_calls=2
+    )
+    assert sorted(in_turn(interleaved)) == sorted(sound * 2)
+    assert episodes.cardinality() == 28
+
+
+def test_episodes_that_do_not_join_hide_no_others():
+    log = reader(*(episode(index, index) for index in range(9)), episode(3, np.zeros(2), 5))
+    episodes = episodes_from_logs(log, layout="batched")
+    *others, error = in_turn(episodes)
+    assert others == [*range(9)]
+    assert "episode 9: observation: step 1 holds float64" in error
+    assert in_turn(episodes.ignore_errors()) == others
+
+
+def test_how_much_is_read_at_once(tmp_path, monkeypatch):
+    record(tmp_path, episodes=30)
+    runs = []
+    read_run = EnvLoggerSource.read_run
+
+    def spy(source, split, begin, end):
+        episodes = read_run(source, split, begin, end)
+        runs.append([one.num_steps for one in episodes])
+        return episodes
+
+    monkeypatch.setattr(EnvLoggerSource, "read_run", spy)
+    assert in_turn(episodes_from_logs(tmp_path)) == [*range(30)]
+    assert list(map(len, runs)) == [8, 8, 8, 6]
+    runs.clear()
+    record(tmp_path / "long", episodes=3, first=100)
+    size_of_step = streaming._OVERHEAD + 8 + 2 * 4 + 8 + 8 + 3
+    monkeypatch.setattr(streaming, "_MAX_BYTES", 250 * size_of_step)
+    assert in_turn(episodes_from_logs(tmp_path)) == [*range(33)]
+    assert 200 < max(map(sum, runs)) <= 250
+    assert sum(map(len, runs)) < 33  # The rest was read by itself.
+
+
+@pytest.mark.parametrize("shape", [(16,), (2, 8), (0, 16)])
+def test_columns_that_could_share_memory(shape):
+    values = np.random.default_rng(0).normal(size=(5, 3, *shape)).astype(np.float32)
+    log = reader(*(episode(*one) for one in values))
+    for got, expected in zip(episodes_from_logs(log, layout="batched"), values, strict=True):
+        np.testing.assert_array_equal(got["steps"]["observation"].numpy(), expected)
