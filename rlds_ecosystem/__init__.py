@@ -17,6 +17,7 @@ DISTRIBUTION: str = "rlds-ecosystem"
 
 # Libraries that not every installation has, and the extra that brings each.
 _EXTRA_OF = {
+    "PIL": "images",
     "apache_beam": "beam",
     "array_record": "array_record",
     "gcsfs": "gcs",

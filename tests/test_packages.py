@@ -15,12 +15,13 @@ import pytest
 import rlds_ecosystem
 
 # The floors, lowest first: each package imports only packages that come before it.
-FLOORS = ["rlds_ecosystem", "riegeli", "envlogger", "rlds", "tfds_builders"]
+FLOORS = ["rlds_ecosystem", "riegeli", "tfds_files", "envlogger", "rlds", "tfds_builders"]
 # Beyond that: recordings and training pipelines need not know each other. `riegeli.tensorflow` is
 # left out: it is there for who has TensorFlow, and nothing imports it.
 MUST_NOT_IMPORT = {
     "rlds_ecosystem": {"numpy", "tensorflow", "tensorflow_datasets"},
     "riegeli": {"numpy", "tensorflow", "tensorflow_datasets"},
+    "tfds_files": {"tensorflow", "tensorflow_datasets"},
     "envlogger": {"tensorflow", "tensorflow_datasets"},
     "rlds": {"envlogger", "riegeli"},
     "tfds_builders": set(),

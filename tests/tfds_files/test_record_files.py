@@ -1,0 +1,148 @@
+import gzip
+import pickle
+import random
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tfds_files import (
+    FILE_FORMATS,
+    DamagedFileError,
+    TfdsFilesError,
+    UnsupportedFileError,
+    open_record_file,
+)
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+RECORDS = [b"", b"a", b"x" * 70_000, bytes(range(256)), b"", b"end"]
+
+
+def tfrecord_file(path, records=RECORDS):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+    return path
+
+
+def shard(file_format):
+    return GOLDEN / "tfds_4_9_10" / file_format / f"golden-train.{file_format}-00000-of-00002"
+
+
+def test_records_in_any_order(tmp_path):
+    file = open_record_file(tfrecord_file(tmp_path / "a"), "tfrecord")
+    order = [5, 0, 2, 2, 4, 1, 3]
+    assert [bytes(file.read(i)) for i in order] == [RECORDS[i] for i in order]
+    assert len(file) == 6
+    for index in (6, -1):
+        with pytest.raises(IndexError, match=f"record {index} of 6"):
+            file.read(index)
+    file.close()
+    assert file.read(1) == b"a"
+    assert repr(file).endswith("a')")
+
+
+def test_a_file_without_records(tmp_path):
+    assert len(open_record_file(tfrecord_file(tmp_path / "a", []), "tfrecord")) == 0
+    empty = GOLDEN / "array_record_0_8_6" / "empty.array_record"
+    assert len(open_record_file(empty, "array_record")) == 0
+
+
+@pytest.mark.parametrize(
+    "path", sorted((GOLDEN / "array_record_0_8_6").glob("[!e]*")), ids=lambda path: path.stem
+)
+def test_array_record_files_of_every_kind(path):
+    from array_record.python.array_record_module import ArrayRecordReader
+
+    theirs = ArrayRecordReader(str(path))
+    expected = theirs.read(list(range(theirs.num_records())))
+    theirs.close()
+    file = open_record_file(path, "array_record")
+    assert len(file) == len(expected)
+    order = random.Random(0).sample(range(len(expected)), 40)
+    assert [file.read(i) for i in order] == [expected[i] for i in order]
+
+
+@pytest.mark.parametrize("file_format", FILE_FORMATS)
+def test_threads_and_processes_may_share_a_file(file_format):
+    file = open_record_file(shard(file_format), file_format)
+    expected = [bytes(file.read(i)) for i in range(len(file))]
+    with ThreadPoolExecutor(4) as threads:
+        found = threads.map(file.read, [i % len(expected) for i in range(100)])
+        assert [bytes(record) for record in found] == [
+            expected[i % len(expected)] for i in range(100)
+        ]
+    copy = pickle.loads(pickle.dumps(file))
+    assert bytes(copy.read(0)) == expected[0]
+
+
+def test_damage_in_a_tfrecord_file(tmp_path):
+    data = tfrecord_file(tmp_path / "a").read_bytes()
+    path = tmp_path / "b"
+
+    def read_all():
+        file = open_record_file(path, "tfrecord")
+        return [bytes(file.read(i)) for i in range(len(file))]
+
+    path.write_bytes(data[:-3])
+    with pytest.raises(DamagedFileError, match=r"b: it ends within the record at byte \d+"):
+        read_all()
+    path.write_bytes(data[:-18])
+    with pytest.raises(DamagedFileError, match=r"b: no record begins at byte \d+"):
+        read_all()
+    path.write_bytes(data[:60] + b"?" + data[61:])
+    with pytest.raises(DamagedFileError, match="record 2 does not have the checksum"):
+        read_all()
+    file = open_record_file(path, "tfrecord")
+    assert file.read(3) == RECORDS[3]  # The others are there.
+    path.write_bytes(struct.pack("<Q", 1 << 60) + data[8:])
+    with pytest.raises(DamagedFileError, match="no record begins at byte 0"):
+        read_all()
+    path.write_bytes(gzip.compress(data))
+    with pytest.raises(UnsupportedFileError, match="decompress it with gunzip"):
+        read_all()
+
+
+def test_a_file_that_shrinks_while_it_is_open(tmp_path):
+    path = tfrecord_file(tmp_path / "a")
+    file = open_record_file(path, "tfrecord")
+    assert len(file) == 6
+    with path.open("r+b") as changed:
+        changed.truncate(40_000)
+    with pytest.raises(DamagedFileError, match="record 2 was cut off while the file was open"):
+        file.read(2)
+
+
+def test_files_of_other_formats(tmp_path):
+    with pytest.raises(UnsupportedFileError, match="'bagz' are not read here, only tfrecord, arr"):
+        open_record_file(tmp_path / "a", "bagz")
+    for file_format in FILE_FORMATS:
+        with pytest.raises(OSError, match="a"):
+            len(open_record_file(tmp_path / "a", file_format))
+
+
+@pytest.mark.parametrize("file_format", FILE_FORMATS)
+def test_spoilt_files_raise_nothing_else(tmp_path, file_format):
+    original = shard(file_format).read_bytes()
+    used = len(original.rstrip(b"\0"))
+    rng = random.Random(7)
+    path = tmp_path / "spoilt"
+    num_refused = 0
+    for _ in range(150):
+        data = bytearray(original)
+        for _ in range(rng.randint(1, 4)):
+            # Also the ends, which say where everything is.
+            place = rng.choice([rng.randrange(used), used - 1 - rng.randrange(64)])
+            data[place] = rng.randrange(256)
+        if rng.random() < 0.2:
+            del data[rng.randrange(len(data)) :]
+        path.write_bytes(data)
+        try:
+            file = open_record_file(path, file_format)
+            for index in range(min(len(file), 5)):
+                file.read(index)
+        except (TfdsFilesError, OSError):
+            num_refused += 1
+    assert num_refused > 75

@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+from google.protobuf.internal import encoder
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tfds_files.wire import WireError, decode_varints, fields_of, read_varint
+
+
+def varint(value):
+    return encoder._VarintBytes(value % 2**64)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1)))
+@example([0, 127, 128, 2**63 - 1, -1])
+def test_packed_varints_are_what_was_packed(values):
+    found = decode_varints(b"".join(map(varint, values)))
+    assert found.dtype == np.int64
+    assert found.tolist() == values
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"\x01\xff", b"\xff" * 10 + b"\x01"])
+def test_packed_varints_that_do_not_end(data):
+    with pytest.raises(WireError, match="a number"):
+        decode_varints(data)
+    with pytest.raises(WireError, match="a number does not end"):
+        read_varint(data[-11:], 1 if data[0] == 1 else 0, len(data))
+
+
+def test_fields_of_every_kind_are_found():
+    data = b"\x08\x96\x01" + b"\x12\x02hi" + b"\x1d1234" + b"\x2112345678"
+    found = [(number, data[begin:end]) for number, _, begin, end in fields_of(data, 0, len(data))]
+    assert found == [(1, b"\x96\x01"), (2, b"hi"), (3, b"1234"), (4, b"12345678")]
+
+
+@pytest.mark.parametrize("data", [b"\x12\x05hi", b"\x1d123", b"\x0b", b"\x0e", b"\x08"])
+def test_bytes_that_are_no_message(data):
+    with pytest.raises(WireError):
+        list(fields_of(data, 0, len(data)))

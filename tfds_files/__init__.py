@@ -1,0 +1,56 @@
+"""The files of TFDS datasets, read without TensorFlow and without TFDS.
+
+    dataset = tfds_files.open_folder("~/tensorflow_datasets/my_robot/1.0.0")
+    episode = dataset["train"][0]                          # All fields, as columns.
+    dataset["train"].example(0, fields=["steps/action"])   # Or only some.
+
+Floor 0: it knows bytes and files, and nothing of episodes.
+"""
+
+from typing import TYPE_CHECKING
+
+from rlds_ecosystem import package_attribute as _package_attribute
+from tfds_files.columns import RaggedColumn
+from tfds_files.errors import DamagedFileError, TfdsFilesError, UnsupportedFileError
+from tfds_files.examples import ExampleDecoder
+from tfds_files.features import (
+    Dataset,
+    Feature,
+    Features,
+    Image,
+    Sequence,
+    Tensor,
+    parse_features,
+    read_features,
+)
+from tfds_files.folder import DatasetFolder, Split, open_folder
+from tfds_files.record_files import FILE_FORMATS, RecordFile, open_record_file
+
+__all__ = [
+    "FILE_FORMATS",
+    "DamagedFileError",
+    "Dataset",
+    "DatasetFolder",
+    "ExampleDecoder",
+    "Feature",
+    "Features",
+    "Image",
+    "RaggedColumn",
+    "RecordFile",
+    "Sequence",
+    "Split",
+    "Tensor",
+    "TfdsFilesError",
+    "UnsupportedFileError",
+    "open_folder",
+    "open_record_file",
+    "parse_features",
+    "read_features",
+]
+
+__version__: str
+
+if not TYPE_CHECKING:  # A type checker would believe that every name is there.
+
+    def __getattr__(name):
+        return _package_attribute(__name__, name)

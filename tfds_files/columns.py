@@ -1,0 +1,55 @@
+"""Columns whose rows differ in length."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+__all__ = ["RaggedColumn", "stack"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RaggedColumn:
+    """A column whose rows are sequences of different lengths.
+
+    Attributes:
+      values: The elements of all rows, as a column.
+      lengths: For each row, how many elements it has.
+
+    >>> column = RaggedColumn(np.array([1, 2, 3]), np.array([2, 0, 1]))
+    >>> len(column), column[0], column[1]
+    (3, array([1, 2]), array([], dtype=int64))
+    """
+
+    values: Any
+    lengths: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, row: int) -> Any:
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        begin = int(self.lengths[: row % len(self)].sum())
+        end = begin + int(self.lengths[row])
+        values = self.values
+        if isinstance(values, RaggedColumn):
+            lengths = values.lengths[begin:end]
+            first = int(values.lengths[:begin].sum())
+            return RaggedColumn(values.values[first : first + int(lengths.sum())], lengths)
+        return values[begin:end]
+
+
+def stack(rows: list[np.ndarray]) -> np.ndarray:
+    """Returns rows as one array; as an array of arrays if their shapes differ.
+
+    >>> stack([np.zeros((2, 2)), np.zeros((3, 2))]).shape
+    (2,)
+    """
+    if len({row.shape for row in rows}) == 1:
+        return np.stack(rows)
+    column = np.empty(len(rows), object)
+    column[:] = rows
+    return column

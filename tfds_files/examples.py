@@ -1,0 +1,368 @@
+"""The examples of a dataset, from the bytes of `tf.train.Example` to columns.
+
+An example is a dict of lists: of byte strings, of float32, or of int64. TFDS stores a field under
+the names that lead to it, joined by "/". What surrounds it decides how:
+
+| field | stored as |
+|---|---|
+| plain numbers | all values one after the other, smaller types as int64 or float32 |
+| numbers with an encoding, images | a byte string for each |
+| the same with several unknown sizes | `<name>/value`, with `<name>/shape` beside it |
+| in a sequence | as above, for all elements |
+| in a sequence of sequences | `<name>/ragged_flat_values`, as above, and their lengths beside it |
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfds_files import images, wire
+from tfds_files.columns import RaggedColumn, stack
+from tfds_files.errors import DamagedFileError, TfdsFilesError, UnsupportedFileError
+from tfds_files.features import Features, Image, Leaf, Tensor, leaves_of
+from tfds_files.wire import Buffer
+
+__all__ = ["ExampleDecoder"]
+
+_BYTES, _FLOATS, _INTS = 1, 2, 3
+_KIND_NAMES = {_BYTES: "byte strings", _FLOATS: "floats", _INTS: "integers"}
+
+
+class ExampleDecoder:
+    """Makes columns of the bytes of examples.
+
+    A field is an array; strings are `bytes` in an array of objects (a single one is `bytes`). In a
+    sequence, such as the steps of an episode, it has a leading axis for the elements. Sequences in
+    sequences are a `RaggedColumn`, and arrays that differ in shape are an array of arrays. Numbers
+    share the memory of the example where they are stored as they are.
+
+    Args:
+      features: What an example looks like.
+      fields: Which fields to decode, such as `["steps/observation", "steps/action"]`; all by
+        default. What is not asked for takes hardly any time.
+
+    Raises:
+      KeyError: There is no such field.
+    """
+
+    def __init__(self, features: Features, fields: Iterable[str] | None = None) -> None:
+        leaves = list(leaves_of(features))
+        if fields is not None:
+            leaves = _selected(leaves, list(fields))
+        self._leaves = leaves
+        self._names = {name for leaf in leaves for name in _stored_names(leaf)}
+
+    def decode(self, example: Buffer) -> dict[str, Any]:
+        """Returns the fields of an example, nested as its features are.
+
+        Raises:
+          DamagedFileError: The bytes are not an example of these features; says which field.
+          UnsupportedFileError: A field is stored in a way that is not read here.
+        """
+        try:
+            stored = _parse_example(example, self._names)
+        except wire.WireError as e:
+            raise DamagedFileError(f"no tf.train.Example: {e}") from e
+        decoded: dict[str, Any] = {}
+        for leaf in self._leaves:
+            try:
+                value = _decode_leaf(leaf, stored)
+            except wire.WireError as e:
+                raise DamagedFileError(f"{leaf.name}: {e}") from e
+            except TfdsFilesError as e:
+                raise type(e)(f"{leaf.name}: {e}") from e
+            inner = decoded
+            for name in leaf.path[:-1]:
+                inner = inner.setdefault(name, {})
+            inner[leaf.path[-1]] = value
+        return decoded
+
+
+def _selected(leaves: list[Leaf], fields: list[str]) -> list[Leaf]:
+    for field in fields:
+        if not any(_is_in(leaf, field) for leaf in leaves):
+            known = ", ".join(leaf.name for leaf in leaves)
+            raise KeyError(f"no field {field!r}; there are {known}")
+    return [leaf for leaf in leaves if any(_is_in(leaf, field) for field in fields)]
+
+
+def _is_in(leaf: Leaf, field: str) -> bool:
+    return leaf.name == field or leaf.name.startswith(f"{field}/")
+
+
+# --- What is stored.
+
+
+class _List(NamedTuple):
+    """A list of an example: its kind, and where in the example its message is."""
+
+    kind: int
+    example: Buffer
+    begin: int
+    end: int
+
+
+def _parse_example(example: Buffer, names: set[str]) -> dict[str, _List]:
+    """Finds the lists of some fields."""
+    found: dict[str, _List] = {}
+    wanted = {name.encode() for name in names}
+    for number, _, begin, end in wire.fields_of(example, 0, len(example)):
+        if number != 1:
+            continue
+        for _, _, entry, entry_end in wire.fields_of(example, begin, end):
+            name, feature = b"", None
+            for part, _, part_begin, part_end in wire.fields_of(example, entry, entry_end):
+                if part == 1:
+                    name = bytes(example[part_begin:part_end])
+                elif part == 2:
+                    feature = part_begin, part_end
+            if name in wanted and feature is not None:
+                for kind, _, list_begin, list_end in wire.fields_of(example, *feature):
+                    if kind in _KIND_NAMES:
+                        found[name.decode()] = _List(kind, example, list_begin, list_end)
+    return found
+
+
+def _ints(stored: _List) -> np.ndarray:
+    """The values of a list of int64s."""
+    _check_kind(stored, _INTS)
+    parts = []
+    for _, wire_type, begin, end in wire.fields_of(stored.example, stored.begin, stored.end):
+        if wire_type not in (wire.LENGTH, wire.VARINT):
+            raise wire.WireError("an integer of another size")
+        parts.append(wire.decode_varints(memoryview(stored.example)[begin:end]))
+    return _joined(parts, np.int64)
+
+
+def _floats(stored: _List) -> np.ndarray:
+    """The values of a list of floats, in the memory of the example if they are in one piece."""
+    _check_kind(stored, _FLOATS)
+    parts = []
+    for _, wire_type, begin, end in wire.fields_of(stored.example, stored.begin, stored.end):
+        if wire_type == wire.VARINT or (end - begin) % 4:
+            raise wire.WireError("a float of another size")
+        parts.append(np.frombuffer(stored.example, "<f4", (end - begin) // 4, begin))
+    return _joined(parts, np.float32)
+
+
+def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)
+
+
+def _items(stored: _List) -> np.ndarray | list[bytes]:
+    """The values of a list of byte strings; as rows of bytes if they have the same length."""
+    _check_kind(stored, _BYTES)
+    example, begin, end = stored.example, stored.begin, stored.end
+    if begin == end:
+        return []
+    _, _, first, first_end = next(wire.fields_of(example, begin, end))
+    head, size = first - begin, first_end - begin
+    if (end - begin) % size == 0:
+        rows = np.frombuffer(example, np.uint8, end - begin, begin).reshape(-1, size)
+        if (rows[:, :head] == rows[0, :head]).all():
+            return rows[:, head:]
+    return [bytes(example[b:e]) for _, _, b, e in wire.fields_of(example, begin, end)]
+
+
+def _strings(stored: _List) -> list[bytes]:
+    items = _items(stored)
+    return items if isinstance(items, list) else [row.tobytes() for row in items]
+
+
+def _check_kind(stored: _List, kind: int) -> None:
+    if stored.kind != kind:
+        got, expected = _KIND_NAMES[stored.kind], _KIND_NAMES[kind]
+        raise DamagedFileError(f"got a list of {got}, expected one of {expected}")
+
+
+# --- What it means.
+
+
+def _has_dynamic_shape(leaf: Leaf) -> bool:
+    return isinstance(leaf.feature, Tensor) and leaf.feature.shape.count(None) > 1
+
+
+def _stored_names(leaf: Leaf) -> list[str]:
+    """The names of all lists that hold something of a field."""
+    bases = [leaf.name]
+    if _has_dynamic_shape(leaf):
+        bases = [f"{leaf.name}/shape", f"{leaf.name}/value"]
+    if len(leaf.lengths) < 2:
+        return bases
+    rows = [f"ragged_row_lengths_{level}" for level in range(len(leaf.lengths) - 1)]
+    return [f"{base}/{part}" for base in bases for part in ("ragged_flat_values", *rows)]
+
+
+def _decode_leaf(leaf: Leaf, stored: dict[str, _List]) -> Any:
+    rank = len(leaf.lengths)
+    suffix = "/ragged_flat_values" if rank > 1 else ""
+    base = f"{leaf.name}/value" if _has_dynamic_shape(leaf) else leaf.name
+    values = stored.get(base + suffix)
+    shapes = None
+    if _has_dynamic_shape(leaf):
+        sizes = stored.get(f"{leaf.name}/shape{suffix}")
+        shapes = np.zeros(0, np.int64) if sizes is None else _ints(sizes)
+        if len(shapes) % len(leaf.feature.shape):
+            raise DamagedFileError("a shape is incomplete")
+        shapes = shapes.reshape(-1, len(leaf.feature.shape))
+    if rank == 0:
+        return _single(leaf.feature, values, shapes)
+    column: Any = _column(leaf.feature, values, shapes)
+    for level in reversed(range(rank - 1)):
+        lengths = stored.get(f"{base}/ragged_row_lengths_{level}")
+        column = _rows(column, np.zeros(0, np.int64) if lengths is None else _ints(lengths))
+    if leaf.lengths[0] not in (None, len(column)):
+        raise DamagedFileError(f"got {len(column)} elements, expected {leaf.lengths[0]}")
+    return column
+
+
+def _rows(values: Any, lengths: np.ndarray) -> RaggedColumn:
+    if (lengths < 0).any() or int(lengths.sum()) != len(values):
+        raise DamagedFileError(
+            f"got {len(values)} elements, expected the {int(lengths.sum())} that the lengths of "
+            "their sequences say"
+        )
+    return RaggedColumn(values, lengths)
+
+
+def _single(feature: Tensor | Image, stored: _List | None, shapes: np.ndarray | None) -> Any:
+    """The value of a field that is in no sequence."""
+    if isinstance(feature, Tensor) and feature.encoding == "none":
+        if stored is None:
+            return _absent(feature)
+        values = _plain_values(feature, stored)
+        if not feature.shape and len(values) == 1:
+            return values[0] if feature.is_text else values.reshape(())[()]
+        return _reshaped(values, feature.shape)
+    if stored is None:
+        return _absent(feature)
+    column = _column(feature, stored, shapes)
+    if len(column) != 1:
+        raise DamagedFileError(f"got {len(column)} values, expected one")
+    return column[0]
+
+
+def _absent(feature: Tensor | Image) -> Any:
+    """What TFDS gives for a field that an example lacks."""
+    if isinstance(feature, Image):
+        raise DamagedFileError("it is missing")
+    if feature.optional:
+        dtype = feature.dtype
+        if feature.is_text:
+            least: Any = b""
+        elif dtype.kind in "iu":
+            least = np.iinfo(dtype).min
+        else:
+            least = False if dtype.kind == "b" else np.finfo(dtype).min
+        if not feature.shape:
+            return least if feature.is_text else dtype.type(least)
+        return np.full([size or 0 for size in feature.shape], least, dtype)
+    if feature.encoding == "none" and feature.shape.count(None) == 1:
+        return np.zeros([size or 0 for size in feature.shape], feature.dtype)
+    raise DamagedFileError("it is missing")
+
+
+def _column(feature: Tensor | Image, stored: _List | None, shapes: np.ndarray | None) -> np.ndarray:
+    """The values of all elements of a sequence."""
+    if isinstance(feature, Image):
+        files = [] if stored is None else _strings(stored)
+        if files:
+            return stack([images.decode(file, feature) for file in files])
+        return np.zeros((0, *(size or 0 for size in feature.shape)), feature.dtype)
+    if feature.encoding != "none":
+        return _decoded(feature, stored, shapes)
+    if None in feature.shape:
+        raise UnsupportedFileError("plain arrays of an unknown size in a sequence")
+    if 0 in feature.shape:
+        raise UnsupportedFileError("plain arrays without elements in a sequence")
+    values = np.zeros(0, feature.dtype) if stored is None else _plain_values(feature, stored)
+    return _reshaped(values, (None, *feature.shape))
+
+
+def _plain_values(feature: Tensor, stored: _List) -> np.ndarray:
+    dtype = feature.dtype
+    if feature.is_text:
+        items = _strings(stored)
+        values = np.empty(len(items), object)
+        values[:] = items
+        return values
+    if dtype.kind in "biu":
+        values = _ints(stored)
+        return values.view(dtype) if dtype == np.uint64 else values.astype(dtype, copy=False)
+    if dtype.kind == "c":
+        raise UnsupportedFileError("plain complex numbers")
+    floats = _floats(stored)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.require(floats.astype(dtype, copy=False), requirements="A")
+
+
+def _reshaped(values: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
+    """Values in a shape of which one size may be unknown."""
+    if None not in shape:
+        sizes = [int(size or 0) for size in shape]
+    elif shape.count(None) == 1:
+        known = math.prod(size for size in shape if size is not None)
+        count = len(values) // known if known else 0
+        sizes = [count if size is None else size for size in shape]
+    else:
+        raise UnsupportedFileError("plain arrays of several unknown sizes")
+    if math.prod(sizes) != len(values):
+        raise DamagedFileError(f"got {len(values)} values, expected the shape {tuple(shape)}")
+    return values.reshape(sizes)
+
+
+def _decoded(feature: Tensor, stored: _List | None, shapes: np.ndarray | None) -> np.ndarray:
+    """Arrays that are stored as their memory."""
+    items: Any = [] if stored is None else _items(stored)
+    sizes = [size or 0 for size in feature.shape]
+    if shapes is not None and len(shapes) != len(items):
+        raise DamagedFileError(f"got {len(items)} arrays, and {len(shapes)} shapes")
+    if not len(items):
+        return np.zeros((0, *sizes), feature.dtype)
+    if feature.encoding == "bytes" and None not in feature.shape and isinstance(items, np.ndarray):
+        _check_size(items.shape[1], feature.shape, feature.dtype)
+        if not items.shape[1]:
+            return np.zeros((len(items), *sizes), feature.dtype)
+        values = np.require(items.view(feature.dtype.newbyteorder("<")), requirements="A")
+        return values.reshape(len(items), *sizes)
+    rows = []
+    for index, item in enumerate(items):
+        shape = feature.shape if shapes is None else _merged(shapes[index], feature.shape)
+        rows.append(_array(bytes(item), feature, shape))
+    return stack(rows)
+
+
+def _merged(sizes: np.ndarray, shape: Sequence[int | None]) -> tuple[int, ...]:
+    merged = tuple(sizes.tolist())
+    if any(size < 0 or known not in (None, size) for size, known in zip(merged, shape)):
+        raise DamagedFileError(f"got the shape {merged}, expected {tuple(shape)}")
+    return merged
+
+
+def _array(data: bytes, feature: Tensor, shape: Sequence[int | None]) -> np.ndarray:
+    if feature.encoding == "zlib":
+        try:
+            data = zlib.decompress(data)
+        except zlib.error as e:
+            raise DamagedFileError(f"the compressed array is damaged: {e}") from e
+    if None not in shape:
+        _check_size(len(data), shape, feature.dtype)
+    elif len(data) % feature.dtype.itemsize:
+        raise DamagedFileError(f"{len(data)} bytes are no array of {feature.dtype}")
+    values = np.frombuffer(bytearray(data), feature.dtype.newbyteorder("<"))
+    return _reshaped(values, shape)
+
+
+def _check_size(size: int, shape: Sequence[int | None], dtype: np.dtype) -> None:
+    expected = math.prod(int(length or 0) for length in shape) * dtype.itemsize
+    if size != expected:
+        raise DamagedFileError(
+            f"got an array of {size} bytes, expected {expected} for {dtype} of shape {tuple(shape)}"
+        )

@@ -1,0 +1,436 @@
+"""What the examples of a dataset look like, as its `features.json` says.
+
+The file holds the JSON of a proto, `tensorflow_datasets.Feature`: a tree whose inner nodes are
+dicts of features and sequences, and whose leaves are tensors. Features that TFDS makes of others
+are read as what they are made of: a `Video` is a sequence of images, a `Translation` a dict of
+strings. Older versions of TFDS wrote the arguments of its classes instead, which are read too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from tfds_files.errors import DamagedFileError, UnsupportedFileError
+
+__all__ = [
+    "Dataset",
+    "Feature",
+    "Features",
+    "Image",
+    "Leaf",
+    "Sequence",
+    "Tensor",
+    "leaves_of",
+    "parse_features",
+    "read_features",
+]
+
+FEATURES_FILE = "features.json"
+
+_MODULE = "tensorflow_datasets.core.features."
+_ENCODINGS = ("none", "bytes", "zlib")
+# Files are small trees; deeper ones are not made by anybody who wants to read them again.
+_MAX_DEPTH = 50
+
+Shape = tuple[int | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feature:
+    """A node of the tree.
+
+    Attributes:
+      class_name: The class of TFDS that the file names, such as
+        `tensorflow_datasets.core.features.text_feature.Text`.
+      doc: What the author of the dataset says about it.
+    """
+
+    class_name: str = ""
+    doc: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tensor(Feature):
+    """Numbers or strings.
+
+    Attributes:
+      shape: Its shape; None where a size differs from example to example.
+      dtype: Its dtype; that of objects for strings.
+      encoding: How it is stored: "none" for plain numbers, "bytes" or "zlib" for its memory.
+      optional: Whether examples may lack it.
+      minimum: The least value, if it is known.
+      maximum: The greatest value, if it is known.
+      num_classes: How many classes there are, if it is the number of one.
+      sample_rate: How many values there are in a second, if it is a sound and that is known.
+    """
+
+    shape: Shape = ()
+    dtype: np.dtype
+    encoding: str = "none"
+    optional: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+    num_classes: int | None = None
+    sample_rate: float | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds strings."""
+        return self.dtype.kind == "O"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Image(Feature):
+    """An image, stored as a file.
+
+    Attributes:
+      shape: Height, width and channels; None where a size differs from image to image.
+      dtype: uint8, uint16, or float32 for depths, whose bytes are stored as four channels.
+      encoding_format: "png", "jpeg", or empty if the files may be of any kind.
+      num_classes: How many classes there are, if it shows the number of one in each pixel.
+    """
+
+    shape: Shape
+    dtype: np.dtype
+    encoding_format: str = ""
+    num_classes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sequence(Feature):
+    """A sequence of what another feature holds.
+
+    Attributes:
+      feature: The feature of an element.
+      length: The number of elements, None if it differs from example to example.
+    """
+
+    feature: Feature
+    length: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dataset(Sequence):
+    """A sequence that TFDS gives as a `tf.data.Dataset`, such as the steps of an episode."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Features(Feature, Mapping[str, Feature]):
+    """A dict of features, in alphabetical order: the file holds no other.
+
+    Attributes:
+      features: The features by their names.
+    """
+
+    features: Mapping[str, Feature]
+
+    def __getitem__(self, name: str) -> Feature:
+        return self.features[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.features)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """A tensor or an image of the tree, with all that surrounds it.
+
+    Attributes:
+      path: The names that lead there.
+      feature: The feature itself.
+      lengths: For each sequence around it, the outermost first, the number of its elements, or None
+        if that is not known.
+    """
+
+    path: tuple[str, ...]
+    feature: Tensor | Image
+    lengths: tuple[int | None, ...]
+
+    @property
+    def name(self) -> str:
+        """The name under which examples hold it."""
+        return "/".join(self.path)
+
+
+def read_features(directory: epath.PathLike) -> Features:
+    """Reads the features of a dataset.
+
+    Args:
+      directory: The directory of the dataset: a folder, or a URL.
+
+    Raises:
+      DamagedFileError: `features.json` is not what TFDS writes.
+      UnsupportedFileError: It has a feature that is not read here.
+      FileNotFoundError: It is not there.
+    """
+    path = epath.Path(directory) / FEATURES_FILE
+    try:
+        return parse_features(json.loads(path.read_text()))
+    except (ValueError, RecursionError) as e:
+        kind = UnsupportedFileError if isinstance(e, UnsupportedFileError) else DamagedFileError
+        raise kind(f"{path}: {e}") from e
+
+
+def parse_features(tree: Any) -> Features:
+    """Returns the features that the JSON of `features.json` describes.
+
+    Args:
+      tree: The parsed JSON.
+
+    Raises:
+      DamagedFileError: It is not what TFDS writes.
+      UnsupportedFileError: It has a feature that is not read here.
+
+    >>> scalar = {"pythonClassName": "...", "tensor": {"shape": {}, "dtype": "int64"}}
+    >>> parse_features({"featuresDict": {"features": {"id": scalar}}})["id"].dtype
+    dtype('int64')
+    """
+    parsed = _parse(tree, "", 0)
+    if not isinstance(parsed, Features):
+        raise UnsupportedFileError("the examples are no dicts")
+    return parsed
+
+
+def leaves_of(feature: Feature) -> Iterator[Leaf]:
+    """Yields the tensors and images of a tree, in its order."""
+    yield from _leaves(feature, (), ())
+
+
+def _leaves(
+    feature: Feature, path: tuple[str, ...], lengths: tuple[int | None, ...]
+) -> Iterator[Leaf]:
+    if isinstance(feature, Features):
+        for name, child in feature.items():
+            yield from _leaves(child, (*path, name), lengths)
+    elif isinstance(feature, Sequence):
+        yield from _leaves(feature.feature, path, (*lengths, feature.length))
+    elif isinstance(feature, Tensor | Image):
+        yield Leaf(path, feature, lengths)
+
+
+# How to read each kind of feature of the proto, by the name of its field there.
+def _parse(tree: Any, path: str, depth: int) -> Feature:
+    if depth > _MAX_DEPTH:
+        raise DamagedFileError(f"{path}: more than {_MAX_DEPTH} features are nested")
+    tree = _dict(tree, path)
+    if "type" in tree:
+        tree = _from_arguments(tree, path)
+    class_name, doc = str(tree.get("pythonClassName", "")), str(_doc(tree.get("description", "")))
+    kinds = [kind for kind in _PARSERS if kind in tree]
+    if len(kinds) != 1:
+        raise UnsupportedFileError(
+            f"{path or 'the top'}: a feature of the class {class_name or 'unknown'}, with "
+            f"{sorted(tree)}; tensorflow_datasets may read it"
+        )
+    content = _dict(tree[kinds[0]], path)
+    parsed = _PARSERS[kinds[0]](content, path, depth, class_name)
+    return dataclasses.replace(parsed, class_name=class_name, doc=doc)
+
+
+def _doc(description: Any) -> Any:
+    return description.get("text", "") if isinstance(description, Mapping) else description
+
+
+def _features_dict(content: Mapping[str, Any], path: str, depth: int, _: str) -> Feature:
+    children = _dict(content.get("features", {}), path)
+    return Features(
+        features={
+            name: _parse(child, f"{path}/{name}" if path else name, depth + 1)
+            for name, child in sorted(children.items())
+        }
+    )
+
+
+def _sequence(content: Mapping[str, Any], path: str, depth: int, class_name: str) -> Feature:
+    kind = Dataset if class_name.endswith(".Dataset") else Sequence
+    inner = _parse(content.get("feature"), path, depth + 1)
+    return kind(feature=inner, length=_size(content.get("length", -1), path))
+
+
+def _dataset(content: Mapping[str, Any], path: str, depth: int, _: str) -> Feature:
+    return _sequence(content, path, depth, ".Dataset")
+
+
+def _tensor(content: Mapping[str, Any], path: str, _: int, __: str) -> Feature:
+    encoding = str(content.get("encoding") or "none").lower()
+    if encoding not in _ENCODINGS:
+        raise UnsupportedFileError(f"{path}: the encoding {encoding!r}")
+    return Tensor(
+        shape=_shape(content, path),
+        dtype=_dtype(content.get("dtype", ""), path),
+        encoding=encoding,
+        optional=bool(content.get("optional", False)),
+        minimum=_number(content.get("minimum"), path),
+        maximum=_number(content.get("maximum"), path),
+    )
+
+
+def _text(_: Mapping[str, Any], __: str, ___: int, ____: str) -> Feature:
+    return Tensor(dtype=np.dtype(object))
+
+
+def _class_label(content: Mapping[str, Any], path: str, _: int, __: str) -> Feature:
+    num_classes = _size(content.get("numClasses", -1), path)
+    return Tensor(dtype=np.dtype(np.int64), num_classes=num_classes)
+
+
+def _bounding_box(_: Mapping[str, Any], __: str, ___: int, ____: str) -> Feature:
+    return Tensor(shape=(4,), dtype=np.dtype(np.float32))
+
+
+def _audio(content: Mapping[str, Any], path: str, depth: int, class_name: str) -> Feature:
+    if content.get("lazyDecode"):
+        raise UnsupportedFileError(
+            f"{path}: sound that is stored as a file; tensorflow_datasets reads it, with pydub"
+        )
+    content = {"dtype": "int64", **content}
+    rate = _number(content.get("sampleRate"), path)
+    return dataclasses.replace(_tensor(content, path, depth, class_name), sample_rate=rate)  # type: ignore[call-arg]
+
+
+def _image(content: Mapping[str, Any], path: str, _: int, __: str) -> Feature:
+    label = _dict(content.get("label", {}), path)
+    return Image(
+        shape=_shape(content, path) or (None, None, 3),
+        dtype=_dtype(content.get("dtype") or "uint8", path),
+        encoding_format=str(content.get("encodingFormat") or ""),
+        num_classes=_size(label["numClasses"], path) if label else None,
+    )
+
+
+def _video(content: Mapping[str, Any], path: str, depth: int, class_name: str) -> Feature:
+    length, *shape = _shape(content, path)
+    frame = _image(content, path, depth, class_name)
+    return Sequence(feature=dataclasses.replace(frame, shape=tuple(shape)), length=length)  # type: ignore[call-arg]
+
+
+def _translation(content: Mapping[str, Any], _: str, __: int, ___: str) -> Feature:
+    text = Tensor(dtype=np.dtype(object))
+    if content.get("variableLanguagesPerExample"):
+        return Sequence(feature=Features(features={"language": text, "translation": text}))
+    return Features(features={str(name): text for name in content.get("languages", ())})
+
+
+_PARSERS = {
+    "featuresDict": _features_dict,
+    "sequence": _sequence,
+    "dataset": _dataset,
+    "tensor": _tensor,
+    "text": _text,
+    "classLabel": _class_label,
+    "boundingBox": _bounding_box,
+    "audio": _audio,
+    "image": _image,
+    "video": _video,
+    "translation": _translation,
+}
+
+
+# What older versions wrote: the class, and its arguments or the proto of its content.
+_KIND_OF_CLASS = {
+    "FeaturesDict": "featuresDict",
+    "Sequence": "sequence",
+    "Dataset": "dataset",
+    "Tensor": "tensor",
+    "Scalar": "tensor",
+    "Text": "text",
+    "ClassLabel": "classLabel",
+    "BBoxFeature": "boundingBox",
+    "BBox": "boundingBox",
+    "Audio": "audio",
+    "Image": "image",
+    "LabeledImage": "image",
+    "Video": "video",
+    "Translation": "translation",
+    "TranslationVariableLanguages": "translation",
+}
+
+
+def _from_arguments(tree: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The proto of a feature whose class and arguments are given."""
+    class_name, content = str(tree["type"]), tree.get("content", {})
+    kind = _KIND_OF_CLASS.get(class_name.rpartition(".")[2])
+    if kind is None:
+        raise UnsupportedFileError(
+            f"{path or 'the top'}: a feature of the class {class_name}; tensorflow_datasets may "
+            "read it"
+        )
+    if isinstance(content, str):
+        content = json.loads(content)
+    if "proto_cls" not in tree:
+        content = dict(_dict(content, path))
+        if kind == "featuresDict":
+            content = {"features": content}
+        for name, argument in (
+            ("encodingFormat", "encoding_format"),
+            ("numClasses", "num_classes"),
+            ("sampleRate", "sample_rate"),
+            ("fileFormat", "file_format"),
+            ("lazyDecode", "lazy_decode"),
+        ):
+            if content.get(argument) is not None:
+                content[name] = content.pop(argument)
+        if "length" in content and content["length"] is None:
+            del content["length"]
+        if class_name.endswith("VariableLanguages"):
+            content["variableLanguagesPerExample"] = True
+    return {"pythonClassName": class_name, kind: content}
+
+
+def _dict(value: Any, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise DamagedFileError(f"{path or 'the top'}: got {type(value).__name__}, expected a dict")
+    return value
+
+
+def _shape(content: Mapping[str, Any], path: str) -> Shape:
+    sizes = content.get("shape") or ()
+    if isinstance(sizes, Mapping):
+        sizes = sizes.get("dimensions", ())
+    return tuple(_size(size, path) for size in sizes)
+
+
+def _size(value: Any, path: str) -> int | None:
+    """A size that may be unknown: -1 in protos, null among arguments."""
+    if value is None:
+        return None
+    try:
+        size = int(value)
+    except (TypeError, ValueError):
+        raise DamagedFileError(f"{path}: got {value!r:.50}, expected a size") from None
+    return None if size < 0 else size
+
+
+def _number(value: Any, path: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        return int(value) if isinstance(value, str) and "." not in value else float(value)
+    except (TypeError, ValueError):
+        raise DamagedFileError(f"{path}: got {value!r:.50}, expected a number") from None
+
+
+def _dtype(name: Any, path: str) -> np.dtype:
+    if name in ("string", "object"):
+        return np.dtype(object)
+    if name == "bfloat16":
+        import ml_dtypes  # It comes with TensorFlow and JAX.
+
+        bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
+    try:
+        dtype: np.dtype = np.dtype(name)
+    except TypeError:
+        raise DamagedFileError(f"{path}: {name!r:.50} is no dtype") from None
+    if dtype.kind not in "biufc":
+        raise DamagedFileError(f"{path}: the dtype {name!r:.50}")
+    return dtype

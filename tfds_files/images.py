@@ -1,0 +1,83 @@
+"""Images as they are stored, PNG and JPEG files, as arrays."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+
+from rlds_ecosystem import import_extra
+from tfds_files import png
+from tfds_files.errors import DamagedFileError, UnsupportedFileError
+from tfds_files.features import Image
+
+__all__ = ["decode"]
+
+_MODES = {None: "RGB", 1: "L", 3: "RGB", 4: "RGBA"}
+# What Pillow converts as TensorFlow does: by copying, adding and leaving out values.
+_EXACT = {
+    "1": ("L", "RGB", "RGBA"),
+    "L": ("RGB", "RGBA"),
+    "LA": ("L", "RGB", "RGBA"),
+    "P": ("RGB", "RGBA"),
+    "RGB": ("RGBA",),
+    "RGBA": ("RGB",),
+}
+# What a file of so many bytes is trusted to hold: Deflate makes 1032 bytes of one, and eight pixels
+# may be in a byte; JPEG has at most 64 pixels in a few bits.
+_MOST_PIXELS_PER_BYTE = 1 << 14
+
+
+def decode(data: bytes, feature: Image) -> np.ndarray:
+    """Returns an image.
+
+    PNG files give what TFDS gives. For JPEG files TensorFlow takes a shortcut unless it is told not
+    to, and is off by up to some 15 of 255; this is what it gives with `dct_method=
+    "INTEGER_ACCURATE"`, which is also what other libraries give.
+
+    Args:
+      data: The file.
+      feature: The feature that it is an image of.
+
+    Raises:
+      DamagedFileError: It is no image, or one of another size.
+      UnsupportedFileError: It has other channels than the feature, or is of another kind.
+    """
+    channels = 4 if feature.dtype == np.float32 else feature.shape[-1]
+    if feature.dtype == np.uint16 and channels != 1:
+        image = png.decode_png(data)
+    else:
+        image = _decode_by_pillow(data, "I;16" if feature.dtype == np.uint16 else _MODES[channels])
+    if feature.dtype == np.float32:
+        image = image.view(np.float32)
+    elif image.dtype != feature.dtype:
+        raise UnsupportedFileError(f"an image of {image.dtype}, expected {feature.dtype}")
+    if len(image.shape) != len(feature.shape) or any(
+        size != known and known is not None for size, known in zip(image.shape, feature.shape)
+    ):
+        raise DamagedFileError(f"got an image of {image.shape}, expected {feature.shape}")
+    return image
+
+
+def _decode_by_pillow(data: bytes, mode: str) -> np.ndarray:
+    pillow = import_extra("PIL.Image")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Of Pillow, about large images.
+            image = pillow.open(io.BytesIO(data), formats=("PNG", "JPEG", "BMP"))
+        if image.width * image.height > _MOST_PIXELS_PER_BYTE * len(data):
+            raise DamagedFileError(f"{image.width} x {image.height} pixels in {len(data)} bytes")
+        if image.mode != mode:
+            if image.mode not in _EXACT or mode not in _EXACT[image.mode]:
+                raise UnsupportedFileError(
+                    f"an image with the channels {image.mode}, expected {mode}; "
+                    "tensorflow_datasets may read it"
+                )
+            image = image.convert(mode)
+        array = np.array(image)
+    except (DamagedFileError, UnsupportedFileError):
+        raise
+    except Exception as e:  # Whatever Pillow raises for a damaged file.
+        raise DamagedFileError(f"no image that can be read: {e}") from e
+    return array if array.ndim == 3 else array[..., np.newaxis]

@@ -1,0 +1,93 @@
+"""PNG images of 16 bits with several channels, which Pillow rounds to 8 bits.
+
+See the specification of PNG: section 5.3 for chunks, and 9 for filters.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+
+from tfds_files.errors import DamagedFileError, UnsupportedFileError
+
+__all__ = ["decode_png"]
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
+
+
+def decode_png(data: bytes) -> np.ndarray:
+    """Returns a PNG image of 16 bits: uint16 of shape `[height, width, channels]`.
+
+    Raises:
+      DamagedFileError: It is no PNG file, or a damaged one.
+      UnsupportedFileError: It has other than 16 bits, or is interlaced.
+    """
+    if not data.startswith(_SIGNATURE):
+        raise DamagedFileError(f"no PNG file: it begins with {data[:8]!r}")
+    chunks = list(_chunks(data))
+    if not chunks or chunks[0][0] != b"IHDR" or len(chunks[0][1]) != 13:
+        raise DamagedFileError("a PNG file without a header")
+    width, height, depth, colour_type, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[0][1])
+    if depth != 16 or interlaced or colour_type not in _CHANNELS:
+        raise UnsupportedFileError(
+            f"a PNG file of {depth} bits, colour type {colour_type}{', interlaced' * interlaced}"
+        )
+    size = 2 * _CHANNELS[colour_type]
+    expected = height * (1 + width * size)
+    inflated = zlib.decompressobj()
+    try:
+        lines = inflated.decompress(b"".join(c for kind, c in chunks if kind == b"IDAT"), expected)
+    except zlib.error as e:
+        raise DamagedFileError(f"the compressed image is damaged: {e}") from e
+    if len(lines) != expected or not expected:
+        raise DamagedFileError(f"{len(lines)} bytes of {width} x {height} pixels")
+    image = np.empty((height, width * size), np.uint8)
+    above = np.zeros(width * size, np.uint8)
+    for row, line in enumerate(np.frombuffer(lines, np.uint8).reshape(height, -1)):
+        above = image[row] = _unfiltered(int(line[0]), line[1:], above, size)
+    return image.view(">u2").astype(np.uint16).reshape(height, width, -1)
+
+
+def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+    found, position = [], len(_SIGNATURE)
+    while position + 12 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, position)
+        content = data[position + 8 : position + 8 + length]
+        end = position + 8 + length
+        if len(data) < end + 4 or zlib.crc32(kind + content) != int.from_bytes(data[end : end + 4]):
+            raise DamagedFileError("a chunk of the PNG file is damaged")
+        found.append((kind, content))
+        position = end + 4
+    return found
+
+
+def _unfiltered(filter_type: int, line: np.ndarray, above: np.ndarray, size: int) -> np.ndarray:
+    """A line from its differences to what is to the left of it, above, or both."""
+    if filter_type == 0:
+        return line
+    if filter_type == 1:
+        sums: np.ndarray = np.cumsum(line.reshape(-1, size), axis=0, dtype=np.uint8)
+        return sums.reshape(-1)
+    if filter_type == 2:
+        return np.asarray(line + above)
+    if filter_type not in (3, 4):
+        raise DamagedFileError(f"the filter {filter_type} of a PNG file")
+    predict = _average if filter_type == 3 else _paeth
+    values, up = line.tolist(), [0] * size + above.tolist()
+    found = [0] * size
+    for index, value in enumerate(values):
+        left, over, corner = found[index], up[index + size], up[index]
+        found.append((value + predict(left, over, corner)) & 255)
+    return np.array(found[size:], np.uint8)
+
+
+def _average(left: int, over: int, _: int) -> int:
+    return (left + over) // 2
+
+
+def _paeth(left: int, over: int, corner: int) -> int:
+    guess = left + over - corner
+    return min((left, over, corner), key=lambda value: abs(guess - value))

@@ -1,0 +1,310 @@
+"""The files of a dataset's shards, record by record, in any order.
+
+A TFRecord file is a sequence of records; where they are is found by going from one to the next:
+
+| bytes | content |
+|---|---|
+| 8 | length of the data, little-endian |
+| 4 | masked CRC-32C of the length |
+| length | data |
+| 4 | masked CRC-32C of the data |
+
+An ArrayRecord file is a Riegeli file that ends with the positions of its chunks. A Parquet file has
+the records in the column `data`.
+"""
+
+from __future__ import annotations
+
+import abc
+import bisect
+import contextlib
+import itertools
+import os
+import struct
+import threading
+from typing import Any, BinaryIO
+
+import google_crc32c
+import numpy as np
+
+import riegeli
+from rlds_ecosystem import import_extra, stores
+from tfds_files import wire
+from tfds_files.errors import DamagedFileError, UnsupportedFileError
+
+__all__ = ["FILE_FORMATS", "RecordFile", "open_record_file"]
+
+_HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class RecordFile(abc.ABC):
+    """The records of a file. Several threads may read at a time.
+
+    It is opened when it is first read, in each process anew.
+
+    Args:
+      path: The file: a path or a URL.
+    """
+
+    def __init__(self, path: os.PathLike[str] | str) -> None:
+        self.path = os.fspath(path)
+        self._lock = threading.Lock()
+        self._opened: Any = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
+    def __len__(self) -> int:
+        with self._lock:
+            return self._count(self._open())
+
+    def read(self, index: int) -> bytes | bytearray:
+        """Returns a record.
+
+        Raises:
+          IndexError: There is no such record.
+          DamagedFileError: It is damaged; says where.
+          OSError: The file cannot be read.
+        """
+        with self._lock:
+            opened = self._open()
+            if not 0 <= index < self._count(opened):
+                raise IndexError(f"{self.path}: record {index} of {self._count(opened)}")
+            return self._read(opened, index)
+
+    def close(self) -> None:
+        """Closes the file; reading opens it again."""
+        with self._lock:
+            if self._opened is not None:
+                self._close(self._opened)
+                self._opened = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        RecordFile.__init__(self, state["path"])
+
+    def _open(self) -> Any:
+        if self._opened is None:
+            self._opened = self._index()
+        return self._opened
+
+    def _damaged(self, what: str) -> DamagedFileError:
+        return DamagedFileError(f"{self.path}: {what}")
+
+    @abc.abstractmethod
+    def _index(self) -> Any:
+        """Opens the file, and finds where its records are."""
+
+    @abc.abstractmethod
+    def _count(self, opened: Any) -> int: ...
+
+    @abc.abstractmethod
+    def _read(self, opened: Any, index: int) -> bytes | bytearray: ...
+
+    @abc.abstractmethod
+    def _close(self, opened: Any) -> None: ...
+
+
+class _TFRecordFile(RecordFile):
+    def _index(self) -> tuple[BinaryIO, np.ndarray]:
+        file = stores.open_binary(self.path)
+        try:
+            return file, np.array(list(self._offsets(file)), np.int64)
+        except BaseException:
+            file.close()
+            raise
+
+    def _offsets(self, file: BinaryIO) -> Any:
+        """Yields where records begin, and at last where the file ends."""
+        size, position = file.seek(0, os.SEEK_END), 0
+        while position < size:
+            file.seek(position)
+            header = file.read(_HEADER.size)
+            length = self._length(header, position)
+            yield position
+            position += _HEADER.size + length + _FOOTER.size
+            if position > size:
+                raise self._damaged(f"it ends within the record at byte {position - length - 16}")
+        yield position
+
+    def _length(self, header: bytes, position: int) -> int:
+        if len(header) == _HEADER.size:
+            length, crc = _HEADER.unpack(header)
+            if _checksum(header[:8]) == crc:
+                return int(length)
+        if position == 0 and header.startswith(_GZIP_MAGIC):
+            raise UnsupportedFileError(
+                f"{self.path}: it is compressed as a whole, so that records cannot be read in any "
+                "order; decompress it with gunzip"
+            )
+        raise self._damaged(f"no record begins at byte {position}")
+
+    def _count(self, opened: tuple[BinaryIO, np.ndarray]) -> int:
+        return max(len(opened[1]) - 1, 0)
+
+    def _read(self, opened: tuple[BinaryIO, np.ndarray], index: int) -> bytearray:
+        file, offsets = opened
+        begin = int(offsets[index]) + _HEADER.size
+        data = bytearray(int(offsets[index + 1]) - _FOOTER.size - begin)
+        file.seek(begin)
+        view = memoryview(data)
+        while view and (count := file.readinto(view)):  # type: ignore[attr-defined]
+            view = view[count:]
+        footer = file.read(_FOOTER.size)
+        if view or len(footer) < _FOOTER.size:
+            raise self._damaged(f"record {index} was cut off while the file was open")
+        if _checksum(bytes(data)) != _FOOTER.unpack(footer)[0]:
+            raise self._damaged(f"record {index} does not have the checksum that is stored with it")
+        return data
+
+    def _close(self, opened: tuple[BinaryIO, np.ndarray]) -> None:
+        opened[0].close()
+
+
+def _checksum(data: bytes) -> int:
+    """The CRC-32C of bytes, masked so that it does not look like one in its data."""
+    crc = int(google_crc32c.value(data))
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+# The last chunk says where the footer is, and has a number that says what this is; it is in a block
+# of its own, as is the footer. See the fields of its protos in the table.
+_BLOCK = 1 << 16
+_ARRAY_RECORD = 0x71930E704FDAE05E
+_FOOTER_POSITION, _MAGIC = 1, 2
+_CHUNK_POSITION, _CHUNK_COUNT = 1, 3
+
+
+class _ArrayRecordFile(RecordFile):
+    """Its own library believes all that the file says, and dies of a damaged one."""
+
+    def _index(self) -> tuple[riegeli.RecordReader, list[int], list[int]]:
+        reader = riegeli.RecordReader(self.path)
+        try:
+            return reader, *self._chunks(reader)
+        except BaseException as e:
+            _close_reader(reader)
+            if isinstance(e, riegeli.RiegeliError | wire.WireError):
+                raise self._damaged(f"no ArrayRecord file, or a damaged one: {e}") from e
+            raise
+
+    def _chunks(self, reader: riegeli.RecordReader) -> tuple[list[int], list[int]]:
+        """Where the chunks of records begin, and how many records there are up to their end."""
+        size = reader.size()
+        reader.seek_numeric(max(size - _BLOCK, 0))
+        end = _numbers(reader.read_record() or b"")
+        if size % _BLOCK or end.get(_MAGIC) != _ARRAY_RECORD:
+            raise self._damaged("the end of the file is missing: it was cut off")
+        reader.seek_numeric(end.get(_FOOTER_POSITION, 0))
+        reader.read_record()  # About the file as a whole.
+        begins, counts = [], []
+        while (record := reader.read_record()) is not None and reader.last_pos.chunk_begin < (
+            size - _BLOCK
+        ):
+            chunk = _numbers(record)
+            begins.append(chunk.get(_CHUNK_POSITION, 0))
+            counts.append(chunk.get(_CHUNK_COUNT, 0))
+        return begins, list(itertools.accumulate(counts))
+
+    def _count(self, opened: tuple[riegeli.RecordReader, list[int], list[int]]) -> int:
+        return opened[2][-1] if opened[2] else 0
+
+    def _read(self, opened: tuple[riegeli.RecordReader, list[int], list[int]], index: int) -> bytes:
+        reader, begins, ends = opened
+        chunk = bisect.bisect_right(ends, index)
+        first = ends[chunk - 1] if chunk else 0
+        try:
+            reader.seek_numeric(begins[chunk] + index - first)
+            record = reader.read_record()
+        except riegeli.RiegeliError as e:
+            self._opened = None  # A reader that has failed reads nothing else.
+            _close_reader(reader)
+            raise self._damaged(f"record {index} is damaged: {e}") from e
+        if record is None or reader.last_pos.chunk_begin != begins[chunk]:
+            raise self._damaged(f"record {index} is not where the footer says")
+        return record
+
+    def _close(self, opened: tuple[riegeli.RecordReader, list[int], list[int]]) -> None:
+        _close_reader(opened[0])
+
+
+def _close_reader(reader: riegeli.RecordReader) -> None:
+    with contextlib.suppress(riegeli.RiegeliError):  # Which was raised before.
+        reader.close()
+
+
+def _numbers(message: bytes) -> dict[int, int]:
+    """The numbers of a message, by their fields."""
+    return {
+        number: wire.read_varint(message, begin, end)[0]
+        for number, wire_type, begin, end in wire.fields_of(message, 0, len(message))
+        if wire_type == wire.VARINT
+    }
+
+
+class _ParquetFile(RecordFile):
+    def _index(self) -> list[Any]:
+        parquet = import_extra("pyarrow.parquet")
+        with stores.on_disk(self.path) as copy:
+            try:
+                file = parquet.ParquetFile(copy)
+                counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+            except (FileNotFoundError, PermissionError):
+                raise
+            except Exception as e:  # Whatever Arrow raises for a damaged file.
+                raise self._damaged(f"no Parquet file that can be read: {e}") from e
+        return [file, list(itertools.accumulate(counts)), None, None]
+
+    def _count(self, opened: list[Any]) -> int:
+        return int(opened[1][-1]) if opened[1] else 0
+
+    def _read(self, opened: list[Any], index: int) -> bytes:
+        file, ends, last_group, rows = opened
+        group = bisect.bisect_right(ends, index)
+        if group != last_group:
+            try:
+                rows = file.read_row_group(group, columns=["data"]).column(0)
+            except Exception as e:  # Whatever Arrow raises for a damaged file.
+                raise self._damaged(f"the rows of group {group} cannot be read: {e}") from e
+            opened[2:] = group, rows
+        record = rows[index - (ends[group - 1] if group else 0)].as_py()
+        if not isinstance(record, bytes):
+            raise self._damaged(f"record {index} is {type(record).__name__}, expected bytes")
+        return record
+
+    def _close(self, opened: list[Any]) -> None:
+        opened[0].close()
+
+
+_KINDS: dict[str, type[RecordFile]] = {
+    "tfrecord": _TFRecordFile,
+    "array_record": _ArrayRecordFile,
+    "parquet": _ParquetFile,
+}
+
+FILE_FORMATS = tuple(_KINDS)
+"""The formats of files that can be read, as `dataset_info.json` names them."""
+
+
+def open_record_file(path: os.PathLike[str] | str, file_format: str) -> RecordFile:
+    """Returns the records of a file.
+
+    Args:
+      path: The file: a path or a URL.
+      file_format: One of `FILE_FORMATS`.
+
+    Raises:
+      UnsupportedFileError: There is no such format.
+    """
+    if file_format not in _KINDS:
+        raise UnsupportedFileError(
+            f"{os.fspath(path)}: files in the format {file_format!r} are not read here, only "
+            f"{', '.join(FILE_FORMATS)}; tensorflow_datasets may read them"
+        )
+    return _KINDS[file_format](path)

@@ -1,0 +1,97 @@
+"""The wire format of protocol buffers, as far as `tf.train.Example` needs it.
+
+A message is a sequence of fields: a tag (number and wire type) and a value. Values are varints
+(wire type 0), 8 bytes (1), a length and so many bytes (2), or 4 bytes (5). See "Encoding" in the
+documentation of protocol buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+Buffer = bytes | bytearray | memoryview
+
+__all__ = ["LENGTH", "VARINT", "Buffer", "WireError", "decode_varints", "fields_of", "read_varint"]
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+_SIZES = {FIXED64: 8, FIXED32: 4}
+_LONGEST_VARINT = 10
+
+
+class WireError(ValueError):
+    """Bytes are not a message."""
+
+
+def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
+    r"""Returns a varint and the position after it.
+
+    Raises:
+      WireError: It does not end before `end`, or is longer than 64 bits.
+
+    >>> read_varint(b"\xac\x02", 0, 2)
+    (300, 2)
+    """
+    value = shift = 0
+    while position < end:
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+        if shift >= 7 * _LONGEST_VARINT:
+            break
+    raise WireError("a number does not end")
+
+
+def fields_of(data: Buffer, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yields the fields of a message: number, wire type, and where the value begins and ends.
+
+    Raises:
+      WireError: The bytes are not a message.
+    """
+    while position < end:
+        tag, position = read_varint(data, position, end)
+        wire_type, begin = tag & 7, position
+        if wire_type == LENGTH:
+            length, begin = read_varint(data, position, end)
+            position = begin + length
+        elif wire_type == VARINT:
+            _, position = read_varint(data, position, end)
+        elif wire_type in _SIZES:
+            position += _SIZES[wire_type]
+        else:
+            raise WireError(f"a field of wire type {wire_type}")
+        if position > end:
+            raise WireError("a field is longer than its message")
+        yield tag >> 3, wire_type, begin, position
+
+
+def decode_varints(data: Buffer) -> np.ndarray:
+    r"""Returns all varints of a packed list, as int64.
+
+    Raises:
+      WireError: The last one does not end, or one is longer than 64 bits.
+
+    >>> decode_varints(b"\x01\xac\x02" + b"\xff" * 9 + b"\x01")
+    array([  1, 300,  -1])
+    """
+    groups = np.frombuffer(data, np.uint8)
+    is_last = groups < 128
+    if is_last.all():
+        return groups.astype(np.int64)
+    ends = np.flatnonzero(is_last) + 1
+    if not len(ends) or ends[-1] != len(groups):
+        raise WireError("a number does not end")
+    begins = np.concatenate([[0], ends[:-1]])
+    sizes = ends - begins
+    if sizes.max() > _LONGEST_VARINT:
+        raise WireError("a number is longer than 64 bits")
+    values = np.zeros(len(ends), np.uint64)
+    for index in range(int(sizes.max())):
+        is_there = sizes > index
+        group = groups[begins[is_there] + index].astype(np.uint64) & np.uint64(127)
+        values[is_there] |= group << np.uint64(7 * index)
+    return values.view(np.int64)
