@@ -44,8 +44,8 @@ class Hdf5File:
       path: The file.
       follow_links: Whether links, arrays that are views of others, and values in other files are
         read too, from wherever they are.
-      whole_arrays: Whether each array is read at once, so that its chunks need no cache. Making
-        one for every array takes time, which counts where arrays are small.
+      whole_arrays: Whether each array is read at once, so that its chunks need a small cache only.
+        Making one for every array takes time, which counts where arrays are small.
 
     Attributes:
       path: The file.
@@ -63,7 +63,8 @@ class Hdf5File:
         self.path = os.fspath(path)
         self.follow_links = follow_links
         self.other_files: set[str] = set()
-        self._cache = {"rdcc_nslots": 1, "rdcc_nbytes": 0} if whole_arrays else {}
+        # Without any cache, HDF5 reads each row of a chunk from the file.
+        self._cache = {"rdcc_nslots": 7, "rdcc_nbytes": 1 << 20} if whole_arrays else {}
         self._version: list[Any] | None = None
         self._heaps_are_sound = follow_links
         self._num_users = 0

@@ -114,7 +114,7 @@ class MinariSource(RandomAccessSource):
         self._metadata = _read_metadata(self._metadata_file)
         self._spaces = self._read_spaces()
         self._storage = self._open()
-        with source_errors(self._directory):
+        with source_errors(self._directory), self._storage:
             self._indices = self._check_indices()
             self._columns, self._attributes = self._scan()
 
