@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from tensorflow_datasets.rlds.rlds_base import build_info
 
+import tfds_files
 from envlogger.converters.tfds_examples import ExampleEncoder
 from rlds.tfds import DatasetConfig, EpisodeWriter, load
 
@@ -142,6 +143,7 @@ def measure(num_episodes: int, num_steps: int, rounds: int, *, images: bool) -> 
             "write, EpisodeWriter, columns": lambda: write(by_us, config, episodes),
             "read, TFDS, nested steps": lambda: read_nested(nested),
             "read, rlds.tfds.load, batched": lambda: read_batched(batched),
+            "read, tfds_files, columns": lambda: list(tfds_files.open_folder(stored)["train"]),
         }
         for _ in range(rounds):
             for name, task in tasks.items():

@@ -15,11 +15,11 @@ from __future__ import annotations
 import struct
 from types import TracebackType
 
-import google_crc32c
 from etils import epath
 
 from tfds_builders.byte_streams import GZIP_MAGIC, ByteStream
 from tfds_builders.untrusted import SourceError, check_is_file
+from tfds_files.record_files import masked_checksum
 
 __all__ = ["TFRecordReader"]
 
@@ -82,7 +82,7 @@ class TFRecordReader:
         if len(header) < _HEADER.size:
             raise self._error(f"{len(header)} bytes are left, too few for a record")
         length, length_crc = _HEADER.unpack(header)
-        if _checksum(header[:8]) != length_crc:
+        if masked_checksum(header[:8]) != length_crc:
             raise self._error("the length of the record does not have the checksum stored with it")
         try:
             data = self._stream.read(length)
@@ -96,7 +96,7 @@ class TFRecordReader:
             )
         self.ended = False
         self.index += 1
-        if check and _checksum(data) != _FOOTER.unpack(footer)[0]:
+        if check and masked_checksum(data) != _FOOTER.unpack(footer)[0]:
             raise self._error("the data does not have the checksum stored with it", self.index - 1)
         return data
 
@@ -111,10 +111,4 @@ def _is_compressed(file: epath.Path) -> bool:
     if not begin.startswith(GZIP_MAGIC) or len(begin) < _HEADER.size:
         return begin.startswith(GZIP_MAGIC)
     # A record may be of a length whose first bytes look like gzip; its checksum tells.
-    return _checksum(begin[:8]) != int(_HEADER.unpack(begin)[1])
-
-
-def _checksum(data: bytes) -> int:
-    """The CRC-32C of bytes, masked so that it does not look like one in its data."""
-    crc = int(google_crc32c.value(data))
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return masked_checksum(begin[:8]) != int(_HEADER.unpack(begin)[1])

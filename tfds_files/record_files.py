@@ -32,7 +32,7 @@ from rlds_ecosystem import import_extra, stores
 from tfds_files import wire
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 
-__all__ = ["FILE_FORMATS", "RecordFile", "open_record_file"]
+__all__ = ["FILE_FORMATS", "RecordFile", "masked_checksum", "open_record_file"]
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -136,7 +136,7 @@ class _TFRecordFile(RecordFile):
     def _length(self, header: bytes, position: int) -> int:
         if len(header) == _HEADER.size:
             length, crc = _HEADER.unpack(header)
-            if _checksum(header[:8]) == crc:
+            if masked_checksum(header[:8]) == crc:
                 return int(length)
         if position == 0 and header.startswith(_GZIP_MAGIC):
             raise UnsupportedFileError(
@@ -159,7 +159,7 @@ class _TFRecordFile(RecordFile):
         footer = file.read(_FOOTER.size)
         if view or len(footer) < _FOOTER.size:
             raise self._damaged(f"record {index} was cut off while the file was open")
-        if _checksum(bytes(data)) != _FOOTER.unpack(footer)[0]:
+        if masked_checksum(bytes(data)) != _FOOTER.unpack(footer)[0]:
             raise self._damaged(f"record {index} does not have the checksum that is stored with it")
         return data
 
@@ -167,7 +167,7 @@ class _TFRecordFile(RecordFile):
         opened[0].close()
 
 
-def _checksum(data: bytes) -> int:
+def masked_checksum(data: bytes) -> int:
     """The CRC-32C of bytes, masked so that it does not look like one in its data."""
     crc = int(google_crc32c.value(data))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -20,6 +20,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from tfds_files import RaggedColumn
+
 __all__ = ["ExampleEncoder", "RaggedColumn"]
 
 # How the files of a codec begin.
@@ -34,18 +36,6 @@ _VALUE = b"\x12"
 
 # The heads of the fields of an example differ by their sizes only, and most are as long as others.
 _NUM_HEADS = 1 << 14
-
-
-class RaggedColumn(NamedTuple):
-    """A column whose rows are sequences of different lengths.
-
-    Attributes:
-      values: The elements of all rows, as a column.
-      lengths: For each row, how many elements it has.
-    """
-
-    values: Any
-    lengths: np.ndarray
 
 
 class _Lists(NamedTuple):

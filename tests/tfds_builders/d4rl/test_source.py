@@ -375,7 +375,7 @@ def test_sources_can_be_pickled(tmp_path):
         ({"discount": np.ones(10)}, "field 'discount': the name is that of another field"),
         ({"is_last": np.ones(10)}, "field 'is_last': the name is that of another field"),
         ({"observation/x": np.ones(10)}, "field 'observation/x': the name is that of another"),
-        ({"infos/x": h5py.SoftLink("/nowhere")}, "field 'infos/x': a link to another place, which"),
+        ({"infos/x": h5py.SoftLink("/nowhere")}, "field 'infos/x': a link to another place, so"),
     ],
     ids=str,
 )
