@@ -8,9 +8,10 @@ process, one that was killed and its successor, or the workers of a pipeline (`b
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow_datasets as tfds
@@ -213,26 +214,29 @@ def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episodes: OnEpi
     features = features_of(job.source, job.storage)
     encoder = EpisodeEncoder(features, tuple(job.source.finite_fields), job.storage)
     files = files_of(job.source)
-    episodes = job.source.episodes(part.split, part.name, writer.staged.last_key)
-    for group in in_groups(episodes):
-        last = group[-1]
-        if isinstance(last, DamagedEpisode):
-            _leave_out(job, writer, last.key, last.error, ends_part=last.ends_part)
-            if last.ends_part:
-                return
-            continue
-        examples = _encode_together(encoder, group)
-        if examples is not None:
-            _add(writer, group, examples, on_episodes)
-            continue
-        for episode in group:
-            try:
-                with source_errors(files, episode=episode.key):
-                    example = encoder.encode(episode)
-            except SourceError as error:
-                _leave_out(job, writer, episode.key, error)
+    with contextlib.ExitStack() as at_end:
+        episodes = job.source.episodes(part.split, part.name, writer.staged.last_key)
+        if isinstance(episodes, Generator):  # It has files open, which an error would keep so.
+            at_end.callback(episodes.close)
+        for group in in_groups(episodes):
+            last = group[-1]
+            if isinstance(last, DamagedEpisode):
+                _leave_out(job, writer, last.key, last.error, ends_part=last.ends_part)
+                if last.ends_part:
+                    return
                 continue
-            _add(writer, [episode], [example], on_episodes)
+            examples = _encode_together(encoder, group)
+            if examples is not None:
+                _add(writer, group, examples, on_episodes)
+                continue
+            for episode in group:
+                try:
+                    with source_errors(files, episode=episode.key):
+                        example = encoder.encode(episode)
+                except SourceError as error:
+                    _leave_out(job, writer, episode.key, error)
+                    continue
+                _add(writer, [episode], [example], on_episodes)
     writer.finish()
 
 

@@ -22,8 +22,6 @@ from tfds_builders.source import SourceEpisode
 __all__ = ["episodes_from_logs"]
 
 _LAYOUTS = ("nested", "batched")
-# A value of so many bytes costs more to copy than to hand over by itself.
-_LARGE = 4096
 # How much is read at once at most: episodes, and bytes of them as they are stored.
 _MAX_EPISODES = 8
 _MAX_BYTES = 1 << 21

@@ -256,6 +256,20 @@ def test_constants_together_are_limited_too(tmp_path):
         tfds_builders.D4rlSource(path)
 
 
+def test_a_conversion_that_fails_leaves_no_file_open(tmp_path):
+    directory, _ = a_minari_dataset(tmp_path)
+    path = directory / "data" / "main_data.hdf5"
+    with h5py.File(path, "a") as file:
+        long_rows(file["episode_1"])
+    with pytest.raises(SourceError, match="episode 1") as kept:
+        tfds_builders.convert(
+            tfds_builders.MinariSource(directory), name="a", data_dir=tmp_path / "made"
+        )
+    with h5py.File(path, "w"):  # Not as long as it is open.
+        pass
+    assert kept.value.__traceback__ is not None
+
+
 # --- What nobody expects in a file ----------------------------------------------------------------
 
 
