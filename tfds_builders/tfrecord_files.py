@@ -1,29 +1,20 @@
 """TFRecord files, record by record, with all checks, without TensorFlow.
 
-A file is a sequence of records, compressed by gzip as a whole or not at all:
-
-| bytes | content |
-|---|---|
-| 8 | length of the data, little-endian |
-| 4 | masked CRC-32C of the length |
-| length | data |
-| 4 | masked CRC-32C of the data |
+A file is a sequence of records, see `tfds_files.record_files`, compressed by gzip as a whole or not
+at all. The files there are read in any order; these are read once, from front to end.
 """
 
 from __future__ import annotations
 
-import struct
 from types import TracebackType
 
 from etils import epath
 
 from tfds_builders.byte_streams import GZIP_MAGIC, ByteStream
 from tfds_builders.untrusted import SourceError, check_is_file
-from tfds_files.record_files import masked_checksum
+from tfds_files.record_files import FOOTER, HEADER, masked_checksum
 
 __all__ = ["TFRecordReader"]
-
-_HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 
 
 class TFRecordReader:
@@ -74,29 +65,29 @@ class TFRecordReader:
             return None
         self.ended = True  # Unless it turns out where the next record begins.
         try:
-            header = self._stream.read(_HEADER.size)
+            header = self._stream.read(HEADER.size)
         except SourceError as error:
             raise self._error(error.what) from error
         if not header:
             return None
-        if len(header) < _HEADER.size:
+        if len(header) < HEADER.size:
             raise self._error(f"{len(header)} bytes are left, too few for a record")
-        length, length_crc = _HEADER.unpack(header)
+        length, length_crc = HEADER.unpack(header)
         if masked_checksum(header[:8]) != length_crc:
             raise self._error("the length of the record does not have the checksum stored with it")
         try:
             data = self._stream.read(length)
-            footer = self._stream.read(_FOOTER.size)
+            footer = self._stream.read(FOOTER.size)
         except SourceError as error:
             raise self._error(error.what) from error
-        if len(footer) < _FOOTER.size:
+        if len(footer) < FOOTER.size:
             raise self._error(
                 f"the file ends within the record: {len(data) + len(footer)} of the "
-                f"{length + _FOOTER.size} bytes after its length are there"
+                f"{length + FOOTER.size} bytes after its length are there"
             )
         self.ended = False
         self.index += 1
-        if check and masked_checksum(data) != _FOOTER.unpack(footer)[0]:
+        if check and masked_checksum(data) != FOOTER.unpack(footer)[0]:
             raise self._error("the data does not have the checksum stored with it", self.index - 1)
         return data
 
@@ -107,8 +98,8 @@ class TFRecordReader:
 def _is_compressed(file: epath.Path) -> bool:
     check_is_file(file)
     with file.open("rb") as stream:
-        begin: bytes = stream.read(_HEADER.size)
-    if not begin.startswith(GZIP_MAGIC) or len(begin) < _HEADER.size:
+        begin: bytes = stream.read(HEADER.size)
+    if not begin.startswith(GZIP_MAGIC) or len(begin) < HEADER.size:
         return begin.startswith(GZIP_MAGIC)
     # A record may be of a length whose first bytes look like gzip; its checksum tells.
-    return masked_checksum(begin[:8]) != int(_HEADER.unpack(begin)[1])
+    return masked_checksum(begin[:8]) != int(HEADER.unpack(begin)[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -32,14 +33,17 @@ class RaggedColumn:
     def __getitem__(self, row: int) -> Any:
         if not -len(self) <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
-        begin = int(self.lengths[: row % len(self)].sum())
-        end = begin + int(self.lengths[row])
+        begin, end = self._bounds[row % len(self) :][:2].tolist()
         values = self.values
         if isinstance(values, RaggedColumn):
-            lengths = values.lengths[begin:end]
-            first = int(values.lengths[:begin].sum())
-            return RaggedColumn(values.values[first : first + int(lengths.sum())], lengths)
+            first, after = values._bounds[[begin, end]].tolist()
+            return RaggedColumn(values.values[first:after], values.lengths[begin:end])
         return values[begin:end]
+
+    @functools.cached_property
+    def _bounds(self) -> np.ndarray:
+        """Where in `values` the rows begin, and the last one ends."""
+        return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
 
 
 def stack(rows: list[np.ndarray]) -> np.ndarray:

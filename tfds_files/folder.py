@@ -58,7 +58,7 @@ class Split:
         self._folder = folder
         self._ends = list(itertools.accumulate(self.shard_lengths))
         self._files = [open_record_file(path, folder.file_format) for path in self.paths]
-        self._decoder = ExampleDecoder(folder.features)
+        self._decoders: dict[tuple[str, ...] | None, ExampleDecoder] = {}
 
     def __repr__(self) -> str:
         return f"Split({self.name!r}, {len(self)} examples in {len(self.paths)} shards)"
@@ -85,7 +85,7 @@ class Split:
           DamagedFileError: It cannot be read; says which file, record and field.
         """
         shard, record = self._place_of(index)
-        decoder = self._decoder if fields is None else ExampleDecoder(self._folder.features, fields)
+        decoder = self._decoder(None if fields is None else tuple(fields))
         data = self._read(shard, record)
         try:
             return decoder.decode(data)
@@ -100,6 +100,12 @@ class Split:
           DamagedFileError: It cannot be read.
         """
         return bytes(self._read(*self._place_of(index)))
+
+    def _decoder(self, fields: tuple[str, ...] | None) -> ExampleDecoder:
+        """The decoder of some fields, which is made once: that takes as long as a small example."""
+        if fields not in self._decoders:
+            self._decoders[fields] = ExampleDecoder(self._folder.features, fields)
+        return self._decoders[fields]
 
     def _place_of(self, index: int) -> tuple[int, int]:
         """The shard of an example, and its record there."""

@@ -32,9 +32,17 @@ from rlds_ecosystem import import_extra, stores
 from tfds_files import wire
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 
-__all__ = ["FILE_FORMATS", "RecordFile", "masked_checksum", "open_record_file"]
+__all__ = [
+    "FILE_FORMATS",
+    "FOOTER",
+    "HEADER",
+    "RecordFile",
+    "masked_checksum",
+    "open_record_file",
+]
 
-_HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
+# Of a record in a TFRecord file.
+HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -125,17 +133,17 @@ class _TFRecordFile(RecordFile):
         size, position = file.seek(0, os.SEEK_END), 0
         while position < size:
             file.seek(position)
-            header = file.read(_HEADER.size)
+            header = file.read(HEADER.size)
             length = self._length(header, position)
             yield position
-            position += _HEADER.size + length + _FOOTER.size
+            position += HEADER.size + length + FOOTER.size
             if position > size:
                 raise self._damaged(f"it ends within the record at byte {position - length - 16}")
         yield position
 
     def _length(self, header: bytes, position: int) -> int:
-        if len(header) == _HEADER.size:
-            length, crc = _HEADER.unpack(header)
+        if len(header) == HEADER.size:
+            length, crc = HEADER.unpack(header)
             if masked_checksum(header[:8]) == crc:
                 return int(length)
         if position == 0 and header.startswith(_GZIP_MAGIC):
@@ -150,16 +158,16 @@ class _TFRecordFile(RecordFile):
 
     def _read(self, opened: tuple[BinaryIO, np.ndarray], index: int) -> bytearray:
         file, offsets = opened
-        begin = int(offsets[index]) + _HEADER.size
-        data = bytearray(int(offsets[index + 1]) - _FOOTER.size - begin)
+        begin = int(offsets[index]) + HEADER.size
+        data = bytearray(int(offsets[index + 1]) - FOOTER.size - begin)
         file.seek(begin)
         view = memoryview(data)
         while view and (count := file.readinto(view)):  # type: ignore[attr-defined]
             view = view[count:]
-        footer = file.read(_FOOTER.size)
-        if view or len(footer) < _FOOTER.size:
+        footer = file.read(FOOTER.size)
+        if view or len(footer) < FOOTER.size:
             raise self._damaged(f"record {index} was cut off while the file was open")
-        if masked_checksum(bytes(data)) != _FOOTER.unpack(footer)[0]:
+        if masked_checksum(bytes(data)) != FOOTER.unpack(footer)[0]:
             raise self._damaged(f"record {index} does not have the checksum that is stored with it")
         return data
 

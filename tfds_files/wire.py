@@ -38,7 +38,7 @@ def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
         byte = data[position]
         position += 1
         value |= (byte & 127) << shift
-        if byte < 128:
+        if byte < 128 and value < 1 << 64:
             return value, position
         shift += 7
         if shift >= 7 * _LONGEST_VARINT:

@@ -37,3 +37,10 @@ def test_fields_of_every_kind_are_found():
 def test_bytes_that_are_no_message(data):
     with pytest.raises(WireError):
         list(fields_of(data, 0, len(data)))
+
+
+def test_a_varint_has_64_bits():
+    data = varint((1 << 64) - 1)
+    assert read_varint(data, 0, len(data)) == ((1 << 64) - 1, 10)
+    with pytest.raises(WireError, match="does not end"):
+        read_varint(b"\x80" * 9 + b"\x02", 0, 10)
