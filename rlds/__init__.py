@@ -37,6 +37,7 @@ from rlds_ecosystem import package_attribute as _package_attribute
 
 if TYPE_CHECKING:
     from rlds import tfds, transformations
+    from rlds.alignment import append_row, from_rsa, from_sars
 
 __all__ = [
     "ACTION",
@@ -59,8 +60,11 @@ __all__ = [
     "StepFilterFn",
     "StepMapFn",
     "StepsToStepsFn",
+    "append_row",
     "build_episode",
     "build_step",
+    "from_rsa",
+    "from_sars",
     "metadata",
     "tfds",
     "transformations",
@@ -68,16 +72,19 @@ __all__ = [
 
 __version__: str
 
-# Subpackages that import TensorFlow: loaded on first use, so that a recorder or a command that
-# only needs the names of the fields starts in no time.
+# Loaded on first use, so that a recorder or a command that only needs the names of the fields
+# starts in no time: the subpackages import TensorFlow, the functions `envlogger`.
 _LAZY_SUBPACKAGES = frozenset({"tfds", "transformations"})
+_LAZY_FUNCTIONS = dict.fromkeys(("append_row", "from_rsa", "from_sars"), "rlds.alignment")
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY_SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _LAZY_FUNCTIONS:
+        return getattr(importlib.import_module(_LAZY_FUNCTIONS[name]), name)
     return _package_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:
-    return sorted(globals().keys() | _LAZY_SUBPACKAGES)
+    return sorted({*globals(), *__all__})

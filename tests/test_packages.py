@@ -26,8 +26,8 @@ MUST_NOT_IMPORT = {
     "rlds": {"envlogger", "riegeli"},
     "tfds_builders": set(),
 }
-# Writing a dataset is the same work for a recorder and for `rlds.tfds`.
-KNOWS_RECORDINGS = "rlds/tfds/"
+# Writing a dataset, and the shift from the order of environments, are the same work for a recorder.
+KNOWS_RECORDINGS = ("rlds/tfds/", "rlds/alignment.py")
 # Modules that are there for who has TensorFlow, and that no other module imports.
 NEED_TENSORFLOW = {
     "envlogger/backends/rlds_utils.py",

@@ -7,8 +7,8 @@ TensorFlow is loaded when something is converted, not before.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rlds.alignment import append_row, from_rsa, from_sars
 from rlds_ecosystem import package_attribute as _package_attribute
-from tfds_builders.alignment import append_row, from_rsa, from_sars
 from tfds_builders.atari_dqn_replay.source import AtariDqnReplaySource, RldsAtariDqnReplay
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.d4rl.pybullet import D4rlPybulletSource, RldsD4rlPybullet

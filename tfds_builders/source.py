@@ -69,7 +69,7 @@ class SourceEpisode:
     Attributes:
       key: Names the episode, uniquely in its split, and the same whenever it is read. It becomes
         `episode_id`.
-      steps: The columns of the steps, with the flags; see `tfds_builders.alignment`.
+      steps: The columns of the steps, with the flags; see `rlds.alignment`.
       origin: Where the raw data is.
       final_observation_known: Whether the observation after the last transition is there, as the
         last step. If not, the action and the reward of the last step are valid.

@@ -30,6 +30,7 @@ def loads_tensorflow(code: str) -> bool:
 def test_tensorflow_is_not_loaded_for_names() -> None:
     assert not loads_tensorflow(
         "rlds.build_step, rlds.metadata.INVALID, rlds.rlds_types.is_valid_rlds_dataset\n"
+        "rlds.from_sars, rlds.from_rsa, rlds.append_row\n"
         "assert 'transformations' in dir(rlds)"
     )
 

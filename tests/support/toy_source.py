@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from tfds_builders.alignment import from_sars
+from rlds.alignment import from_sars
 from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
 
 

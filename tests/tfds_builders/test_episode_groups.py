@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from toy_source import ToySource
 
+from rlds.alignment import from_sars
 from tfds_builders import episode_groups
-from tfds_builders.alignment import from_sars
 from tfds_builders.builder import convert
 from tfds_builders.episode_encoder import EpisodeEncoder
 from tfds_builders.episode_groups import in_groups

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 
-from tfds_builders.alignment import from_sars
+from rlds.alignment import from_sars
 from tfds_builders.atari_dqn_replay.checkpoints import ARRAYS, Checkpoint, read_blocks
 from tfds_builders.png_images import encode_png
 from tfds_builders.source import DamagedEpisode, Origin, SourceEpisode, SourceError

@@ -1,6 +1,6 @@
 """Files of d4rl-pybullet as RLDS episodes.
 
-They have the keys of D4RL but another order of the rows (RSA, see `tfds_builders.alignment`): a row
+They have the keys of D4RL but another order of the rows (RSA, see `rlds.alignment`): a row
 has the reward and the terminal flag that arrived with its observation, and the action that was
 taken on it. `T` transitions take `T + 1` rows; the last has the final observation, an action of
 zeros, the last reward and the flag. Read as a file of D4RL, every reward would belong to the wrong
@@ -19,7 +19,7 @@ from dm_env import specs
 from etils import epath
 
 import rlds
-from tfds_builders.alignment import from_rsa
+from rlds.alignment import from_rsa
 from tfds_builders.builder import SourceBuilder
 from tfds_builders.d4rl.hdf5 import RowReader, describe_file
 from tfds_builders.hdf5_access import Hdf5File

@@ -1,7 +1,7 @@
 """Files of D4RL, of all its families, as RLDS episodes.
 
 A file is flat: the `T` transitions of an episode are `T` rows of `observations`, `actions`,
-`rewards` and `terminals` (the order SARS of `tfds_builders.alignment`). What else there is varies:
+`rewards` and `terminals` (the order SARS of `rlds.alignment`). What else there is varies:
 `timeouts`, `next_observations`, the state of the simulator in `infos`, the weights of the policy in
 `metadata`. The columns of an episode are:
 
@@ -34,7 +34,7 @@ from etils import epath
 from tensorflow_datasets.core.download.checksums import load_url_infos
 
 import rlds
-from tfds_builders.alignment import append_row, from_sars
+from rlds.alignment import append_row, from_sars
 from tfds_builders.builder import SourceBuilder
 from tfds_builders.d4rl.boundaries import check_rules, cut, differ, find_ends
 from tfds_builders.d4rl.families import (

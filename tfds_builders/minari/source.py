@@ -19,8 +19,8 @@ import tensorflow_datasets as tfds
 from dm_env import specs
 from etils import epath
 
+from rlds.alignment import from_sars
 from rlds_ecosystem import stores
-from tfds_builders.alignment import from_sars
 from tfds_builders.builder import SourceBuilder
 from tfds_builders.jpeg_images import black_jpeg, jpeg_shape
 from tfds_builders.minari.attributes import (

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 import rlds
-from tfds_builders.alignment import from_rsa, from_sars
+from rlds.alignment import from_rsa, from_sars
 from tfds_builders.rlu.records import Contents, FieldError
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "check_whole",
 ]
 
-# The order of the rows, see `tfds_builders.alignment`.
+# The order of the rows, see `rlds.alignment`.
 Alignment: TypeAlias = Literal["sar", "rsa"]
 
 # Stands before the names of fields that belong to the reward of their row.
@@ -41,7 +41,7 @@ class RowOrder:
     """Which values of the rows of an episode belong together.
 
     Attributes:
-      alignment: "sar" or "rsa", see `tfds_builders.alignment`.
+      alignment: "sar" or "rsa", see `rlds.alignment`.
       ends_with_observation: Whether the last row is that of the final observation. In the order RSA
         that is always so.
       action_led_here: In the order RSA, whether the action of a row led to its observation.

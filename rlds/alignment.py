@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-import rlds
 from envlogger.converters.rlds_episode import zeros_like
+from rlds import rlds_types
 
 __all__ = ["append_row", "from_rsa", "from_sars", "num_rows"]
 
@@ -75,9 +75,9 @@ array([False, False,  True]))
         discount = np.ones(num_transitions, np.float32)
         discount[num_transitions - 1 :] = 0.0 if terminal else 1.0
     transitions = {
-        rlds.ACTION: action,
-        **({} if reward is None else {rlds.REWARD: reward}),
-        rlds.DISCOUNT: discount,
+        rlds_types.ACTION: action,
+        **({} if reward is None else {rlds_types.REWARD: reward}),
+        rlds_types.DISCOUNT: discount,
     }
     return _assemble(
         num_steps,
@@ -120,18 +120,18 @@ def from_rsa(
       ValueError: As `from_sars`.
     """
     rows = num_rows(observation, "observation")
-    arrived = {rlds.REWARD: reward, **(transition_metadata or {})}
+    arrived = {rlds_types.REWARD: reward, **(transition_metadata or {})}
     if discount is not None:
-        arrived[rlds.DISCOUNT] = discount
-    for name, columns in {rlds.ACTION: action, **arrived}.items():
+        arrived[rlds_types.DISCOUNT] = discount
+    for name, columns in {rlds_types.ACTION: action, **arrived}.items():
         if num_rows(columns, name) != rows:
             raise ValueError(f"{name}: {num_rows(columns, name)} rows, but {rows} observations")
     arrived = _map(arrived, lambda column: column[1:])
     return from_sars(
         observation=observation,
         action=_map(action, lambda column: column[1:] if action_led_here else column[:-1]),
-        reward=arrived.pop(rlds.REWARD),
-        discount=arrived.pop(rlds.DISCOUNT, None),
+        reward=arrived.pop(rlds_types.REWARD),
+        discount=arrived.pop(rlds_types.DISCOUNT, None),
         terminal=terminal,
         transition_metadata=arrived,
         observation_metadata=observation_metadata,
@@ -169,10 +169,10 @@ def _assemble(
     index = np.arange(num_steps)
     is_last = index == num_steps - 1
     steps = {
-        rlds.OBSERVATION: observation,
-        rlds.IS_FIRST: index == 0,
-        rlds.IS_LAST: is_last,
-        rlds.IS_TERMINAL: is_last & terminal,
+        rlds_types.OBSERVATION: observation,
+        rlds_types.IS_FIRST: index == 0,
+        rlds_types.IS_LAST: is_last,
+        rlds_types.IS_TERMINAL: is_last & terminal,
     }
     for fields in others:
         for name, columns in fields.items():
