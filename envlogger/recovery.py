@@ -17,14 +17,15 @@ from etils import epath
 from google.protobuf.message import Message
 
 import riegeli
-from envlogger.backends import riegeli_layout as layout
-from envlogger.backends.riegeli_shard_reader import (
+from envlogger.backends.directories import directory_to_read
+from envlogger.backends.riegeli_files import layout
+from envlogger.backends.riegeli_files.shard_reader import (
     Shard,
     load_shards,
     read_metadata,
     scan_records,
 )
-from envlogger.backends.riegeli_shard_rebuilder import RebuiltShard, rebuild
+from envlogger.backends.riegeli_files.shard_rebuilder import RebuiltShard, rebuild
 from envlogger.converters import codec
 from envlogger.errors import DamagedDataError, StorageError
 from envlogger.proto.storage_pb2 import Datum
@@ -169,7 +170,7 @@ def recover(
     """
     if (destination is None) is not in_place:
         raise ValueError("give either a destination, or in_place=True")
-    source = layout.directory_to_read(data_directory)
+    source = directory_to_read(data_directory)
     shards = load_shards(source)
     if not shards and not (source / layout.METADATA_FILE).exists():
         raise StorageError(f"{source} holds no recording of EnvLogger")

@@ -15,17 +15,18 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 import riegeli
-from envlogger.backends import riegeli_layout as layout
 from envlogger.backends.backend_reader import BackendReader
+from envlogger.backends.directories import directory_to_read
 from envlogger.backends.python.episode_info import EpisodeInfo
-from envlogger.backends.riegeli_shard_reader import (
-    RecordFile,
+from envlogger.backends.riegeli_files import layout
+from envlogger.backends.riegeli_files.random_access_file import RandomAccessFile
+from envlogger.backends.riegeli_files.shard_reader import (
     Shard,
     load_shards,
     parse,
     read_metadata,
 )
-from envlogger.backends.riegeli_shard_rebuilder import damage_of
+from envlogger.backends.riegeli_files.shard_rebuilder import damage_of
 from envlogger.converters import codec
 from envlogger.converters.columns import (
     Room,
@@ -70,7 +71,7 @@ class RiegeliBackendReader(BackendReader):
     _closed = True
 
     def __init__(self, data_directory: str | os.PathLike[str]) -> None:
-        directory = layout.directory_to_read(data_directory)
+        directory = directory_to_read(data_directory)
         self._shards = load_shards(directory)
         self._metadata_damage: list[Damage] = []
         metadata = None
@@ -92,7 +93,7 @@ class RiegeliBackendReader(BackendReader):
         """Makes what is not shared with copies, nor with other processes."""
         self._lock = threading.Lock()
         self._open_shard: Shard | None = None
-        self._open_files: dict[tuple[Shard, str], RecordFile] = {}
+        self._open_files: dict[tuple[Shard, str], RandomAccessFile] = {}
         self._closed = False
         _readers.add(self)
 
@@ -144,7 +145,7 @@ class RiegeliBackendReader(BackendReader):
         shard = self._shards[number]
         position = int(shard.step_offsets[j])
         try:
-            [record] = self._read(shard, layout.STEPS_FILE, position, 1, RecordFile.read_run)
+            [record] = self._read(shard, layout.STEPS_FILE, position, 1, RandomAccessFile.read_run)
             return self._decoder.decode(record)
         except DamagedDataError as e:
             path = shard.directory / layout.STEPS_FILE
@@ -155,7 +156,7 @@ class RiegeliBackendReader(BackendReader):
 
     def _get_steps(self, begin: int, end: int) -> Iterator[StepData]:
         decode = self._decoder.decode
-        for records in self._read_steps(begin, end, RecordFile.read_run):
+        for records in self._read_steps(begin, end, RandomAccessFile.read_run):
             for i, record in enumerate(records, begin):
                 try:
                     step = decode(record)
@@ -165,7 +166,7 @@ class RiegeliBackendReader(BackendReader):
             begin += len(records)
 
     def _read_steps(
-        self, begin: int, end: int, read: Callable[[RecordFile, int, int], T]
+        self, begin: int, end: int, read: Callable[[RandomAccessFile, int, int], T]
     ) -> Iterator[T]:
         """What `read` gives for steps `begin` to `end`, those of a chunk at a time."""
         while begin < end:
@@ -205,7 +206,7 @@ class RiegeliBackendReader(BackendReader):
 
         def read(room: Room) -> Iterator[riegeli.JoinedRecords]:
             def read_run(
-                file: RecordFile, position: int, count: int
+                file: RandomAccessFile, position: int, count: int
             ) -> list[riegeli.JoinedRecords]:
                 return file.read_joined_run(
                     position, count, into=room.remaining(), record_size=room.record_size
@@ -239,7 +240,7 @@ class RiegeliBackendReader(BackendReader):
         if include_metadata and position != layout.NO_METADATA:
             try:
                 name = layout.EPISODE_METADATA_FILE
-                [record] = self._read(shard, name, position, 1, RecordFile.read_run)
+                [record] = self._read(shard, name, position, 1, RandomAccessFile.read_run)
                 info.metadata = parse(Data, record)
             except DamagedDataError as e:
                 path = shard.directory / layout.EPISODE_METADATA_FILE
@@ -254,7 +255,7 @@ class RiegeliBackendReader(BackendReader):
         name: str,
         position: int,
         count: int,
-        read: Callable[[RecordFile, int, int], T],
+        read: Callable[[RandomAccessFile, int, int], T],
     ) -> T:
         with self._lock:
             if self._closed:
@@ -266,7 +267,7 @@ class RiegeliBackendReader(BackendReader):
             try:
                 file = self._open_files.get((shard, name))
                 if file is None:
-                    file = self._open_files[shard, name] = RecordFile(shard.directory / name)
+                    file = self._open_files[shard, name] = RandomAccessFile(shard.directory / name)
                 return read(file, position, count)
             except OSError as e:
                 raise StorageError(f"cannot read {shard.directory / name}: {e}") from e

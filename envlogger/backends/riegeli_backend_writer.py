@@ -15,14 +15,15 @@ import numpy as np
 from etils import epath
 
 import riegeli
-from envlogger.backends import riegeli_layout as layout
 from envlogger.backends.backend_writer import BackendWriter
-from envlogger.backends.background import BackgroundWriter, WritingFailed
-from envlogger.backends.chunk_compression import FAST, ChunkCompression
-from envlogger.backends.disk_reserve import DiskReserve
-from envlogger.backends.riegeli_shard_reader import read_metadata
-from envlogger.backends.riegeli_shard_sequence import ShardSequence
-from envlogger.backends.riegeli_shard_writer import marked
+from envlogger.backends.directories import directory_to_write
+from envlogger.backends.riegeli_files import layout
+from envlogger.backends.riegeli_files.background import BackgroundWriter, WritingFailed
+from envlogger.backends.riegeli_files.chunk_compression import FAST, ChunkCompression
+from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
+from envlogger.backends.riegeli_files.shard_reader import read_metadata
+from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
+from envlogger.backends.riegeli_files.shard_writer import marked
 from envlogger.backends.schedulers import EpisodeScheduler, Scheduler
 from envlogger.converters import codec
 from envlogger.converters.step_encoder import StepEncoder
@@ -117,7 +118,7 @@ class RiegeliBackendWriter(BackendWriter):
         self._flush_scheduler = flush_scheduler
         compression = ChunkCompression() if writer_options is None else None
         writer_options = DEFAULT_WRITER_OPTIONS if writer_options is None else writer_options
-        self._directory = layout.directory_to_write(data_directory)
+        self._directory = directory_to_write(data_directory)
         self._reserve = _reserve(self._directory, max_pending_bytes + _RESERVE_FOR_INDEX)
         try:
             _store_metadata(self._directory, metadata, writer_options)

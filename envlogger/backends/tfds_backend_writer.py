@@ -18,7 +18,7 @@ from tensorflow_datasets.rlds.rlds_base import DatasetConfig, build_info
 
 from envlogger.backends import rlds_utils, tfds_shards
 from envlogger.backends.backend_writer import BackendWriter
-from envlogger.backends.riegeli_layout import directory_to_write
+from envlogger.backends.directories import directory_to_write
 from envlogger.backends.schedulers import Scheduler
 from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import (

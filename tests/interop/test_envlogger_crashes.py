@@ -14,7 +14,7 @@ import pytest
 from etils import epath
 
 import envlogger
-from envlogger.backends.riegeli_shard_reader import load_shards
+from envlogger.backends.riegeli_files.shard_reader import load_shards
 
 PEER = os.environ.get("ENVLOGGER_PYTHON", "")
 

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable
 from typing import Any, Self
 
-from envlogger.backends import riegeli_layout as layout
+from envlogger.backends.directories import directory_to_read
 from envlogger.backends.python.episode_info import EpisodeInfo
 from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader, _locate
-from envlogger.backends.riegeli_shard_reader import RecordFile, read_metadata
+from envlogger.backends.riegeli_files import layout
+from envlogger.backends.riegeli_files.random_access_file import RandomAccessFile
+from envlogger.backends.riegeli_files.shard_reader import read_metadata
 from envlogger.errors import UsageError
 from envlogger.proto.storage_pb2 import Data
 
@@ -39,7 +41,7 @@ class RiegeliDatasetReader:
           StorageError: There is no such directory, or no recording in it.
           DamagedDataError: A file is damaged; says which.
         """
-        self._metadata = read_metadata(layout.directory_to_read(data_dir))
+        self._metadata = read_metadata(directory_to_read(data_dir))
         self._backend = RiegeliBackendReader(data_dir)
         self._data_dir = os.fspath(data_dir)
         self._closed = False
@@ -78,7 +80,7 @@ class RiegeliDatasetReader:
         number, i = _locate(backend._step_ends, index)
         shard = backend._shards[number]
         position = int(shard.step_offsets[i])
-        return backend._read(shard, layout.STEPS_FILE, position, 1, RecordFile.read_run)[0]
+        return backend._read(shard, layout.STEPS_FILE, position, 1, RandomAccessFile.read_run)[0]
 
     def step(self, index: int, message: Any = Data) -> Any:
         """A step as a message; None if there is no step of this index.

@@ -13,8 +13,9 @@ from etils import epath
 from google.protobuf.message import Message
 
 import riegeli
-from envlogger.backends import riegeli_layout as layout
-from envlogger.backends.riegeli_shard_sequence import ShardSequence
+from envlogger.backends.directories import directory_to_write
+from envlogger.backends.riegeli_files import layout
+from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
 from envlogger.errors import StorageError, UnsupportedValueError, UsageError
 from envlogger.proto.storage_pb2 import Data
 
@@ -72,7 +73,7 @@ class RiegeliDatasetWriter:
         """
         if self._shards is not None or self._data_dir:
             raise UsageError("this RiegeliDatasetWriter is initialized already; make a new one")
-        directory = layout.directory_to_write(data_dir)
+        directory = directory_to_write(data_dir)
         try:
             _store_metadata(directory, metadata or Data(), writer_options)
             shards = _Shards(directory, max_episodes_per_shard, writer_options)

@@ -26,15 +26,11 @@ from hypothesis import strategies as st
 import envlogger
 import riegeli
 from envlogger import RiegeliBackendWriter, StepData
-from envlogger.backends import (
-    record_file,
-    riegeli_backend_writer,
-    riegeli_shard_sequence,
-    schedulers,
-)
-from envlogger.backends.disk_reserve import DiskReserve
-from envlogger.backends.riegeli_shard_reader import load_shards
-from envlogger.backends.riegeli_shard_writer import ShardWriter
+from envlogger.backends import riegeli_backend_writer, schedulers
+from envlogger.backends.riegeli_files import growing_file, shard_sequence
+from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
+from envlogger.backends.riegeli_files.shard_reader import load_shards
+from envlogger.backends.riegeli_files.shard_writer import ShardWriter
 from envlogger.errors import (
     DamagedDataError,
     StorageError,
@@ -159,7 +155,7 @@ def clock(monkeypatch):
             return cls.time
 
     stopped = types.SimpleNamespace(datetime=Clock, timedelta=datetime.timedelta, UTC=datetime.UTC)
-    monkeypatch.setattr(riegeli_shard_sequence, "datetime", stopped)
+    monkeypatch.setattr(shard_sequence, "datetime", stopped)
     return Clock
 
 
@@ -617,7 +613,7 @@ def disk(monkeypatch):
             small.size += small.reserve if released else 0
             return released
 
-    monkeypatch.setattr(record_file, "open", lambda path, *_, **__: File(path, "x"), raising=False)
+    monkeypatch.setattr(growing_file, "open", lambda path, *_, **__: File(path, "x"), raising=False)
     monkeypatch.setattr(riegeli_backend_writer, "DiskReserve", Reserve)
     return small
 
@@ -730,7 +726,7 @@ def test_no_error_of_any_kind_leaves_anybody_waiting(tmp_path, monkeypatch, fail
         flush = functools.partialmethod(call, "flush")
         close = functools.partialmethod(call, "close")
 
-    monkeypatch.setattr(record_file, "open", lambda path, *_, **__: File(path, "x"), raising=False)
+    monkeypatch.setattr(growing_file, "open", lambda path, *_, **__: File(path, "x"), raising=False)
     writer = RiegeliBackendWriter(tmp_path, 2, "zstd:3,chunk_size:1k,parallelism:2")
     raised = []
 
@@ -768,7 +764,7 @@ def test_steps_go_to_the_old_shard_when_no_new_one_can_be_made(tmp_path, monkeyp
         def fail(*_, **__):
             raise OSError(error, os.strerror(error))
 
-        monkeypatch.setattr(record_file, "open", fail, raising=False)
+        monkeypatch.setattr(growing_file, "open", fail, raising=False)
     record(writer, 10, 11)
     record(writer, 20)
     with pytest.raises(

@@ -10,9 +10,9 @@ import pytest
 
 import riegeli
 from envlogger import Reader, RiegeliBackendWriter, StepData
-from envlogger.backends.background import BackgroundWriter
-from envlogger.backends.chunk_compression import FAST, SMALL, ChunkCompression
-from envlogger.backends.riegeli_shard_sequence import ShardSequence
+from envlogger.backends.riegeli_files.background import BackgroundWriter
+from envlogger.backends.riegeli_files.chunk_compression import FAST, SMALL, ChunkCompression
+from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
 
 RNG = np.random.default_rng(0)
 NOISE = [RNG.bytes(50_000) for _ in range(4)]

@@ -11,13 +11,13 @@ from typing import Any
 from etils import epath
 
 import riegeli
-from envlogger.backends.disk_reserve import DiskReserve
+from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from rlds_ecosystem import stores
 
-__all__ = ["RecordFile"]
+__all__ = ["GrowingFile"]
 
 
-class RecordFile:
+class GrowingFile:
     """Appends records to a new file.
 
     One in a store is written to a temporary file, and is there when it is closed or synced.

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn, cast
 
-from envlogger.backends.riegeli_shard_sequence import ShardSequence
+from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
 from envlogger.errors import UsageError
 
 __all__ = ["BackgroundWriter", "WritingFailed"]

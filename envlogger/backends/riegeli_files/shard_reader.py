@@ -1,4 +1,4 @@
-"""Reads the files of a dataset in Riegeli format; see `riegeli_layout` for what they are.
+"""Reads the files of a dataset in Riegeli format; see `layout` for what they are.
 
 What is damaged is left out and reported, so that it does not hide the rest.
 """
@@ -19,15 +19,14 @@ from etils import epath
 from google.protobuf.message import DecodeError, Message
 
 import riegeli
-from envlogger.backends import riegeli_layout as layout
-from envlogger.backends.episode_rule import kind_of
+from envlogger.backends.riegeli_files import layout
+from envlogger.backends.riegeli_files.episode_rule import kind_of
 from envlogger.damage import Damage
 from envlogger.errors import DamagedDataError, StorageError
 from envlogger.proto.storage_pb2 import Data, Datum
 from rlds_ecosystem import stores
 
 __all__ = [
-    "RecordFile",
     "Shard",
     "load_shards",
     "parse",
@@ -324,91 +323,3 @@ def _naming(path: epath.Path) -> Iterator[None]:
         yield
     except DamagedDataError as e:
         raise DamagedDataError(f"{path} is damaged: {e}") from e
-
-
-class RecordFile:
-    """An open file whose records are read by their positions, fastest in the order of the file.
-
-    Raises:
-      OSError: It cannot be opened.
-    """
-
-    def __init__(self, path: epath.Path) -> None:
-        self._reader = riegeli.RecordReader(path)
-
-    def read(self, position: int) -> bytes:
-        """Reads the record at a numeric position; raises like `read_run`."""
-        return self.read_run(position, 1)[0]
-
-    def read_run(self, position: int, count: int) -> list[bytes]:
-        """Reads records from a numeric position on.
-
-        Args:
-          position: Where the first one is.
-          count: How many; the others follow it directly.
-
-        Raises:
-          DamagedDataError: They are not there, or one is damaged.
-          OSError: The file cannot be read.
-          riegeli.UnimplementedError: It is written in a way that cannot be read yet.
-        """
-        read_batch = self._reader.read_batch
-        try:
-            self._seek(position)
-            records = read_batch(count)
-            while len(records) < count and (more := read_batch(count - len(records))):
-                records += more
-        except riegeli.InvalidArgumentError as e:
-            raise DamagedDataError(str(e)) from e
-        self._check_run(position, count, len(records))
-        return records
-
-    def read_joined_run(
-        self,
-        position: int,
-        count: int,
-        *,
-        into: memoryview | None = None,
-        record_size: int = 0,
-    ) -> list[riegeli.JoinedRecords]:
-        """Reads as `read_run` does, the records of a chunk as one buffer.
-
-        Args:
-          position: Where the first one is.
-          count: How many.
-          into: Where to put the records, see `riegeli.RecordReader.read_joined`.
-          record_size: Likewise.
-        """
-        batches = []
-        num_read = 0
-        try:
-            self._seek(position)
-            while num_read < count:
-                batch = self._reader.read_joined(
-                    count - num_read, into=into, record_size=record_size
-                )
-                if not batch.sizes:
-                    break
-                into = None  # One after the other is rare; the next one may lie elsewhere.
-                batches.append(batch)
-                num_read += len(batch.sizes)
-        except riegeli.InvalidArgumentError as e:
-            raise DamagedDataError(str(e)) from e
-        self._check_run(position, count, num_read)
-        return batches
-
-    def _seek(self, position: int) -> None:
-        if self._reader.pos.numeric != position:
-            self._reader.seek_numeric(position)
-
-    def _check_run(self, position: int, count: int, num_read: int) -> None:
-        if num_read != count:
-            raise DamagedDataError("the file ends before it")
-        if self._reader.last_pos.numeric != position + count - 1:
-            raise DamagedDataError("no record begins there")
-
-    def close(self) -> None:
-        """Closes the file."""
-        # That the file is damaged or cut off was said where a record of that part was asked for.
-        with contextlib.suppress(riegeli.RiegeliError):
-            self._reader.close()

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 import riegeli
-from envlogger.backends import riegeli_layout as layout
-from envlogger.backends.episode_rule import StepKind, kind_of
-from envlogger.backends.riegeli_shard_reader import Shard, scan_records
+from envlogger.backends.riegeli_files import layout
+from envlogger.backends.riegeli_files.episode_rule import StepKind, kind_of
+from envlogger.backends.riegeli_files.shard_reader import Shard, scan_records
 from envlogger.damage import Damage
 from envlogger.errors import StorageError
 from envlogger.proto.storage_pb2 import Data

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from etils import epath
 
-from envlogger.backends import riegeli_layout as layout
-from envlogger.backends.chunk_compression import ChunkCompression
-from envlogger.backends.disk_reserve import DiskReserve
-from envlogger.backends.riegeli_shard_writer import ShardWriter
+from envlogger.backends.riegeli_files import layout
+from envlogger.backends.riegeli_files.chunk_compression import ChunkCompression
+from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
+from envlogger.backends.riegeli_files.shard_writer import ShardWriter
 from rlds_ecosystem import stores
 
 __all__ = ["ShardSequence"]

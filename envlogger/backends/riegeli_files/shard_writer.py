@@ -1,4 +1,4 @@
-"""Writes one shard of a dataset in Riegeli format; see `riegeli_layout` for its files."""
+"""Writes one shard of a dataset in Riegeli format; see `layout` for its files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from etils import epath
 
-from envlogger.backends import riegeli_layout as layout
-from envlogger.backends.chunk_compression import ChunkCompression
-from envlogger.backends.disk_reserve import DiskReserve
-from envlogger.backends.record_file import RecordFile
+from envlogger.backends.riegeli_files import layout
+from envlogger.backends.riegeli_files.chunk_compression import ChunkCompression
+from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
+from envlogger.backends.riegeli_files.growing_file import GrowingFile
 from envlogger.converters import codec
 from envlogger.proto.storage_pb2 import Data, Datum
 
@@ -62,8 +62,8 @@ class ShardWriter:
     ) -> None:
         with contextlib.ExitStack() as on_error:
 
-            def open_file(name: str, compression: ChunkCompression | None = None) -> RecordFile:
-                file = RecordFile(directory / name, options, reserve, compression)
+            def open_file(name: str, compression: ChunkCompression | None = None) -> GrowingFile:
+                file = GrowingFile(directory / name, options, reserve, compression)
                 return on_error.enter_context(contextlib.closing(file))
 
             # They are closed in the opposite order. In a store they appear then, and what refers to
@@ -169,7 +169,7 @@ class ShardWriter:
         self._steps.positions.pop()
 
     def _index(
-        self, episodes: list[_Episode], num_steps: int, to_sync: list[RecordFile] | None
+        self, episodes: list[_Episode], num_steps: int, to_sync: list[GrowingFile] | None
     ) -> None:
         """Makes the first pending episodes, which have the first `num_steps` steps, visible.
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from envlogger.backends import episode_rule
-from envlogger.backends.episode_rule import StepKind, kind_of
+from envlogger.backends.riegeli_files import episode_rule
+from envlogger.backends.riegeli_files.episode_rule import StepKind, kind_of
 from envlogger.converters import codec
 from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData

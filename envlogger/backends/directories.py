@@ -1,20 +1,4 @@
-"""The files of a dataset in Riegeli format.
-
-    data_directory/
-      metadata.riegeli             one record, `Data`: a dict about the whole dataset
-      20260131T235959123456/       a shard, named after the UTC time at which it was begun
-        steps.riegeli              `Data` for each step
-        step_offsets.riegeli       `Datum`s, int64 arrays [n]: where in steps.riegeli the steps are
-        episode_metadata.riegeli   `Data` for each episode that has metadata
-        episode_index.riegeli      `Datum`s, int64 arrays [n, 2]: for each episode the number of its
-                                   first step in this shard, and where in episode_metadata.riegeli
-                                   its metadata is, or -1
-
-Shards are read in the order of their names, and the arrays of a file one after the other. An
-episode ends where the next one of its shard begins; the last one has all steps that remain in
-`step_offsets.riegeli`. Positions are numeric record positions: the beginning of the chunk plus the
-index in it.
-"""
+"""The directories of recordings, checked before anything is read from or written to them."""
 
 from __future__ import annotations
 
@@ -25,15 +9,7 @@ from etils import epath
 from envlogger.errors import StorageError
 from rlds_ecosystem import stores
 
-METADATA_FILE = "metadata.riegeli"
-STEPS_FILE = "steps.riegeli"
-STEP_OFFSETS_FILE = "step_offsets.riegeli"
-EPISODE_METADATA_FILE = "episode_metadata.riegeli"
-EPISODE_INDEX_FILE = "episode_index.riegeli"
-
-SHARD_NAME_FORMAT = "%Y%m%dT%H%M%S%f"
-
-NO_METADATA = -1
+__all__ = ["directory_to_read", "directory_to_write"]
 
 
 def directory_to_read(data_directory: str | os.PathLike[str]) -> epath.Path:

@@ -1,0 +1,1 @@
+"""The files of a dataset in Riegeli format: how a shard is laid out, written, read and rebuilt."""

@@ -1,0 +1,96 @@
+"""A Riegeli file whose records are read by their positions."""
+
+from __future__ import annotations
+
+import contextlib
+
+from etils import epath
+
+import riegeli
+from envlogger.errors import DamagedDataError
+
+__all__ = ["RandomAccessFile"]
+
+
+class RandomAccessFile:
+    """An open file whose records are read by their positions, fastest in the order of the file.
+
+    Raises:
+      OSError: It cannot be opened.
+    """
+
+    def __init__(self, path: epath.Path) -> None:
+        self._reader = riegeli.RecordReader(path)
+
+    def read_run(self, position: int, count: int) -> list[bytes]:
+        """Reads records from a numeric position on.
+
+        Args:
+          position: Where the first one is.
+          count: How many; the others follow it directly.
+
+        Raises:
+          DamagedDataError: They are not there, or one is damaged.
+          OSError: The file cannot be read.
+          riegeli.UnimplementedError: It is written in a way that cannot be read yet.
+        """
+        read_batch = self._reader.read_batch
+        try:
+            self._seek(position)
+            records = read_batch(count)
+            while len(records) < count and (more := read_batch(count - len(records))):
+                records += more
+        except riegeli.InvalidArgumentError as e:
+            raise DamagedDataError(str(e)) from e
+        self._check_run(position, count, len(records))
+        return records
+
+    def read_joined_run(
+        self,
+        position: int,
+        count: int,
+        *,
+        into: memoryview | None = None,
+        record_size: int = 0,
+    ) -> list[riegeli.JoinedRecords]:
+        """Reads as `read_run` does, the records of a chunk as one buffer.
+
+        Args:
+          position: Where the first one is.
+          count: How many.
+          into: Where to put the records, see `riegeli.RecordReader.read_joined`.
+          record_size: Likewise.
+        """
+        batches = []
+        num_read = 0
+        try:
+            self._seek(position)
+            while num_read < count:
+                batch = self._reader.read_joined(
+                    count - num_read, into=into, record_size=record_size
+                )
+                if not batch.sizes:
+                    break
+                into = None  # One after the other is rare; the next one may lie elsewhere.
+                batches.append(batch)
+                num_read += len(batch.sizes)
+        except riegeli.InvalidArgumentError as e:
+            raise DamagedDataError(str(e)) from e
+        self._check_run(position, count, num_read)
+        return batches
+
+    def _seek(self, position: int) -> None:
+        if self._reader.pos.numeric != position:
+            self._reader.seek_numeric(position)
+
+    def _check_run(self, position: int, count: int, num_read: int) -> None:
+        if num_read != count:
+            raise DamagedDataError("the file ends before it")
+        if self._reader.last_pos.numeric != position + count - 1:
+            raise DamagedDataError("no record begins there")
+
+    def close(self) -> None:
+        """Closes the file."""
+        # That the file is damaged or cut off was said where a record of that part was asked for.
+        with contextlib.suppress(riegeli.RiegeliError):
+            self._reader.close()
