@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rlds_ecosystem import package_attribute as _package_attribute
 from tfds_files.columns import RaggedColumn
 from tfds_files.errors import DamagedFileError, TfdsFilesError, UnsupportedFileError
+from tfds_files.example_encoder import ExampleEncoder
 from tfds_files.examples import ExampleDecoder
 from tfds_files.features import (
     Dataset,
@@ -32,6 +33,7 @@ __all__ = [
     "Dataset",
     "DatasetFolder",
     "ExampleDecoder",
+    "ExampleEncoder",
     "Feature",
     "Features",
     "Image",

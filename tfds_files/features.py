@@ -26,6 +26,7 @@ __all__ = [
     "Leaf",
     "Sequence",
     "Tensor",
+    "fits",
     "leaves_of",
     "parse_features",
     "read_features",
@@ -198,6 +199,17 @@ def parse_features(tree: Any) -> Features:
     if not isinstance(parsed, Features):
         raise UnsupportedFileError("the examples are no dicts")
     return parsed
+
+
+def fits(shape: tuple[int, ...], expected: Shape) -> bool:
+    """Whether a shape is one that is expected, where None stands for any size.
+
+    >>> fits((4, 3), (None, 3)), fits((4,), (None, 3))
+    (True, False)
+    """
+    return len(shape) == len(expected) and all(
+        size == wanted or wanted is None for size, wanted in zip(shape, expected)
+    )
 
 
 def leaves_of(feature: Feature) -> Iterator[Leaf]:

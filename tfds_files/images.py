@@ -10,7 +10,7 @@ import numpy as np
 from rlds_ecosystem import import_extra
 from tfds_files import png
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
-from tfds_files.features import Image
+from tfds_files.features import Image, fits
 
 __all__ = ["decode"]
 
@@ -53,9 +53,7 @@ def decode(data: bytes, feature: Image) -> np.ndarray:
         image = image.view(np.float32)
     elif image.dtype != feature.dtype:
         raise UnsupportedFileError(f"an image of {image.dtype}, expected {feature.dtype}")
-    if len(image.shape) != len(feature.shape) or any(
-        size != known and known is not None for size, known in zip(image.shape, feature.shape)
-    ):
+    if not fits(image.shape, feature.shape):
         raise DamagedFileError(f"got an image of {image.shape}, expected {feature.shape}")
     return image
 

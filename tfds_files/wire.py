@@ -13,7 +13,18 @@ import numpy as np
 
 Buffer = bytes | bytearray | memoryview
 
-__all__ = ["LENGTH", "VARINT", "Buffer", "WireError", "decode_varints", "fields_of", "read_varint"]
+__all__ = [
+    "LENGTH",
+    "VARINT",
+    "Buffer",
+    "WireError",
+    "decode_varints",
+    "delimited",
+    "encode_varint",
+    "encode_varints",
+    "fields_of",
+    "read_varint",
+]
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _SIZES = {FIXED64: 8, FIXED32: 4}
@@ -95,3 +106,51 @@ def decode_varints(data: Buffer) -> np.ndarray:
         group = groups[begins[is_there] + index].astype(np.uint64) & np.uint64(127)
         values[is_there] |= group << np.uint64(7 * index)
     return values.view(np.int64)
+
+
+def encode_varint(value: int) -> bytes:
+    r"""Returns the bytes of a number that is not negative.
+
+    >>> encode_varint(300)
+    b'\xac\x02'
+    """
+    if value < 128:
+        return bytes((value,))
+    groups = bytearray()
+    while value >= 128:
+        groups.append(value & 127 | 128)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)
+
+
+def encode_varints(values: np.ndarray) -> tuple[bytes, np.ndarray | None]:
+    r"""Returns a packed list of integers, and where in its bytes each of them begins.
+
+    Args:
+      values: Integers of up to 64 bits, of shape `[n]`; negative ones take ten bytes.
+
+    Returns:
+      The bytes; and how many of them there are before each value, and in all, of shape `[n + 1]`.
+      None if every value is one byte.
+
+    >>> encode_varints(np.array([1, 300]))
+    (b'\x01\xac\x02', array([0, 1, 3]))
+    """
+    values = values.astype(np.int64).view(np.uint64)
+    largest = int(values.max(initial=0))
+    if largest < 128:
+        return values.astype(np.uint8).tobytes(), None
+    num_groups = -(-largest.bit_length() // 7)
+    rest = values[:, np.newaxis] >> np.arange(0, 7 * num_groups, 7, dtype=np.uint64)
+    is_there = rest != 0
+    is_there[:, 0] = True
+    groups = (rest & np.uint64(127)).astype(np.uint8)
+    groups[:, :-1] |= is_there[:, 1:].astype(np.uint8) << 7
+    ends = np.concatenate([[0], np.cumsum(is_there.sum(axis=1))])
+    return groups[is_there].tobytes(), ends
+
+
+def delimited(tag: bytes, content: bytes) -> bytes:
+    """Returns a field of a message whose length is before it."""
+    return b"".join((tag, encode_varint(len(content)), content))

@@ -1,10 +1,20 @@
+import itertools
+
 import numpy as np
 import pytest
 from google.protobuf.internal import encoder
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tfds_files.wire import WireError, decode_varints, fields_of, read_varint
+from tfds_files.wire import (
+    WireError,
+    decode_varints,
+    delimited,
+    encode_varint,
+    encode_varints,
+    fields_of,
+    read_varint,
+)
 
 
 def varint(value):
@@ -14,9 +24,27 @@ def varint(value):
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 @example([0, 127, 128, 2**63 - 1, -1])
 def test_packed_varints_are_what_was_packed(values):
-    found = decode_varints(b"".join(map(varint, values)))
+    packed = list(map(varint, values))
+    found = decode_varints(b"".join(packed))
     assert found.dtype == np.int64
     assert found.tolist() == values
+    data, begins = encode_varints(found)
+    assert data == b"".join(packed)
+    if begins is None:
+        begins = np.arange(len(values) + 1)
+    assert [data[begin:end] for begin, end in itertools.pairwise(begins)] == packed
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_a_single_varint(value):
+    data = encode_varint(value)
+    assert data == varint(value)
+    assert read_varint(data, 0, len(data)) == (value, len(data))
+
+
+def test_a_delimited_field_is_found():
+    data = delimited(b"\x0a", b"x" * 300)
+    assert list(fields_of(data, 0, len(data))) == [(1, 2, 3, 303)]
 
 
 @pytest.mark.parametrize("data", [b"\x80", b"\x01\xff", b"\xff" * 10 + b"\x01"])

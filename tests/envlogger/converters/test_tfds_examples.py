@@ -1,6 +1,5 @@
 """Examples made from columns are, byte by byte, those that TFDS makes from steps."""
 
-import doctest
 import subprocess
 import sys
 import warnings
@@ -14,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from tensorflow_datasets import features as tf_features
 
-from envlogger.converters import tfds_examples
 from envlogger.converters.tfds_examples import ExampleEncoder, RaggedColumn
+from tfds_files import example_encoder
 
 FINITE_OR_NOT = ["float16", "float32", "float64"]
 INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -41,7 +40,7 @@ def assert_same_together(features, episode, middle):
     columns = {name: column_of_two(episode[name]) for name in features if name != "steps"}
     parts, length = [episode, episode], middle
     if "steps" in features:
-        length = next(tfds_examples._lengths(episode["steps"]), 0)
+        length = next(example_encoder._lengths(episode["steps"]), 0)
         columns["steps"] = episode["steps"]
         parts = [
             {**episode, "steps": rows_of(episode["steps"], begin, end)}
@@ -238,12 +237,6 @@ def test_what_does_not_fit():
     )
     with pytest.raises(ValueError, match=r"steps: the columns differ in length: \[1, 2\]"):
         encoder.encode({"steps": {"x": np.zeros(1, int), "y": np.zeros(2, int)}})
-
-
-def test_examples_in_docstrings_run():
-    results = doctest.testmod(tfds_examples)
-    assert results.attempted == 8
-    assert not results.failed
 
 
 def test_the_bytes_are_read_by_tfds():

@@ -1,0 +1,517 @@
+"""The bytes of examples, from columns: those that TFDS stores, made many times faster.
+
+TFDS encodes an episode step by step, even if it is given columns. Here a column is encoded at once.
+The bytes are the same as those of TFDS, so nothing changes for a reader; but the fields, which TFDS
+has in an order that differs from process to process, are sorted by name. How fields are stored is
+in the table of `tfds_files.examples`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfds_files import features as nodes
+from tfds_files.columns import RaggedColumn
+from tfds_files.features import Dataset, Feature, Features, Image, Tensor, fits
+from tfds_files.wire import delimited, encode_varint, encode_varints
+
+__all__ = [
+    "ExampleEncoder",
+    "Fields",
+    "Lists",
+    "Path",
+    "bytes_lists",
+    "cut_rows",
+    "each_row",
+    "feature_at",
+]
+
+# How the files of a codec begin.
+_SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
+
+# The fields of a `tf.train.Feature`, as they are tagged in its bytes; those of the lists in it,
+# which are all one; and those of the messages around it.
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
+_ITEMS = b"\x0a"
+_FEATURES = _ENTRY = _KEY = b"\x0a"
+_VALUE = b"\x12"
+
+# The heads of the fields of an example differ by their sizes only, and most are as long as others.
+_NUM_HEADS = 1 << 14
+
+# Up to here a float64, in which Python has floats, holds every integer.
+_MOST_EXACT = 1 << 53
+
+
+class Lists(NamedTuple):
+    """A field of several examples.
+
+    Attributes:
+      contents: For each example the bytes of its list, or of its `tf.train.Feature`; None if the
+        example does not have the field.
+      tag: The kind of the lists; none if these are features.
+      is_packed: Whether they are lists of numbers.
+    """
+
+    contents: Sequence[bytes | None]
+    tag: bytes = b""
+    is_packed: bool = False
+
+
+Fields = Iterator[tuple[str, Lists]]
+"""The fields of examples, by their names."""
+
+Path = tuple[str | None, ...]
+"""The names that lead to a feature; None leads from a sequence to its elements."""
+
+_COLUMNS = (Mapping, np.ndarray, RaggedColumn)
+
+_Fallback = Callable[[Path, Any, np.ndarray], Fields]
+
+
+class _Leaf(NamedTuple):
+    """A column that is in sequences.
+
+    Attributes:
+      feature: What a row is.
+      rows: The rows of all sequences, one after the other.
+      path: Where they are.
+      lengths: For each sequence around them, the outermost first, the lengths of all of its kind.
+    """
+
+    feature: Feature
+    rows: Any
+    path: Path
+    lengths: list[np.ndarray]
+
+
+class ExampleEncoder:
+    """Makes the bytes of examples.
+
+    Args:
+      features: What an example looks like, usually an episode.
+      fallback: What encodes values that are not exactly what their feature says, such as images to
+        be compressed, and features that are a mere `Feature`, of which nothing is known here. It
+        gets the path of the feature, a column of the rows of all examples (or a dict of columns),
+        and where those of each example begin and end: one row for each, if the path leads to no
+        elements of a sequence. It gives fields under their full names. By default such values are
+        refused.
+
+    >>> steps = Dataset(feature=Features(features={"action": Tensor(dtype=np.dtype(np.float32))}))
+    >>> features = Features(features={"steps": steps, "id": Tensor(dtype=np.dtype(np.int64))})
+    >>> episode = {"steps": {"action": np.array([0.5, 1.5], np.float32)}, "id": 7}
+    >>> data = ExampleEncoder(features).encode(episode)
+    >>> from tfds_files import ExampleDecoder
+    >>> ExampleDecoder(features).decode(data)["steps"]["action"]
+    array([0.5, 1.5], dtype=float32)
+    """
+
+    def __init__(self, features: Features, fallback: _Fallback | None = None) -> None:
+        self._features = features
+        self._fallback = fallback or functools.partial(_refuse, features)
+
+    def encode(self, example: Mapping[str, Any]) -> bytes:
+        """Returns the bytes of an example, the same in every process.
+
+        Args:
+          example: The fields. For a `Dataset`, such as `steps`, and for a `Sequence`, columns:
+            arrays with a leading axis of one length, lists of arrays that differ in shape, or, for
+            a sequence of sequences, a `RaggedColumn`.
+
+        Raises:
+          ValueError: Fields are missing, or there are others; columns differ in length; a value is
+            not what its feature says. Names the field.
+        """
+        return _join(self._encode_values(self._features, example, (), None))[0]
+
+    def encode_all(self, examples: Mapping[str, Any], lengths: np.ndarray) -> list[bytes]:
+        """Returns the bytes of several examples: the same as those of each, in much less time.
+
+        Args:
+          examples: The fields, as columns with a row for each example. For a `Dataset`, columns
+            with the rows of all examples, one after the other.
+          lengths: How many rows each example has in those, of shape `[num_examples]`.
+
+        Raises:
+          ValueError: See `encode`.
+
+        >>> number = Tensor(dtype=np.dtype(np.int64))
+        >>> steps = Dataset(feature=Features(features={"action": number}))
+        >>> encoder = ExampleEncoder(Features(features={"steps": steps, "id": number}))
+        >>> columns = {"steps": {"action": np.array([1, 2, 3])}, "id": np.array([7, 8])}
+        >>> encoder.encode_all(columns, np.array([1, 2]))[1] == encoder.encode(
+        ...     {"steps": {"action": np.array([2, 3])}, "id": 8}
+        ... )
+        True
+        """
+        return _join(self._encode_values(self._features, examples, (), _ends(lengths)))
+
+    def _encode_values(
+        self, feature: Feature, values: Any, path: Path, splits: np.ndarray | None
+    ) -> Fields:
+        """Yields the fields of examples.
+
+        Args:
+          feature: What is encoded.
+          values: The values of all examples, as columns; or, without `splits`, that of one.
+          path: Where it is.
+          splits: Where the rows of each example begin and end in a `Dataset`.
+        """
+        if type(feature) is Features:
+            for name, child, child_values in _children(feature, values, path):
+                yield from self._encode_values(child, child_values, (*path, name), splits)
+        elif isinstance(feature, Dataset) and isinstance(values, _COLUMNS):
+            lengths = set(_lengths(values)) | (set() if splits is None else {int(splits[-1])})
+            if len(lengths) > 1:
+                raise ValueError(f"{_name(path)}: the columns differ in length: {sorted(lengths)}")
+            splits = np.array([0, *lengths]) if splits is None else splits
+            if feature.length is not None and (np.diff(splits) != feature.length).any():
+                got = np.diff(splits).tolist()
+                raise ValueError(f"{_name(path)}: got {got} rows, expected {feature.length}")
+            yield from self._encode_rows(feature.feature, values, (*path, None), splits)
+        elif values is not None or not (isinstance(feature, Tensor) and feature.optional):
+            yield from self._encode_others(feature, values, path, splits)
+
+    def _encode_others(
+        self, feature: Feature, values: Any, path: Path, splits: np.ndarray | None
+    ) -> Fields:
+        """Yields the fields of examples for what has a row for each of them."""
+        rows = _in_one_row(feature, values) if splits is None else values
+        bounds = np.arange(2 if splits is None else len(splits))
+        leaves = None if isinstance(feature, Dataset) else _leaves(feature, rows, path)
+        if leaves is None:
+            yield from self._fallback(path, rows, bounds)
+            return
+        for leaf in leaves:
+            if leaf.lengths:  # The first are those of the examples.
+                lengths, *inner = leaf.lengths
+                yield from self._encode_leaf(leaf._replace(lengths=inner), _ends(lengths))
+            else:
+                yield from self._encode_leaf(leaf, bounds)
+
+    def _encode_rows(self, feature: Feature, rows: Any, path: Path, splits: np.ndarray) -> Fields:
+        """Yields the fields of examples for a column, or a dict of columns."""
+        if type(feature) is Features and isinstance(rows, Mapping):
+            for name, child, child_rows in _children(feature, rows, path):
+                yield from self._encode_rows(child, child_rows, (*path, name), splits)
+            return
+        leaves = _leaves(feature, rows, path)
+        if leaves is None:
+            yield from self._fallback(path, rows, splits)
+        else:
+            for leaf in leaves:
+                yield from self._encode_leaf(leaf, splits)
+
+    def _encode_leaf(self, leaf: _Leaf, splits: np.ndarray) -> Fields:
+        """Yields the fields of examples for a column."""
+        row_lengths = []
+        for lengths in leaf.lengths:
+            row_lengths.append(_int64_lists(lengths, splits))
+            splits = _ends(lengths)[splits]
+        fields: Any = _fields_of_rows(leaf.feature, leaf.rows, splits, _name(leaf.path))
+        if fields is None:
+            fields = self._fallback(leaf.path, leaf.rows, splits)
+        for name, lists in fields:
+            for level, of_level in enumerate(row_lengths):
+                yield f"{name}/ragged_row_lengths_{level}", of_level
+            yield (f"{name}/ragged_flat_values" if row_lengths else name), lists
+
+
+def _join(fields: Fields) -> list[bytes]:
+    pieces: list[list[bytes]] = []
+    for key, (contents, tag, is_packed) in sorted(fields, key=operator.itemgetter(0)):
+        sizes = [None if content is None else len(content) for content in contents]
+        pieces.append([b"" if size is None else _head(key, tag, is_packed, size) for size in sizes])
+        pieces.append([content or b"" for content in contents])
+    return [
+        b"".join((_FEATURES, encode_varint(sum(map(len, example))), *example))
+        for example in zip(*pieces, strict=True)
+    ]
+
+
+@functools.lru_cache(_NUM_HEADS)
+def _head(key: str, tag: bytes, is_packed: bool, size: int) -> bytes:
+    """What is before the content of a field: tags, lengths and the name."""
+    items = _ITEMS + encode_varint(size) if is_packed and size else b""
+    size += len(items)
+    feature = tag + encode_varint(size) if tag else b""
+    size += len(feature)
+    entry = delimited(_KEY, key.encode()) + _VALUE + encode_varint(size)
+    return b"".join((_ENTRY, encode_varint(len(entry) + size), entry, feature, items))
+
+
+# --- Values and rows.
+
+
+def feature_at(features: Any, path: Path) -> Any:
+    """Returns the feature that a path leads to; the features may also be those of TFDS."""
+    for name in path:
+        features = features.feature if name is None else features[name]
+    return features
+
+
+@functools.lru_cache(_NUM_HEADS)
+def _name(path: Path) -> str:
+    """The name under which examples hold a feature."""
+    return "/".join(name for name in path if name is not None)
+
+
+def _children(feature: Features, values: Any, path: Path) -> Iterator[tuple[str, Feature, Any]]:
+    """Yields the fields of a dict: the name, the feature, the value."""
+    children = feature.features  # Which is faster to use than the `Mapping` around it.
+    if not isinstance(values, Mapping) or values.keys() != children.keys():
+        got = list(values) if isinstance(values, Mapping) else type(values).__name__
+        raise ValueError(f"{_name(path) or 'example'}: got {got}, expected the fields {[*feature]}")
+    for name, child in children.items():
+        yield name, child, values[name]
+
+
+def _lengths(rows: Any) -> Iterator[int]:
+    if isinstance(rows, Mapping):
+        for child in rows.values():
+            yield from _lengths(child)
+    else:
+        yield len(rows)
+
+
+def _ends(lengths: np.ndarray) -> np.ndarray:
+    """Where rows begin, and the last one ends, from how long they are."""
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+def _in_one_row(feature: Feature, value: Any) -> Any:
+    """A value as a column with one row, if it can be one without loss; else in a list."""
+    if isinstance(feature, nodes.Sequence) and isinstance(value, Mapping) and value:
+        return {name: _in_one_row(feature, child) for name, child in value.items()}
+    if isinstance(value, RaggedColumn):
+        return RaggedColumn(value, np.array([len(value)]))
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)[np.newaxis]
+    if isinstance(value, str | bytes):
+        column = np.empty(1, object)
+        column[0] = value
+        return column
+    if isinstance(feature, Tensor) and _is_number_of(feature.dtype, value):
+        return np.array([value], feature.dtype)
+    return [value]
+
+
+def _is_number_of(dtype: np.dtype, value: Any) -> bool:
+    """Whether a number of Python is what NumPy makes a number of this dtype of."""
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return type(value) is int and int(limits.min) <= value <= int(limits.max)
+    if dtype.kind == "f":
+        return type(value) is float or (type(value) is int and abs(value) <= _MOST_EXACT)
+    return dtype.kind == "b" and type(value) is bool
+
+
+def _leaves(
+    feature: Feature, rows: Any, path: Path, sizes: tuple[int | None, ...] = ()
+) -> list[_Leaf] | None:
+    """Rows that are sequences as columns of their elements; None if they are no columns.
+
+    Args:
+      feature: The feature of a row.
+      rows: A column, or a dict of columns.
+      path: Where it is.
+      sizes: How long the sequences around the feature have to be, which the rows still are.
+    """
+    if type(feature) is Features:
+        if not isinstance(rows, Mapping) or rows.keys() != feature.features.keys():
+            return None
+        found: list[_Leaf] = []
+        for name, child in feature.features.items():
+            inner = _leaves(child, rows[name], (*path, name), sizes)
+            if inner is None:
+                return None
+            found += inner
+        return found
+    if isinstance(feature, nodes.Sequence):
+        return _leaves(feature.feature, rows, (*path, None), (*sizes, feature.length))
+    lengths = []
+    for size in sizes:
+        column = _as_ragged(rows)
+        if column is None or (size is not None and (column.lengths != size).any()):
+            return None
+        lengths.append(column.lengths)
+        rows = column.values
+    return [_Leaf(feature, rows, path, lengths)]
+
+
+def _as_ragged(rows: Any) -> RaggedColumn | None:
+    if isinstance(rows, np.ndarray) and rows.ndim >= 2:
+        num_rows, length, *shape = rows.shape
+        return RaggedColumn(rows.reshape(num_rows * length, *shape), np.full(num_rows, length))
+    return rows if isinstance(rows, RaggedColumn) else None
+
+
+def each_row(rows: Any) -> list[Any]:
+    """Returns the rows of a column, or of a dict of columns, one by one."""
+    if isinstance(rows, Mapping):
+        by_row = zip(*map(each_row, rows.values()), strict=True)
+        return [dict(zip(rows, row)) for row in by_row]
+    return list(rows)
+
+
+def cut_rows(rows: Any, splits: np.ndarray) -> list[Any]:
+    """Returns the rows of each example.
+
+    Args:
+      rows: A column, or a dict of columns, with the rows of all examples.
+      splits: Where those of each begin, and the last ones end.
+    """
+    if len(splits) == 2:  # All of them, of whatever type they are.
+        return [rows]
+    if isinstance(rows, Mapping):
+        cuts = zip(*(cut_rows(child, splits) for child in rows.values()))
+        return [dict(zip(rows, cut)) for cut in cuts]
+    if isinstance(rows, RaggedColumn):
+        values = cut_rows(rows.values, _ends(rows.lengths)[splits])
+        return [RaggedColumn(*cut) for cut in zip(values, cut_rows(rows.lengths, splits))]
+    return [rows[begin:end] for begin, end in itertools.pairwise(splits.tolist())]
+
+
+def _refuse(features: Features, path: Path, rows: Any, _: np.ndarray) -> Fields:
+    """Raises that values are not what their feature says."""
+    feature = feature_at(features, path)
+    is_array = isinstance(rows, np.ndarray)
+    got = f"{rows.dtype} of shape {rows.shape[1:]}" if is_array else f"{rows!r:.100}"
+    if isinstance(feature, Tensor):
+        expected = f"{feature.dtype} of shape {feature.shape}"
+        if feature.num_classes is not None:
+            expected += f", from -1 to {feature.num_classes - 1}"
+    elif isinstance(feature, Image):
+        expected = f"{feature.encoding_format or 'png'} files, as bytes"
+    elif isinstance(feature, nodes.Sequence):
+        length = "" if feature.length is None else f" of the length {feature.length}"
+        expected = f"arrays{length}, or a RaggedColumn"
+    else:
+        expected = f"a feature that is known here, not {feature.class_name or 'another'}"
+    raise ValueError(f"{_name(path)}: got {got}, expected {expected}")
+
+
+# --- Lists.
+
+
+def _fields_of_rows(
+    feature: Feature, rows: Any, splits: np.ndarray, name: str
+) -> list[tuple[str, Lists]] | None:
+    """The fields for a column; None if it is not encoded here."""
+    if isinstance(feature, Tensor):
+        return _tensor_fields(feature, rows, splits, name)
+    if isinstance(feature, Image) and _are_encoded_as(feature.encoding_format, rows):
+        return [(name, bytes_lists(rows, splits))]
+    return None
+
+
+def _tensor_fields(
+    feature: Tensor, rows: Any, splits: np.ndarray, name: str
+) -> list[tuple[str, Lists]] | None:
+    """The fields for a column of tensors."""
+    if isinstance(rows, np.ndarray) and rows.dtype == object and not feature.is_text:
+        rows = list(rows)  # They differ in shape.
+    has_dynamic_shape = feature.shape.count(None) > 1
+    is_column = isinstance(rows, np.ndarray) and _is_of(feature, rows.dtype, rows.shape[1:])
+    if feature.encoding == "none":
+        if has_dynamic_shape or not is_column or not _are_classes(feature, rows):
+            return None
+        values = _lists_of(rows, splits)
+        return None if values is None else [(name, values)]
+    if is_column:
+        shapes = np.tile(np.array(rows.shape[1:], np.int64), len(rows))
+    elif isinstance(rows, list) and all(
+        isinstance(row, np.ndarray) and _is_of(feature, row.dtype, row.shape) for row in rows
+    ):
+        shapes = np.array([size for row in rows for size in row.shape], np.int64)
+    else:
+        return None
+    if feature.encoding == "zlib":
+        values = bytes_lists((zlib.compress(row.tobytes()) for row in rows), splits)
+    elif is_column:
+        values = _raw_lists(rows, splits)
+    else:
+        values = bytes_lists((row.tobytes() for row in rows), splits)
+    if has_dynamic_shape:
+        shape_lists = _int64_lists(shapes, splits * len(feature.shape))
+        return [(f"{name}/shape", shape_lists), (f"{name}/value", values)]
+    return [(name, values)]
+
+
+def _is_of(feature: Tensor, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
+    return dtype == feature.dtype and (shape == feature.shape or fits(shape, feature.shape))
+
+
+def _are_classes(feature: Tensor, rows: np.ndarray) -> bool:
+    """Whether numbers of classes are in range; -1 stands for none."""
+    if feature.num_classes is None or not rows.size:
+        return True
+    return bool(rows.min() >= -1 and rows.max() < feature.num_classes)
+
+
+def _are_encoded_as(codec: str, rows: Any) -> bool:
+    """Whether the rows are images that were encoded with a codec before: they stay as they are."""
+    if not isinstance(rows, np.ndarray) or rows.dtype != object or rows.ndim != 1:
+        return False
+    signature = _SIGNATURES.get(codec or "png")
+    return signature is not None and all(
+        isinstance(row, bytes) and row.startswith(signature) for row in rows
+    )
+
+
+def _lists_of(rows: np.ndarray, splits: np.ndarray) -> Lists | None:
+    width = math.prod(rows.shape[1:])
+    if rows.dtype == object:
+        items = [item.encode() if isinstance(item, str) else item for item in rows.flat]
+        if not all(isinstance(item, bytes) for item in items):
+            return None
+        return bytes_lists(items, splits * width)
+    if rows.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            # By way of float64, as TFDS goes: it makes signalling NaNs quiet.
+            floats = rows.astype(np.float64).astype("<f4")
+        contents = _slices(floats.tobytes(), splits * (4 * width))
+        return Lists(contents, _FLOAT_LIST, is_packed=True)
+    if rows.dtype.kind in "bui":
+        return _int64_lists(rows, splits * width)
+    return None
+
+
+def _raw_lists(rows: np.ndarray, splits: np.ndarray) -> Lists:
+    """Lists of byte strings, the values of each row: all at once, as they have the same length."""
+    size = rows.nbytes // max(len(rows), 1)
+    head = _ITEMS + encode_varint(size)
+    items = np.empty((len(rows), len(head) + size), np.uint8)
+    items[:, : len(head)] = np.frombuffer(head, np.uint8)
+    items[:, len(head) :] = np.frombuffer(rows.tobytes(), np.uint8).reshape(len(rows), size)
+    return Lists(_slices(items.tobytes(), splits * items.shape[1]), _BYTES_LIST)
+
+
+def bytes_lists(values: Iterable[bytes], splits: np.ndarray) -> Lists:
+    """Returns a field of byte strings.
+
+    Args:
+      values: The strings of all examples.
+      splits: Where those of each begin, and the last ones end.
+    """
+    items = [delimited(_ITEMS, value) for value in values]
+    bounds = itertools.pairwise(splits.tolist())
+    return Lists([b"".join(items[begin:end]) for begin, end in bounds], _BYTES_LIST)
+
+
+def _int64_lists(values: np.ndarray, splits: np.ndarray) -> Lists:
+    data, ends = encode_varints(values.ravel())
+    bounds = splits if ends is None else ends[splits]
+    return Lists(_slices(data, bounds), _INT64_LIST, is_packed=True)
+
+
+def _slices(data: bytes, bounds: np.ndarray) -> list[bytes]:
+    return [data[begin:end] for begin, end in itertools.pairwise(bounds.tolist())]
