@@ -15,12 +15,12 @@ quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto -m "not slow"
-	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto -m "not slow" tests/riegeli
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations 40 -m "not slow"
+	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" tests/riegeli
 
 test-all: $(VENV)/.dev
-	FEW_EXAMPLES=8 $(BIN)/python -m pytest -n auto
-	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto tests/riegeli
+	FEW_EXAMPLES=8 $(BIN)/python -m pytest -n auto --dist worksteal
+	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal tests/riegeli
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

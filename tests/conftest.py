@@ -1,11 +1,16 @@
 """Settings that all tests share."""
 
+import os
 import signal
 
 from hypothesis import settings
 
+# The second pass repeats what the first one, with the compiled core, has tried with more.
+is_second_pass = os.environ.get("RIEGELI_IMPLEMENTATION") == "python"
 # The machines that run this are shared: how long an example takes says nothing.
-settings.register_profile("default", deadline=None, max_examples=50, print_blob=True)
+settings.register_profile(
+    "default", deadline=None, max_examples=10 if is_second_pass else 50, print_blob=True
+)
 settings.load_profile("default")
 
 # In the background of a shell it is ignored, and processes that tests start would inherit that.

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import riegeli
@@ -88,7 +88,6 @@ def test_a_flipped_bit_in_a_block_header_is_found(path):
         read(path)
 
 
-@settings(max_examples=60)
 @given(offset=st.integers(0, 20_000), bit=st.integers(0, 7))
 def test_no_flipped_bit_gives_a_wrong_record(offset, bit):
     file = io.BytesIO()
@@ -109,7 +108,6 @@ def test_no_flipped_bit_gives_a_wrong_record(offset, bit):
         assert got == records
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_a_file_cut_off_anywhere_gives_what_is_before_and_says_so_on_closing(data):
     file = io.BytesIO()

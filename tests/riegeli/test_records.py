@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import riegeli
@@ -59,7 +59,6 @@ class ForwardOnly:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-@settings(max_examples=30)
 @given(records=st.lists(st.binary(max_size=200), max_size=30))
 def test_records_come_back(options, records):
     assert read(write(records, options)[0]) == records
@@ -184,7 +183,6 @@ def test_batches_have_records_of_one_chunk(max_records):
 
 @pytest.mark.parametrize("options", ["", "zstd", "snappy", "uncompressed", "transpose"])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
 def test_joined_records_are_those_of_batches(options, data):
     size = data.draw(st.integers(1, 60))
     uniform = st.just(data.draw(st.binary(min_size=size, max_size=size)))
@@ -286,7 +284,6 @@ def test_every_record_can_be_sought(options):
             assert reader.last_pos == positions[i]
 
 
-@settings(max_examples=20)
 @given(st.data())
 def test_seek_numeric_goes_to_the_record_or_the_next_chunk(data):
     sizes = data.draw(st.lists(st.integers(0, 40_000), min_size=1, max_size=12))

@@ -1,6 +1,5 @@
 """Features that are found for data, and that hold it."""
 
-import doctest
 import tempfile
 
 import numpy as np
@@ -11,7 +10,6 @@ from dm_env import specs
 from tensorflow_datasets import features as tf_features
 
 import rlds.tfds
-from rlds.tfds import config_generator
 from rlds.tfds.config_generator import extract_feature_from_data, generate_config_from_spec
 
 ENCODING = tf_features.Encoding
@@ -247,11 +245,6 @@ def test_no_episode():
         generate_config_from_spec({"observation": 1})
     with pytest.raises(ValueError, match="a list that is not empty; got"):
         generate_config_from_spec({"steps": []})
-
-
-def test_examples_in_docstrings_run():
-    results = doctest.testmod(config_generator)
-    assert results == doctest.TestResults(failed=0, attempted=4)
 
 
 def test_a_config_is_one_of_tfds():

@@ -1,7 +1,6 @@
 """Episodes that are written as a TFDS dataset: what is read back, also after an accident."""
 
 import dataclasses
-import doctest
 import os
 import signal
 import subprocess
@@ -692,11 +691,6 @@ def test_a_kill_at_any_moment(tmp_path):
             "dataset_info.json",
             "features.json",
         ]
-
-
-def test_examples_in_docstrings_run():
-    results = doctest.testmod(episode_writer)
-    assert results == doctest.TestResults(failed=0, attempted=7)
 
 
 def test_a_filtered_copy_has_the_features_and_the_metadata_of_the_original(tmp_path):

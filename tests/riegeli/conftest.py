@@ -1,0 +1,12 @@
+"""The second pass, with the plain Python core, leaves out what does not reach it or runs both."""
+
+import os
+
+collect_ignore = (
+    [
+        *("records/examples", "tensorflow"),
+        *("test_options.py", "test_public_names.py", "test_record_position.py", "test_twins.py"),
+    ]
+    if os.environ.get("RIEGELI_IMPLEMENTATION") == "python"
+    else []
+)
