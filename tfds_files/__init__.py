@@ -24,8 +24,9 @@ from tfds_files.features import (
     parse_features,
     read_features,
 )
-from tfds_files.folder import DatasetFolder, Split, open_folder
+from tfds_files.folder import DatasetFolder, open_folder
 from tfds_files.record_files import FILE_FORMATS, RecordFile, open_record_file
+from tfds_files.splits import Split
 
 __all__ = [
     "FILE_FORMATS",

@@ -9,10 +9,8 @@ metadata.json        what its author says about the whole, if anything
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etils import epath
@@ -22,117 +20,20 @@ from tfds_files.errors import DamagedFileError, TfdsFilesError
 from tfds_files.examples import ExampleDecoder
 from tfds_files.features import Features, read_features
 from tfds_files.record_files import open_record_file
+from tfds_files.splits import Piece, Split, ranges_of
 
-__all__ = ["DatasetFolder", "Split", "open_folder"]
+__all__ = ["DatasetFolder", "open_folder"]
 
 INFO_FILE, METADATA_FILE = "dataset_info.json", "metadata.json"
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _MIN_DIGITS = 5
 
 
-class Split:
-    """The examples of a split, in the order of its shards, in which TFDS reads them too.
-
-    Args:
-      folder: The dataset.
-      name: The name of the split.
-      shard_lengths: How many examples each shard has.
-      template: How the files of the shards are named.
-
-    Attributes:
-      name: The name of the split.
-      shard_lengths: How many examples each shard has.
-      paths: The files of the shards.
-    """
-
-    def __init__(
-        self, folder: DatasetFolder, name: str, shard_lengths: Iterable[int], template: str
-    ) -> None:
-        self.name = name
-        self.shard_lengths = tuple(shard_lengths)
-        count = len(self.shard_lengths)
-        self.paths = tuple(
-            folder.directory / _shard_name(template, folder, name, index, count)
-            for index in range(count)
-        )
-        self._folder = folder
-        self._ends = list(itertools.accumulate(self.shard_lengths))
-        self._files = [open_record_file(path, folder.file_format) for path in self.paths]
-        self._decoders: dict[tuple[str, ...] | None, ExampleDecoder] = {}
-
-    def __repr__(self) -> str:
-        return f"Split({self.name!r}, {len(self)} examples in {len(self.paths)} shards)"
-
-    def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self.example(index) for index in range(len(self)))
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self.example(index)
-
-    def example(self, index: int, fields: Iterable[str] | None = None) -> dict[str, Any]:
-        """Returns an example, such as an episode, as columns; see `ExampleDecoder`.
-
-        Args:
-          index: Which one; from the end if it is negative.
-          fields: Which fields, such as `["steps/action"]`; all by default.
-
-        Raises:
-          IndexError: There is no such example.
-          KeyError: There is no such field.
-          DamagedFileError: It cannot be read; says which file, record and field.
-        """
-        shard, record = self._place_of(index)
-        decoder = self._decoder(None if fields is None else tuple(fields))
-        data = self._read(shard, record)
-        try:
-            return decoder.decode(data)
-        except TfdsFilesError as e:
-            raise type(e)(f"{self.paths[shard]}, record {record}: {e}") from e
-
-    def example_bytes(self, index: int) -> bytes:
-        """Returns the bytes of an example, a `tf.train.Example`.
-
-        Raises:
-          IndexError: There is no such example.
-          DamagedFileError: It cannot be read.
-        """
-        return bytes(self._read(*self._place_of(index)))
-
-    def _decoder(self, fields: tuple[str, ...] | None) -> ExampleDecoder:
-        """The decoder of some fields, which is made once: that takes as long as a small example."""
-        if fields not in self._decoders:
-            self._decoders[fields] = ExampleDecoder(self._folder.features, fields)
-        return self._decoders[fields]
-
-    def _place_of(self, index: int) -> tuple[int, int]:
-        """The shard of an example, and its record there."""
-        position = index + len(self) if index < 0 else index
-        if not 0 <= position < len(self):
-            raise IndexError(f"{self.name}: example {index} of {len(self)}")
-        shard = bisect.bisect_right(self._ends, position)
-        return shard, position - (self._ends[shard - 1] if shard else 0)
-
-    def _read(self, shard: int, record: int) -> bytes | bytearray:
-        file = self._files[shard]
-        try:
-            return file.read(record)
-        except IndexError:
-            raise DamagedFileError(
-                f"{file.path}: it has {len(file)} records; dataset_info.json says "
-                f"{self.shard_lengths[shard]}"
-            ) from None
-
-    def close(self) -> None:
-        """Closes the files; reading opens them again."""
-        for file in self._files:
-            file.close()
-
-
 class DatasetFolder(Mapping[str, Split]):
     """A dataset: its splits by their names, and what is said about it.
+
+    Parts of splits are had as TFDS names them: `dataset["train[:10%]"]`, `dataset["train[5:20]"]`,
+    `dataset["train+test"]`, `dataset["train[2shard]"]`, `dataset["all"]`.
 
     Args:
       directory: The folder, or a URL: that of a version, or one that has but one dataset below it.
@@ -167,6 +68,7 @@ class DatasetFolder(Mapping[str, Split]):
         self.features: Features = read_features(self.directory)
         has_metadata = (self.directory / METADATA_FILE).exists()
         self.metadata = _read_json(self.directory / METADATA_FILE) if has_metadata else {}
+        self._decoders: dict[tuple[str, ...] | None, ExampleDecoder] = {}
         self._splits = {split.name: split for split in _splits(self)}
 
     def __repr__(self) -> str:
@@ -174,16 +76,36 @@ class DatasetFolder(Mapping[str, Split]):
         return f"DatasetFolder({self.name!r}, {self.version}, {splits or 'no splits'})"
 
     def __getitem__(self, split: str) -> Split:
-        try:
+        if split in self._splits:
             return self._splits[split]
-        except KeyError:
-            raise KeyError(f"no split {split!r} in {self.directory}; it has {list(self)}") from None
+        lengths = {name: whole.shard_lengths for name, whole in self._splits.items()}
+        try:
+            ranges = ranges_of(split, lengths)
+        except KeyError as e:
+            raise KeyError(f"{self.directory}: {e.args[0]}") from None
+        except ValueError as e:
+            raise ValueError(f"{self.directory}: {e}") from None
+        pieces = [piece for name, *bounds in ranges for piece in self._splits[name].cut(*bounds)]
+        return Split(split, pieces, self.decoder)
+
+    def __contains__(self, split: object) -> bool:
+        return split in self._splits
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._splits)
 
     def __len__(self) -> int:
         return len(self._splits)
+
+    def decoder(self, fields: tuple[str, ...] | None = None) -> ExampleDecoder:
+        """Returns the decoder of some fields, made once: that takes as long as a small example.
+
+        Raises:
+          KeyError: There is no such field.
+        """
+        if fields not in self._decoders:
+            self._decoders[fields] = ExampleDecoder(self.features, fields)
+        return self._decoders[fields]
 
     def close(self) -> None:
         """Closes the files; reading opens them again."""
@@ -230,7 +152,12 @@ def _splits(folder: DatasetFolder) -> Iterator[Split]:
             if min(lengths, default=0) < 0:
                 raise ValueError("a shard of a negative length")
             template = split.get("filepathTemplate") or _TEMPLATE
-            yield Split(folder, str(split["name"]), lengths, str(template))
+            name, pieces = str(split["name"]), []
+            for index, length in enumerate(lengths):
+                file = _shard_name(str(template), folder, name, index, len(lengths))
+                path = folder.directory / file
+                pieces.append(Piece(path, open_record_file(path, folder.file_format), 0, length))
+            yield Split(name, pieces, folder.decoder)
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         if isinstance(e, TfdsFilesError):
             raise

@@ -74,7 +74,9 @@ def test_episodes_that_this_project_writes(tmp_path):
 
 def test_names_of_splits_and_examples(folder):
     dataset = open_folder(folder)
-    with pytest.raises(KeyError, match=r"no split 'validation' in .*'train', 'test'"):
+    with pytest.raises(
+        KeyError, match=r"golden.1\.2\.3: no split 'validation'; there are train, t"
+    ):
         dataset["validation"]
     split = dataset["train"]
     assert repr(split) == "Split('train', 3 examples in 2 shards)"
@@ -129,7 +131,7 @@ def test_errors_say_where(folder):
     features = json.loads((folder / "features.json").read_text())
     shard.write_bytes(b"")
     split = open_folder(folder)["train"]
-    with pytest.raises(DamagedFileError, match=r"00001-of-00002: it has 0 records; .* says 1"):
+    with pytest.raises(DamagedFileError, match=r"00001-of-00002: it has 0 records; .* a record 0"):
         split[2]
     shard.unlink()
     with pytest.raises(FileNotFoundError, match="00001-of-00002"):

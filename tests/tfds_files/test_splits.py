@@ -1,0 +1,106 @@
+import pickle
+from pathlib import Path
+
+import pytest
+import tensorflow_datasets as tfds
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import tfds_files
+from tfds_files.splits import ranges_of
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tfds_4_9_10" / "tfrecord"
+
+NUMBERS = st.one_of(
+    st.integers(-12, 12), st.integers(-101, 101), st.floats(-110, 110).map(lambda x: f"{x:.2f}")
+)
+BOUNDS = st.one_of(
+    st.just(""),
+    st.builds(lambda n, unit: f"{n}{unit}", NUMBERS, st.sampled_from(["", "%", "shard"])),
+)
+PARTS = st.one_of(
+    st.sampled_from(["train", "test", "all", "no", "train[]", "train[1:2:3]", "", "all[:5]"]),
+    st.builds(lambda name, low, high: f"{name}[{low}:{high}]", st.just("train"), BOUNDS, BOUNDS),
+    st.builds(lambda low: f"train[{low}]", BOUNDS),
+)
+
+
+def ranges_by_tfds(name, shard_lengths):
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=Path("nowhere"), dataset_name="it", filetype_suffix="tfrecord"
+    )
+    splits = {
+        split: tfds.core.SplitInfo(
+            name=split,
+            shard_lengths=list(lengths),
+            num_bytes=0,
+            filename_template=template.replace(split=split),
+        )
+        for split, lengths in shard_lengths.items()
+    }
+    for found in tfds.core.splits.AbstractSplit.from_spec(name).to_absolute(splits):
+        end = splits[found.splitname].num_examples if found.to is None else found.to
+        yield found.splitname, found.from_ or 0, end
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(PARTS, min_size=1, max_size=3),
+    st.lists(st.integers(0, 40), max_size=4),
+    st.sampled_from(["+", " + ", "  +"]),
+)
+@example(["train[:50%]"], [5], "+")  # Half of an example is rounded to the even number.
+@example(["train[-1shard]"], [2, 3], "+")
+@example(["train[5:10%]"], [200], "+")
+@example(["train[:0shard]"], [2, 3], "+")
+@example(["train[1_0:]"], [20], "+")
+def test_names_mean_what_they_mean_to_tfds(parts, lengths, plus):
+    name, shard_lengths = plus.join(parts), {"train": lengths, "test": [3]}
+    try:
+        expected = list(ranges_by_tfds(name, shard_lengths))
+    except Exception:
+        with pytest.raises((KeyError, ValueError)):
+            ranges_of(name, shard_lengths)
+        return
+    assert ranges_of(name, shard_lengths) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["train[1:]", "train[:50%]+test", "train[-1shard] + train[:1]", "all", "test[1:2]+test[:-1]"],
+)
+def test_examples_of_parts_are_those_that_tfds_reads(name):
+    part = tfds_files.open_folder(GOLDEN)[name]
+    builder = tfds.builder_from_directory(GOLDEN)
+    found = tfds.as_numpy(
+        builder.as_dataset(
+            name, decoders=tfds.decode.PartialDecoding({"label": True, "int64": True})
+        )
+    )
+    expected = [row["int64"].tolist() for row in found]
+    assert [example["int64"].tolist() for example in part] == expected
+    assert [
+        part.example(i - len(part), ["int64"])["int64"].tolist() for i in range(len(part))
+    ] == expected
+    assert sum(part.shard_lengths) == len(part) == len(expected)
+
+
+def test_parts():
+    dataset = tfds_files.open_folder(GOLDEN)
+    part = dataset["train[1:]"]
+    assert repr(part) == "Split('train[1:]', 2 examples in 2 shards)"
+    assert part.paths == dataset["train"].paths
+    assert len(dataset["train[2:1]"]) == len(list(dataset["train[:0]"])) == 0
+    assert "train[1:]" not in dataset
+    with pytest.raises(IndexError, match=r"train\[1:\]: example 2 of 2"):
+        part[2]
+    assert pickle.loads(pickle.dumps(part)).example_bytes(0) == dataset["train"].example_bytes(1)
+    for name, words in (
+        ("train[:9]", r"tfrecord: 'train\[:9\]': there are 3 examples"),
+        ("train[0]", "a single number has to be that of a shard"),
+        ("train[:200%]", "more than 100 %"),
+        ("train[1.5:]", "'1.5' is no number to count with"),
+        ("train 1", "'train 1' names no part of a split"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            dataset[name]
