@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from envlogger.converters.rlds_episode import zeros_like
+from envlogger.converters.rlds_episode import map_columns, step_flags, with_placeholder
 from rlds import rlds_types
 
 __all__ = ["append_row", "from_rsa", "from_sars", "num_rows"]
@@ -126,10 +126,10 @@ def from_rsa(
     for name, columns in {rlds_types.ACTION: action, **arrived}.items():
         if num_rows(columns, name) != rows:
             raise ValueError(f"{name}: {num_rows(columns, name)} rows, but {rows} observations")
-    arrived = _map(arrived, lambda column: column[1:])
+    arrived = map_columns(lambda column: column[1:], arrived)
     return from_sars(
         observation=observation,
-        action=_map(action, lambda column: column[1:] if action_led_here else column[:-1]),
+        action=map_columns(lambda column: column[1:] if action_led_here else column[:-1], action),
         reward=arrived.pop(rlds_types.REWARD),
         discount=arrived.pop(rlds_types.DISCOUNT, None),
         terminal=terminal,
@@ -166,14 +166,7 @@ def num_rows(columns: Any, name: str) -> int:
 def _assemble(
     num_steps: int, terminal: bool, observation: Any, *others: Mapping[str, Any]
 ) -> dict[str, Any]:
-    index = np.arange(num_steps)
-    is_last = index == num_steps - 1
-    steps = {
-        rlds_types.OBSERVATION: observation,
-        rlds_types.IS_FIRST: index == 0,
-        rlds_types.IS_LAST: is_last,
-        rlds_types.IS_TERMINAL: is_last & terminal,
-    }
+    steps = {rlds_types.OBSERVATION: observation, **step_flags([num_steps], [terminal])}
     for fields in others:
         for name, columns in fields.items():
             if name in steps:
@@ -189,25 +182,7 @@ def _lengthened(fields: Mapping[str, Any], length: int, num_steps: int) -> dict[
     for name, columns in fields.items():
         if num_rows(columns, name) != length:
             raise ValueError(f"{name}: {num_rows(columns, name)} rows, expected {length}")
-    if num_steps == length:
-        return dict(fields)
-    return dict(_map(fields, _with_placeholder))
-
-
-def _with_placeholder(column: np.ndarray) -> np.ndarray:
-    if column.dtype == object:
-        row = zeros_like(column[:1]) if len(column) else np.array([b""], object)
-        return np.concatenate([column, row])
-    lengthened = np.zeros((len(column) + 1, *column.shape[1:]), column.dtype)
-    lengthened[:-1] = column
-    return lengthened
-
-
-def _map(columns: Any, fn: Any) -> Any:
-    # Arrays first: it takes longer to find out that they are no `Mapping`.
-    if isinstance(columns, np.ndarray) or not isinstance(columns, Mapping):
-        return fn(columns)
-    return {name: _map(child, fn) for name, child in columns.items()}
+    return dict(fields if num_steps == length else with_placeholder(fields))
 
 
 def _leaves(columns: Any) -> list[Any]:

@@ -6,6 +6,7 @@ all of them if what results does not fit together: then there is an error to be 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,10 +15,11 @@ import dm_env
 import numpy as np
 
 from envlogger.converters.rlds_episode import (
-    assemble_episode,
     dtype_and_shape,
+    map_columns,
     stack_values,
     to_rlds_episode,
+    to_rlds_episodes,
     zeros_like,
 )
 from envlogger.converters.step_decoder import StepDecoder
@@ -123,7 +125,6 @@ class StoredRecords:
         self._num_records = num_records
         self._name = name
         self._read = read
-        self._last = b""
 
     @classmethod
     def of(cls, records: StoredRecords | Sequence[bytes]) -> StoredRecords:
@@ -149,8 +150,6 @@ class StoredRecords:
         for joined in self._read(room):
             num_before = room.num_read
             room.num_read += len(joined.sizes)
-            if room.num_read == self._num_records:
-                self._last = bytes(joined.values[len(joined.values) - joined.sizes[-1] :])
             if room.take(joined):
                 continue  # They are given together with those that follow them there.
             if num_given < num_before:
@@ -160,10 +159,6 @@ class StoredRecords:
             num_given = room.num_read
         if num_given < room.num_read:
             yield room.between(num_given, room.num_read)
-
-    def last(self) -> bytes:
-        """The last one, after all were read."""
-        return self._last
 
 
 def recorded_columns(records: StoredRecords | Sequence[bytes], decoder: StepDecoder) -> StepData:
@@ -198,9 +193,13 @@ def recorded_columns(records: StoredRecords | Sequence[bytes], decoder: StepDeco
         raise ValueError("There must be at least one step, got none.")
     records = StoredRecords.of(records)
     try:
-        return _merged_steps(records, decoder)
+        columns = _merged_fields(records, decoder)
     except (_DifferError, NoMatchError, ValueError, TypeError):
         return stacked_columns(_all_decoded(records, decoder))
+    for field in _OF_TRANSITIONS:
+        columns[field] = map_columns(lambda column: column[:-1], columns[field])
+    action, custom_data = columns.pop("action"), columns.pop("custom_data")
+    return StepData(dm_env.TimeStep(**columns), action, custom_data)
 
 
 def rlds_columns(
@@ -230,7 +229,10 @@ def rlds_columns(
     """
     records = StoredRecords.of(records)
     try:
-        return _merged_episode(records, decoder)
+        if len(records) < 2:
+            raise _DifferError  # It takes specs, or there is an error to be raised.
+        columns = _merged_fields(records, decoder)
+        return to_rlds_episodes(columns, [len(records)], padded=True)
     except (_DifferError, NoMatchError, ValueError, TypeError):
         return to_rlds_episode(
             _all_decoded(records, decoder),
@@ -469,8 +471,15 @@ def _all_decoded(records: StoredRecords, decoder: StepDecoder) -> Iterator[StepD
 # --- Merging.
 
 
-def _merged_steps(records: StoredRecords, decoder: StepDecoder) -> StepData:
-    merged = _merged_fields(records)
+def _merged_fields(records: StoredRecords, decoder: StepDecoder) -> dict[str, Any]:
+    """Decodes all steps to columns; what arrived has a row of placeholders after the last."""
+    num_steps = len(records)
+    merged = {
+        field: _Merged(num_steps + 1)
+        if field in _OF_TRANSITIONS
+        else _Merged(num_steps, records.room)
+        for field in _FIELDS
+    }
     missing: dict[str, list[tuple[slice | np.ndarray, Any, int]]] = {field: [] for field in _FIELDS}
     for steps, part in _parts_of(records, decoder):
         fields = as_fields(part)
@@ -486,44 +495,7 @@ def _merged_steps(records: StoredRecords, decoder: StepDecoder) -> StepData:
         if not merged[field].has_values:
             for missing_part in parts:
                 merged[field].put(*missing_part)
-    columns = {field: merged[field].columns() for field in _FIELDS}
-    action, custom_data = columns.pop("action"), columns.pop("custom_data")
-    return StepData(dm_env.TimeStep(**columns), action, custom_data)
-
-
-def _merged_episode(records: StoredRecords, decoder: StepDecoder) -> dict[str, Any]:
-    num_steps = len(records)
-    if num_steps < 2:
-        raise _DifferError  # It takes specs, or there is an error to be raised.
-    merged = _merged_fields(records)
-    for steps, part in _parts_of(records, decoder):
-        # The action, reward and discount of a step are recorded with the next one.
-        has_first = int(steps[0] == 0)
-        num_earlier = len(steps) - has_first
-        rows = _rows(steps)
-        earlier_rows = _rows(steps[has_first:] - 1)
-        for field, column in as_fields(part).items():
-            if field not in _OF_TRANSITIONS:
-                merged[field].put(rows, column, len(steps))
-            elif num_earlier:
-                column = _without_first(column) if has_first else column
-                merged[field].put(earlier_rows, column, num_earlier)
-        del part, column
-    types = merged.pop("step_type").columns()
-    if (types[1:] == dm_env.StepType.FIRST).any() or (types[:-1] == dm_env.StepType.LAST).any():
-        raise _DifferError
-    columns = {field: column.columns() for field, column in merged.items()}
-    if _is_none(columns["custom_data"]):
-        columns["custom_data"] = None
-    return assemble_episode(decoder.decode(records.last()).timestep, num_steps, **columns)
-
-
-def _merged_fields(records: StoredRecords) -> dict[str, _Merged]:
-    # What may be put with another step than it is recorded with must be copied.
-    return {
-        field: _Merged(len(records), None if field in _OF_TRANSITIONS else records.room)
-        for field in _FIELDS
-    }
+    return {field: columns.columns() for field, columns in merged.items()}
 
 
 def _is_none(column: Any) -> bool:
@@ -533,15 +505,8 @@ def _is_none(column: Any) -> bool:
     return column[0] is None
 
 
-def _without_first(columns: Any) -> Any:
-    if isinstance(columns, dict):
-        return {key: _without_first(child) for key, child in columns.items()}
-    if isinstance(columns, list | tuple):
-        return type(columns)(_without_first(child) for child in columns)
-    return columns[1:]
-
-
-class _Leaf(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Leaf:
     """An array of all steps.
 
     Attributes:
@@ -577,7 +542,9 @@ class _Merged:
           _DifferError: They differ in dtype, shape or structure.
         """
         if self._root is None:
-            self._root = _leaves(columns, self._num_steps, self._room)
+            self._root = map_columns(
+                lambda column: _leaf(column, self._num_steps, self._room), columns
+            )
         self._num_there += num_rows
         self._rows_there.append(rows)
         _put(self._root, rows, columns)
@@ -589,7 +556,13 @@ class _Merged:
             is_missing = np.ones(self._num_steps, bool)
             for rows in self._rows_there:
                 is_missing[rows] = False
-        return _arrays(self._root, is_missing)
+
+        def array_of(leaf: _Leaf) -> np.ndarray:
+            if is_missing is not None:
+                leaf.array[is_missing] = leaf.zero
+            return leaf.array
+
+        return map_columns(array_of, self._root)
 
 
 def _rows(steps: np.ndarray) -> slice | np.ndarray:
@@ -597,12 +570,8 @@ def _rows(steps: np.ndarray) -> slice | np.ndarray:
     return slice(int(steps[0]), int(steps[-1]) + 1) if _is_run(steps) else steps
 
 
-def _leaves(columns: Any, num_steps: int, room: Room | None) -> Any:
-    if isinstance(columns, dict):
-        return {key: _leaves(child, num_steps, room) for key, child in columns.items()}
-    if isinstance(columns, list | tuple):
-        return type(columns)(_leaves(child, num_steps, room) for child in columns)
-    head = columns[:1]
+def _leaf(column: np.ndarray, num_steps: int, room: Room | None) -> _Leaf:
+    head = column[:1]
     array = None if room is None else room.column(head.dtype, head.shape[1:])
     if array is None:
         array = np.empty((num_steps, *head.shape[1:]), head.dtype.newbyteorder("="))
@@ -634,16 +603,6 @@ def _is_like(column: np.ndarray, leaf: _Leaf) -> bool:
     if column.dtype != object and column.dtype == leaf.array.dtype:  # Which takes less time.
         return column.shape[1:] == leaf.array.shape[1:]
     return _native(dtype_and_shape(column[:1])) == leaf.expected
-
-
-def _arrays(node: Any, is_missing: np.ndarray | None) -> Any:
-    if isinstance(node, _Leaf):
-        if is_missing is not None:
-            node.array[is_missing] = node.zero
-        return node.array
-    if isinstance(node, dict):
-        return {key: _arrays(child, is_missing) for key, child in node.items()}
-    return type(node)(_arrays(child, is_missing) for child in node)
 
 
 def _keys(columns: Any) -> tuple[type, Any]:

@@ -12,7 +12,8 @@ observation they arrived with, next to the action that led there. RLDS keeps the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dm_env
@@ -21,15 +22,18 @@ import numpy as np
 from envlogger.step_data import StepData
 
 __all__ = [
-    "assemble_episode",
     "dtype_and_shape",
     "first_row",
     "known_field",
+    "map_columns",
     "missing",
+    "shifted",
     "stack_partial",
     "stack_values",
+    "step_flags",
     "to_rlds_episode",
     "to_rlds_episodes",
+    "with_placeholder",
     "zeros_like",
 ]
 
@@ -97,8 +101,7 @@ def to_rlds_episode(
     _check_step_types(steps)
 
     timesteps = [step.timestep for step in steps]
-    observation = stack_values([t.observation for t in timesteps], "observation")
-    columns = {}
+    columns = {"observation": stack_values([t.observation for t in timesteps], "observation")}
     arrived = {
         "action": ([step.action for step in steps[1:]], action_spec),
         "reward": ([t.reward for t in timesteps[1:]], reward_spec),
@@ -106,7 +109,8 @@ def to_rlds_episode(
     }
     for field, (values, spec) in arrived.items():
         if values:
-            columns[field] = _stack(values, field, range(1, len(steps)), pad=True)
+            column = stack_values(values, field, steps=range(1, len(steps)))
+            columns[field] = with_placeholder(column)
         elif spec is None:
             raise ValueError(
                 f"{field}: the episode has a single step, so its dtype and shape are unknown; "
@@ -115,23 +119,24 @@ def to_rlds_episode(
         else:
             columns[field] = _zeros(spec)
 
-    custom_data = [step.custom_data for step in steps]
-    return assemble_episode(
-        timesteps[-1],
-        len(steps),
-        observation=observation,
-        **columns,
-        custom_data=_stack_custom_data(custom_data),
+    is_terminal = timesteps[-1].last() and _is_zero(timesteps[-1].discount)
+    return _with_custom_data(
+        {**columns, **step_flags([len(steps)], [is_terminal])},
+        _stack_custom_data([step.custom_data for step in steps]),
     )
 
 
-def to_rlds_episodes(columns: Mapping[str, Any], lengths: Sequence[int]) -> dict[str, Any]:
+def to_rlds_episodes(
+    columns: Mapping[str, Any], lengths: Sequence[int], *, padded: bool = False
+) -> dict[str, Any]:
     """Turns several recorded episodes, which are columns already, into RLDS episodes.
 
     Args:
       columns: The steps of all episodes, one episode after the other, as
         `envlogger.Reader.recorded_columns` returns them.
       lengths: The number of steps of each episode, all positive.
+      padded: Whether action, reward and discount have a row of placeholders after the last, as
+        `with_placeholder` returns them. The result is made of their memory then.
 
     Returns:
       What `to_rlds_episode` returns for each episode, one after the other.
@@ -152,86 +157,93 @@ def to_rlds_episodes(columns: Mapping[str, Any], lengths: Sequence[int]) -> dict
     types = columns["step_type"]
     if sum(lengths) != len(types):
         raise ValueError(f"There are {len(types)} steps, expected {sum(lengths)}.")
-    lasts = np.cumsum(lengths) - 1
-    is_last = np.zeros(len(types), bool)
-    is_last[lasts] = True
-    is_first = np.roll(is_last, 1)
-    if (types[~is_first] == dm_env.StepType.FIRST).any():
+    discounts = list(_leaves(columns["discount"]))
+    lasts = [end - 1 for end in itertools.accumulate(lengths)]
+    is_terminal = [
+        types[last] == dm_env.StepType.LAST and _is_zero([column[last] for column in discounts])
+        for last in lasts
+    ]
+    flags = step_flags(lengths, is_terminal)
+    if (types[~flags["is_first"]] == dm_env.StepType.FIRST).any():
         raise ValueError("There is a FIRST step inside an episode.")
-    if (types[~is_last] == dm_env.StepType.LAST).any():
+    if (types[~flags["is_last"]] == dm_env.StepType.LAST).any():
         raise ValueError("There is a LAST step inside an episode.")
-    is_terminal = np.zeros(len(types), bool)
-    for last in lasts.tolist():
-        discount = [column[last] for column in _leaves(columns["discount"])]
-        is_terminal[last] = types[last] == dm_env.StepType.LAST and _is_zero(discount)
+    arrived = {
+        field: shifted(columns[field] if padded else with_placeholder(columns[field]), lasts)
+        for field in ("action", "reward", "discount")
+    }
     custom_data = columns["custom_data"]
     if isinstance(custom_data, np.ndarray) and custom_data[0] is None:
         custom_data = None
     return _with_custom_data(
-        {
-            "observation": columns["observation"],
-            "action": _shifted(columns["action"], lasts),
-            "reward": _shifted(columns["reward"], lasts),
-            "discount": _shifted(columns["discount"], lasts),
-            "is_first": is_first,
-            "is_last": is_last,
-            "is_terminal": is_terminal,
-        },
-        custom_data,
+        {"observation": columns["observation"], **arrived, **flags}, custom_data
     )
 
 
-def _shifted(columns: Any, lasts: np.ndarray) -> Any:
-    """Columns a step earlier, with zeros in the last steps of episodes."""
-    if isinstance(columns, Mapping):
-        return {name: _shifted(child, lasts) for name, child in columns.items()}
-    if isinstance(columns, (list, tuple)):
-        return type(columns)(_shifted(child, lasts) for child in columns)
-    shifted = np.empty_like(columns)
-    shifted[:-1] = columns[1:]
-    shifted[lasts] = zeros_like(columns[lasts])
-    return shifted
-
-
-def assemble_episode(
-    last_timestep: dm_env.TimeStep,
-    num_steps: int,
-    *,
-    observation: Any,
-    action: Any,
-    reward: Any,
-    discount: Any,
-    custom_data: Any,
-) -> dict[str, Any]:
-    """Makes an RLDS episode of columns in which the shift is done.
+def shifted(arrived: Any, lasts: Sequence[int]) -> Any:
+    """Moves what arrived with an observation to the step before: the alignment shift.
 
     Args:
-      last_timestep: The last one as it was recorded.
-      num_steps: The number of steps, `T + 1`.
-      observation: A column `[T + 1, ...]`, or a nest of columns.
-      action: Likewise, with zeros in the last step.
-      reward: Likewise.
-      discount: Likewise.
-      custom_data: A column `[T + 1, ...]`, a nest of columns, or None if there is no custom data.
+      arrived: What arrived with the observations of one episode or of several, one after the other,
+        as columns, which may be nested, and a row of placeholders: see `with_placeholder`.
+      lasts: The numbers of the last steps of the episodes.
 
     Returns:
-      What `to_rlds_episode` returns.
+      Views of the columns, with a row for each observation. The last step of an episode has no
+      successor: there are placeholders.
 
-    Raises:
-      ValueError: If custom data has the name of another field.
+    >>> shifted({"reward": with_placeholder(np.array([0.0, 1.0, 2.0]))}, [2])
+    {'reward': array([1., 2., 0.])}
     """
-    index = np.arange(num_steps)
-    is_last = index == num_steps - 1
-    episode = {
-        "observation": observation,
-        "action": action,
-        "reward": reward,
-        "discount": discount,
-        "is_first": index == 0,
-        "is_last": is_last,
-        "is_terminal": is_last & (last_timestep.last() and _is_zero(last_timestep.discount)),
-    }
-    return _with_custom_data(episode, custom_data)
+
+    def shift(column: np.ndarray) -> np.ndarray:
+        steps = column[1:]
+        if len(lasts) > 1:
+            steps[lasts] = steps[-1:]
+        return steps
+
+    return map_columns(shift, arrived)
+
+
+def with_placeholder(columns: Any) -> Any:
+    """Returns columns, which may be nested, with one more row, for a step that has no successor.
+
+    It holds zeros, or empty strings in place of strings.
+
+    >>> with_placeholder({"action": np.array(["a", "b"], object)})
+    {'action': array(['a', 'b', ''], dtype=object)}
+    """
+
+    def lengthen(column: np.ndarray) -> np.ndarray:
+        longer = np.empty((len(column) + 1, *column.shape[1:]), column.dtype)
+        longer[:-1] = column
+        if column.dtype != object:
+            longer[-1:] = 0
+        else:
+            longer[-1:] = zeros_like(column[-1:]) if len(column) else b""
+        return longer
+
+    return map_columns(lengthen, columns)
+
+
+def step_flags(lengths: Sequence[int], are_terminal: Sequence[bool]) -> dict[str, np.ndarray]:
+    """The columns `is_first`, `is_last` and `is_terminal` of episodes, one after the other.
+
+    Args:
+      lengths: The number of steps of each episode, all positive.
+      are_terminal: Whether the last step of each is a terminal state.
+
+    >>> step_flags([2, 1], [True, False])["is_terminal"]
+    array([False,  True, False])
+    """
+    is_first, is_last, is_terminal = (np.zeros(sum(lengths), bool) for _ in range(3))
+    begin = 0
+    for length, is_end in zip(lengths, are_terminal):
+        last = begin + length - 1
+        is_first[begin] = is_last[last] = True
+        is_terminal[last] = is_end
+        begin = last + 1
+    return {"is_first": is_first, "is_last": is_last, "is_terminal": is_terminal}
 
 
 def _with_custom_data(episode: dict[str, Any], custom_data: Any) -> dict[str, Any]:
@@ -269,7 +281,7 @@ def stack_values(
     >>> stack_values([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}])
     {'x': array([1, 2]), 'y': array(['a', 'b'], dtype=object)}
     """
-    return _stack(values, path, range(len(values)) if steps is None else steps, pad=False)
+    return _stack(values, path, range(len(values)) if steps is None else steps)
 
 
 def known_field(name: Any) -> str:
@@ -339,14 +351,28 @@ def stack_partial(values: Sequence[Mapping[Any, Any] | None], path: str = "") ->
 
 
 def first_row(columns: Any) -> Any:
-    """Returns the first row of columns, which may be nested in dicts.
+    """Returns the first row of columns, which may be nested.
 
     >>> first_row({"x": np.array([1, 2]), "y": {"z": np.array(["a", "b"], object)}})
     {'x': np.int64(1), 'y': {'z': 'a'}}
     """
+    return map_columns(lambda column: column[0], columns)
+
+
+def map_columns(function: Callable[[Any], Any], columns: Any) -> Any:
+    """Applies a function to columns, which may be nested in dicts, lists and tuples.
+
+    >>> map_columns(lambda column: column[1:], {"x": np.array([1, 2]), "y": [np.array([3, 4])]})
+    {'x': array([2]), 'y': [array([4])]}
+    """
+    if isinstance(columns, np.ndarray):  # First: it takes longer to find out that it is no Mapping.
+        return function(columns)
     if isinstance(columns, Mapping):
-        return {name: first_row(child) for name, child in columns.items()}
-    return columns[0]
+        return {name: map_columns(function, child) for name, child in columns.items()}
+    if isinstance(columns, (list, tuple)):
+        children = [map_columns(function, child) for child in columns]
+        return type(columns)(*children) if hasattr(columns, "_fields") else type(columns)(children)
+    return function(columns)
 
 
 def _stack_custom_data(values: Sequence[Any]) -> Any:
@@ -374,19 +400,17 @@ def _check_step_types(steps: Sequence[StepData]) -> None:
             )
 
 
-def _stack(values: Sequence[Any], path: str, steps: Sequence[int], *, pad: bool) -> Any:
-    """Stacks `values`, which belong to `steps`; `pad` appends a step of zeros."""
-    column = _stack_uniform(values, pad=pad)
+def _stack(values: Sequence[Any], path: str, steps: Sequence[int]) -> Any:
+    """Stacks `values`, which belong to `steps`."""
+    column = _stack_uniform(values)
     if column is not None:
         return column
     _check_equal([_structure(value) for value in values], path, steps)
     head = values[0]
     if not isinstance(head, (Mapping, list, tuple)):
-        return _stack_leaves(values, path, steps, pad=pad)
+        return _stack_leaves(values, path, steps)
     keys = list(head) if isinstance(head, Mapping) else range(len(head))
-    columns = [
-        _stack([value[key] for value in values], _join(path, key), steps, pad=pad) for key in keys
-    ]
+    columns = [_stack([value[key] for value in values], _join(path, key), steps) for key in keys]
     if isinstance(head, Mapping):
         return dict(zip(keys, columns))
     if hasattr(head, "_fields"):
@@ -394,7 +418,7 @@ def _stack(values: Sequence[Any], path: str, steps: Sequence[int], *, pad: bool)
     return tuple(columns) if isinstance(head, tuple) else columns
 
 
-def _stack_uniform(values: Sequence[Any], *, pad: bool) -> np.ndarray | None:
+def _stack_uniform(values: Sequence[Any]) -> np.ndarray | None:
     """Stacks arrays of one dtype and shape, or scalars of one type, which most fields hold.
 
     Returns:
@@ -418,19 +442,14 @@ def _stack_uniform(values: Sequence[Any], *, pad: bool) -> np.ndarray | None:
         dtype, shape = np.dtype(object), ()
     else:
         return None
-    column = np.empty((len(values) + pad, *shape), dtype)
-    column[: len(values)] = values
-    column[len(values) :] = _EMPTY.get(type(head), 0)
+    column = np.empty((len(values), *shape), dtype)
+    column[:] = values
     return column
 
 
-def _stack_leaves(
-    values: Sequence[Any], path: str, steps: Sequence[int], *, pad: bool
-) -> np.ndarray:
+def _stack_leaves(values: Sequence[Any], path: str, steps: Sequence[int]) -> np.ndarray:
     arrays = [_as_array(value, path, step) for step, value in zip(steps, values)]
     _check_equal([dtype_and_shape(array) for array in arrays], path, steps)
-    if pad:
-        arrays.append(zeros_like(arrays[0]))
     return np.stack(arrays)
 
 
@@ -442,16 +461,13 @@ def _holds_nothing(value: Any) -> bool:
 
 def _spread(columns: Any, rows: Sequence[int], length: int) -> Any:
     """Gives columns more rows, in which there is nothing."""
-    if len(rows) == length:
-        return columns
-    if isinstance(columns, (list, tuple)):
-        children = [_spread(child, rows, length) for child in columns]
-        return type(columns)(*children) if hasattr(columns, "_fields") else type(columns)(children)
-    if isinstance(columns, Mapping):
-        return {name: _spread(child, rows, length) for name, child in columns.items()}
-    column = missing((length, *columns.shape[1:]), columns.dtype)
-    column[rows] = columns
-    return column
+
+    def spread(column: np.ndarray) -> np.ndarray:
+        longer = missing((length, *column.shape[1:]), column.dtype)
+        longer[rows] = column
+        return longer
+
+    return columns if len(rows) == length else map_columns(spread, columns)
 
 
 def _join(path: str, key: Any) -> str:

@@ -1,4 +1,5 @@
 import pickle
+from collections import namedtuple
 
 import dm_env
 import pytest
@@ -50,6 +51,21 @@ def test_any_value_can_be_recorded():
     writer = InMemoryBackendWriter()
     record(writer, {1, 2})
     assert InMemoryBackendReader(writer).steps[0].timestep.observation == {1, 2}
+
+
+def test_columns_of_named_tuples():
+    pose = namedtuple("pose", "x y")
+    writer = InMemoryBackendWriter()
+    record(writer, pose(1, 2.5))
+    step = StepData(dm_env.termination(pose(1.0, 0.5), pose(3, 4.5)), pose(5, "go"))
+    writer.record_step(step, is_new_episode=False)
+    reader = InMemoryBackendReader(writer)
+    recorded, episode = reader.columns(0), reader.columns(0, rlds=True)
+    for columns, rows in ((recorded, [0, 5]), (episode, [5, 0])):
+        assert columns["observation"].y.tolist() == [2.5, 4.5]
+        assert columns["action"].x.tolist() == rows
+    assert recorded["action"].y.tolist() == ["", "go"]
+    assert recorded["reward"].x.tolist() == [0.0, 1.0]
 
 
 def test_a_value_that_cannot_be_copied_leaves_no_trace():
