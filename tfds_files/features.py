@@ -1,4 +1,4 @@
-"""What the examples of a dataset look like, as its `features.json` says.
+"""What the examples of a dataset look like, as its `features.json` says; and that file, from it.
 
 The file holds the JSON of a proto, `tensorflow_datasets.Feature`: a tree whose inner nodes are
 dicts of features and sequences, and whose leaves are tensors. Features that TFDS makes of others
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,10 +50,35 @@ class Feature:
       class_name: The class of TFDS that the file names, such as
         `tensorflow_datasets.core.features.text_feature.Text`.
       doc: What the author of the dataset says about it.
+      value_range: In which range its values are, in words.
+      details: What else the file says, of which nothing here depends; by the names there.
     """
 
     class_name: str = ""
     doc: str = ""
+    value_range: str = ""
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the JSON of `features.json`, which TFDS and `parse_features` read.
+
+        TFDS writes it with `json.dumps(..., indent=4, sort_keys=True)`. Where `class_name` is
+        empty, the usual class of such features is named.
+
+        Raises:
+          ValueError: TFDS has no such feature.
+
+        >>> Tensor(dtype=np.dtype(np.int64), shape=(3, None)).to_json()["tensor"]["shape"]
+        {'dimensions': ['3', '-1']}
+        """
+        kind, class_name = _kind_of(self)
+        tree = {"pythonClassName": self.class_name or _MODULE + class_name}
+        if self.doc:
+            tree["description"] = self.doc
+        if self.value_range:
+            tree["valueRange"] = self.value_range
+        content = {**self.details, **_WRITERS[kind](self)}
+        return {**tree, kind: {name: value for name, value in content.items() if value is not None}}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -234,6 +259,7 @@ def _parse(tree: Any, path: str, depth: int) -> Feature:
     if depth > _MAX_DEPTH:
         raise DamagedFileError(f"{path}: more than {_MAX_DEPTH} features are nested")
     tree = _dict(tree, path)
+    are_arguments = "type" in tree and "proto_cls" not in tree
     if "type" in tree:
         tree = _from_arguments(tree, path)
     class_name, doc = str(tree.get("pythonClassName", "")), str(_doc(tree.get("description", "")))
@@ -245,7 +271,14 @@ def _parse(tree: Any, path: str, depth: int) -> Feature:
         )
     content = _dict(tree[kinds[0]], path)
     parsed = _PARSERS[kinds[0]](content, path, depth, class_name)
-    return dataclasses.replace(parsed, class_name=class_name, doc=doc)
+    known = content.keys() if are_arguments else _KNOWN[kinds[0]]  # Those have other names.
+    return dataclasses.replace(
+        parsed,
+        class_name=class_name,
+        doc=doc,
+        value_range=str(tree.get("valueRange", "")),
+        details={name: value for name, value in content.items() if name not in known},
+    )
 
 
 def _doc(description: Any) -> Any:
@@ -265,7 +298,7 @@ def _features_dict(content: Mapping[str, Any], path: str, depth: int, _: str) ->
 def _sequence(content: Mapping[str, Any], path: str, depth: int, class_name: str) -> Feature:
     kind = Dataset if class_name.endswith(".Dataset") else Sequence
     inner = _parse(content.get("feature"), path, depth + 1)
-    return kind(feature=inner, length=_size(content.get("length", -1), path))
+    return kind(feature=inner, length=_size(content.get("length", 0), path))
 
 
 def _dataset(content: Mapping[str, Any], path: str, depth: int, _: str) -> Feature:
@@ -347,6 +380,133 @@ _PARSERS = {
 }
 
 
+# What each kind of feature of the proto says that its node has attributes for.
+_KNOWN: dict[str, tuple[str, ...]] = {
+    "featuresDict": ("features",),
+    "sequence": ("feature", "length"),
+    "dataset": ("feature", "length"),
+    "tensor": ("shape", "dtype", "encoding", "optional", "minimum", "maximum"),
+    "text": (),
+    "classLabel": ("numClasses",),
+    "boundingBox": ("shape", "dtype"),
+    "audio": ("shape", "dtype", "encoding", "sampleRate"),
+    "image": ("shape", "dtype", "encodingFormat", "label"),
+    "video": ("shape", "dtype", "encodingFormat"),
+    "translation": ("variableLanguagesPerExample",),
+}
+
+
+def _kind_of(feature: Any) -> tuple[str, str]:
+    """The kind of a feature in the proto, and the class of TFDS that such features usually have."""
+    named = _KIND_OF_CLASS.get(feature.class_name.rpartition(".")[2])
+    if isinstance(feature, Features):
+        kind = "translation" if named == "translation" else "featuresDict"
+        return kind, "features_dict.FeaturesDict"
+    if isinstance(feature, Sequence):
+        kind = named if named in ("video", "translation") else "sequence"
+        is_dataset = isinstance(feature, Dataset)
+        return kind, "dataset_feature.Dataset" if is_dataset else "sequence_feature.Sequence"
+    if isinstance(feature, Image):
+        is_labeled = feature.num_classes is not None
+        return "image", "labeled_image.LabeledImage" if is_labeled else "image_feature.Image"
+    if not isinstance(feature, Tensor):
+        raise ValueError(f"TFDS cannot be told of {feature!r:.100}")
+    if named in ("tensor", "text", "classLabel", "boundingBox", "audio"):
+        return named, ""
+    if feature.num_classes is not None:
+        return "classLabel", "class_label_feature.ClassLabel"
+    if feature.sample_rate is not None:
+        return "audio", "audio_feature.Audio"
+    if not feature.class_name and feature == Tensor(dtype=feature.dtype) and feature.is_text:
+        return "text", "text_feature.Text"
+    return "tensor", "tensor_feature.Tensor"
+
+
+def _tensor_json(feature: Tensor) -> dict[str, Any]:
+    return {
+        **_array_json(feature.shape, feature.dtype),
+        "encoding": feature.encoding,
+        "optional": feature.optional or None,
+        "minimum": _number_json(feature.minimum),
+        "maximum": _number_json(feature.maximum),
+    }
+
+
+def _audio_json(feature: Tensor) -> dict[str, Any]:
+    return {
+        **_array_json(feature.shape, feature.dtype),
+        "encoding": feature.encoding.upper(),
+        "sampleRate": _number_json(feature.sample_rate),
+    }
+
+
+def _image_json(feature: Image) -> dict[str, Any]:
+    label = {"numClasses": str(feature.num_classes)}
+    return {
+        **_array_json(feature.shape, feature.dtype),
+        "encodingFormat": feature.encoding_format or None,
+        "label": None if feature.num_classes is None else label,
+    }
+
+
+def _video_json(feature: Sequence) -> dict[str, Any]:
+    frame = feature.feature
+    if not isinstance(frame, Image):
+        raise ValueError(f"a video is made of images, not of {frame!r:.100}")
+    shape = _array_json((feature.length, *frame.shape), frame.dtype)
+    return {**shape, "encodingFormat": frame.encoding_format or None}
+
+
+def _array_json(shape: Shape, dtype: np.dtype) -> dict[str, Any]:
+    sizes = [_size_json(size) for size in shape]
+    name = "string" if dtype.kind == "O" else dtype.name
+    return {"shape": {"dimensions": sizes} if sizes else {}, "dtype": name}
+
+
+def _size_json(size: int | None) -> str:
+    return "-1" if size is None else str(size)
+
+
+def _number_json(value: float | None) -> str | None:
+    if value is not None and value != int(value):
+        raise ValueError(f"TFDS has no room for {value!r}, but for whole numbers only")
+    return None if value is None else str(int(value))
+
+
+def _features_dict_json(feature: Features) -> dict[str, Any]:
+    children = {name: child.to_json() for name, child in feature.items()}
+    return {"features": children or None}
+
+
+def _sequence_json(feature: Sequence) -> dict[str, Any]:
+    # A length of zero is what protos leave out.
+    length = None if feature.length == 0 else _size_json(feature.length)
+    return {"feature": feature.feature.to_json(), "length": length}
+
+
+def _translation_json(feature: Features | Sequence) -> dict[str, Any]:
+    is_variable = isinstance(feature, Sequence) or None
+    return {"variableLanguagesPerExample": is_variable}
+
+
+def _class_label_json(feature: Tensor) -> dict[str, Any]:
+    return {"numClasses": None if feature.num_classes is None else str(feature.num_classes)}
+
+
+_WRITERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "featuresDict": _features_dict_json,
+    "sequence": _sequence_json,
+    "tensor": _tensor_json,
+    "text": lambda _: {},
+    "classLabel": _class_label_json,
+    "boundingBox": lambda feature: _array_json(feature.shape, feature.dtype),
+    "audio": _audio_json,
+    "image": _image_json,
+    "video": _video_json,
+    "translation": _translation_json,
+}
+
+
 # What older versions wrote: the class, and its arguments or the proto of its content.
 _KIND_OF_CLASS = {
     "FeaturesDict": "featuresDict",
@@ -391,8 +551,8 @@ def _from_arguments(tree: Mapping[str, Any], path: str) -> dict[str, Any]:
         ):
             if content.get(argument) is not None:
                 content[name] = content.pop(argument)
-        if "length" in content and content["length"] is None:
-            del content["length"]
+        if kind in ("sequence", "dataset") and content.get("length") is None:
+            content["length"] = -1
         if class_name.endswith("VariableLanguages"):
             content["variableLanguagesPerExample"] = True
     return {"pythonClassName": class_name, kind: content}

@@ -1,11 +1,19 @@
+import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_datasets as tfds
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tfds_files import DamagedFileError, UnsupportedFileError, parse_features, read_features
-from tfds_files.features import Dataset, Features, Image, Sequence, Tensor, leaves_of
+from tfds_files.features import Dataset, Feature, Features, Image, Sequence, Tensor, leaves_of
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tfds_4_9_10"
 
 # What TFDS 4.0 to 4.4 wrote: the arguments of the classes.
 OLD = {
@@ -90,6 +98,107 @@ def test_features_of_features_are_what_they_are_made_of():
     }
     assert features["video"].feature.shape == (4, 3, 3)
     assert features["video"].class_name.endswith(".Video")
+
+
+def as_tfds_writes(tree):
+    return json.dumps(tree, indent=4, sort_keys=True)
+
+
+def json_by_tfds(features):
+    return json_format.MessageToDict(features.to_proto())
+
+
+def test_features_are_written_as_tfds_writes_them():
+    for path in GOLDEN.glob("*/features.json"):
+        assert as_tfds_writes(read_features(path.parent).to_json()) == path.read_text()
+    f = tfds.features
+    features = f.FeaturesDict(
+        {
+            "empty": f.FeaturesDict({}),
+            "none": f.Sequence(np.int64, length=0),
+            "range": f.Tensor(
+                shape=(), dtype=np.int64, doc=f.Documentation(desc="d", value_range="0 to 9")
+            ),
+            "bfloat16": f.Tensor(shape=(2,), dtype=tf.bfloat16, encoding="bytes"),
+            "sound": f.Audio(encoding="zlib", shape=(None, 2)),
+            "film": f.Video(shape=(5, 4, 4, 3), encoding_format="jpeg", ffmpeg_extra_args="-y"),
+            "map": f.LabeledImage(labels=3, shape=(None, None, 1)),
+            "box": f.BBoxFeature(),
+            "kind": f.ClassLabel(),
+        }
+    )
+    assert parse_features(features.to_json()).to_json() == json_by_tfds(features)
+    assert parse_features(json_by_tfds(features)).to_json() == json_by_tfds(features)
+    # What old versions wrote is the same afterwards, in the words of newer ones.
+    assert parse_features(OLD).to_json() == json_by_tfds(f.FeaturesDict.from_json(OLD))
+
+
+TENSORS = st.builds(
+    Tensor,
+    shape=st.lists(st.none() | st.integers(0, 5), max_size=3).map(tuple),
+    dtype=st.sampled_from(["bool", "uint8", "int64", "float64", "complex64"]).map(np.dtype),
+    encoding=st.sampled_from(["none", "bytes", "zlib"]),
+    doc=st.text(),
+    minimum=st.none() | st.integers(-9, 9),
+    maximum=st.none() | st.integers(-9, 9),
+)
+OTHERS = [
+    Tensor(dtype=np.dtype(object)),
+    Tensor(dtype=np.dtype(object), shape=(2,)),
+    Tensor(dtype=np.dtype(np.int64), num_classes=5),
+    Tensor(dtype=np.dtype(np.int64), shape=(None,), sample_rate=8000),
+    Tensor(dtype=np.dtype(np.int32), optional=True),
+    Image(shape=(None, 4, 3), dtype=np.dtype(np.uint8), encoding_format="jpeg"),
+    Image(shape=(4, 4, 1), dtype=np.dtype(np.uint16)),
+    Image(
+        shape=(4, 4, 1),
+        dtype=np.dtype(np.uint8),
+        num_classes=3,
+        details={"useColormap": True},  # TFDS sets it whatever the file says.
+    ),
+]
+
+
+def dicts_of(features):
+    names = st.text("abc", min_size=1)
+    return st.dictionaries(names, features, max_size=3).map(lambda made: Features(features=made))
+
+
+def containers(features):
+    length = st.none() | st.integers(0, 3)
+    return dicts_of(features) | st.builds(Sequence, feature=features, length=length)
+
+
+def without_classes(feature):
+    """A feature as it is before TFDS has named its class."""
+    changes = {"class_name": ""}
+    if isinstance(feature, Features):
+        changes["features"] = {name: without_classes(child) for name, child in feature.items()}
+    elif isinstance(feature, Sequence):
+        changes["feature"] = without_classes(feature.feature)
+    return dataclasses.replace(feature, **changes)
+
+
+@given(dicts_of(st.recursive(TENSORS | st.sampled_from(OTHERS), containers, max_leaves=6)))
+def test_features_made_here_are_read_by_tfds(features):
+    tree = features.to_json()
+    assert without_classes(parse_features(tree)) == features
+    by_tfds = tfds.features.FeaturesDict.from_json(tree)
+    assert json_by_tfds(by_tfds) == tree
+    for name, feature in features.items():
+        if isinstance(feature, Tensor | Image):
+            assert by_tfds[name].shape == feature.shape
+            assert np.dtype(by_tfds[name].np_dtype) == feature.dtype
+
+
+def test_features_that_tfds_cannot_be_told_of():
+    with pytest.raises(ValueError, match=r"no room for 0\.5, but for whole"):
+        Tensor(dtype=np.dtype(np.float32), minimum=0.5).to_json()
+    with pytest.raises(ValueError, match="cannot be told of Feature"):
+        Sequence(feature=Feature(class_name="Mine")).to_json()
+    film = "tensorflow_datasets.core.features.video_feature.Video"
+    with pytest.raises(ValueError, match="made of images, not of Tensor"):
+        Sequence(feature=OTHERS[0], class_name=film).to_json()
 
 
 def tensor(**content):
