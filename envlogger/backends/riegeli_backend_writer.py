@@ -7,7 +7,6 @@ import io
 import os
 import uuid
 import warnings
-from collections.abc import Callable
 from typing import Any, Literal
 
 import dm_env
@@ -18,7 +17,14 @@ import riegeli
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.directories import directory_to_write
 from envlogger.backends.riegeli_files import layout
-from envlogger.backends.riegeli_files.background import BackgroundWriter, WritingFailed
+from envlogger.backends.riegeli_files.background import (
+    BackgroundWriter,
+    BeginEpisode,
+    DiscardEpisode,
+    Job,
+    SetEpisodeMetadata,
+    WritingFailed,
+)
 from envlogger.backends.riegeli_files.chunk_compression import FAST, ChunkCompression
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_files.shard_reader import read_metadata
@@ -158,7 +164,7 @@ class RiegeliBackendWriter(BackendWriter):
             raise self._failure_of(e) from e.cause
 
     def _begin_episode(self, step: bytes) -> None:
-        self._background.put(self._shards.begin_episode, step)
+        self._background.put(BeginEpisode(step))
         if not self._has_shard:  # That is when most can go wrong, so it is reported at once.
             self._background.finish(flush=False)
             self._has_shard = True
@@ -171,17 +177,16 @@ class RiegeliBackendWriter(BackendWriter):
         return due
 
     def _set_episode_metadata(self, data: Any) -> None:
-        metadata = codec.encode_to_bytes(data, name="episode_metadata")
-        self._put(self._shards.set_episode_metadata, metadata)
+        self._put(SetEpisodeMetadata(codec.encode_to_bytes(data, name="episode_metadata")))
 
     def _discard_episode(self) -> None:
-        self._put(lambda _: self._shards.discard_episode(), b"")
+        self._put(DiscardEpisode())
         self._is_after_last = False
 
-    def _put(self, function: Callable[[bytes], None], argument: bytes) -> None:
+    def _put(self, job: Job) -> None:
         try:
             with self._background.lock:
-                self._background.put(function, argument)
+                self._background.put(job)
         except WritingFailed as e:
             raise self._failure_of(e) from e.cause
 

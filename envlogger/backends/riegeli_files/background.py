@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+import abc
+import dataclasses
 import itertools
-import math
 import threading
-import time
-from collections.abc import Callable, Iterator
-from typing import NoReturn, cast
+from collections.abc import Iterator
+from typing import ClassVar, NoReturn, cast
 
+from envlogger.backends.riegeli_files.pacing import Pacing
 from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
 from envlogger.errors import UsageError
 
-__all__ = ["BackgroundWriter", "WritingFailed"]
-
-# How many bytes gather before the thread is woken: often enough to keep it busy, seldom enough that
-# not one step in a hundred pays for it.
-_WAKE_BYTES = 1 << 22
-
-# How many jobs may wait before it is known how long they take.
-_FIRST_JOBS = 64
-
-# To rest a third of the time shows that the thread keeps up: how much more or less counts.
-_SLACK_SECONDS = 0.1
-
-# A step of the running episode, or a method of the shards to be called with something.
-_Call = tuple[Callable[[bytes], None], bytes]
-_Job = bytes | _Call
+__all__ = [
+    "BackgroundWriter",
+    "BeginEpisode",
+    "DiscardEpisode",
+    "Flush",
+    "Job",
+    "SetEpisodeMetadata",
+    "WritingFailed",
+]
 
 
 class WritingFailed(Exception):
@@ -42,8 +37,95 @@ class WritingFailed(Exception):
         self.num_lost_steps = num_lost_steps
 
 
+@dataclasses.dataclass(frozen=True)
+class Job(abc.ABC):
+    """Something that is done with the shards.
+
+    Attributes:
+      content: What is written, serialized.
+      num_steps: How many steps are lost if it is not done.
+    """
+
+    content: bytes = b""
+    num_steps: ClassVar[int] = 0
+
+    @abc.abstractmethod
+    def do(self, shards: ShardSequence) -> None:
+        """Does it; raises `OSError` if it cannot be done."""
+
+
+class BeginEpisode(Job):
+    """Begins an episode; the content is its first step."""
+
+    num_steps: ClassVar[int] = 1
+
+    def do(self, shards: ShardSequence) -> None:
+        """See `Job`."""
+        shards.begin_episode(self.content)
+
+
+class SetEpisodeMetadata(Job):
+    """Sets the metadata of the running episode; they are the content."""
+
+    def do(self, shards: ShardSequence) -> None:
+        """See `Job`."""
+        shards.set_episode_metadata(self.content)
+
+
+class DiscardEpisode(Job):
+    """Forgets the running episode."""
+
+    def do(self, shards: ShardSequence) -> None:
+        """See `Job`."""
+        shards.discard_episode()
+
+
+class Flush(Job):
+    """Brings everything to the files."""
+
+    def do(self, shards: ShardSequence) -> None:
+        """See `Job`."""
+        shards.flush()
+
+
+class _Batch:
+    """Jobs that the thread takes together.
+
+    Attributes:
+      jobs: The jobs in their order; those that add a step to the running episode are just the step,
+        because there are so many.
+      num_bytes: How much they have to write.
+      num_done: How many are done.
+      is_awaited: Whether somebody waits until they are done.
+      is_over: Whether they are done, or will never be.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: list[bytes | Job] = []
+        self.num_bytes = 0
+        self.num_done = 0
+        self.is_awaited = False
+        self.is_over = False
+
+    def do(self, shards: ShardSequence) -> None:
+        for kind, jobs in itertools.groupby(self.jobs, type):
+            if kind is bytes:
+                steps = list(cast(Iterator[bytes], jobs))
+                shards.add_steps(steps)
+                self.num_done += len(steps)
+            else:
+                for job in cast(Iterator[Job], jobs):
+                    job.do(shards)
+                    self.num_done += 1
+
+    def num_steps_left(self) -> int:
+        return sum(
+            1 if isinstance(job, bytes) else job.num_steps for job in self.jobs[self.num_done :]
+        )
+
+
 class BackgroundWriter:
-    """Hands steps over to a thread that writes them, and flushes them in intervals.
+    """Hands jobs over to a thread that does them in their order, and flushes in intervals.
 
     Those who hand over more than the thread can write and flush in time have to wait for it.
 
@@ -51,7 +133,7 @@ class BackgroundWriter:
     raised by the next call, as `WritingFailed`, and by all calls after it.
 
     Attributes:
-      lock: To be held while `put` and `finish` are called.
+      lock: To be held while `add_step`, `put` and `finish` are called.
 
     Args:
       shards: Where to write; used by the thread alone from now on.
@@ -63,27 +145,16 @@ class BackgroundWriter:
         self, shards: ShardSequence, flush_interval: float | None, max_pending_bytes: int
     ) -> None:
         self._shards = shards
-        # A quarter of the time is for the jobs that are taken when a flush is due, and the last one
-        # for the flush itself.
-        self._flush_period = math.inf if flush_interval is None else flush_interval / 2
-        self._max_seconds_of_jobs = self._flush_period / 2
-        self._max_pending_bytes = max_pending_bytes
-        self._wake_bytes = min(_WAKE_BYTES, max_pending_bytes // 4)
+        # Changed by the thread alone, between its rounds.
+        self._pacing = Pacing(flush_interval, max_pending_bytes)
 
         # What is below is shared, and used under the lock. A recorder may be garbage collected, and
         # closed, by whichever thread allocates something, even by one that holds the lock.
         self.lock = threading.RLock()
         self._work = threading.Condition(self.lock)
         self._progress = threading.Condition(self.lock)
-        self._jobs: list[_Job] = []
-        self._num_new_bytes = 0
-        self._num_taken_bytes = 0
-        self._num_taken_jobs = 0
-        self._max_jobs = math.inf if flush_interval is None else _FIRST_JOBS
-        self._wake_jobs = self._max_jobs / 2
-        self._num_requests = 0
-        self._num_served = 0
-        self._slack = -_SLACK_SECONDS
+        self._new = _Batch()
+        self._taken = _Batch()
         self._ending = False
         self._ended = False
         self._failure: WritingFailed | None = None
@@ -100,25 +171,25 @@ class BackgroundWriter:
         """
         self._put(step, len(step))
 
-    def put(self, function: Callable[[bytes], None], argument: bytes = b"") -> None:
-        """Has a method of the shards called, after all that was put before.
+    def put(self, job: Job) -> None:
+        """Has a job done, after all that was handed over before; waits while too much is pending.
 
         Raises:
-          WritingFailed: It will not be called.
+          WritingFailed: It will not be done.
         """
-        self._put((function, argument), len(argument))
+        self._put(job, len(job.content))
 
-    def _put(self, job: _Job, num_bytes: int) -> None:
+    def _put(self, job: bytes | Job, num_bytes: int) -> None:
         if self._ending:
             self._raise_failure()
-        jobs = self._jobs
-        jobs.append(job)
-        self._num_new_bytes += num_bytes
-        if self._num_new_bytes >= self._wake_bytes or len(jobs) > self._wake_jobs:
+        new, pacing = self._new, self._pacing
+        new.jobs.append(job)
+        new.num_bytes += num_bytes
+        if new.num_bytes >= pacing.wake_bytes or len(new.jobs) > pacing.wake_jobs:
             self._work.notify()
             while (
-                self._num_new_bytes + self._num_taken_bytes > self._max_pending_bytes
-                or len(self._jobs) + self._num_taken_jobs > self._max_jobs
+                self._new.num_bytes + self._taken.num_bytes > pacing.max_bytes
+                or len(self._new.jobs) + len(self._taken.jobs) > pacing.max_jobs
             ):
                 self._progress.wait()
 
@@ -130,12 +201,12 @@ class BackgroundWriter:
         """
         if self._ending:
             self._raise_failure()
+        batch = self._new
         if flush:
-            self._jobs.append((lambda _: self._shards.flush(), b""))
-        self._num_requests += 1
-        request = self._num_requests
+            batch.jobs.append(Flush())
+        batch.is_awaited = True
         self._work.notify()
-        while self._num_served < request:
+        while not batch.is_over:
             self._progress.wait()
         if self._ending:
             self._raise_failure()
@@ -145,11 +216,10 @@ class BackgroundWriter:
 
         Nor will anybody soon, as not half of what may wait does.
         """
-        return self._slack > 0 and not (
-            self._ending
-            or self._num_requests > self._num_served
-            or self._num_new_bytes + self._num_taken_bytes > self._max_pending_bytes / 2
-            or len(self._jobs) > self._wake_jobs / 2
+        new, taken = self._new, self._taken
+        is_awaited = self._ending or new.is_awaited or taken.is_awaited
+        return not is_awaited and self._pacing.has_time(
+            len(new.jobs), new.num_bytes + taken.num_bytes
         )
 
     def close(self) -> None:
@@ -176,7 +246,6 @@ class BackgroundWriter:
     # What follows runs in the thread.
 
     def _run(self) -> None:
-        self._taken: list[_Job] = []
         failure = None
         try:
             self._work_until_the_end()
@@ -191,93 +260,55 @@ class BackgroundWriter:
             with self.lock:
                 self._ending = self._ended = True
                 self._failure = failure
-                self._jobs = []
-                self._num_new_bytes = self._num_taken_bytes = self._num_taken_jobs = 0
-                self._num_served = self._num_requests
+                self._new.is_over = self._taken.is_over = True
+                self._new, self._taken = _Batch(), _Batch()
                 self._progress.notify_all()
 
     def _work_until_the_end(self) -> None:
-        next_flush = time.monotonic() + self._flush_period
-        done = time.monotonic()
-        busy, num_jobs = 0.0, 0  # Since the last flush.
-        seconds_per_job = 1e-9  # Before the last flush, and in it.
+        pacing = self._pacing
         is_dirty = False
         ending = False
         while not ending:
-            self._taken, request, ending = self._take_jobs(next_flush)
-            is_dirty = is_dirty or bool(self._taken)
-            num_jobs += len(self._taken)
-            begin = time.monotonic()
-            self._slack = min(self._slack + 2 * (begin - done), _SLACK_SECONDS)
-            self._do_jobs()
-            end = time.monotonic()
-            is_due = end >= next_flush
-            if is_due:
+            ending = self._take_batch()
+            is_dirty = is_dirty or bool(self._taken.jobs)
+            pacing.begin_round()
+            self._taken.do(self._shards)
+            if pacing.flush_is_due():
                 if is_dirty:
                     self._shards.flush()
                 is_dirty = False
-                # The longer it took, the sooner begins the next one, so that it is over in time.
-                next_flush = end + self._flush_period - (time.monotonic() - end)
-            done = time.monotonic()
-            self._slack = max(self._slack - (done - begin), -_SLACK_SECONDS)
-            busy += done - begin
+            pacing.end_round(len(self._taken.jobs))
             with self.lock:
-                self._num_taken_bytes = self._num_taken_jobs = 0
-                if num_jobs:
-                    # What is accepted must not have to wait until it is too late for it.
-                    possible = self._max_seconds_of_jobs / max(busy / num_jobs, seconds_per_job)
-                    self._max_jobs = max(1, min(possible, 2 * self._max_jobs))
-                    self._wake_jobs = self._max_jobs / 2
-                    if is_due:
-                        seconds_per_job = busy / num_jobs
-                        busy, num_jobs = 0.0, 0
-                self._num_served = request
+                self._taken.is_over = True
+                self._taken = _Batch()
                 if self._shards.trouble is not None:
                     self._ending = True
                 self._progress.notify_all()
 
-    def _do_jobs(self) -> None:
-        """Does what was taken; after an error `_taken` is what was not done."""
-        num_done = 0
-        try:
-            for kind, run in itertools.groupby(self._taken, type):
-                if kind is bytes:
-                    steps = list(cast(Iterator[bytes], run))
-                    self._shards.add_steps(steps)
-                    num_done += len(steps)
-                else:
-                    for function, argument in cast(Iterator[_Call], run):
-                        function(argument)
-                        num_done += 1
-        finally:
-            del self._taken[:num_done]
-
-    def _take_jobs(self, next_flush: float) -> tuple[list[_Job], int, bool]:
+    def _take_batch(self) -> bool:
+        """Waits until there is something to do; whether it is the last batch."""
+        pacing = self._pacing
         with self.lock:
             while not (
                 self._ending
-                or self._num_new_bytes >= self._wake_bytes
-                or len(self._jobs) > self._wake_jobs
-                or self._num_requests > self._num_served
+                or self._new.num_bytes >= pacing.wake_bytes
+                or len(self._new.jobs) > pacing.wake_jobs
+                or self._new.is_awaited
             ):
-                remaining = next_flush - time.monotonic()
-                if remaining <= 0:
+                seconds = pacing.seconds_to_flush()
+                if seconds <= 0:
                     break
-                self._work.wait(None if remaining == math.inf else remaining)
-            jobs, self._jobs = self._jobs, []
-            self._num_taken_bytes, self._num_new_bytes = self._num_new_bytes, 0
-            self._num_taken_jobs = len(jobs)
-            return jobs, self._num_requests, self._ending
+                self._work.wait(seconds)
+            self._taken, self._new = self._new, _Batch()
+            return self._ending
 
     def _count_lost_steps(self) -> int | None:
         """Saves what can be saved after a failure; None if that fails too."""
         with self.lock:
             self._ending = True
-            jobs, self._jobs = self._jobs, []
+            batches = self._taken, self._new
         try:
             num_lost = self._shards.salvage()
-        except Exception:  # The first failure says more.
+        except BaseException:  # The first failure says more.
             return None
-        begin_episode = self._shards.begin_episode
-        lost = [*self._taken, *jobs]
-        return num_lost + sum(type(job) is bytes or job[0] == begin_episode for job in lost)
+        return num_lost + sum(batch.num_steps_left() for batch in batches)

@@ -69,7 +69,10 @@ class GrowingFile:
             raise
         self._end = self._writer.estimated_size()
 
-    def _begin(self) -> riegeli.RecordWriter:
+    def _begin(self, end: int = 0) -> riegeli.RecordWriter:
+        """Goes on from there, over what may be torn."""
+        self._file.truncate(end)
+        self._file.seek(end)
         writer = riegeli.RecordWriter(self._file, owns_dest=False, options=self._options)
         if self._compression is not None:
             writer.set_compression(self._compression)
@@ -87,7 +90,7 @@ class GrowingFile:
                 positions.append(writer.last_pos)
         except OSError as e:
             self._make_room_after(e)
-            self._write_anew(len(self._unwritten) - (num_positions - len(positions)))
+            self._write_anew(num_positions - len(positions))
         if self._writer.estimated_size() != self._end:
             self._forget_written()
 
@@ -100,7 +103,7 @@ class GrowingFile:
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)
         except OSError as e:
             self._make_room_after(e)
-            self._write_anew(len(self._unwritten))
+            self._write_anew()
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)
         self._forget_written()
 
@@ -160,21 +163,27 @@ class GrowingFile:
         if self._reserve is None or not self._reserve.release_after(error):
             raise error
 
-    def _write_anew(self, num_positions: int) -> None:
-        """Writes what has not reached the file, whose last positions are so many, to its end."""
-        del self.positions[len(self.positions) - num_positions :]
-        end = self._writer.estimated_size()  # Where the torn chunk begins.
-        self._file.truncate(end)
-        self._file.seek(end)
-        self._writer = self._begin()
+    def _write_anew(self, num_unplaced: int = 0) -> None:
+        """Writes what has not reached the file to its end, over a torn chunk.
+
+        Args:
+          num_unplaced: See `_forget_written`.
+        """
+        self._forget_written(num_unplaced)
+        del self.positions[len(self.positions) - (len(self._unwritten) - num_unplaced) :]
+        self._writer = self._begin(self._end)
         for record in self._unwritten:
             self._writer.write_record(record)
             self.positions.append(self._writer.last_pos)
 
-    def _forget_written(self) -> None:
-        """Drops the records that are in the file."""
+    def _forget_written(self, num_unplaced: int = 0) -> None:
+        """Drops the records that are in the file.
+
+        Args:
+          num_unplaced: How many of the last unwritten records have no position.
+        """
         self._end = self._writer.estimated_size()
-        first = len(self.positions) - len(self._unwritten)
+        first = len(self.positions) - (len(self._unwritten) - num_unplaced)
         for position in self.positions[first:]:
             # It is known without waiting: the chunks before that of the first unwritten record are
             # in the file.

@@ -10,7 +10,7 @@ import pytest
 
 import riegeli
 from envlogger import Reader, RiegeliBackendWriter, StepData
-from envlogger.backends.riegeli_files.background import BackgroundWriter
+from envlogger.backends.riegeli_files.background import BackgroundWriter, BeginEpisode
 from envlogger.backends.riegeli_files.chunk_compression import FAST, SMALL, ChunkCompression
 from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
 
@@ -94,7 +94,7 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
 
     shards.may_go_on.set()
     with background.lock:
-        background.put(shards.begin_episode, step)
+        background.put(BeginEpisode(step))
     wait_until(rest)
     shards.may_go_on.clear()
     shards.is_held.clear()
@@ -133,10 +133,10 @@ def test_options_that_are_given_are_kept(options, tmp_path):
         first, *others = (StepData(dm_env.restart(frame), None) for frame in FRAMES)
         writer.record_step(first, is_new_episode=True)
         with background.lock:  # So that the thread takes all steps at once.
-            background._slack = 1.0  # As if it had rested.
+            background._pacing._slack = 1.0  # As if it had rested.
             for step in others:
                 writer.record_step(step, is_new_episode=False)
-        wait_until(lambda: not background._jobs and not background._num_taken_jobs)
+        wait_until(lambda: not background._new.jobs and not background._taken.jobs)
     [steps] = tmp_path.glob("*/steps.riegeli")
     with riegeli.RecordReader(steps) as reader:
         records = list(reader.read_records())

@@ -1,0 +1,137 @@
+"""What is accepted is flushed in time, and it is known whether a thread has time to spare."""
+
+import math
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envlogger.backends.riegeli_files.pacing import Pacing
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def make(flush_interval, max_bytes=1 << 24):
+    clock = Clock()
+    return clock, Pacing(flush_interval, max_bytes, clock)
+
+
+def do_round(clock, pacing, *, num_jobs=1, seconds=0.0, flush=0.0):
+    """Works for so many seconds, and flushes if that is due; returns whether it was."""
+    pacing.begin_round()
+    clock.now += seconds
+    is_due = pacing.flush_is_due()
+    clock.now += flush if is_due else 0.0
+    pacing.end_round(num_jobs)
+    return is_due
+
+
+@given(
+    seconds_per_job=st.floats(1e-4, 0.1),
+    flush=st.floats(0, 0.25),
+    rounds=st.lists(
+        st.tuples(st.sampled_from(["all", "one", "none"]), st.booleans()), min_size=60, max_size=120
+    ),
+)
+def test_what_is_accepted_is_flushed_within_the_interval(seconds_per_job, flush, rounds):
+    """Whether as much as may wait is handed over, before and during a round, or little."""
+    clock, pacing = make(flush_interval=1.0)
+    waiting, unflushed = [], []  # When they were accepted.
+
+    def fill(num_taken):
+        waiting.extend([clock.now] * (int(pacing.max_jobs) - num_taken - len(waiting)))
+
+    for number, (before, is_filled) in enumerate(rounds):
+        if before == "all":
+            fill(0)
+        elif before == "one" and len(waiting) < pacing.max_jobs:
+            waiting.append(clock.now)
+        if len(waiting) <= pacing.wake_jobs:
+            clock.now += max(0.0, pacing.seconds_to_flush())
+        taken, waiting = waiting, []
+        if is_filled:
+            fill(len(taken))
+        unflushed += taken
+        num_seconds = len(taken) * seconds_per_job
+        if do_round(
+            clock, pacing, num_jobs=len(taken), seconds=num_seconds, flush=flush * bool(unflushed)
+        ):
+            if unflushed and number > 20:  # Before that it is not known how long jobs take.
+                assert clock.now - unflushed[0] <= 1.0 + 1e-6
+            unflushed = []
+
+
+def test_a_slow_thread_gets_fewer_jobs_at_once_and_a_fast_one_more_by_and_by():
+    clock, pacing = make(flush_interval=4.0)
+    first = pacing.max_jobs
+    allowed = []
+    for _ in range(5):
+        do_round(clock, pacing, seconds=1e-6)
+        allowed.append(pacing.max_jobs)
+    assert allowed == [first * 2**n for n in range(1, 6)]
+    do_round(clock, pacing, num_jobs=5, seconds=0.995)
+    assert pacing.max_jobs == pytest.approx(10, rel=0.01)  # A quarter of the interval for all.
+    do_round(clock, pacing, seconds=1000)
+    assert pacing.max_jobs == 1
+    for _ in range(30):  # A flush is over: what came before it counts once more, and no longer.
+        clock.now += 1
+        do_round(clock, pacing, num_jobs=1000, seconds=1e-3)
+    assert pacing.max_jobs > 1000
+    assert pacing.wake_jobs == pacing.max_jobs / 2
+
+
+def test_jobs_take_as_long_as_with_the_last_flush():
+    clock, pacing = make(flush_interval=4.0)
+    clock.now += 2
+    assert do_round(clock, pacing, num_jobs=10, flush=0.5)
+    assert not do_round(clock, pacing, num_jobs=1000, seconds=1e-3)
+    assert pacing.max_jobs == pytest.approx(20)
+
+
+def test_a_flush_that_takes_long_begins_earlier():
+    clock, pacing = make(flush_interval=4.0)
+    assert pacing.seconds_to_flush() == 2
+    assert not do_round(clock, pacing, seconds=1.5)
+    clock.now += pacing.seconds_to_flush()
+    assert do_round(clock, pacing, flush=0.75)
+    assert pacing.seconds_to_flush() == 2 - 0.75 - 0.75
+    assert not do_round(clock, pacing, seconds=0.4)
+    assert do_round(clock, pacing, seconds=0.6)
+
+
+def test_without_an_interval_nothing_is_due_and_any_number_of_jobs_may_wait():
+    clock, pacing = make(flush_interval=None)
+    for _ in range(3):
+        assert not do_round(clock, pacing, seconds=1e9)
+        assert pacing.max_jobs == pacing.wake_jobs == math.inf
+        # The longest time that a thread can wait for.
+        assert pacing.seconds_to_flush() == threading.TIMEOUT_MAX
+
+
+def test_a_thread_that_rests_a_third_of_the_time_has_time():
+    clock, pacing = make(flush_interval=None)
+    has_time = []
+    for rest in (0.0055, 0.0045, 0.0055):
+        for _ in range(500):
+            clock.now += rest
+            do_round(clock, pacing, seconds=0.01)
+        has_time.append(pacing.has_time(0, 0))
+    assert has_time == [True, False, True]
+    do_round(clock, pacing, seconds=0.2)  # Somebody may soon have to wait for it.
+    assert not pacing.has_time(0, 0)
+
+
+def test_half_of_what_may_wait_is_too_much_for_resting():
+    clock, pacing = make(flush_interval=1.0)
+    clock.now += 0.2
+    pacing.begin_round()
+    assert pacing.has_time(pacing.wake_jobs / 2, pacing.max_bytes / 2)
+    assert not pacing.has_time(pacing.wake_jobs / 2 + 1, 0)
+    assert not pacing.has_time(0, pacing.max_bytes / 2 + 1)
