@@ -75,6 +75,23 @@ def test_each_package_imports_only_what_is_below_it(package):
         assert not forbidden, f"{file} imports {forbidden}"
 
 
+def test_nobody_imports_private_modules_of_riegeli():
+    """It could be replaced by Google's package one day, which has others."""
+    packages = [Path(importlib.import_module(name).__file__).parent for name in FLOORS]
+    files = [file for root in packages if root.name != "riegeli" for file in root.rglob("*.py")]
+    files += Path(__file__).parents[1].glob("examples/*.py")
+    assert len(files) > 100
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            private = [name for name in names if name.startswith("riegeli.") and "._" in name]
+            assert not private, f"{file} imports {private}"
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_listed_names_are_there_and_examples_run(module):
     loaded = importlib.import_module(module)
