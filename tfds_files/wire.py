@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from riegeli import varints
-
 Buffer = bytes | bytearray | memoryview
 
 __all__ = [
@@ -46,13 +44,17 @@ def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
     >>> read_varint(b"\xac\x02", 0, 2)
     (300, 2)
     """
-    try:
-        value, position = varints.read_varint(data, position)
-    except ValueError as e:
-        raise WireError("a number does not end") from e
-    if position > end:
-        raise WireError("a number does not end")
-    return value, position
+    value = shift = 0
+    while position < end:
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128 and value < 1 << 64:
+            return value, position
+        shift += 7
+        if shift >= 7 * _LONGEST_VARINT:
+            break
+    raise WireError("a number does not end")
 
 
 def fields_of(data: Buffer, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
@@ -112,7 +114,14 @@ def encode_varint(value: int) -> bytes:
     >>> encode_varint(300)
     b'\xac\x02'
     """
-    return varints.encode_varints((value,))
+    if value < 128:
+        return bytes((value,))
+    groups = bytearray()
+    while value >= 128:
+        groups.append(value & 127 | 128)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)
 
 
 def encode_varints(values: np.ndarray) -> tuple[bytes, np.ndarray | None]:

@@ -1,14 +1,12 @@
 """Episodes that are recorded as a TFDS dataset: what is read back, also after an accident."""
 
 import dataclasses
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import textwrap
 
 import dm_env
+import forked
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
@@ -469,15 +467,7 @@ RECORDER = """
 
 
 def run_recorder(directory, script):
-    code = textwrap.dedent(RECORDER) + textwrap.dedent(script)
-    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.run(
-        [sys.executable, "-c", code, str(directory)],
-        capture_output=True,
-        text=True,
-        env=env,
-        check=False,
-    )
+    return forked.run(textwrap.dedent(RECORDER) + textwrap.dedent(script), directory)
 
 
 KILLED = """

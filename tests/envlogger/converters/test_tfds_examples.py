@@ -1,5 +1,7 @@
 """Examples made from columns are, byte by byte, those that TFDS makes from steps."""
 
+import hashlib
+import os
 import subprocess
 import sys
 import warnings
@@ -260,22 +262,33 @@ def test_images_that_are_encoded_stay_as_they_are():
 
 
 def test_bytes_do_not_depend_on_the_process():
-    script = """
-import hashlib
-import numpy as np
-import tensorflow_datasets as tfds
-from envlogger.converters.tfds_examples import ExampleEncoder
+    """This encoder is one of `tfds_files`, which needs no TensorFlow."""
+    script = """if True:
+        import hashlib
+        import numpy as np
+        from tfds_files import Dataset, ExampleEncoder, Features, Tensor
 
-fields = {name: np.float32 for name in "abcdefgh"}
-encoder = ExampleEncoder(tfds.features.FeaturesDict({"steps": tfds.features.Dataset(fields)}))
-encoded = encoder.encode({"steps": {name: np.ones(3, np.float32) for name in fields}})
-print(hashlib.sha256(encoded).hexdigest())
-"""
-    outputs = {
-        subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
-        for _ in range(2)
-    }
-    assert len(outputs) == 1
+        fields = dict.fromkeys("abcdefgh", Tensor(dtype=np.dtype(np.float32)))
+        steps = Dataset(feature=Features(features=fields))
+        columns = {"steps": {name: np.ones(3, np.float32) for name in fields}}
+        encoded = ExampleEncoder(Features(features={"steps": steps})).encode(columns)
+        print(hashlib.sha256(encoded).hexdigest())
+    """
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    steps = tf_features.Dataset(dict.fromkeys("abcdefgh", np.float32))
+    features = tf_features.FeaturesDict({"steps": steps})
+    columns = {"steps": {name: np.ones(3, np.float32) for name in "abcdefgh"}}
+    here = hashlib.sha256(ExampleEncoder(features).encode(columns)).hexdigest()
+    assert outputs == [f"{here}\n"] * 2
 
 
 def test_fields_are_in_order():
