@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rlds import loader_profiles, metadata, rlds_types
+from rlds._nests import named_leaves
 
 __all__ = ["InvalidDatasetError", "Report", "Validator", "Violation", "validate"]
 
@@ -321,7 +322,7 @@ class Validator:
         """
         lengths = np.asarray(lengths)
         ends, total = np.cumsum(lengths), int(np.sum(lengths))
-        columns = {name: _as_array(leaf) for name, leaf in _flatten(steps)}
+        columns = {name: _as_array(leaf) for name, leaf in named_leaves(steps)}
         known = _as_array(fields.get(rlds_types.FINAL_OBSERVATION_KNOWN, np.True_))
         ids = [_as_text(item) for item in fields.get(metadata.EPISODE_ID, ())]
         is_valid = np.ones(total, np.bool_)
@@ -480,7 +481,7 @@ def _declared_fields(episodes: Any) -> dict[str, _Field] | None:
     spec = spec[rlds_types.STEPS]
     is_nested = hasattr(spec, "element_spec")
     fields = {}
-    for name, leaf in _flatten(spec.element_spec if is_nested else spec):
+    for name, leaf in named_leaves(spec.element_spec if is_nested else spec):
         shape = getattr(leaf, "shape", None)
         dims = None if shape is None or shape.rank is None else tuple(shape)
         if dims is not None and not is_nested:
@@ -492,37 +493,20 @@ def _declared_fields(episodes: Any) -> dict[str, _Field] | None:
 def _batches(steps: Any) -> Iterator[Columns]:
     """The steps as consecutive columns, none of which is empty."""
     if isinstance(steps, Mapping):
-        columns = {name: _as_array(leaf) for name, leaf in _flatten(steps)}
+        columns = {name: _as_array(leaf) for name, leaf in named_leaves(steps)}
         if any(len(column) if column.shape else True for column in columns.values()):
             yield columns
         return
     if _is_tf_dataset(steps) and _is_static(steps.element_spec):
         for batch in steps.batch(_BATCH_SIZE):
-            yield {name: _as_array(leaf) for name, leaf in _flatten(batch)}
+            yield {name: _as_array(leaf) for name, leaf in named_leaves(batch)}
         return
     for step in steps:
-        yield {name: _as_array(leaf)[np.newaxis] for name, leaf in _flatten(step)}
+        yield {name: _as_array(leaf)[np.newaxis] for name, leaf in named_leaves(step)}
 
 
 def _is_static(spec: Any) -> bool:
-    return all(leaf.shape.is_fully_defined() for _, leaf in _flatten(spec))
-
-
-def _flatten(structure: Any) -> Iterator[tuple[str, Any]]:
-    """The leaves with their paths. A list is a leaf, as in `tf.data`."""
-
-    def is_branch(node: Any) -> bool:
-        return isinstance(node, Mapping | tuple)
-
-    def walk(path: str, node: Any) -> Iterator[tuple[str, Any]]:
-        if not is_branch(node):
-            yield path, node
-            return
-        items = node.items() if isinstance(node, Mapping) else enumerate(node)
-        for key, child in items:
-            yield from walk(f"{path}/{key}" if path else str(key), child)
-
-    return walk("", structure)
+    return all(leaf.shape.is_fully_defined() for _, leaf in named_leaves(spec))
 
 
 def _as_array(leaf: Any) -> np.ndarray:

@@ -75,6 +75,23 @@ def test_each_package_imports_only_what_is_below_it(package):
         assert not forbidden, f"{file} imports {forbidden}"
 
 
+def test_nobody_imports_private_modules_of_riegeli():
+    """It could be replaced by Google's package one day, which has others."""
+    packages = [Path(importlib.import_module(name).__file__).parent for name in FLOORS]
+    files = [file for root in packages if root.name != "riegeli" for file in root.rglob("*.py")]
+    files += Path(__file__).parents[1].glob("examples/*.py")
+    assert len(files) > 100
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            private = [name for name in names if name.startswith("riegeli.") and "._" in name]
+            assert not private, f"{file} imports {private}"
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_listed_names_are_there_and_examples_run(module):
     loaded = importlib.import_module(module)
@@ -96,10 +113,21 @@ def test_public_names_of_a_package_are_listed(package):
     assert public <= set(loaded.__all__) | {"TYPE_CHECKING", "Any"}
 
 
-def test_importing_the_packages_does_not_load_tensorflow():
-    code = f"import sys, {', '.join(FLOORS)}; print('tensorflow' in sys.modules)"
+def test_tensorflow_is_loaded_where_tensors_are_only():
+    light = [
+        *FLOORS[:-1],
+        *("rlds.alignment", "rlds.loader_profiles", "rlds.normalization", "rlds.statistics"),
+        "rlds.validation",
+    ]
+    found = "[name for name in sys.modules if name.partition('.')[0] in {}]"
+    code = f"""
+import sys, {", ".join(light)}
+print({found.format(("tensorflow", "tensorflow_datasets"))})
+import tfds_builders
+print({found.format(("tensorflow",))})
+"""
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "False\n"
+    assert run.stdout == "[]\n[]\n"
 
 
 @pytest.mark.parametrize("package", FLOORS[1:])

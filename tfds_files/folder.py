@@ -16,16 +16,16 @@ from typing import Any
 from etils import epath
 
 from rlds_ecosystem import stores
-from tfds_files.errors import DamagedFileError, TfdsFilesError
+from tfds_files.errors import DamagedFileError, UnsupportedFileError
 from tfds_files.examples import ExampleDecoder
 from tfds_files.features import Features, read_features
 from tfds_files.record_files import open_record_file
 from tfds_files.splits import Piece, Split, ranges_of
 
-__all__ = ["DatasetFolder", "open_folder"]
+__all__ = ["DatasetFolder", "open_folder", "read_json", "shard_name"]
 
 INFO_FILE, METADATA_FILE = "dataset_info.json", "metadata.json"
-_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _MIN_DIGITS = 5
 
 
@@ -58,7 +58,7 @@ class DatasetFolder(Mapping[str, Split]):
 
     def __init__(self, directory: epath.PathLike) -> None:
         self.directory = _find(stores.as_path(directory))
-        self.info = _read_json(self.directory / INFO_FILE)
+        self.info = read_json(self.directory / INFO_FILE)
         self.name = str(self.info.get("name", ""))
         self.config_name = str(self.info.get("configName", ""))
         self.version = str(self.info.get("version", ""))
@@ -67,7 +67,7 @@ class DatasetFolder(Mapping[str, Split]):
         self.file_format = str(self.info.get("fileFormat") or "tfrecord")
         self.features: Features = read_features(self.directory)
         has_metadata = (self.directory / METADATA_FILE).exists()
-        self.metadata = _read_json(self.directory / METADATA_FILE) if has_metadata else {}
+        self.metadata = read_json(self.directory / METADATA_FILE) if has_metadata else {}
         self._decoders: dict[tuple[str, ...] | None, ExampleDecoder] = {}
         self._splits = {split.name: split for split in _splits(self)}
 
@@ -134,7 +134,13 @@ def _find(directory: epath.Path) -> epath.Path:
     return found
 
 
-def _read_json(path: epath.Path) -> dict[str, Any]:
+def read_json(path: epath.Path) -> dict[str, Any]:
+    """Returns the content of a file that has a dict.
+
+    Raises:
+      DamagedFileError: It has none.
+      OSError: It cannot be read.
+    """
     try:
         content = json.loads(path.read_text())
     except (ValueError, RecursionError) as e:
@@ -151,30 +157,49 @@ def _splits(folder: DatasetFolder) -> Iterator[Split]:
             lengths = [int(length) for length in split.get("shardLengths", [])]
             if min(lengths, default=0) < 0:
                 raise ValueError("a shard of a negative length")
-            template = split.get("filepathTemplate") or _TEMPLATE
+            template = split.get("filepathTemplate") or TEMPLATE
             name, pieces = str(split["name"]), []
             for index, length in enumerate(lengths):
-                file = _shard_name(str(template), folder, name, index, len(lengths))
-                path = folder.directory / file
+                path = folder.directory / shard_name(
+                    str(template), folder.name, name, folder.file_format, index, len(lengths)
+                )
                 pieces.append(Piece(path, open_record_file(path, folder.file_format), 0, length))
             yield Split(name, pieces, folder.decoder)
     except (AttributeError, KeyError, TypeError, ValueError) as e:
-        if isinstance(e, TfdsFilesError):
+        if isinstance(e, UnsupportedFileError):
             raise
         raise DamagedFileError(f"{path}: the splits are not as TFDS writes them: {e!r}") from e
 
 
-def _shard_name(template: str, folder: DatasetFolder, split: str, index: int, count: int) -> str:
+def shard_name(
+    template: str, name: str, split: str, file_format: str, index: int, count: int
+) -> str:
+    """Returns the name of the file of a shard.
+
+    Args:
+      template: How files are named, with the fields of TFDS in braces.
+      name: The name of the dataset.
+      split: The name of the split.
+      file_format: The format of the files.
+      index: Which shard it is.
+      count: How many there are.
+
+    Raises:
+      DamagedFileError: The name is none that a file in the same folder can have.
+
+    >>> shard_name("{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", "a", "train", "tfrecord", 1, 2)
+    'a-train.tfrecord-00001-of-00002'
+    """
     digits = max(len(str(count)), _MIN_DIGITS)
     number, total = f"{index:0{digits}d}", f"{count:0{digits}d}"
-    name = template.format(
-        DATASET=folder.name,
+    filled = template.format(
+        DATASET=name,
         SPLIT=split,
-        FILEFORMAT=folder.file_format,
+        FILEFORMAT=file_format,
         SHARD_INDEX=number,
         NUM_SHARDS=total,
         SHARD_X_OF_Y=f"{number}-of-{total}",
     )
-    if not name or "/" in name or "\\" in name or name.startswith(".."):
-        raise DamagedFileError(f"{folder.directory}: a shard of the name {name!r:.100}")
-    return name
+    if not filled or "/" in filled or "\\" in filled or filled.startswith(".."):
+        raise DamagedFileError(f"a shard of the name {filled!r:.100}")
+    return filled

@@ -18,10 +18,12 @@ from __future__ import annotations
 import abc
 import bisect
 import contextlib
+import io
 import itertools
 import os
 import struct
 import threading
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 import google_crc32c
@@ -37,8 +39,11 @@ __all__ = [
     "FOOTER",
     "HEADER",
     "RecordFile",
+    "TFRecordWriter",
     "masked_checksum",
     "open_record_file",
+    "sound_records",
+    "write_records",
 ]
 
 # Of a record in a TFRecord file.
@@ -173,6 +178,81 @@ class _TFRecordFile(RecordFile):
 
     def _close(self, opened: tuple[BinaryIO, np.ndarray]) -> None:
         opened[0].close()
+
+
+class TFRecordWriter:
+    """Writes a TFRecord file. Each record survives the death of the process once it is written.
+
+    Args:
+      path: The file, on this machine; replaced if it exists.
+
+    Raises:
+      OSError: It cannot be made.
+    """
+
+    def __init__(self, path: os.PathLike[str] | str) -> None:
+        self._file = io.FileIO(path, "w")
+
+    def write(self, record: bytes) -> None:
+        """Appends a record.
+
+        Raises:
+          OSError: It cannot be written; a part of it may be.
+        """
+        size = len(record).to_bytes(8, "little")
+        header = size + masked_checksum(size).to_bytes(4, "little")
+        left = memoryview(header + record + FOOTER.pack(masked_checksum(record)))
+        while left:
+            left = left[self._file.write(left) :]
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def sound_records(path: os.PathLike[str] | str) -> Iterator[bytes]:
+    """Yields the records of a TFRecord file, up to where it is torn or damaged.
+
+    Raises:
+      OSError: It cannot be read.
+    """
+    with contextlib.closing(stores.open_binary(path)) as file:
+        left = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        while left >= HEADER.size + FOOTER.size:
+            length, crc = HEADER.unpack(head := file.read(HEADER.size))
+            left -= HEADER.size + FOOTER.size + length
+            if left < 0 or masked_checksum(head[:8]) != crc:
+                return
+            record = file.read(length)
+            if FOOTER.unpack(file.read(FOOTER.size))[0] != masked_checksum(record):
+                return
+            yield record
+
+
+def write_records(path: os.PathLike[str] | str, file_format: str, records: Iterable[bytes]) -> None:
+    """Writes a file of records, on this machine.
+
+    Args:
+      path: The file; replaced if it exists.
+      file_format: "tfrecord", or "array_record", with one record in a chunk, as TFDS writes them.
+      records: The records.
+
+    Raises:
+      UnsupportedFileError: There is no such format, or it is not written here.
+      OSError: The file cannot be written.
+    """
+    writer: Any
+    if file_format == "tfrecord":
+        writer = TFRecordWriter(path)
+    elif file_format == "array_record":
+        library = import_extra("array_record.python.array_record_module")
+        writer = library.ArrayRecordWriter(os.fspath(path), "group_size:1")
+    else:
+        raise UnsupportedFileError(f"files in the format {file_format!r} are not written here")
+    with contextlib.closing(writer):
+        for record in records:
+            writer.write(record)
 
 
 def masked_checksum(data: bytes) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from riegeli import varints
+
 Buffer = bytes | bytearray | memoryview
 
 __all__ = [
@@ -44,17 +46,13 @@ def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
     >>> read_varint(b"\xac\x02", 0, 2)
     (300, 2)
     """
-    value = shift = 0
-    while position < end:
-        byte = data[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128 and value < 1 << 64:
-            return value, position
-        shift += 7
-        if shift >= 7 * _LONGEST_VARINT:
-            break
-    raise WireError("a number does not end")
+    try:
+        value, position = varints.read_varint(data, position)
+    except ValueError as e:
+        raise WireError("a number does not end") from e
+    if position > end:
+        raise WireError("a number does not end")
+    return value, position
 
 
 def fields_of(data: Buffer, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
@@ -114,14 +112,7 @@ def encode_varint(value: int) -> bytes:
     >>> encode_varint(300)
     b'\xac\x02'
     """
-    if value < 128:
-        return bytes((value,))
-    groups = bytearray()
-    while value >= 128:
-        groups.append(value & 127 | 128)
-        value >>= 7
-    groups.append(value)
-    return bytes(groups)
+    return varints.encode_varints((value,))
 
 
 def encode_varints(values: np.ndarray) -> tuple[bytes, np.ndarray | None]:

@@ -32,8 +32,10 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import EncodeError
 
+from envlogger.converters.stored_types import ARRAYS, FIELDS, SCALAR_DIM_SIZE, StoredArray
 from envlogger.errors import DamagedDataError, UnsupportedTypeError, UnsupportedValueError
 from envlogger.proto.storage_pb2 import Data, Datum
+from riegeli.varints import encode_varints
 
 __all__ = ["MAX_SIZE", "decode", "decode_datum", "encode", "encode_to_bytes"]
 
@@ -44,9 +46,6 @@ _SUPPORTED = (
     "None, bool, int, float, str, bytes, NumPy scalars and arrays of bool, (u)int8 to (u)int64, "
     "float32, float64, str or bytes, and lists, tuples and dicts of these"
 )
-
-# The size of the only dimension of a scalar, see storage.proto.
-_SCALAR_DIM_SIZE = -438
 
 # Protobuf parsers refuse messages nested deeper than 100, and a leaf takes three (Datum, Shape,
 # Dim).
@@ -268,37 +267,23 @@ def _name_of_empty(dtype: np.dtype[Any]) -> str:
     return "object" if dtype.kind in "OUS" else dtype.newbyteorder("=").name
 
 
-def _fixed_width(number: int, wire_dtype: str) -> Callable[[Datum.Values, np.ndarray], None]:
-    """For elements that packed fields keep as they are in memory: merges all bytes in at once."""
-    tag = bytes([number << 3 | 2])
+def _array_encoder(stored: StoredArray) -> Callable[[Datum.Values, np.ndarray], None]:
+    field, tag, _, stored_dtype, is_blob = stored
 
-    def encode_array(values: Datum.Values, array: np.ndarray) -> None:
-        raw = array.astype(wire_dtype, copy=False).tobytes()
-        values.MergeFromString(tag + _varint(len(raw)) + raw)
-
-    return encode_array
-
-
-def _varint(number: int) -> bytes:
-    groups = []
-    while number >= 0x80:
-        groups.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*groups, number])
-
-
-def _variable_width(field: str) -> Callable[[Datum.Values, np.ndarray], None]:
-    def encode_array(values: Datum.Values, array: np.ndarray) -> None:
+    def encode_numbers(values: Datum.Values, array: np.ndarray) -> None:
         getattr(values, field).extend(array.ravel().tolist())
 
-    return encode_array
+    def encode_blob(values: Datum.Values, array: np.ndarray) -> None:
+        setattr(values, field, array.astype(stored_dtype, copy=False).tobytes())
 
+    def encode_memory(values: Datum.Values, array: np.ndarray) -> None:
+        # The packed numbers are as they are in memory: all bytes are merged in at once.
+        raw = array.astype(stored_dtype, copy=False).tobytes()
+        values.MergeFromString(tag + encode_varints((len(raw),)) + raw)
 
-def _big_endian(field: str, wire_dtype: str) -> Callable[[Datum.Values, np.ndarray], None]:
-    def encode_array(values: Datum.Values, array: np.ndarray) -> None:
-        setattr(values, field, array.astype(wire_dtype, copy=False).tobytes())
-
-    return encode_array
+    if stored_dtype is None:
+        return encode_numbers
+    return encode_blob if is_blob else encode_memory
 
 
 def _encode_texts(values: Datum.Values, array: np.ndarray) -> None:
@@ -319,29 +304,16 @@ def _encode_texts(values: Datum.Values, array: np.ndarray) -> None:
     values.bytes_values.extend(items)
 
 
-_ARRAY_ENCODERS: dict[str, Callable[[Datum.Values, np.ndarray], None]] = {
-    "f4": _fixed_width(Datum.Values.FLOAT_VALUES_FIELD_NUMBER, "<f4"),
-    "f8": _fixed_width(Datum.Values.DOUBLE_VALUES_FIELD_NUMBER, "<f8"),
-    # A bool is a varint of one byte.
-    "b1": _fixed_width(Datum.Values.BOOL_VALUES_FIELD_NUMBER, "?"),
-    "i4": _variable_width("int32_values"),
-    "i8": _variable_width("int64_values"),
-    "u4": _variable_width("uint32_values"),
-    "u8": _variable_width("uint64_values"),
-    "i1": _big_endian("int8_values", ">i1"),
-    "i2": _big_endian("int16_values", ">i2"),
-    "u1": _big_endian("uint8_values", ">u1"),
-    "u2": _big_endian("uint16_values", ">u2"),
-    "U": _encode_texts,
-    "S": _encode_texts,
-    "O": _encode_texts,
+_ARRAY_ENCODERS = {
+    **{key: _array_encoder(stored) for key, stored in ARRAYS.items()},
+    **dict.fromkeys("USO", _encode_texts),
 }
 
 
 def _scalar(set_value: Callable[[Datum.Values, Any], object]) -> Callable[[Data, Any, int], None]:
     def encode_scalar(data: Data, value: Any, depth: int) -> None:
         datum = data.datum
-        datum.shape.dim.add().size = _SCALAR_DIM_SIZE
+        datum.shape.dim.add().size = SCALAR_DIM_SIZE
         set_value(datum.values, value)
 
     return encode_scalar
@@ -455,7 +427,7 @@ def decode_datum(datum: Datum) -> Any:
     """Converts a stored scalar or array back; see `decode`."""
     fields = {descriptor.name: content for descriptor, content in datum.values.ListFields()}
     shape = [dim.size for dim in datum.shape.dim]
-    is_scalar = shape == [_SCALAR_DIM_SIZE]
+    is_scalar = shape == [SCALAR_DIM_SIZE]
     if not fields:
         return _decode_empty(datum, shape)
     try:
@@ -502,13 +474,10 @@ def _decode_empty(datum: Datum, shape: list[int]) -> np.ndarray | None:
     return np.empty(shape, datum.empty_dtype)
 
 
-def _packed(dtype: type) -> Callable[[Any], np.ndarray]:
-    return lambda content: np.array(content, dtype=dtype)
-
-
-def _unpacked(wire_dtype: str) -> Callable[[bytes], np.ndarray]:
-    native = np.dtype(wire_dtype).newbyteorder("=")
-    return lambda content: np.frombuffer(content, dtype=wire_dtype).astype(native)
+def _array_decoder(stored: StoredArray) -> Callable[[Any], np.ndarray]:
+    if stored.is_blob:
+        return lambda blob: np.frombuffer(blob, stored.stored_dtype).astype(stored.dtype)
+    return lambda numbers: np.array(numbers, stored.dtype)
 
 
 def _objects(content: Iterable[str] | Iterable[bytes]) -> np.ndarray:
@@ -522,49 +491,25 @@ def _refuse_bigints(content: Any) -> np.ndarray:
 
 
 _ARRAY_DECODERS: dict[str, Callable[[Any], np.ndarray]] = {
-    "float_values": _packed(np.float32),
-    "double_values": _packed(np.float64),
-    "int32_values": _packed(np.int32),
-    "int64_values": _packed(np.int64),
-    "uint32_values": _packed(np.uint32),
-    "uint64_values": _packed(np.uint64),
-    "bool_values": _packed(np.bool_),
-    "float_values_buffer": _unpacked(">f4"),
-    "int8_values": _unpacked(">i1"),
-    "int16_values": _unpacked(">i2"),
-    "uint8_values": _unpacked(">u1"),
-    "uint16_values": _unpacked(">u2"),
+    **{field: _array_decoder(stored) for field, stored in FIELDS.items()},
     "string_values": _objects,
     "bytes_values": _objects,
     "bigint_values": _refuse_bigints,
 }
 
 
-def _first(dtype: type) -> Callable[[Any], Any]:
-    return lambda content: dtype(content[0])
-
-
-def _only_unpacked(wire_dtype: str) -> Callable[[bytes], Any]:
-    scalar_type = np.dtype(wire_dtype).type
-    return lambda content: scalar_type(np.frombuffer(content, dtype=wire_dtype)[0])
+def _scalar_decoder(stored: StoredArray) -> Callable[[Any], Any]:
+    scalar_type = bool if stored.dtype.kind == "b" else stored.dtype.type
+    if stored.is_blob:
+        return lambda blob: scalar_type(np.frombuffer(blob, stored.stored_dtype)[0])
+    return lambda numbers: scalar_type(numbers[0])
 
 
 _SCALAR_DECODERS: dict[str, Callable[[Any], Any]] = {
-    "float_values": _first(np.float32),
-    "double_values": _first(np.float64),
-    "int32_values": _first(np.int32),
-    "int64_values": _first(np.int64),
-    "uint32_values": _first(np.uint32),
-    "uint64_values": _first(np.uint64),
-    "bool_values": _first(bool),
-    "float_values_buffer": _only_unpacked(">f4"),
-    "int8_values": _only_unpacked(">i1"),
-    "int16_values": _only_unpacked(">i2"),
-    "uint8_values": _only_unpacked(">u1"),
-    "uint16_values": _only_unpacked(">u2"),
-    "string_values": _first(str),
-    "bytes_values": _first(bytes),
-    "bigint_values": lambda content: int.from_bytes(content[0], "big", signed=True),
+    **{field: _scalar_decoder(stored) for field, stored in FIELDS.items()},
+    "string_values": lambda texts: texts[0],
+    "bytes_values": lambda blobs: blobs[0],
+    "bigint_values": lambda blobs: int.from_bytes(blobs[0], "big", signed=True),
 }
 
 # Which values count where a foreign writer filled several fields, for instance to serve old readers
@@ -573,7 +518,7 @@ _SCALAR_PRECEDENCE = tuple(_SCALAR_DECODERS)
 _ARRAY_PRECEDENCE = (
     *("string_values", "bytes_values", "bigint_values"),
     *("uint16_values", "uint8_values", "int16_values", "int8_values", "float_values_buffer"),
-    *tuple(_ARRAY_DECODERS)[:7],
+    *tuple(field for field, stored in FIELDS.items() if not stored.is_blob),
 )
 
-_EMPTY_DTYPES = {np.dtype(key).name for key in _ARRAY_ENCODERS if len(key) > 1} | {"object"}
+_EMPTY_DTYPES = {stored.dtype.name for stored in ARRAYS.values()} | {"object"}

@@ -20,9 +20,10 @@ import dm_env
 import numpy as np
 
 from envlogger.converters import codec
+from envlogger.converters.stored_types import ARRAYS, SCALAR_DIM_SIZE, field_tag, tag
 from envlogger.proto.storage_pb2 import Data, Datum
 from envlogger.step_data import StepData
-from riegeli._core import encode_varints
+from riegeli.varints import encode_varints
 
 __all__ = ["StepEncoder"]
 
@@ -99,20 +100,17 @@ class _NotPlannedError(Exception):
     """A value that is left to the codec."""
 
 
-def _tag(number: int) -> bytes:
-    return bytes([number << 3 | 2])
+_DATUM = tag(Data.DATUM_FIELD_NUMBER)
+_ARRAY = tag(Data.ARRAY_FIELD_NUMBER)
+_TUPLE = tag(Data.TUPLE_FIELD_NUMBER)
+_DICT = tag(Data.DICT_FIELD_NUMBER)
+_ITEM = tag(Data.Tuple.VALUES_FIELD_NUMBER)  # Of arrays and entries of dicts as well.
+_VALUES = tag(Datum.VALUES_FIELD_NUMBER)
+_KVS = tag(Data.Dict.KVS_FIELD_NUMBER)
+_STRINGS, _BLOBS = field_tag("string_values"), field_tag("bytes_values")
+_KEY, _VALUE = tag(1), tag(2)  # Of a map in the language of protobuf.
 
-
-_DATUM = _tag(Data.DATUM_FIELD_NUMBER)
-_ARRAY = _tag(Data.ARRAY_FIELD_NUMBER)
-_TUPLE = _tag(Data.TUPLE_FIELD_NUMBER)
-_DICT = _tag(Data.DICT_FIELD_NUMBER)
-_ITEM = _tag(Data.Tuple.VALUES_FIELD_NUMBER)  # Of arrays and entries of dicts as well.
-_VALUES = _tag(Datum.VALUES_FIELD_NUMBER)
-_KVS = _tag(Data.Dict.KVS_FIELD_NUMBER)
-_KEY, _VALUE = _tag(1), _tag(2)  # Of a map in the language of protobuf.
-
-_SCALAR_SHAPE = Datum(shape={"dim": [{"size": -438}]}).SerializeToString()
+_SCALAR_SHAPE = Datum(shape={"dim": [{"size": SCALAR_DIM_SIZE}]}).SerializeToString()
 
 
 class _ScalarKind(NamedTuple):
@@ -162,22 +160,6 @@ _SCALAR_KINDS: dict[type, _ScalarKind] = {
     bytes: _ScalarKind("bytes_values", None, "{v}", (bytes,), "bytes"),
 }
 
-# By kind and size of the dtype: the field, and the dtype of the elements as they are stored, which
-# is None for those that are stored as varints.
-_ARRAY_KINDS: dict[str, tuple[str, str | None]] = {
-    "f4": ("float_values", "<f4"),
-    "f8": ("double_values", "<f8"),
-    "b1": ("bool_values", "?"),
-    "i1": ("int8_values", ">i1"),
-    "i2": ("int16_values", ">i2"),
-    "u1": ("uint8_values", ">u1"),
-    "u2": ("uint16_values", ">u2"),
-    "i4": ("int32_values", None),
-    "i8": ("int64_values", None),
-    "u4": ("uint32_values", None),
-    "u8": ("uint64_values", None),
-}
-
 _SMALL = tuple(bytes([number]) for number in range(128))
 
 
@@ -210,12 +192,12 @@ def _checked_bools(array: np.ndarray) -> bytes:
 def _texts(array: np.ndarray) -> bytes:
     items = array.ravel().tolist()
     if all(isinstance(item, str) for item in items):
-        tag, payloads = _tag(Datum.Values.STRING_VALUES_FIELD_NUMBER), map(str.encode, items)
+        head, payloads = _STRINGS, map(str.encode, items)
     elif all(isinstance(item, bytes) for item in items):
-        tag, payloads = _tag(Datum.Values.BYTES_VALUES_FIELD_NUMBER), map(bytes, items)
+        head, payloads = _BLOBS, map(bytes, items)
     else:
         raise ValueError("neither all str nor all bytes")
-    return b"".join([tag + _varint(len(payload)) + payload for payload in payloads])
+    return b"".join([head + _varint(len(payload)) + payload for payload in payloads])
 
 
 def _shape_field(shape: Iterable[int]) -> bytes:
@@ -365,7 +347,7 @@ class _Compiler:
         kind = _SCALAR_KINDS[base]
         plain = v if type(value) in kind.exact else f"{kind.plain}({v})"
         payload = self._payload(kind.size, kind.payload.format(v=plain))
-        values = _Message(_VALUES, [_Message(_field_tag(kind.field), [payload])])
+        values = _Message(_VALUES, [_Message(field_tag(kind.field), [payload])])
         return [_SCALAR_SHAPE, values]
 
     def _array(self, array: np.ndarray, v: str) -> list[bytes | int | _Message]:
@@ -378,24 +360,20 @@ class _Compiler:
             return [codec.encode(array).datum.SerializeToString()]
         if dtype.kind in "OUS":
             return [shape, _Message(_VALUES, [self._payload(None, f"texts({v})")])]
-        field, stored = _ARRAY_KINDS[f"{dtype.kind}{dtype.itemsize}"]
+        _, array_tag, _, stored, _ = ARRAYS[f"{dtype.kind}{dtype.itemsize}"]
         if stored is None:
             flat = v if array.ndim == 1 else f"{v}.ravel()"
             payload = self._payload(None, f"packed({flat}.tolist(), {v})")
         elif dtype.kind == "b":
             payload = self._payload(array.nbytes, f"checked_bools({v})")
         elif dtype != stored:
-            wire_dtype = self._constant(np.dtype(stored))
+            wire_dtype = self._constant(stored)
             payload = self._payload(array.nbytes, f"{v}.astype({wire_dtype}).tobytes()")
         elif array.nbytes < _LARGE:
             payload = self._payload(array.nbytes, f"{v}.tobytes()")
         else:
             payload = self._payload(array.nbytes, f"ascontiguousarray({v})")
-        return [shape, _Message(_VALUES, [_Message(_field_tag(field), [payload])])]
-
-
-def _field_tag(field: str) -> bytes:
-    return _tag(Datum.Values.DESCRIPTOR.fields_by_name[field].number)
+        return [shape, _Message(_VALUES, [_Message(array_tag, [payload])])]
 
 
 class _Layouts(dict[tuple[int, ...], list[bytes]]):

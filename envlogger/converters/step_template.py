@@ -21,10 +21,11 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from envlogger.converters import codec
+from envlogger.converters.stored_types import FIELDS, SCALAR_DIM_SIZE, tag
 from envlogger.errors import EnvLoggerError
 from envlogger.proto.storage_pb2 import Data, Datum
 from envlogger.step_data import StepData
-from riegeli._core import encode_varints, read_varint
+from riegeli.varints import encode_varints, read_varint
 
 __all__ = ["ByteArray", "NoMatchError", "Template"]
 
@@ -34,6 +35,8 @@ _MAX_VALUES = 1024
 # Records of fewer bytes are small; of others, the main array leaves at most one in so many.
 _MIN_WITH_MAIN = 2048
 _MAX_OF_MAIN = 32
+
+_VALUES = tag(Datum.VALUES_FIELD_NUMBER)
 
 
 class ByteArray(NamedTuple):
@@ -234,17 +237,16 @@ def _bools(array: np.ndarray) -> np.ndarray:
 
 def _integers(content: bytes, field: str, shape: tuple[int, ...]) -> np.ndarray:
     """Decodes packed varints."""
-    dtype = _VARINTS[field]
+    stored = FIELDS[field]
     if content.isascii():  # Then each has one byte.
-        array = np.frombuffer(content, np.uint8).astype(dtype)
+        array = np.frombuffer(content, np.uint8).astype(stored.dtype)
     else:  # Protobuf is faster than NumPy, unless there are many records.
-        number = Datum.Values.DESCRIPTOR.fields_by_name[field].number
-        head = bytes([number << 3 | 2]) + encode_varints([len(content)])
+        size = encode_varints((len(content),))
         try:
-            values = Datum.Values.FromString(head + content)
+            values = Datum.Values.FromString(stored.tag + size + content)
         except DecodeError as e:
             raise ValueError(str(e)) from e
-        array = np.array(getattr(values, field), dtype)
+        array = np.array(getattr(values, field), stored.dtype)
     if array.size != math.prod(shape):
         raise ValueError("another number of varints")
     return array if len(shape) == 1 else array.reshape(shape).copy()
@@ -414,29 +416,23 @@ def _integer_columns(dtype: str, shape: tuple[int, ...]) -> Callable[[np.ndarray
 
 # --- Learning.
 
-_FIXED = {"float_values": "<f4", "double_values": "<f8", "float_values_buffer": ">f4"}
-_FIXED |= {"int8_values": ">i1", "int16_values": ">i2"}
-_FIXED |= {"uint8_values": ">u1", "uint16_values": ">u2"}
-_VARINTS = {f"{name}_values": name for name in ("int32", "int64", "uint32", "uint64")}
-
-_DIM_OF_SCALARS = (-438,)
-
 
 def _slot_of_scalar(field: str, begin: int, size: int) -> _Slot | _Constant:
     void = np.dtype(f"V{size}") if size else None
-    if field in _FIXED:
-        dtype = np.dtype(_FIXED[field])
-        if size != dtype.itemsize:
-            raise ValueError("another number of values")
-        if dtype.kind == "f" and size == 4:  # Python's floats have no signalling NaN.
-            return _Slot(begin, np.dtype((dtype, (1,))), "{x}[0]", _first_items)
-        return _Slot(begin, dtype, f"{dtype.newbyteorder('=').name}({{x}})", _same)
     if field == "bool_values":
         if size != 1:
             raise ValueError("another number of values")
         return _Slot(begin, np.dtype(np.uint8), "BOOLS[{x}]", _bools)
-    if field in _VARINTS and void is not None:
-        name = _VARINTS[field]
+    stored = FIELDS.get(field)
+    if stored is not None and stored.stored_dtype is not None:
+        dtype = stored.stored_dtype
+        if size != dtype.itemsize:
+            raise ValueError("another number of values")
+        if dtype.kind == "f" and size == 4:  # Python's floats have no signalling NaN.
+            return _Slot(begin, np.dtype((dtype, (1,))), "{x}[0]", _first_items)
+        return _Slot(begin, dtype, f"{stored.dtype.name}({{x}})", _same)
+    if stored is not None and void is not None:
+        name = stored.dtype.name
         column = _integer_columns(name, ())
         if size == 1:
             as_bytes = np.dtype(np.uint8)
@@ -461,12 +457,15 @@ def _slot_of_scalar(field: str, begin: int, size: int) -> _Slot | _Constant:
 
 def _slot_of_array(field: str, begin: int, size: int, shape: tuple[int, ...]) -> _Slot:
     count = math.prod(shape)
-    if field in _VARINTS and size:
-        name = _VARINTS[field]
+    stored = FIELDS.get(field)
+    if stored is not None and stored.stored_dtype is None and size:
+        name = stored.dtype.name
         form = f"integers({{x}}, {field!r}, {shape!r})"
         return _Slot(begin, np.dtype(f"V{size}"), form, _integer_columns(name, shape))
-    element = np.dtype(np.uint8 if field == "bool_values" else _FIXED.get(field, "V"))
-    if count < 1 or element.itemsize == 0 or size != count * element.itemsize:
+    element = stored.stored_dtype if stored is not None else None
+    if field == "bool_values":
+        element = np.dtype(np.uint8)
+    if element is None or count < 1 or size != count * element.itemsize:
         raise ValueError("another number of values, or not of a fixed size")
     # NumPy makes no array of a single element without dimensions.
     dtype = np.dtype((element, shape or (1,)))
@@ -515,7 +514,7 @@ class _Parser:
 
     def _length_delimited(self, begin: int, end: int, number: int) -> tuple[int, int]:
         """Where the content of the field begins and ends that must be at `begin`."""
-        if begin >= end or self._record[begin] != (number << 3 | 2):
+        if begin >= end or self._record[begin : begin + 1] != tag(number):
             raise ValueError(f"no field {number} at byte {begin}")
         size, content = read_varint(self._record, begin + 1)
         if size > end - content:
@@ -584,7 +583,7 @@ class _Parser:
             content, values = self._length_delimited(begin, end, Datum.SHAPE_FIELD_NUMBER)
             dims = Datum.Shape.FromString(self._record[content:values]).dim
             shape = tuple(dim.size for dim in dims)
-        if values == end or self._record[values] != (Datum.VALUES_FIELD_NUMBER << 3 | 2):
+        if values == end or self._record[values : values + 1] != _VALUES:
             datum = Datum.FromString(self._record[begin:end])
             if datum.values.ListFields():
                 raise ValueError("values in an unusual place")
@@ -598,9 +597,9 @@ class _Parser:
         number = self._record[begin] >> 3
         begin, end = self._only(begin, end, number)
         descriptor = Datum.Values.DESCRIPTOR.fields_by_number.get(number)
-        if descriptor is None or (min(shape, default=0) < 0 and shape != _DIM_OF_SCALARS):
+        if descriptor is None or (min(shape, default=0) < 0 and shape != (SCALAR_DIM_SIZE,)):
             raise ValueError(f"values in field {number}, shape {shape}")
-        if shape == _DIM_OF_SCALARS:
+        if shape == (SCALAR_DIM_SIZE,):
             slot = _slot_of_scalar(descriptor.name, begin, end - begin)
         else:
             slot = _slot_of_array(descriptor.name, begin, end - begin, shape)

@@ -7,7 +7,7 @@ MAX_VARINT_BYTES = 10
 _U64 = (1 << 64) - 1
 
 
-def read_varint(data: bytes | memoryview, begin: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray | memoryview, begin: int) -> tuple[int, int]:
     """Reads one unsigned base-128 varint of at most 64 bits.
 
     Returns:

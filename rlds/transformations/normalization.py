@@ -7,13 +7,21 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from rlds import rlds_types
+from rlds.normalization import (
+    OfField,
+    apply_to_array,
+    check_field,
+    names_of,
+    normalizer,
+    of_one_field,
+    steps_expected,
+    unnormalizer,
+)
+from rlds.statistics import FieldStatistics, Statistics
 from rlds.transformations import _episodes, _layouts, nested_ops
-from rlds.transformations.statistics import FieldStatistics, Statistics
+from rlds.transformations.statistics import type_of
 
 __all__ = ["normalize", "unnormalize"]
-
-_KINDS = ("normal", "bounds", "bounds_q99")
 
 
 def normalize(
@@ -64,18 +72,7 @@ def normalize(
     >>> unnormalize(np.array([0.5]), statistics["action"], kind="bounds").tolist()
     [1.5]
     """
-
-    def of_field(values: Any, field: FieldStatistics, name: str) -> Any:
-        offset, scale, is_constant = _parameters(field, kind, floor, name, "normalize")
-
-        def formula(x: Any, library: Any) -> Any:
-            result = (x - offset) / scale
-            if clip and kind != "normal":
-                result = library.clip(result, -1.0, 1.0)
-            return library.where(is_constant, 0.0, result)
-
-        return _apply(formula, values, field.mask)
-
+    of_field = normalizer(kind, clip, floor, _apply)
     return _over_fields(data, statistics, of_field, fields, "normalize")
 
 
@@ -104,38 +101,8 @@ def unnormalize(
     Raises:
       KeyError: see `normalize`; likewise the others.
     """
-
-    def of_field(values: Any, field: FieldStatistics, name: str) -> Any:
-        offset, scale, is_constant = _parameters(field, kind, floor, name, "unnormalize")
-
-        def formula(x: Any, library: Any) -> Any:
-            return library.where(is_constant, offset, x * scale + offset)
-
-        return _apply(formula, values, field.mask)
-
+    of_field = unnormalizer(kind, floor, _apply)
     return _over_fields(data, statistics, of_field, fields, "unnormalize")
-
-
-def _parameters(
-    field: FieldStatistics, kind: str, floor: float, name: str, caller: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The value that becomes 0, the distance from it that becomes 1, and what is constant."""
-    if kind not in _KINDS:
-        raise ValueError(f"{caller}: kind must be one of {_KINDS}, got {kind!r}.")
-    if kind == "normal":
-        return field.mean, np.maximum(field.std, floor), field.std == 0.0
-    if kind == "bounds":
-        low, high = field.min, field.max
-    else:
-        missing = {0.01, 0.99} - field.quantiles.keys()
-        if missing:
-            raise ValueError(
-                f"{caller}: kind {kind!r} needs the quantiles 0.01 and 0.99 of {name!r}, there are "
-                f"{sorted(field.quantiles)}."
-            )
-        low, high = field.quantiles[0.01], field.quantiles[0.99]
-    # Halved first: a range may be too large for its dtype.
-    return low / 2 + high / 2, np.maximum(high / 2 - low / 2, floor), low == high
 
 
 def _apply(formula: Callable[[Any, Any], Any], values: Any, mask: np.ndarray) -> Any:
@@ -144,42 +111,27 @@ def _apply(formula: Callable[[Any, Any], Any], values: Any, mask: np.ndarray) ->
         exact = tf.cast(values, tf.float64)
         result = tf.where(mask, formula(exact, tf.experimental.numpy), exact)
         return tf.cast(result, _episodes.float_dtype(values))
-    array = np.asarray(values)
-    is_floating = np.issubdtype(array.dtype, np.floating)
-    exact = array.astype(np.float64)
-    result = np.where(mask, formula(exact, np), exact)
-    return result.astype(array.dtype if is_floating else np.float32)
+    return apply_to_array(formula, values, mask)
 
 
 def _over_fields(
     data: Any,
     statistics: Statistics | FieldStatistics,
-    of_field: Callable[[Any, FieldStatistics, str], Any],
+    of_field: OfField,
     fields: Sequence[str] | None,
     caller: str,
 ) -> Any:
     if isinstance(statistics, FieldStatistics):
-        if isinstance(data, Mapping | tf.data.Dataset):
-            raise TypeError(
-                f"{caller}: the statistics of one field go with an array of its values, but the "
-                f"data is a {type(data).__name__}. Pass the Statistics of all fields."
-            )
-        _check_shape(np.shape(data), statistics, "the values", caller)
-        return of_field(data, statistics, "the field")
+        return of_one_field(data, statistics, of_field, caller)
     if not isinstance(data, Mapping | tf.data.Dataset):
-        raise TypeError(
-            f"{caller}: the statistics of all fields go with steps, but the data is a "
-            f"{type(data).__name__}. Pass those of one field: statistics['action']."
-        )
-    names = _names(fields, statistics)
+        raise steps_expected(data, caller)
+    names = names_of(fields, statistics)
     spec = dict(_layouts.named_leaves(_episodes.spec_of_step(data, caller)))
     for name in names:
         if name not in spec:
             raise KeyError(f"{caller}: there is no field {name!r}. The fields are {sorted(spec)}.")
-        leaf = spec[name]
-        if not isinstance(leaf, tf.TensorSpec) or leaf.dtype == tf.string or leaf.dtype.is_complex:
-            raise TypeError(f"{caller}: field {name!r} must be a numeric tensor, got {leaf}.")
-        _check_shape(leaf.shape, statistics[name], repr(name), caller)
+        shape = getattr(spec[name], "shape", None)
+        check_field(type_of(spec[name]), shape, statistics[name], name, caller)
         of_field(np.zeros(statistics[name].mean.shape), statistics[name], name)
 
     def of_leaf(path: tuple[Any, ...], leaf: Any) -> Any:
@@ -192,24 +144,3 @@ def _over_fields(
         return tree.map_structure_with_path(of_leaf, _layouts.as_batch(steps, caller))
 
     return _episodes.over_steps(data, of_steps)
-
-
-def _names(fields: Sequence[str] | None, statistics: Statistics) -> set[str]:
-    """The paths of the fields that there are statistics of."""
-    if fields is None:
-        return {name for name in statistics if name != rlds_types.REWARD}
-    fields = [fields] if isinstance(fields, str) else fields
-    for field in fields:
-        if not any(f"{name}/".startswith(f"{field}/") for name in statistics):
-            statistics[field]  # raises the error that names what there is
-    return {name for name in statistics if any(f"{name}/".startswith(f"{f}/") for f in fields)}
-
-
-def _check_shape(shape: Any, field: FieldStatistics, which: str, caller: str) -> None:
-    expected = field.mean.shape
-    dims = tuple(shape)[len(tuple(shape)) - len(expected) :]
-    if len(dims) != len(expected) or any(d not in (None, e) for d, e in zip(dims, expected)):
-        raise ValueError(
-            f"{caller}: the shape of {which} is {tuple(shape)}, but the statistics are of shape "
-            f"{expected}."
-        )

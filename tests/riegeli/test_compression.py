@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import riegeli
-from riegeli._core import encode_varints
 from riegeli._format import compression
 from riegeli._format.compression import (
     MAX_DECOMPRESSED_SIZE,
@@ -17,6 +16,7 @@ from riegeli._format.compression import (
     Compressor,
     decompress,
 )
+from riegeli.varints import encode_varints
 
 # The bytes 123, and 5 MiB of zeros behind 24 other bytes, as Google's implementation compresses
 # them with brotli:6,window_log:25.

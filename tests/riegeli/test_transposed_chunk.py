@@ -11,7 +11,6 @@ from proto_records import field, records, with_length
 from transposed_parts import Parts, parts_of
 
 import riegeli
-from riegeli._core import encode_varints
 from riegeli._files import RandomAccessSource
 from riegeli._format import compression, transposed_encoder
 from riegeli._format.chunk import SIGNATURE, Chunk, ChunkType, padding_chunk
@@ -22,6 +21,7 @@ from riegeli._format.transposed_chunk import decode_transposed_chunk
 from riegeli._format.transposed_encoder import encode_transposed_chunk
 from riegeli._pure.machine import MAX_NESTING
 from riegeli.records._chunk_reader import ChunkReader
+from riegeli.varints import encode_varints
 
 UNCOMPRESSED = Compressor(CompressionType.NONE)
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from riegeli._core import encode_varints
+from riegeli.varints import encode_varints
 
 
 def varint(value):

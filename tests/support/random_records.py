@@ -5,7 +5,7 @@ A `random.Random` with a seed gives the same ones each time, so that a failing c
 
 import re
 
-from riegeli._core import encode_varints
+from riegeli.varints import encode_varints
 
 
 def varint(value):

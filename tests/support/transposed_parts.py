@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from riegeli._core import encode_varints
 from riegeli._format.chunk import Chunk, ChunkType
 from riegeli._format.compression import CompressionType, Compressor
 from riegeli._format.transposed_chunk import decode_transposed_chunk
 from riegeli._format.transposed_encoder import encode_transposed_chunk
 from riegeli._pure.machine import has_buffer, has_subtype
 from riegeli._pure.varints import read_varint, read_varints
+from riegeli.varints import encode_varints
 
 UNCOMPRESSED = Compressor(CompressionType.NONE)
 

@@ -1,3 +1,4 @@
+import contextlib
 import gzip
 import pickle
 import random
@@ -15,6 +16,7 @@ from tfds_files import (
     UnsupportedFileError,
     open_record_file,
 )
+from tfds_files.record_files import sound_records, write_records
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RECORDS = [b"", b"a", b"x" * 70_000, bytes(range(256)), b"", b"end"]
@@ -42,6 +44,28 @@ def test_records_in_any_order(tmp_path):
     file.close()
     assert file.read(1) == b"a"
     assert repr(file).endswith("a')")
+
+
+def test_files_that_are_written(tmp_path):
+    write_records(tmp_path / "a", "tfrecord", RECORDS)
+    assert (tmp_path / "a").read_bytes() == tfrecord_file(tmp_path / "b").read_bytes()
+    write_records(tmp_path / "c", "array_record", RECORDS)
+    with contextlib.closing(open_record_file(tmp_path / "c", "array_record")) as file:
+        assert [file.read(index) for index in range(len(file))] == RECORDS
+    with pytest.raises(UnsupportedFileError, match="'parquet' are not written here"):
+        write_records(tmp_path / "d", "parquet", RECORDS)
+
+
+def test_what_is_sound_of_a_torn_file(tmp_path):
+    records = [b"ab", b"", b"cde"]
+    data = tfrecord_file(tmp_path / "whole", records).read_bytes()
+    ends = [18, 34, 53]
+    for size in range(len(data) + 1):
+        (tmp_path / "torn").write_bytes(data[:size])
+        assert list(sound_records(tmp_path / "torn")) == records[: sum(e <= size for e in ends)]
+    for place in range(len(data)):
+        (tmp_path / "torn").write_bytes(data[:place] + b"!" + data[place + 1 :])
+        assert list(sound_records(tmp_path / "torn")) == records[: sum(e <= place for e in ends)]
 
 
 def test_a_file_without_records(tmp_path):

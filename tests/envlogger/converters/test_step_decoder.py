@@ -19,7 +19,7 @@ from envlogger.converters.step_encoder import StepEncoder
 from envlogger.converters.step_template import NoMatchError, Template
 from envlogger.errors import DamagedDataError, UnsupportedTypeError
 from envlogger.proto.storage_pb2 import Data
-from riegeli._core import encode_varints
+from riegeli.varints import encode_varints
 
 
 def mid(observation, action=0, reward=1.0, discount=1.0, custom_data=None):

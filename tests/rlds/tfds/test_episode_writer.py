@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from tensorflow_datasets import features as tf_features
 
-from envlogger.backends import tfds_shards
 from envlogger.errors import StorageError
 from rlds.tfds import (
     DatasetConfig,
@@ -25,6 +24,7 @@ from rlds.tfds import (
     generate_config_from_spec,
     load,
 )
+from tfds_files import growing
 
 CONFIG = DatasetConfig(
     name="counting",
@@ -562,14 +562,14 @@ def test_a_kill_while_a_shard_gets_its_format(tmp_path, monkeypatch):
     writer = EpisodeWriter(tmp_path, CONFIG, **options)
     writer.add_episode(episode(0))
     with monkeypatch.context() as patch:
-        patch.setattr(tfds_shards, "_adopt", fail)
+        patch.setattr(growing.GrowingDataset, "_adopt", fail)
         with pytest.raises(StorageError, match="the power is gone"):
             writer.close()
     assert [name for name in files(tmp_path) if name.endswith(".whole")]
     writer = EpisodeWriter(tmp_path / "other", CONFIG, **options)
     writer.add_episode(episode(0))
     with monkeypatch.context() as patch:
-        patch.setattr(tfds_shards, "_adopt_draft", fail)
+        patch.setattr(growing.GrowingDataset, "_adopt_draft", fail)
         with pytest.raises(StorageError, match="the power is gone"):
             writer.close()
     for directory in (tmp_path, tmp_path / "other"):
@@ -582,7 +582,7 @@ def test_a_kill_while_a_shard_gets_its_format(tmp_path, monkeypatch):
         assert not [name for name in files(directory) if name.startswith(".")]
 
 
-@pytest.mark.parametrize("step", ["_sync", "_write_info"])
+@pytest.mark.parametrize("step", ["_sync", "GrowingDataset._write"])
 def test_a_kill_while_a_split_is_replaced(tmp_path, monkeypatch, step):
     write(tmp_path, range(3), max_episodes_per_file=1)
     writer = EpisodeWriter(tmp_path, CONFIG)
@@ -590,7 +590,7 @@ def test_a_kill_while_a_split_is_replaced(tmp_path, monkeypatch, step):
         writer.add_episode(episode(begin))
     writer._finish_shard("train")
     with monkeypatch.context() as patch:
-        patch.setattr(tfds_shards, step, fail)
+        patch.setattr(f"tfds_files.growing.{step}", fail)
         with pytest.raises(StorageError, match="the power is gone"):
             writer.close()
     assert ids(tmp_path) == [0, 1, 2]

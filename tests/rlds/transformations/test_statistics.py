@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_episodes import Columns, datasets, episode_columns, few_examples, in_both_layouts
 
+from rlds.statistics import compute_statistics as of_columns
 from rlds.transformations import mean_and_std, sar_fields_mask
 from rlds.transformations import statistics as module
 from rlds.transformations.statistics import FieldStatistics, Statistics
@@ -50,15 +51,24 @@ def test_as_numpy_would_in_both_layouts(
 ) -> None:
     known = [i not in unknown for i in range(len(all_columns))]
     both = in_both_layouts(*all_columns, final_observation_known=known)
-    nested, batched = (compute_statistics(data, quantiles=(0.01, 0.5), ddof=ddof) for data in both)
+    options = {"quantiles": (0.01, 0.5), "ddof": ddof}
+    nested, batched = (compute_statistics(data, **options) for data in both)
+    of_numpy = of_columns(
+        [
+            {"steps": columns, "final_observation_known": is_known}
+            for columns, is_known in zip(all_columns, known)
+        ],
+        **options,
+    )
     assert set(nested) == set(batched) == {"observation/state", "action", "reward"}
-    for statistics in (nested, batched):
+    for statistics in (nested, batched, of_numpy):
         assert statistics.num_trajectories == len(all_columns)
         assert statistics.num_transitions == sum(
             len(columns["action"]) - is_known for columns, is_known in zip(all_columns, known)
         )
     for name in nested:
         assert_same(nested[name], batched[name])
+        assert_same(nested[name], of_numpy[name])
         values = valid_values(all_columns, known, name)
         field = nested[name]
         assert (field.count == len(values)).all()
@@ -234,7 +244,7 @@ def test_json_of_others() -> None:
         ({"quantiles": [1.5]}, ValueError, "quantiles must be between 0 and 1, got 1.5"),
         ({"ddof": -1}, ValueError, "ddof must not be negative, got -1"),
         ({"fields": ["obs"]}, KeyError, "there is no field 'obs'. The fields are"),
-        ({"fields": ["instruction"]}, TypeError, "'instruction' must be a numeric tensor"),
+        ({"fields": ["instruction"]}, TypeError, "'instruction' must be numeric"),
         ({"masks": {"act": True}}, ValueError, r"masks for \['act'\], but the fields are"),
         ({"masks": {"action": [True]*2}}, ValueError, r"'action' has shape \(3,\), its mask has"),
     ],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from rlds.transformations.statistics import FieldStatistics
+    from rlds.statistics import FieldStatistics
 
 _WIDTH: Final = 100
 _MAX_ELEMENTS: Final = 8

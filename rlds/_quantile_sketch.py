@@ -48,9 +48,9 @@ class QuantileSketch:
 
     @property
     def error(self) -> float:
-        """How far from q a returned quantile can be, as a fraction of all values."""
+        """How far from q a returned quantile may be; from the least value to the largest is 1."""
         error = sum(max(level.num_rounded) << i for i, level in enumerate(self._levels))
-        return error / max(self.count, 1)
+        return error / max(self.count - 1, 1)
 
     def add(self, rows: np.ndarray) -> None:
         """Adds values of shape [rows, columns]."""

@@ -1,0 +1,79 @@
+"""How values are stored in a `Datum`: what those know who write its bytes and who read them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envlogger.proto.storage_pb2 import Datum
+
+__all__ = ["ARRAYS", "FIELDS", "SCALAR_DIM_SIZE", "StoredArray", "field_tag", "tag"]
+
+SCALAR_DIM_SIZE = -438
+"""The size of the only dimension of a scalar, see storage.proto."""
+
+
+def tag(number: int) -> bytes:
+    """What stands before the length of a field of bytes, a message, or packed numbers."""
+    return bytes([number << 3 | 2])  # One byte, as all such fields have numbers below 16.
+
+
+def field_tag(field: str) -> bytes:
+    """The tag of a field of `Datum.Values`, by its name."""
+    return tag(Datum.Values.DESCRIPTOR.fields_by_name[field].number)
+
+
+class StoredArray(NamedTuple):
+    """How the elements of an array are stored.
+
+    Attributes:
+      field: The name of their field of `Datum.Values`.
+      tag: The tag of that field.
+      dtype: The dtype of the elements in memory.
+      stored_dtype: Their dtype in the bytes of the field; None if they are varints.
+      is_blob: Whether the field is one string of bytes, rather than packed numbers.
+    """
+
+    field: str
+    tag: bytes
+    dtype: np.dtype[Any]
+    stored_dtype: np.dtype[Any] | None
+    is_blob: bool
+
+
+def _stored_array(field: str, dtype: str, stored_dtype: str | None) -> StoredArray:
+    return StoredArray(
+        field,
+        field_tag(field),
+        np.dtype(dtype),
+        None if stored_dtype is None else np.dtype(stored_dtype),
+        stored_dtype is not None and stored_dtype.startswith(">"),
+    )
+
+
+FIELDS = {
+    field: _stored_array(field, dtype, stored_dtype)
+    for field, dtype, stored_dtype in (
+        ("float_values", "float32", "<f4"),
+        ("double_values", "float64", "<f8"),
+        ("int32_values", "int32", None),
+        ("int64_values", "int64", None),
+        ("uint32_values", "uint32", None),
+        ("uint64_values", "uint64", None),
+        ("bool_values", "bool", "?"),  # A bool is a varint of one byte.
+        ("float_values_buffer", "float32", ">f4"),  # Read, but not written.
+        ("int8_values", "int8", ">i1"),
+        ("int16_values", "int16", ">i2"),
+        ("uint8_values", "uint8", ">u1"),
+        ("uint16_values", "uint16", ">u2"),
+    )
+}
+"""By the field; where several are filled, the first one that is counts for a scalar."""
+
+ARRAYS = {
+    f"{stored.dtype.kind}{stored.dtype.itemsize}": stored
+    for stored in FIELDS.values()
+    if stored.field != "float_values_buffer"
+}
+"""By kind and size of the dtype: what is written."""

@@ -1,0 +1,212 @@
+"""Normalizes values by the statistics of a dataset, and back: NumPy arrays, without TensorFlow.
+
+`rlds.transformations` has the same two functions for datasets and tensors.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rlds import rlds_types
+from rlds._nests import map_named_leaves, named_leaves
+from rlds.statistics import FieldStatistics, FieldType, Statistics
+
+__all__ = ["normalize", "unnormalize"]
+
+_KINDS = ("normal", "bounds", "bounds_q99")
+
+# Takes values, the statistics of their field, and its path.
+OfField: TypeAlias = Callable[[Any, FieldStatistics, str], Any]
+
+
+def normalize(
+    data: Any,
+    statistics: Statistics | FieldStatistics,
+    *,
+    kind: str = "normal",
+    fields: Sequence[str] | None = None,
+    clip: bool = True,
+    floor: float = 1e-8,
+) -> Any:
+    """Normalizes the fields of steps, or the values of one field.
+
+    Args:
+      data: steps as columns, which may be nested in dicts, with `Statistics`. Or an array that ends
+        with the axes of a field, with its `FieldStatistics`.
+      statistics: of the dataset, or of one field.
+      kind: "normal", "bounds" or "bounds_q99", see `rlds.transformations.normalize`.
+      fields: paths of the fields to normalize; all that there are statistics of but the reward, if
+        not given.
+      clip: whether values outside of the range become -1 or 1; not of kind "normal".
+      floor: the least standard deviation, and half of the least range, to divide by.
+
+    Returns:
+      The data with normalized values, in float32 if they were no floating point values.
+
+    Raises:
+      KeyError: if there is no such field, or there are no statistics of it.
+      TypeError: if a field is not numeric, or the statistics do not go with the data.
+      ValueError: if the kind is unknown, the quantiles are missing, or a shape does not fit.
+
+    >>> from rlds.statistics import compute_statistics
+    >>> steps = {"action": np.array([[0.0], [2.0], [0.0]]), "is_last": np.array([0, 0, 1], bool)}
+    >>> statistics = compute_statistics([{"steps": steps}])
+    >>> normalize(steps, statistics)["action"].tolist()
+    [[-1.0], [1.0], [-1.0]]
+    >>> unnormalize(np.array([0.5]), statistics["action"], kind="bounds").tolist()
+    [1.5]
+    """
+    return _over_fields(data, statistics, normalizer(kind, clip, floor), fields, "normalize")
+
+
+def unnormalize(
+    data: Any,
+    statistics: Statistics | FieldStatistics,
+    *,
+    kind: str = "normal",
+    fields: Sequence[str] | None = None,
+    floor: float = 1e-8,
+) -> Any:
+    """The inverse of `normalize` with the same arguments, up to what was clipped.
+
+    An element that had a single value becomes that value.
+    """
+    return _over_fields(data, statistics, unnormalizer(kind, floor), fields, "unnormalize")
+
+
+def apply_to_array(formula: Callable[[Any, Any], Any], values: Any, mask: np.ndarray) -> Any:
+    """Applies a formula, which takes values and the library to calculate with, in float64."""
+    array = np.asarray(values)
+    is_floating = np.issubdtype(array.dtype, np.floating)
+    exact = array.astype(np.float64)
+    result = np.where(mask, formula(exact, np), exact)
+    return result.astype(array.dtype if is_floating else np.float32)
+
+
+def normalizer(
+    kind: str, clip: bool, floor: float, apply: Callable[..., Any] = apply_to_array
+) -> OfField:
+    """Returns what normalizes the values of a field."""
+
+    def of_field(values: Any, field: FieldStatistics, name: str) -> Any:
+        offset, scale, is_constant = _parameters(field, kind, floor, name, "normalize")
+
+        def formula(x: Any, library: Any) -> Any:
+            result = (x - offset) / scale
+            if clip and kind != "normal":
+                result = library.clip(result, -1.0, 1.0)
+            return library.where(is_constant, 0.0, result)
+
+        return apply(formula, values, field.mask)
+
+    return of_field
+
+
+def unnormalizer(kind: str, floor: float, apply: Callable[..., Any] = apply_to_array) -> OfField:
+    """Returns the inverse of a `normalizer`."""
+
+    def of_field(values: Any, field: FieldStatistics, name: str) -> Any:
+        offset, scale, is_constant = _parameters(field, kind, floor, name, "unnormalize")
+
+        def formula(x: Any, library: Any) -> Any:
+            return library.where(is_constant, offset, x * scale + offset)
+
+        return apply(formula, values, field.mask)
+
+    return of_field
+
+
+def of_one_field(values: Any, field: FieldStatistics, of_field: OfField, caller: str) -> Any:
+    """Applies it to values of the field that the statistics are of."""
+    if isinstance(values, Mapping) or hasattr(values, "element_spec"):
+        raise TypeError(
+            f"{caller}: the statistics of one field go with an array of its values, but the "
+            f"data is a {type(values).__name__}. Pass the Statistics of all fields."
+        )
+    check_shape(np.shape(values), field, "the values", caller)
+    return of_field(values, field, "the field")
+
+
+def names_of(fields: Sequence[str] | None, statistics: Statistics) -> set[str]:
+    """The paths of the fields that there are statistics of."""
+    if fields is None:
+        return {name for name in statistics if name != rlds_types.REWARD}
+    fields = [fields] if isinstance(fields, str) else fields
+    for field in fields:
+        if not any(f"{name}/".startswith(f"{field}/") for name in statistics):
+            statistics[field]  # raises the error that names what there is
+    return {name for name in statistics if any(f"{name}/".startswith(f"{f}/") for f in fields)}
+
+
+def check_shape(shape: Any, field: FieldStatistics, which: str, caller: str) -> None:
+    expected = field.mean.shape
+    dims = tuple(shape)[len(tuple(shape)) - len(expected) :]
+    if len(dims) != len(expected) or any(d not in (None, e) for d, e in zip(dims, expected)):
+        raise ValueError(
+            f"{caller}: the shape of {which} is {tuple(shape)}, but the statistics are of shape "
+            f"{expected}."
+        )
+
+
+def check_field(
+    kind: FieldType, shape: Any, field: FieldStatistics, name: str, caller: str
+) -> None:
+    """Checks that a field of the data is such as the statistics are of."""
+    if not kind.is_numeric:
+        raise TypeError(f"{caller}: field {name!r} must be numeric, got {kind.what}.")
+    check_shape(shape, field, repr(name), caller)
+
+
+def steps_expected(data: Any, caller: str) -> TypeError:
+    """The error where the statistics of all fields come with something else than steps."""
+    return TypeError(
+        f"{caller}: the statistics of all fields go with steps, but the data is a "
+        f"{type(data).__name__}. Pass those of one field: statistics['action']."
+    )
+
+
+def _over_fields(
+    data: Any,
+    statistics: Statistics | FieldStatistics,
+    of_field: OfField,
+    fields: Sequence[str] | None,
+    caller: str,
+) -> Any:
+    if isinstance(statistics, FieldStatistics):
+        return of_one_field(data, statistics, of_field, caller)
+    if not isinstance(data, Mapping):
+        raise steps_expected(data, caller)
+    columns = {name: np.asarray(leaf) for name, leaf in named_leaves(data)}
+    names = names_of(fields, statistics)
+    for name in names:
+        if name not in columns:
+            found = sorted(columns)
+            raise KeyError(f"{caller}: there is no field {name!r}. The fields are {found}.")
+        column = columns[name]
+        check_field(FieldType.of(column), column.shape, statistics[name], name, caller)
+    return map_named_leaves(
+        lambda name, leaf: of_field(leaf, statistics[name], name) if name in names else leaf, data
+    )
+
+
+def _parameters(
+    field: FieldStatistics, kind: str, floor: float, name: str, caller: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The value that becomes 0, the distance from it that becomes 1, and what is constant."""
+    if kind not in _KINDS:
+        raise ValueError(f"{caller}: kind must be one of {_KINDS}, got {kind!r}.")
+    if kind == "normal":
+        return field.mean, np.maximum(field.std, floor), field.std == 0.0
+    if kind == "bounds":
+        low, high = field.min, field.max
+    else:
+        missing = {0.01, 0.99} - field.quantiles.keys()
+        if missing:
+            raise ValueError(
+                f"{caller}: kind {kind!r} needs the quantiles 0.01 and 0.99 of {name!r}, there are "
+                f"{sorted(field.quantiles)}."
+            )
+        low, high = field.quantiles[0.01], field.quantiles[0.99]
+    # Halved first: a range may be too large for its dtype.
+    return low / 2 + high / 2, np.maximum(high / 2 - low / 2, floor), low == high

@@ -1,0 +1,563 @@
+"""A dataset that grows: how its shards come to be, and what is saved after a crash.
+
+    directory/
+      features.json, ...                    what an example of the dataset looks like
+      dataset_info.json                     the shards that the dataset has, with their lengths
+      <name>-<split>.tfrecord-00000         a shard
+      .<name>-<split>.tfrecord-draft-<id>   a shard that is being written
+    .replacement-<id>/                    a dataset that is going to replace splits of this one
+
+A shard is written under the name of a draft. Once it is complete it is renamed to its number, and
+then listed in `dataset_info.json`, which is replaced at once. So readers only ever see complete
+shards, and writers never touch one that exists. Several may add to a dataset at a time.
+
+A writer that dies leaves its draft, of which all but the end can be read: `recover` makes a shard
+of it. It knows drafts of living writers by their lock, which the system releases with the process.
+
+Drafts are TFRecord files whatever the format of the dataset, because others cannot be read before
+they are complete. For those a draft is copied to a file in the format, `<name of the draft>.whole`,
+and removed when that is complete.
+
+A split is replaced when `dataset_info.json` is, too: the files of the new one have other names than
+those of the old one, which are removed afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from etils import epath
+
+from rlds_ecosystem import stores
+from rlds_ecosystem.stores import is_local
+from tfds_files.errors import DamagedFileError, TfdsFilesError
+from tfds_files.folder import INFO_FILE, TEMPLATE, read_json, shard_name
+from tfds_files.record_files import (
+    FOOTER,
+    HEADER,
+    TFRecordWriter,
+    open_record_file,
+    sound_records,
+    write_records,
+)
+
+try:
+    import fcntl
+except ImportError:  # Windows, which cannot lock a directory.
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["GROWING_TEMPLATES", "GrowingDataset", "Replacement", "ShardDraft"]
+
+GROWING_TEMPLATES = (
+    "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}",
+    "{DATASET}-{SPLIT}.{FILEFORMAT}-r{SHARD_INDEX}",
+)
+"""How shards are named: not by how many there are. They take turns when a split is replaced."""
+
+_DRAFT_FORMAT = "tfrecord"
+_INFO_DRAFT_PREFIX = ".info-draft-"
+_REPLACEMENT_PREFIX = ".replacement-"
+_WHOLE = ".whole"
+_TORN = ".torn"
+
+
+class GrowingDataset:
+    """A dataset to which shards are added.
+
+    Args:
+      directory: The folder, or a URL.
+      name: The name of the dataset.
+      file_format: The format of its shards, such as "tfrecord".
+      describe: Writes `dataset_info.json`, without splits, and all that is beside it, into the
+        folder that it is given. Called when the dataset is made, and when it is replaced.
+
+    All methods raise an `OSError` if a file cannot be read or written, and a `DamagedFileError` if
+    `dataset_info.json` is not what TFDS writes.
+    """
+
+    def __init__(
+        self,
+        directory: epath.PathLike,
+        name: str,
+        file_format: str,
+        describe: Callable[[epath.Path], Any],
+    ) -> None:
+        self.directory = stores.as_path(directory)
+        self._name = name
+        self._file_format = file_format
+        self._describe = describe
+
+    @property
+    def exists(self) -> bool:
+        """Whether it has been made."""
+        found: bool = (self.directory / INFO_FILE).exists()
+        return found
+
+    def splits(self) -> dict[str, list[int]]:
+        """Returns how many examples the shards of each split have."""
+        return {split["name"]: _lengths(split) for split in self._read()["splits"]}
+
+    def add_split(self, split: str) -> None:
+        """Adds an empty split, and makes the dataset if it does not exist."""
+        with _locked(self.directory):
+            info = self._read() if self.exists else {"splits": []}
+            if _find(info, split) is None:  # Another writer may have been faster.
+                info["splits"].append({"filepathTemplate": GROWING_TEMPLATES[0], "name": split})
+                self._write(info, describe=not self.exists)
+
+    def recover(self) -> dict[str, int]:
+        """Adds the shards that writers left when they died, as far as they can be read.
+
+        Where one ends amid an example, that end is kept beside it, as `.<name of the file>.torn`.
+
+        Returns:
+          For each split that has more examples now, how many.
+        """
+        recovered: dict[str, int] = {}
+        with _locked(self.directory):
+            _remove_info_drafts(self.directory)
+            info = self._read()
+            for split in info["splits"]:
+                num_before = sum(_lengths(split))
+                self._adopt_numbered(info, split)
+                for path in self._drafts(split["name"]):
+                    lock = _lock_file(path)
+                    if lock is not None:
+                        size = _mend(path)
+                        self._adopt_draft(info, split, path, self._whole(path), *size)
+                        os.close(lock)
+                for path in self._files_of_drafts(split["name"]):
+                    if path.suffix == _WHOLE and not _draft_of(path).exists():  # It is complete.
+                        self._adopt(info, split, path, *self._size(path))
+                num_new = sum(_lengths(split)) - num_before
+                if num_new:
+                    recovered[split["name"]] = num_new
+        return recovered
+
+    def _add_shard(
+        self, split: str, draft: epath.Path, whole: epath.Path, num_examples: int, num_bytes: int
+    ) -> None:
+        """Makes a draft that is complete a shard."""
+        with _locked(self.directory):
+            info = self._read()
+            found = _find(info, split)
+            if found is None:
+                raise KeyError(f"{self.directory} has no split {split!r} any more")
+            self._adopt_draft(info, found, draft, whole, num_examples, num_bytes)
+
+    def _read(self) -> dict[str, Any]:
+        """What `dataset_info.json` says."""
+        path = self.directory / INFO_FILE
+        info = read_json(path)
+        try:
+            info["splits"] = [
+                {**split, "name": str(split["name"])} for split in info.get("splits", [])
+            ]
+            for split in info["splits"]:
+                _lengths(split), int(split.get("numBytes", 0))
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
+            raise DamagedFileError(f"{path}: the splits are not as TFDS writes them: {e!r}") from e
+        return info
+
+    def _write(self, info: dict[str, Any], *, describe: bool = False) -> None:
+        """Writes `dataset_info.json`, so that others see either the old one or the new one.
+
+        Args:
+          info: What it is going to say.
+          describe: Whether to take but the splits of it, and to write the rest anew, together with
+            what does not change with the shards, before it.
+        """
+        name = f"{_INFO_DRAFT_PREFIX}{uuid.uuid4().hex}"
+        temporary = epath.Path(tempfile.gettempdir())
+        draft = (self.directory if is_local(self.directory) else temporary) / name
+        draft.mkdir()
+        try:
+            last = draft / INFO_FILE
+            if describe:
+                self._describe(draft)
+                info = {**read_json(last), "splits": info["splits"]}
+            last.write_text(json.dumps(info, indent=2, sort_keys=True))
+            for path in [*(path for path in draft.iterdir() if path.name != INFO_FILE), last]:
+                _sync(path)
+                stores.move_file(path, self.directory / path.name)
+        finally:
+            draft.rmtree()
+        _sync(self.directory)
+
+    def _whole(self, draft: epath.Path) -> epath.Path:
+        """Returns a file with the content of a draft in the format of the dataset, on the disk."""
+        path = draft
+        if self._file_format != _DRAFT_FORMAT:
+            path = draft.with_name(draft.name + _WHOLE)
+            write_records(path, self._file_format, sound_records(draft))
+        _sync(path)
+        return path
+
+    # All that follows is called under the lock. What is in `info` is changed, and written.
+
+    def _adopt_draft(
+        self,
+        info: dict[str, Any],
+        split: dict[str, Any],
+        draft: epath.Path,
+        whole: epath.Path,
+        num_examples: int,
+        num_bytes: int,
+    ) -> None:
+        if whole != draft:
+            draft.unlink()
+        self._adopt(info, split, whole, num_examples, num_bytes)
+
+    def _adopt(
+        self,
+        info: dict[str, Any],
+        split: dict[str, Any],
+        path: epath.Path,
+        num_examples: int,
+        num_bytes: int,
+    ) -> None:
+        """Makes a complete file a shard of the dataset."""
+        if not num_examples:
+            path.unlink()
+            return
+        self._adopt_numbered(info, split)
+        stores.move_file(path, _path_of(self.directory, info, split, len(_lengths(split))))
+        self._list_shard(info, split, num_examples, num_bytes)
+
+    def _adopt_numbered(self, info: dict[str, Any], split: dict[str, Any]) -> None:
+        """Adopts files that have the number of a shard already, but are not listed."""
+        while (path := _path_of(self.directory, info, split, len(_lengths(split)))).exists():
+            num_examples, num_bytes = self._size(path)
+            if not num_examples:
+                path.unlink(missing_ok=True)
+                return
+            self._list_shard(info, split, num_examples, num_bytes)
+
+    def _list_shard(
+        self, info: dict[str, Any], split: dict[str, Any], num_examples: int, num_bytes: int
+    ) -> None:
+        split["shardLengths"] = list(map(str, [*_lengths(split), num_examples]))
+        split["numBytes"] = str(int(split.get("numBytes", 0)) + num_bytes)
+        self._write(info)
+
+    def _size(self, path: epath.Path) -> tuple[int, int]:
+        """How many examples a file has, and their bytes; what is damaged is put aside."""
+        if not is_local(path):
+            with stores.on_disk(path) as copy:
+                return self._size(epath.Path(copy))
+        if self._file_format == _DRAFT_FORMAT:
+            return _mend(path)
+        try:
+            with contextlib.closing(open_record_file(path, self._file_format)) as file:
+                return len(file), path.stat().length
+        except TfdsFilesError:  # It was never completed.
+            path.replace(_torn(path))
+            return 0, 0
+
+    def _drafts(self, split: str) -> list[epath.Path]:
+        paths = self._files_of_drafts(split)
+        return [path for path in paths if path.suffix not in (_TORN, _WHOLE)]
+
+    def _files_of_drafts(self, split: str) -> list[epath.Path]:
+        prefix = self._draft_prefix(split)
+        return sorted(path for path in self.directory.iterdir() if path.name.startswith(prefix))
+
+    def _draft_prefix(self, split: str) -> str:
+        return f".{self._name}-{split}.{self._file_format}-draft-"
+
+
+class ShardDraft:
+    """A shard that is being written.
+
+    Args:
+      dataset: The dataset.
+      split: The name of the split that the shard belongs to.
+
+    Attributes:
+      path: The file.
+      num_examples: How many examples it has.
+
+    Raises:
+      OSError: The file cannot be made.
+    """
+
+    def __init__(self, dataset: GrowingDataset, split: str) -> None:
+        self._dataset = dataset
+        self._split = split
+        place = dataset.directory
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if not is_local(place):  # Each flush would write the whole file anew.
+            self._temporary = tempfile.TemporaryDirectory(prefix="rlds-shard-")
+            place = epath.Path(self._temporary.name)
+        self.path = place / f"{dataset._draft_prefix(split)}{uuid.uuid4().hex}"
+        self._lock: int | None = None
+        self._is_torn = False
+        self._num_bytes = 0
+        self.num_examples = 0
+        with _locked(dataset.directory):  # Nobody takes it for abandoned.
+            self._writer = TFRecordWriter(self.path)
+            self._lock = _lock_file(self.path)
+
+    def add(self, example: bytes) -> None:
+        """Appends an example, which survives the death of the process from now on.
+
+        Raises:
+          OSError: It cannot be written. What was added before is kept: call `finish`.
+        """
+        self._is_torn = True
+        self._writer.write(example)
+        self._is_torn = False
+        self.num_examples += 1
+        self._num_bytes += len(example)
+
+    def finish(self) -> None:
+        """Makes the shard part of the dataset, or removes it if it is empty.
+
+        Raises:
+          OSError: It cannot be written. The draft stays, for `recover`.
+        """
+        try:
+            self._writer.close()
+            if self._is_torn:  # By an example that was refused.
+                os.truncate(self.path, _file_size(self.num_examples, self._num_bytes))
+            whole = self._dataset._whole(self.path)
+            self._dataset._add_shard(
+                self._split, self.path, whole, self.num_examples, self._num_bytes
+            )
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Leaves the draft to whoever calls `recover`; further calls do nothing.
+
+        There is no draft in an object store, but only complete shards.
+        """
+        self._writer.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+
+class Replacement:
+    """A place beside a dataset for what is going to replace splits of it, or all of it.
+
+    What writers that died left there is removed.
+
+    Args:
+      directory: The directory of the dataset.
+
+    Attributes:
+      directory: Where to write the new dataset, as a `GrowingDataset`.
+
+    Raises:
+      OSError: The place cannot be made.
+    """
+
+    def __init__(self, directory: epath.PathLike) -> None:
+        directory = stores.as_path(directory)
+        self._lock: int | None = None
+        with _locked(directory):
+            _remove_info_drafts(directory)
+            for abandoned in directory.glob(f"{_REPLACEMENT_PREFIX}*"):
+                _remove_unless_locked(abandoned)
+            self.directory = directory / f"{_REPLACEMENT_PREFIX}{uuid.uuid4().hex}"
+            self.directory.mkdir()
+            (self.directory / ".lock").write_bytes(b"")
+            self._lock = _lock_file(self.directory / ".lock")
+
+    def commit(self, new: GrowingDataset, target: GrowingDataset, check: Callable[[], Any]) -> None:
+        """Replaces the splits of a dataset that the new one has; its others stay.
+
+        Args:
+          new: The new dataset.
+          target: The same in its final directory.
+          check: Called before anything changes; raises if the dataset there has other splits, and
+            is not one that they fit.
+
+        Raises:
+          OSError: The dataset cannot be written.
+        """
+        with _locked(target.directory):
+            check()
+            info, stored = new._read(), target._read() if target.exists else {"splits": []}
+            obsolete = [
+                _path_of(target.directory, stored, split, index)
+                for split in stored["splits"]
+                if _find(info, split["name"]) is not None
+                for index in range(len(_lengths(split)))
+            ]
+            made = {
+                split["name"]: _move(info, split, new.directory, target.directory, obsolete)
+                for split in info["splits"]
+            }
+            _sync(target.directory)
+            kept = {split["name"]: split for split in stored["splits"]}
+            target._write({"splits": list({**kept, **made}.values())}, describe=True)
+            for name in made:
+                for path in target._drafts(name):
+                    lock = _lock_file(path)
+                    if lock is not None:
+                        path.unlink()
+                        os.close(lock)
+            for path in obsolete:
+                path.unlink(missing_ok=True)
+            self.discard()
+
+    def discard(self) -> None:
+        """Removes the new dataset; further calls do nothing."""
+        if self.directory.exists():
+            self.directory.rmtree()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Leaves it to the next one in the same place; further calls do nothing."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _move(
+    info: dict[str, Any],
+    split: dict[str, Any],
+    source: epath.Path,
+    target: epath.Path,
+    taken: list[epath.Path],
+) -> dict[str, Any]:
+    """Moves the files of a split to its final directory, under names that no old split has."""
+
+    def is_name(template: str, name: str) -> bool:
+        first = _path_of(target, info, {**split, "filepathTemplate": template}, 0).name
+        return re.fullmatch(re.escape(first.removesuffix("00000")) + r"\d{5,}", name) is not None
+
+    template = next(
+        template
+        for template in GROWING_TEMPLATES
+        if not any(is_name(template, path.name) for path in taken)
+    )
+    for path in target.iterdir():  # What is left of one that was killed here.
+        if is_name(template, path.name):
+            path.unlink()
+    moved = {**split, "filepathTemplate": template}
+    for index in range(len(_lengths(split))):
+        stores.move_file(_path_of(source, info, split, index), _path_of(target, info, moved, index))
+    return moved
+
+
+def _remove_unless_locked(directory: epath.Path) -> None:
+    lock = None
+    if (directory / ".lock").exists():
+        lock = _lock_file(directory / ".lock")
+        if lock is None:
+            return
+    directory.rmtree()
+    if lock is not None:
+        os.close(lock)
+
+
+def _remove_info_drafts(directory: epath.Path) -> None:
+    """Removes what writers that died left; to be called under the lock."""
+    for path in directory.glob(f"{_INFO_DRAFT_PREFIX}*"):
+        path.rmtree()
+
+
+def _find(info: dict[str, Any], split: str) -> dict[str, Any] | None:
+    """What is said of a split."""
+    return next((found for found in info["splits"] if found["name"] == split), None)
+
+
+def _path_of(
+    directory: epath.Path, info: dict[str, Any], split: dict[str, Any], index: int
+) -> epath.Path:
+    """The file of a shard, which may be the next one."""
+    return directory / shard_name(
+        split.get("filepathTemplate") or TEMPLATE,
+        str(info.get("name", "")),
+        split["name"],
+        str(info.get("fileFormat") or _DRAFT_FORMAT),
+        index,
+        len(_lengths(split)),
+    )
+
+
+def _lengths(split: dict[str, Any]) -> list[int]:
+    return [int(length) for length in split.get("shardLengths", [])]
+
+
+def _mend(path: epath.Path) -> tuple[int, int]:
+    """Cuts off what follows the last complete example of a file, after making a copy of it.
+
+    Returns:
+      How many examples the file has, and their bytes.
+    """
+    lengths = [len(record) for record in sound_records(path)]
+    size = _file_size(len(lengths), sum(lengths))
+    if path.stat().length > size:
+        with path.open("rb") as file:
+            file.seek(size)
+            _torn(path).write_bytes(file.read())
+        os.truncate(path, size)
+    return len(lengths), sum(lengths)
+
+
+def _torn(path: epath.Path) -> epath.Path:
+    return path.with_name(f".{path.name.removeprefix('.')}{_TORN}")
+
+
+def _draft_of(whole: epath.Path) -> epath.Path:
+    return whole.with_name(whole.name.removesuffix(_WHOLE))
+
+
+def _file_size(num_examples: int, num_bytes: int) -> int:
+    """The size of a TFRecord file."""
+    return num_bytes + (HEADER.size + FOOTER.size) * num_examples
+
+
+@contextlib.contextmanager
+def _locked(directory: epath.Path) -> Iterator[None]:
+    """Holds the lock of a dataset, which is for short: while `dataset_info.json` is replaced."""
+    if fcntl is None or not is_local(directory):
+        yield
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock_file(path: epath.Path) -> int | None:
+    """Locks a draft for as long as the process lives.
+
+    Returns:
+      The descriptor to close; None if another writer has it, or if files cannot be locked there.
+    """
+    if fcntl is None or not is_local(path):
+        return None
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _sync(path: epath.Path) -> None:
+    """Brings a file, or the names in a directory, to the disk."""
+    if not is_local(path):
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
