@@ -139,7 +139,7 @@ def large_by_us(raw: str, data_dir: str) -> int:
     length = 500
 
     class Frames(RandomAccessSource):
-        def step_features(self) -> Mapping[str, Any]:
+        def step_fields(self) -> Mapping[str, Any]:
             import tensorflow_datasets as tfds
 
             frame = tfds.features.Tensor(shape=FRAME, dtype=np.uint8, encoding="bytes")

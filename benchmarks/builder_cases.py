@@ -337,7 +337,8 @@ def tiny_by_tfds(raw: str, data_dir: str) -> int:
     """Converts them with a builder of TFDS, which encodes what the source here has read."""
     import tensorflow_datasets as tfds
 
-    from tfds_builders.episode_fields import features_of, fields_of
+    from rlds.sources.episode_fields import fields_of
+    from tfds_builders.features import features_of
 
     source = _tiny_source(raw)
 

@@ -14,6 +14,12 @@ Wrong arguments raise Python's own `TypeError` and `ValueError`. Files in a vali
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
+
+from rlds_ecosystem.stores import is_local
+
 __all__ = [
     "DamagedDataError",
     "EnvLoggerError",
@@ -22,6 +28,7 @@ __all__ = [
     "UnsupportedTypeError",
     "UnsupportedValueError",
     "UsageError",
+    "storage_errors",
 ]
 
 
@@ -51,3 +58,15 @@ class UnsupportedValueError(EnvLoggerError, ValueError):
 
 class InvalidStepError(EnvLoggerError, ValueError):
     """A step is not what the specs of its environment say."""
+
+
+@contextlib.contextmanager
+def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Names what cannot be written, which the errors of the operating system may not do."""
+    try:
+        yield
+    except OSError as error:
+        advice = "make room or give permission there, or choose another place"
+        if not is_local(path):  # The error says what to do.
+            advice = "or choose another place"
+        raise StorageError(f"{os.fspath(path)!r} cannot be written ({error}); {advice}") from error

@@ -36,7 +36,7 @@ from rlds.rlds_types import (
 from rlds_ecosystem import package_attribute as _package_attribute
 
 if TYPE_CHECKING:
-    from rlds import tfds, transformations
+    from rlds import sources, tfds, transformations
     from rlds.alignment import append_row, from_rsa, from_sars
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "from_rsa",
     "from_sars",
     "metadata",
+    "sources",
     "tfds",
     "transformations",
 ]
@@ -74,7 +75,7 @@ __version__: str
 
 # Loaded on first use, so that a recorder or a command that only needs the names of the fields
 # starts in no time: the subpackages import TensorFlow, the functions `envlogger`.
-_LAZY_SUBPACKAGES = frozenset({"tfds", "transformations"})
+_LAZY_SUBPACKAGES = frozenset({"sources", "tfds", "transformations"})
 _LAZY_FUNCTIONS = dict.fromkeys(("append_row", "from_rsa", "from_sars"), "rlds.alignment")
 
 

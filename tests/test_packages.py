@@ -27,7 +27,7 @@ MUST_NOT_IMPORT = {
     "tfds_builders": set(),
 }
 # Writing a dataset, and the shift from the order of environments, are the same work for a recorder.
-KNOWS_RECORDINGS = ("rlds/tfds/", "rlds/alignment.py")
+KNOWS_RECORDINGS = ("rlds/tfds/", "rlds/alignment.py", "rlds/sources/")
 # Modules that are there for who has TensorFlow, and that no other module imports.
 NEED_TENSORFLOW = {
     "envlogger/backends/rlds_utils.py",
@@ -72,6 +72,8 @@ def test_each_package_imports_only_what_is_below_it(package):
             forbidden -= {"tensorflow", "tensorflow_datasets"}
         if name.startswith(KNOWS_RECORDINGS):
             forbidden -= {"envlogger"}
+        if name.startswith("rlds/sources/"):
+            forbidden |= set(imported_by(file)) & {"tensorflow", "tensorflow_datasets"}
         assert not forbidden, f"{file} imports {forbidden}"
 
 

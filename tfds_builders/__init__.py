@@ -8,37 +8,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rlds.alignment import append_row, from_rsa, from_sars
-from rlds_ecosystem import package_attribute as _package_attribute
-from tfds_builders.atari_dqn_replay.source import AtariDqnReplaySource, RldsAtariDqnReplay
-from tfds_builders.builder import SourceBuilder, convert
-from tfds_builders.d4rl.pybullet import D4rlPybulletSource, RldsD4rlPybullet
-from tfds_builders.d4rl.source import D4rlSource, RldsD4rl
-from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
-from tfds_builders.envlogger_source import EnvLoggerSource
-from tfds_builders.minari.source import MinariSource, RldsMinari
-from tfds_builders.published_logs import RldsEnvlogger, RldsPickPlaceCan, RldsSacLocomotion
-from tfds_builders.recorded_logs import find_logs
-from tfds_builders.rlds_creator import RldsCreator, RldsCreatorSource
-from tfds_builders.rlds_folder import FolderSource, RldsFolder
-from tfds_builders.rlu.atari import RldsRluAtari, RluAtariSource
-from tfds_builders.rlu.atari_transitions import (
-    RldsRluAtariTransitions,
-    RluAtariTransitionsSource,
-)
-from tfds_builders.rlu.bsuite import RldsRluBsuite, RluBsuiteSource
-from tfds_builders.rlu.control_suite import RldsRluControlSuite, RluControlSuiteSource
-from tfds_builders.rlu.control_suite_windows import (
-    RldsRluControlSuiteWindows,
-    RluControlSuiteWindowsSource,
-)
-from tfds_builders.rlu.dmlab import RldsRluDmlab, RluDmlabSource
-from tfds_builders.rlu.locomotion import RldsRluLocomotion, RluLocomotionSource
-from tfds_builders.rlu.locomotion_windows import (
-    RldsRluLocomotionWindows,
-    RluLocomotionWindowsSource,
-)
-from tfds_builders.rlu.rwrl import RldsRluRwrl, RluRwrlSource
-from tfds_builders.source import (
+from rlds.sources.atari_dqn_replay.source import AtariDqnReplaySource
+from rlds.sources.creator import RldsCreatorSource
+from rlds.sources.d4rl.pybullet import D4rlPybulletSource
+from rlds.sources.d4rl.source import D4rlSource
+from rlds.sources.folder import FolderSource
+from rlds.sources.logs.recorded_logs import find_logs
+from rlds.sources.minari.source import MinariSource
+from rlds.sources.rlu.atari import RluAtariSource
+from rlds.sources.rlu.atari_transitions import RluAtariTransitionsSource
+from rlds.sources.rlu.bsuite import RluBsuiteSource
+from rlds.sources.rlu.control_suite import RluControlSuiteSource
+from rlds.sources.rlu.control_suite_windows import RluControlSuiteWindowsSource
+from rlds.sources.rlu.dmlab import RluDmlabSource
+from rlds.sources.rlu.locomotion import RluLocomotionSource
+from rlds.sources.rlu.locomotion_windows import RluLocomotionWindowsSource
+from rlds.sources.rlu.rwrl import RluRwrlSource
+from rlds.sources.source import (
     DamagedEpisode,
     Origin,
     RandomAccessSource,
@@ -46,10 +32,31 @@ from tfds_builders.source import (
     SourceEpisode,
     SourceError,
 )
+from rlds_ecosystem import package_attribute as _package_attribute
+from tfds_builders.atari_dqn_replay import RldsAtariDqnReplay
+from tfds_builders.builder import SourceBuilder, convert
+from tfds_builders.creator import RldsCreator
+from tfds_builders.d4rl import RldsD4rl, RldsD4rlPybullet
+from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
+from tfds_builders.envlogger_source import EnvLoggerSource
+from tfds_builders.folder import RldsFolder
+from tfds_builders.minari import RldsMinari
+from tfds_builders.published_logs import RldsEnvlogger, RldsPickPlaceCan, RldsSacLocomotion
+from tfds_builders.rlu import (
+    RldsRluAtari,
+    RldsRluAtariTransitions,
+    RldsRluBsuite,
+    RldsRluControlSuite,
+    RldsRluControlSuiteWindows,
+    RldsRluDmlab,
+    RldsRluLocomotion,
+    RldsRluLocomotionWindows,
+    RldsRluRwrl,
+)
 
 if TYPE_CHECKING:
-    from tfds_builders.d4rl.export import export_d4rl, export_d4rl_pybullet
-    from tfds_builders.minari.export import export_minari
+    from tfds_builders.export.d4rl import export_d4rl, export_d4rl_pybullet
+    from tfds_builders.export.minari import export_minari
     from tfds_builders.statistics import dataset_statistics
     from tfds_builders.streaming import episodes_from_logs
 
@@ -115,9 +122,9 @@ __version__: str
 _MODULES = {
     "dataset_statistics": "statistics",
     "episodes_from_logs": "streaming",
-    "export_d4rl": "d4rl.export",
-    "export_d4rl_pybullet": "d4rl.export",
-    "export_minari": "minari.export",
+    "export_d4rl": "export.d4rl",
+    "export_d4rl_pybullet": "export.d4rl",
+    "export_minari": "export.minari",
 }
 
 

@@ -13,10 +13,10 @@ import tensorflow_datasets as tfds
 
 import tfds_builders
 from envlogger.errors import EnvLoggerError
+from rlds.sources.options import parse_options
 from rlds.validation import InvalidDatasetError
-from tfds_builders.builder import CONVERSION, SourceBuilder, prepared
+from tfds_builders.builder import CONVERSION, SourceBuilder, check_name, prepared
 from tfds_builders.quiet import quiet_libraries
-from tfds_builders.source_options import options_of, parse_options, with_name
 
 __all__ = ["main"]
 
@@ -42,12 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if config and config not in builder_cls.builder_configs:
         parser.error(_unknown_config(dataset, config, list(builder_cls.builder_configs)))
     try:
-        source_options = parse_options(builder_cls, options.option)
+        source_options = parse_options(builder_cls.options(), options.option, dataset)
     except ValueError as error:
         parser.error(str(error))
     if options.name is not None:
         try:
-            builder_cls = with_name(builder_cls, options.name)
+            check_name(options.name)
         except ValueError as error:
             parser.error(f"--name: {error}")
     try:
@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         builder = builder_cls(
             path=options.path,
             config=config or None,
+            name=options.name,
             data_dir=options.data_dir,
             file_format=options.file_format,
             shuffle=options.shuffle,
@@ -188,7 +189,7 @@ def _epilog() -> str:
     )
     lines = [*textwrap.wrap(remarks, 79), "", "options of the sources (text, or JSON):"]
     for name, builder in builders().items():
-        options = options_of(builder).values()
+        options = [option for option in builder.options().values() if option.is_json]
         lines += [f"  {name}", *(f"    {option}" for option in options)] if options else []
     return "\n".join(lines)
 

@@ -19,20 +19,21 @@ from etils import epath
 from tensorflow_datasets.core.dataset_builder import FileReaderBuilder
 
 from envlogger.converters.tfds_features import TensorStorage
-from envlogger.errors import StorageError
+from envlogger.errors import StorageError, storage_errors
+from rlds.sources.files import archives
+from rlds.sources.files.input_files import state_of
+from rlds.sources.options import Option, options_of
+from rlds.sources.source import Source
+from rlds.sources.untrusted import SourceChangedError
 from rlds_ecosystem import stores
 from rlds_ecosystem.stores import is_local
-from tfds_builders import archives
-from tfds_builders.episode_fields import features_of
-from tfds_builders.input_files import state_of
-from tfds_builders.progress import Progress
-from tfds_builders.publishing import missing_files, publish
-from tfds_builders.source import Source
-from tfds_builders.staging import StagingArea, remove_leftovers, staging_directory, storage_errors
-from tfds_builders.untrusted import SourceChangedError
+from tfds_builders.conversion.progress import Progress
+from tfds_builders.conversion.publishing import missing_files, publish
+from tfds_builders.conversion.staging import StagingArea, remove_leftovers, staging_directory
+from tfds_builders.features import features_of
 
 if TYPE_CHECKING:
-    from tfds_builders.conversion import Job, SplitReport, Work
+    from tfds_builders.conversion.job import Job, SplitReport, Work
 
 __all__ = ["NamedBuilder", "SourceBuilder", "check_name", "convert", "prepared"]
 
@@ -85,7 +86,7 @@ def convert(
       tensor_encoding: How the arrays of steps are stored, whatever the features of the source say:
         "none" as plain numbers, which these loaders need too, or "zlib".
       download_config: The number or size of shards. With `beam_runner` or `beam_options`, Apache
-        Beam does the work; see `tfds_builders.beam`.
+        Beam does the work; see `tfds_builders.conversion.beam`.
 
     Returns:
       What `tfds.builder_from_directory` makes of the new directory, which is its `data_path`.
@@ -137,7 +138,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
     Derived classes say what reads it (`source_class`, or `make_source` if that takes more), and are
     registered with TFDS under their names. An example of the dataset is an episode: its `steps`;
     `episode_id`, the key that the source gives it; `final_observation_known`, `truncated` and
-    `complete`, see `tfds_builders.source.SourceEpisode`; `source`, which says where its raw data
+    `complete`, see `rlds.sources.source.SourceEpisode`; `source`, which says where its raw data
     is; and what else the source has to tell.
 
     What the source says of the data as a whole becomes `info.metadata`. `info.metadata` also has
@@ -162,6 +163,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
       file_format: See `convert`.
       config: The name of a config of the class, or a config.
       version: The version of the dataset.
+      name: The name of the dataset; that of the class if None.
       **options: Arguments of `source_class`, by name.
 
     Attributes:
@@ -191,10 +193,14 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         file_format: str | None = None,
         config: Any = None,
         version: str | None = None,
+        name: str | None = None,
         **options: Any,
     ) -> None:
-        if unknown := options.keys() - self.option_parameters():
+        if unknown := options.keys() - self.options():
             raise TypeError(f"{type(self).__name__}: there is no argument {min(unknown)!r}")
+        if name is not None:
+            check_name(name)
+            self.name = name
         self._options = options
         self._storage = TensorStorage(float64, tensor_encoding)
         self._given_path = None if path is None else stores.as_path(path).expanduser()
@@ -221,17 +227,16 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             "float64": self._storage.float64,
             "tensor_encoding": self._storage.tensor_encoding,
             "file_format": file_format,
+            "name": name,
             **options,
         }
 
     @classmethod
-    def option_parameters(cls) -> dict[str, inspect.Parameter]:
-        """Returns the arguments of `source_class` that are options of the builder, by name."""
+    def options(cls) -> dict[str, Option]:
+        """Returns the options of `source_class` that the builder does not have anyway, by name."""
         if not hasattr(cls, "source_class"):
             return {}
-        _, *parameters = inspect.signature(cls.source_class).parameters.values()
-        own = inspect.signature(SourceBuilder).parameters
-        return {found.name: found for found in parameters if found.name not in own}
+        return options_of(cls.source_class, leave_out=inspect.signature(SourceBuilder).parameters)
 
     def make_source(self, path: epath.Path) -> Source:
         """Returns the source for raw data.
@@ -245,7 +250,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
           SourceError: It is not what the builder reads.
         """
         config = vars(self.builder_config) if self.builder_config else {}
-        chosen = {name: config[name] for name in self.option_parameters() if name in config}
+        chosen = {name: config[name] for name in self.options() if name in config}
         return self.source_class(path, **{**chosen, **self._options})
 
     def raw_name(self) -> str:
@@ -404,7 +409,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             return False
         conversion: dict[str, Any] = {}
         if self._source is not None:
-            from tfds_builders.conversion import describe
+            from tfds_builders.conversion.job import describe
 
             conversion = describe(self._job(self._source, download_config))
         try:
@@ -438,8 +443,8 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             self._source = self.make_source(self._find_raw_data(dl_manager, download_config))
             self._renew_info()
         # These load TensorFlow, which is not needed to know that there are builders.
-        from tfds_builders.checks import verify
-        from tfds_builders.conversion import convert_job, describe
+        from tfds_builders.conversion.job import convert_job, describe
+        from tfds_builders.conversion.verification import verify
 
         job = self._job(self._source, download_config)
         area = self._held.enter_context(StagingArea(job.directory, describe(job)))
@@ -474,7 +479,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             self._area.remove()
 
     def _job(self, source: Source, download_config: tfds.download.DownloadConfig) -> Job:
-        from tfds_builders.conversion import Job
+        from tfds_builders.conversion.job import Job
 
         return Job(
             source=source,
@@ -578,11 +583,9 @@ class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-
         description: str | None,
         **kwargs: Any,
     ) -> None:
-        check_name(name)
-        self.name = name
         self.VERSION = tfds.core.Version(version)
         self._given_source, self._given_description = source, description
-        super().__init__(version=version, **kwargs)
+        super().__init__(name=name, version=version, **kwargs)
 
     def make_source(self, path: epath.Path) -> Source:
         """Never called: the source is given."""
@@ -611,10 +614,10 @@ def check_name(name: str) -> None:
 def _work(download_config: tfds.download.DownloadConfig) -> Work:
     """Returns who does the work that a `DownloadConfig` asks for."""
     if _is_on_beam(download_config):
-        from tfds_builders.beam import in_pipeline
+        from tfds_builders.conversion.beam import in_pipeline
 
         return in_pipeline(download_config.beam_runner, download_config.beam_options)
-    from tfds_builders.conversion import serially
+    from tfds_builders.conversion.job import serially
 
     return serially
 

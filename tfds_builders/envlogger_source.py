@@ -1,129 +1,47 @@
-"""EnvLogger logs as a source of RLDS episodes.
-
-The features come from the recorded environment specs and, for what has no spec (step metadata,
-episode metadata), from the first recorded values; all later values are checked against them.
-"""
+"""EnvLogger logs, with TFDS features of your own."""
 
 from __future__ import annotations
 
-import bisect
-import contextlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-import dm_env
-import numpy as np
 import tensorflow_datasets as tfds
-from etils import epath
 from tensorflow_datasets.rlds import rlds_base
 
-import envlogger
 import rlds
-from envlogger.converters.json_values import to_json
-from envlogger.converters.rlds_episode import (
-    dtype_and_shape,
-    first_row,
-    known_field,
-    stack_values,
-    to_rlds_episode,
-    to_rlds_episodes,
-)
 from envlogger.converters.tfds_features import (
-    MismatchError,
     TensorStorage,
+    fields_of_features,
     lossless,
     lossless_config,
-    match_columns,
 )
-from envlogger.errors import EnvLoggerError, StorageError
-from envlogger.step_data import StepData
-from rlds_ecosystem import stores
-from tfds_builders.episode_fields import RESERVED
-from tfds_builders.recorded_logs import IdleReaders, Log, Logs, logs_by_split
-from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
-from tfds_builders.spec_features import feature_from_spec, merged_specs, specs_from_columns
-from tfds_builders.untrusted import check_is_file, source_errors
+from rlds.sources.episode_fields import RESERVED
+from rlds.sources.logs import source as logs_source
+from rlds.sources.logs.recorded_logs import Logs
+from tfds_builders.features import feature_of
 
-__all__ = ["EnvLoggerSource", "episode_flags"]
+__all__ = ["EnvLoggerSource"]
 
 _FIELDS_WITH_SPEC = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 
 
-def episode_flags(
-    is_terminal: np.ndarray, *, begins: bool, ends: bool, file: str, begin: int
-) -> dict[str, Any]:
-    """Returns what a `SourceEpisode` says of a recorded episode, by the names of its attributes.
+class EnvLoggerSource(logs_source.EnvLoggerSource):
+    """EnvLogger logs: `rlds.sources.logs.source.EnvLoggerSource`, with the choices of a dataset.
 
     Args:
-      is_terminal: The column of the episode.
-      begins: Whether its first step is a FIRST step.
-      ends: Whether its last step is a LAST step. If not, the environment was reset before, or
-        recording stopped.
-      file: The name of the log.
-      begin: How many steps the log has before it.
-
-    >>> flags = episode_flags(np.array([False] * 3), begins=True, ends=True, file="log", begin=7)
-    >>> flags["truncated"], flags["complete"], flags["origin"]
-    (True, True, Origin(file='log', begin=7, end=10))
-    """
-    return {
-        "final_observation_known": True,
-        "truncated": not is_terminal[-1],
-        "complete": begins and ends,
-        "origin": Origin(file, begin, begin + len(is_terminal)),
-    }
-
-
-class _Recorded(NamedTuple):
-    """The metadata of an episode, as columns with a single row."""
-
-    columns: Any
-    log: Log
-    episode: int
-
-
-class EnvLoggerSource(RandomAccessSource):
-    """EnvLogger logs: of one environment, recorded with any metadata.
-
-    What is missing is not invented: a field of the metadata that some episodes do not have (or have
-    as None) stands beside a mark, `<name>_known`, which is False where the field only holds zeros,
-    NaN or an empty string. So does custom data that some steps do not have, if the first episode
-    has it.
-
-    The key of an episode is its index, counted over all logs in the order given. `truncated` is
-    true if its last state is not terminal; `complete` is false if it does not begin with a FIRST
-    step and end with a LAST one. Metadata of an episode that is no dict stands under
-    `episode_metadata`; what was recorded under a name of the dataset (`episode_id`, `truncated`)
-    stands under `recorded_<name>`.
-
-    Values are kept bit by bit in the dtype they were recorded in; see `spec_features` for the
-    features that do so. What is None, and containers that hold nothing, have no feature.
-
-    Args:
-      logs: A directory, a reader that is already open, a list of these, or a dict of these by the
-        name of the split; without names, the split is `train`. In a directory, all logs at and
-        below it count (see `find_logs`). Open readers are left open. Of logs that grow, the
-        episodes that are there now are read.
+      logs: See the base class.
       config: Features to use instead of those that are found; fields of it that are None are found
         as without it.
-      metadata: Replaces what was recorded of the logs as a whole.
-      episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
-        some episodes, by name. These need no mark.
+      metadata: See the base class.
+      episode_metadata_defaults: See the base class.
       images_as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` are stored as PNG.
       float64: Whether the float64 of steps is kept ("bytes") or rounded ("float32"), see `convert`.
         If None, it is kept, with a warning if the config has a feature that would have rounded it.
         "float32" is needed here, too, where the config has a float32 feature for float64.
 
     Raises:
-      FileNotFoundError: A directory does not exist, or holds no log.
-      SourceError: A log holds no episodes; logs differ in their specs; metadata has no place in
-        JSON, or that of an episode is not like that of the first; says where.
-      ValueError: A name of a split is not valid, or TFDS cannot hold a dtype.
+      ValueError: TFDS cannot hold a dtype; or see the base class.
     """
-
-    description = "Episodes recorded with EnvLogger."
-    inputs_may_grow = True
 
     def __init__(
         self,
@@ -136,103 +54,55 @@ class EnvLoggerSource(RandomAccessSource):
         float64: str | None = None,
     ) -> None:
         self._storage = TensorStorage(float64)
+        self._rounds = self._storage.rounds
         self._config = lossless_config(
             config or rlds_base.DatasetConfig(name=""),
             self._storage,
             argument="config",
             stacklevel=2,
         )
-        self._images_as_png = images_as_png
-        self._defaults = dict(episode_metadata_defaults or {})
-        self._logs = logs_by_split(logs)
-        self._idle = IdleReaders()
+        self.images_as_png = images_as_png
         self.homepage, self.citation = self._config.homepage or "", self._config.citation or ""
-        self._metadata: Any = None if metadata is None else to_json(metadata, "metadata")
-        examples: dict[Any, _Recorded] = {}
-        recorded = [self._scan(log, examples) for log in self._all_logs()]
-        self._episode_features = self._find_episode_features(list(examples.values()))
-        self._all_episode_features = tfds.features.FeaturesDict(self._episode_features)
-        for example in examples.values():
-            self._match_metadata(*example)
-        if self._metadata is None:
-            kinds = {json.dumps(data, sort_keys=True) for data in recorded}
-            self._metadata = recorded[0] if len(kinds) == 1 else {"logs": recorded}
-        self._ends = {
-            split: np.cumsum([log.num_episodes for log in split_logs]).tolist()
-            for split, split_logs in self._logs.items()
-        }
+        super().__init__(
+            logs, metadata=metadata, episode_metadata_defaults=episode_metadata_defaults
+        )
 
-    def _all_logs(self) -> list[Log]:
-        return [log for logs in self._logs.values() for log in logs]
+    def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
+        given = self._given()
+        found = self._features(
+            super()._find_step_fields({name: specs[name] for name in specs if name not in given})
+        )
+        features = {name: {**given, **found}[name] for name in specs if name in {**given, **found}}
+        if self._config.step_metadata_info is not None:
+            features = {name: features[name] for name in _FIELDS_WITH_SPEC if name in features}
+            features.update(self._config.step_metadata_info)
+        return dict(lossless(tfds.features.FeaturesDict(features), "steps", self._storage).items())
 
-    # --- What there is ---------------------------------------------------------------------------
-
-    def _scan(self, log: Log, examples: dict[Any, _Recorded]) -> Any:
-        """Checks what is cheap to check of a log; returns the metadata that it has as a whole.
-
-        Args:
-          log: The log.
-          examples: Gets one for each kind of episode metadata.
-        """
-        for file in _files_of(log):
-            check_is_file(file)
-        with source_errors(log.path), self._idle.borrow(log) as reader:
-            lengths = [len(episode) for episode in reader.episodes]
-            if not lengths:
-                raise SourceError("the log holds no episodes", file=log.path)
-            log.begins = [0, *np.cumsum(lengths).tolist()]
-            specs = _recorded_specs(reader)
-            if log is self._all_logs()[0]:
-                self._specs = _step_specs(reader, specs, log.path)
-                self._step_features = self._find_step_features()
-                flags = dict.fromkeys(rlds.STEP_FLAGS, np.bool_)
-                self._all_step_features = tfds.features.FeaturesDict(
-                    {**self._step_features, **flags}
-                )
-            self._check_specs(specs, log)
-            for index, metadata in _sound_metadata(reader):
-                columns = self._episode_columns(metadata, log, index)
-                examples.setdefault(_kind_of(columns), _Recorded(columns, log, index))
-            if self._metadata is not None:
-                return None
-            metadata = dict(reader.metadata())
-            metadata.pop("environment_specs", None)
-            try:
-                return to_json(metadata, f"{log.path}, metadata")
-            except (TypeError, ValueError) as error:
-                raise ValueError(
-                    f"{error}. Pass `metadata` to replace what is recorded."
-                ) from error
-
-    def _find_step_features(self) -> dict[str, Any]:
-        config, given = self._config, self._given_features()
-        found = {
-            field: given[field] if field in given else self._feature(spec, field)
-            for field, spec in self._specs.items()
-            if field not in rlds.STEP_FLAGS
-        }
-        if config.step_metadata_info is not None:
-            found = {field: found[field] for field in _FIELDS_WITH_SPEC if field in found}
-            found.update(config.step_metadata_info)
-        found = {field: feature for field, feature in found.items() if feature is not None}
-        return dict(lossless(tfds.features.FeaturesDict(found), "steps", self._storage).items())
-
-    def _find_episode_features(self, recorded: list[_Recorded]) -> dict[str, Any]:
+    def _find_episode_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
         given = self._config.episode_metadata_info
-        if given is not None:
-            for reserved in RESERVED:
-                if reserved in given:
-                    raise ValueError(
-                        f"config.episode_metadata_info: the name {reserved!r} is taken by the "
-                        f"dataset itself. (A recorded {reserved!r} is kept as "
-                        f"'recorded_{reserved}'.)"
-                    )
-            return dict(given)
-        specs = merged_specs([specs_from_columns(example.columns) for example in recorded])
-        found = {field: self._feature(spec, field) for field, spec in specs.items()}
-        return {field: feature for field, feature in found.items() if feature is not None}
+        if given is None:
+            return self._features(super()._find_episode_fields(specs))
+        for reserved in RESERVED:
+            if reserved in given:
+                raise ValueError(
+                    f"config.episode_metadata_info: the name {reserved!r} is taken by the "
+                    f"dataset itself. (A recorded {reserved!r} is kept as 'recorded_{reserved}'.)"
+                )
+        return dict(given)
 
-    def _given_features(self) -> dict[str, Any]:
+    def _expected(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return fields_of_features(tfds.features.FeaturesDict(fields))
+
+    def _features(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: feature_of(field, images_as_png=self.images_as_png, path=name)
+            for name, field in fields.items()
+        }
+
+    def _is_given(self, name: str) -> bool:
+        return name in self._given()
+
+    def _given(self) -> dict[str, Any]:
         """Returns the features that the config has for fields with a spec."""
         features = {
             rlds.OBSERVATION: self._config.observation_info,
@@ -240,289 +110,4 @@ class EnvLoggerSource(RandomAccessSource):
             rlds.REWARD: self._config.reward_info,
             rlds.DISCOUNT: self._config.discount_info,
         }
-        return {field: feature for field, feature in features.items() if feature is not None}
-
-    def _feature(self, spec: Any, field: str) -> Any:
-        return feature_from_spec(spec, images_as_png=self._images_as_png, path=field)
-
-    def _check_specs(self, recorded: Mapping[str, Any], log: Log) -> None:
-        for field, spec in recorded.items():
-            if spec is None or field in self._given_features():
-                continue
-            feature, first = self._feature(spec, field), self._feature(self._specs[field], field)
-            if repr(feature) != repr(first):
-                raise SourceError(
-                    f"the spec describes {feature}, that of {self._all_logs()[0].path} {first}; "
-                    "logs with different specs need a dataset each",
-                    file=log.path,
-                    field=field,
-                )
-
-    @property
-    def splits(self) -> Sequence[str]:
-        """The names of the splits."""
-        return list(self._logs)
-
-    def step_features(self) -> Mapping[str, Any]:
-        """See `Source`."""
-        return self._step_features
-
-    def episode_features(self) -> Mapping[str, Any]:
-        """See `Source`."""
-        return self._episode_features
-
-    def metadata(self) -> Mapping[str, Any]:
-        """Returns what was recorded of the logs: if they differ, of each in a list, "logs"."""
-        metadata: Mapping[str, Any] = self._metadata
-        return metadata
-
-    def inputs(self) -> Sequence[epath.Path]:
-        """See `Source`."""
-        return [file for log in self._all_logs() for file in _files_of(log)]
-
-    def options(self) -> Mapping[str, Any]:
-        """See `Source`."""
-        return {
-            "episode_metadata_defaults": repr(self._defaults),
-            "num_episodes": {split: ends[-1] for split, ends in self._ends.items()},
-        }
-
-    def totals(self, split: str) -> Mapping[str, int]:
-        """See `Source`."""
-        return {"steps": sum(log.begins[-1] for log in self._logs[split])}
-
-    def num_episodes(self, split: str) -> int:
-        """See `RandomAccessSource`."""
-        return int(self._ends[split][-1])
-
-    # --- Episodes --------------------------------------------------------------------------------
-
-    def key(self, split: str, index: int) -> str:
-        """Returns the index of an episode, counted over all logs of all splits."""
-        names = list(self._logs)
-        return str(sum(self._ends[s][-1] for s in names[: names.index(split)]) + index)
-
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """See `RandomAccessSource`."""
-        number = bisect.bisect_right(self._ends[split], index)
-        log = self._logs[split][number]
-        with self._idle.borrow(log) as reader:
-            return self._read(
-                log, reader, index - self._begin(split, number), self.key(split, index)
-            )
-
-    def _begin(self, split: str, number: int) -> int:
-        """Returns how many episodes come before those of a log of a split."""
-        return int(self._ends[split][number] - self._logs[split][number].num_episodes)
-
-    def num_steps(self, split: str) -> np.ndarray:
-        """Returns how many steps each episode of a split has."""
-        return np.concatenate([np.diff(log.begins) for log in self._logs[split]])
-
-    def read_run(self, split: str, begin: int, end: int) -> list[SourceEpisode]:
-        """Reads episodes that follow each other at once, which is faster than one by one.
-
-        Returns:
-          The episodes from `begin` on, at most those of one log, up to the first that has to be
-          read by itself, perhaps to learn what is wrong with it. Their steps share memory.
-        """
-        number = bisect.bisect_right(self._ends[split], begin)
-        log, before = self._logs[split][number], self._begin(split, number)
-        end = min(end, self._ends[split][number])
-        keys = [self.key(split, index) for index in range(begin, end)]
-        episodes: list[SourceEpisode] = []
-        with contextlib.suppress(Exception), self._idle.borrow(log) as reader:
-            for episode in self._read_run(log, reader, begin - before, keys):
-                episodes.append(episode)
-        return episodes
-
-    def _read_run(
-        self, log: Log, reader: envlogger.Reader, begin: int, keys: Sequence[str]
-    ) -> Iterator[SourceEpisode]:
-        if not log.joins:
-            return
-        end = begin + len(keys)
-        bounds = [number - log.begins[begin] for number in log.begins[begin : end + 1]]
-        try:
-            columns = reader.recorded_columns(begin, end)
-            steps = match_columns(
-                to_rlds_episodes(columns, np.diff(bounds).tolist()),
-                self._all_step_features,
-                rows=bounds[-1],
-                where="",
-                storage=self._storage,
-            )
-        except (MismatchError, TypeError, ValueError):
-            log.joins = False
-            raise
-        types = columns["step_type"]
-        for index, key, first, after in zip(range(begin, end), keys, bounds, bounds[1:]):
-            yield self._episode(
-                log,
-                index,
-                key,
-                _rows(steps, slice(first, after)),
-                reader.episode_metadata()[index],
-                begins=bool(types[first] == dm_env.StepType.FIRST),
-                ends=bool(types[after - 1] == dm_env.StepType.LAST),
-            )
-
-    def _read(self, log: Log, reader: envlogger.Reader, index: int, key: str) -> SourceEpisode:
-        try:
-            episode = reader.episodes[index]
-            begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
-            if len(episode) == 1:  # Its missing action, reward and discount may have no spec.
-                steps = _step_columns(list(episode), self._specs)
-            else:
-                steps = reader.columns(index, rlds=True)
-            steps = match_columns(
-                steps,
-                self._all_step_features,
-                rows=len(episode),
-                where="",
-                storage=self._storage,
-            )
-            ends = bool(steps[rlds.IS_TERMINAL][-1]) or episode[-1].timestep.last()
-            metadata = reader.episode_metadata()[index]
-        except MismatchError as error:
-            raise SourceError(error.what, file=log.path, episode=index, field=error.path) from error
-        except StorageError:  # Of the operating system, it may be.
-            raise
-        except (EnvLoggerError, TypeError, ValueError) as error:
-            raise SourceError(str(error), file=log.path, episode=index) from error
-        return self._episode(log, index, key, steps, metadata, begins=begins, ends=ends)
-
-    def _episode(
-        self,
-        log: Log,
-        index: int,
-        key: str,
-        steps: dict[str, Any],
-        metadata: Any,
-        *,
-        begins: bool,
-        ends: bool,
-    ) -> SourceEpisode:
-        is_terminal = steps[rlds.IS_TERMINAL]
-        return SourceEpisode(
-            key=key,
-            steps=steps,
-            metadata=self._match_metadata(self._episode_columns(metadata, log, index), log, index),
-            counts={"steps": len(is_terminal)},
-            **episode_flags(
-                is_terminal, begins=begins, ends=ends, file=log.name, begin=log.begins[index]
-            ),
-        )
-
-    def _match_metadata(self, columns: Any, log: Log, index: int) -> dict[str, Any]:
-        """Returns the metadata of an episode, after checking that it is like that of the others."""
-        try:
-            columns = match_columns(columns, self._all_episode_features, rows=1, where="")
-        except MismatchError as error:
-            raise SourceError(
-                f"{error.what} The metadata of all episodes must be alike; for a field that is "
-                f"missing in some, the config needs the bool `{known_field(error.path)}` too, or "
-                "`episode_metadata_defaults` a value.",
-                file=log.path,
-                episode=index,
-                field=error.path,
-            ) from error
-        fields: dict[str, Any] = first_row(columns)
-        return fields
-
-    def _episode_columns(self, metadata: Any, log: Log, index: int) -> Any:
-        """Returns the metadata of an episode as columns with a single row."""
-        if metadata is None:
-            metadata = {}
-        if not isinstance(metadata, Mapping):
-            metadata = {"episode_metadata": metadata}
-        metadata = {field: value for field, value in metadata.items() if value is not None}
-        for reserved in RESERVED:
-            if reserved not in metadata:
-                continue
-            renamed = f"recorded_{reserved}"
-            if renamed in metadata:
-                raise SourceError(
-                    f"the metadata has both {reserved!r} and {renamed!r}, which is the name that a "
-                    f"recorded {reserved!r} gets in the dataset",
-                    file=log.path,
-                    episode=index,
-                )
-            metadata[renamed] = metadata.pop(reserved)
-        try:
-            return stack_values([{**self._defaults, **metadata}], "")
-        except (TypeError, ValueError) as error:
-            raise SourceError(str(error), file=log.path, episode=index) from error
-
-
-def _rows(columns: Any, rows: slice) -> Any:
-    """Returns some rows of columns, which may be nested in dicts."""
-    if isinstance(columns, Mapping):
-        return {name: _rows(child, rows) for name, child in columns.items()}
-    return columns[rows]
-
-
-def _files_of(log: Log) -> list[epath.Path]:
-    if not isinstance(log.source, str):
-        return []
-    directory = stores.as_path(log.source)
-    return [
-        file for pattern in ("*.riegeli", "*/*.riegeli") for file in sorted(directory.glob(pattern))
-    ]
-
-
-def _sound_metadata(reader: envlogger.Reader) -> Iterator[tuple[int, Any]]:
-    """Yields the metadata of episodes. Who reads an episode with damaged metadata meets that."""
-    metadata = reader.episode_metadata()
-    for index in range(len(metadata)):
-        try:
-            found = metadata[index]
-        except EnvLoggerError:
-            continue
-        yield index, found
-
-
-def _kind_of(columns: Any) -> Any:
-    """What the metadata of two episodes has in common if the same features fit both."""
-    if isinstance(columns, Mapping):
-        return tuple((name, _kind_of(child)) for name, child in columns.items())
-    if isinstance(columns, (list, tuple)):
-        return tuple(map(_kind_of, columns))
-    return dtype_and_shape(columns)
-
-
-def _recorded_specs(reader: envlogger.Reader) -> dict[str, Any]:
-    """Returns the specs of the environment, None where the log has none."""
-    return {
-        "observation": reader.observation_spec(),
-        "action": reader.action_spec(),
-        "reward": reader.reward_spec(),
-        "discount": reader.discount_spec(),
-    }
-
-
-def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) -> dict[str, Any]:
-    """Returns specs for all fields of a step: the recorded ones, the rest from recorded values."""
-    known = {field: spec for field, spec in recorded.items() if spec is not None}
-    for index, episode in enumerate(reader.episodes):
-        if len(known) == len(recorded) or len(episode) > 1:
-            try:
-                columns = _step_columns(list(episode), known)
-            except (EnvLoggerError, TypeError, ValueError) as error:
-                raise SourceError(str(error), file=log, episode=index) from error
-            return {**specs_from_columns(columns), **known}
-    missing = [field for field in recorded if field not in known]
-    raise SourceError(
-        "the log has no specs of the environment, and no episode with an action to find out what "
-        f"{missing} look like",
-        file=log,
-    )
-
-
-def _step_columns(steps: list[StepData], specs: Mapping[str, Any]) -> dict[str, Any]:
-    return to_rlds_episode(
-        steps,
-        action_spec=specs.get("action"),
-        reward_spec=specs.get("reward"),
-        discount_spec=specs.get("discount"),
-    )
+        return {name: feature for name, feature in features.items() if feature is not None}

@@ -41,8 +41,8 @@ def dataset_statistics(
       fields: What to describe, see `rlds.transformations.compute_statistics`.
       quantiles: Likewise.
       include_last_action: Likewise.
-      beam_runner: A runner of Apache Beam, see `tfds_builders.beam.in_pipeline`. If neither this
-        nor options are given, this process reads one file after the other.
+      beam_runner: A runner of Apache Beam, see `tfds_builders.conversion.beam.in_pipeline`. If
+        neither this nor options are given, this process reads one file after the other.
       beam_options: Its options.
       temp_dir: Where workers leave their results: a directory that all of them see.
 
@@ -79,7 +79,7 @@ def _described_by_beam(
     beam_options: Any,
     temp_dir: str | os.PathLike[str] | None,
 ) -> list[Statistics]:
-    from tfds_builders.beam import run_in_pipeline
+    from tfds_builders.conversion.beam import run_in_pipeline
 
     with tempfile.TemporaryDirectory(dir=temp_dir) as directory:
         run_in_pipeline(

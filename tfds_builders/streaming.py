@@ -13,11 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 import rlds
+from rlds.sources.episode_fields import fields_of
+from rlds.sources.logs.recorded_logs import LogSource
+from rlds.sources.source import SourceEpisode
 from rlds.transformations import _layouts
 from tfds_builders.envlogger_source import EnvLoggerSource
-from tfds_builders.episode_fields import features_of, fields_of
-from tfds_builders.recorded_logs import LogSource
-from tfds_builders.source import SourceEpisode
+from tfds_builders.features import features_of
 
 __all__ = ["episodes_from_logs"]
 

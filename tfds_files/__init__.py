@@ -10,10 +10,10 @@ Floor 0: it knows bytes and files, and nothing of episodes.
 from typing import TYPE_CHECKING
 
 from rlds_ecosystem import package_attribute as _package_attribute
-from tfds_files.columns import RaggedColumn
+from tfds_files.columns import RaggedColumn, stack
 from tfds_files.errors import DamagedFileError, TfdsFilesError, UnsupportedFileError
 from tfds_files.example_encoder import ExampleEncoder
-from tfds_files.examples import ExampleDecoder
+from tfds_files.examples import ExampleDecoder, parse_example
 from tfds_files.features import (
     Dataset,
     Feature,
@@ -24,7 +24,8 @@ from tfds_files.features import (
     parse_features,
     read_features,
 )
-from tfds_files.folder import DatasetFolder, open_folder
+from tfds_files.folder import DatasetFolder, find_folder, open_folder
+from tfds_files.images import decode as decode_image
 from tfds_files.record_files import FILE_FORMATS, RecordFile, open_record_file
 from tfds_files.splits import Split
 
@@ -45,10 +46,14 @@ __all__ = [
     "Tensor",
     "TfdsFilesError",
     "UnsupportedFileError",
+    "decode_image",
+    "find_folder",
     "open_folder",
     "open_record_file",
+    "parse_example",
     "parse_features",
     "read_features",
+    "stack",
 ]
 
 __version__: str

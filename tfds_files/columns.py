@@ -30,7 +30,13 @@ class RaggedColumn:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, row: int) -> Any:
+    def __getitem__(self, row: int | slice) -> Any:
+        if isinstance(row, slice):
+            begin, end, step = row.indices(len(self))
+            if step != 1:
+                raise ValueError(f"rows are taken one after the other, not in steps of {step}")
+            first, after = self._bounds[[begin, max(begin, end)]].tolist()
+            return RaggedColumn(self.values[first:after], self.lengths[row])
         if not -len(self) <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
         begin, end = self._bounds[row % len(self) :][:2].tolist()

@@ -27,7 +27,7 @@ from tfds_files.errors import DamagedFileError, TfdsFilesError, UnsupportedFileE
 from tfds_files.features import Features, Image, Leaf, Tensor, leaves_of
 from tfds_files.wire import Buffer
 
-__all__ = ["ExampleDecoder"]
+__all__ = ["ExampleDecoder", "parse_example"]
 
 _BYTES, _FLOATS, _INTS = 1, 2, 3
 _KIND_NAMES = {_BYTES: "byte strings", _FLOATS: "floats", _INTS: "integers"}
@@ -83,6 +83,30 @@ class ExampleDecoder:
         return decoded
 
 
+def parse_example(example: Buffer) -> dict[str, np.ndarray | list[bytes]]:
+    r"""Returns the lists of a `tf.train.Example` as they are stored, by their names.
+
+    Args:
+      example: Its bytes.
+
+    Returns:
+      For each field an array of float32 or of int64, or a list of byte strings; an empty list for a
+      field that has nothing.
+
+    Raises:
+      DamagedFileError: The bytes are no example.
+
+    >>> parse_example(b"\n\x0e\n\x0c\n\x03age\x12\x05\x1a\x03\n\x01\x2a")
+    {'age': array([42])}
+    """
+    values: dict[int, Any] = {_BYTES: _strings, _FLOATS: _floats, _INTS: _ints}
+    try:
+        lists = _parse_example(example, None)
+        return {name: values[found.kind](found) for name, found in lists.items()}
+    except (wire.WireError, UnicodeDecodeError) as e:
+        raise DamagedFileError(f"no tf.train.Example: {e}") from e
+
+
 def _selected(leaves: list[Leaf], fields: list[str]) -> list[Leaf]:
     for field in fields:
         if not any(_is_in(leaf, field) for leaf in leaves):
@@ -107,10 +131,10 @@ class _List(NamedTuple):
     end: int
 
 
-def _parse_example(example: Buffer, names: set[str]) -> dict[str, _List]:
-    """Finds the lists of some fields."""
+def _parse_example(example: Buffer, names: set[str] | None) -> dict[str, _List]:
+    """Finds the lists of some fields, or of all."""
     found: dict[str, _List] = {}
-    wanted = {name.encode() for name in names}
+    wanted = None if names is None else {name.encode() for name in names}
     for number, _, begin, end in wire.fields_of(example, 0, len(example)):
         if number != 1:
             continue
@@ -121,7 +145,9 @@ def _parse_example(example: Buffer, names: set[str]) -> dict[str, _List]:
                     name = bytes(example[part_begin:part_end])
                 elif part == 2:
                     feature = part_begin, part_end
-            if name in wanted and feature is not None:
+            if wanted is None:
+                found.setdefault(name.decode(), _List(_BYTES, example, 0, 0))
+            if (wanted is None or name in wanted) and feature is not None:
                 for kind, _, list_begin, list_end in wire.fields_of(example, *feature):
                     if kind in _KIND_NAMES:
                         found[name.decode()] = _List(kind, example, list_begin, list_end)

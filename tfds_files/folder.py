@@ -9,6 +9,7 @@ metadata.json        what its author says about the whole, if anything
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +23,7 @@ from tfds_files.features import Features, read_features
 from tfds_files.record_files import open_record_file
 from tfds_files.splits import Piece, Split, ranges_of
 
-__all__ = ["DatasetFolder", "open_folder", "read_json", "shard_name"]
+__all__ = ["DatasetFolder", "find_folder", "open_folder", "read_json", "shard_name"]
 
 INFO_FILE, METADATA_FILE = "dataset_info.json", "metadata.json"
 TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
@@ -46,7 +47,6 @@ class DatasetFolder(Mapping[str, Split]):
       description: What it is, in words.
       citation: How to cite it.
       file_format: The format of its shards, such as "tfrecord".
-      features: What an example looks like.
       metadata: What its author says about the whole.
       info: All that `dataset_info.json` says.
 
@@ -57,7 +57,7 @@ class DatasetFolder(Mapping[str, Split]):
     """
 
     def __init__(self, directory: epath.PathLike) -> None:
-        self.directory = _find(stores.as_path(directory))
+        self.directory = find_folder(directory)
         self.info = read_json(self.directory / INFO_FILE)
         self.name = str(self.info.get("name", ""))
         self.config_name = str(self.info.get("configName", ""))
@@ -65,11 +65,15 @@ class DatasetFolder(Mapping[str, Split]):
         self.description = str(self.info.get("description", ""))
         self.citation = str(self.info.get("citation", ""))
         self.file_format = str(self.info.get("fileFormat") or "tfrecord")
-        self.features: Features = read_features(self.directory)
         has_metadata = (self.directory / METADATA_FILE).exists()
         self.metadata = read_json(self.directory / METADATA_FILE) if has_metadata else {}
         self._decoders: dict[tuple[str, ...] | None, ExampleDecoder] = {}
         self._splits = {split.name: split for split in _splits(self)}
+
+    @functools.cached_property
+    def features(self) -> Features:
+        """What an example looks like."""
+        return read_features(self.directory)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{name}: {len(split)}" for name, split in self.items())
@@ -118,8 +122,13 @@ def open_folder(directory: epath.PathLike) -> DatasetFolder:
     return DatasetFolder(directory)
 
 
-def _find(directory: epath.Path) -> epath.Path:
-    """The directory below that has a dataset, if it is the only one."""
+def find_folder(directory: epath.PathLike) -> epath.Path:
+    """Returns the directory that has a dataset: this one, or the only one below it.
+
+    Raises:
+      FileNotFoundError: There is none, or there are several.
+    """
+    directory = stores.as_path(directory)
     found = directory
     while not (found / INFO_FILE).exists():
         if not found.exists():

@@ -127,6 +127,15 @@ class Split:
         for piece in self._pieces:
             piece.file.close()
 
+    def place_of(self, index: int) -> tuple[epath.Path, int]:
+        """Returns the file that an example is in, and the number of its record there.
+
+        Raises:
+          IndexError: There is no such example.
+        """
+        piece, record = self._place_of(index)
+        return piece.path, record
+
     def _place_of(self, index: int) -> tuple[Piece, int]:
         """Where an example is, and its record there."""
         position = index + len(self) if index < 0 else index

@@ -20,6 +20,7 @@ from envlogger.backends import rlds_utils, tfds_shards
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.directories import directory_to_write
 from envlogger.backends.schedulers import Scheduler
+from envlogger.converters.fields import match_columns
 from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import (
     first_row,
@@ -31,8 +32,8 @@ from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.converters.tfds_features import (
     TensorStorage,
     check_readable,
+    fields_of_features,
     lossless_config,
-    match_columns,
 )
 from envlogger.errors import (
     InvalidStepError,
@@ -161,13 +162,15 @@ class TFDSBackendWriter(BackendWriter):
         self._features = self._info.features
         check_readable(self._features, "ds_config, ")
         step_features = self._features["steps"].feature
-        self._step_features = _select(step_features, lambda name: name not in _FLAGS)
-        self._first_step_features = _select(
-            self._step_features, lambda name: name not in _ARRIVE_WITH_NEXT_STEP
+        fields = fields_of_features(step_features)
+        self._step_fields = _select(fields, lambda name: name not in _FLAGS)
+        self._first_step_fields = _select(
+            self._step_fields, lambda name: name not in _ARRIVE_WITH_NEXT_STEP
         )
-        self._episode_features = _select(self._features, lambda name: name != "steps")
+        fields = fields_of_features(self._features)
+        self._episode_fields = _select(fields, lambda name: name != "steps")
         self._specs = {
-            f"{name}_spec": _specs_of(self._step_features, name) for name in _ARRIVE_WITH_NEXT_STEP
+            f"{name}_spec": _specs_of(step_features, name) for name in _ARRIVE_WITH_NEXT_STEP
         }
         self._encoder = ExampleEncoder(self._features)
         self._steps: list[StepData] = []
@@ -200,10 +203,10 @@ class TFDSBackendWriter(BackendWriter):
                 "it under other names"
             )
         fields = {**(custom_data or {}), "observation": timestep.observation}
-        features = self._first_step_features
+        expected = self._first_step_fields
         if index:
             fields |= {"action": action, "reward": timestep.reward, "discount": timestep.discount}
-            features = self._step_features
+            expected = self._step_fields
         try:
             columns = {name: stack_values([value], name) for name, value in fields.items()}
         except TypeError as e:
@@ -212,7 +215,7 @@ class TFDSBackendWriter(BackendWriter):
             raise InvalidStepError(f"{where}, {e}") from e
         try:
             row = first_row(
-                match_columns(columns, features, rows=1, where=where, storage=self._storage)
+                match_columns(columns, expected, rows=1, where=where, rounds=self._storage.rounds)
             )
         except ValueError as e:
             raise InvalidStepError(str(e)) from e
@@ -227,9 +230,9 @@ class TFDSBackendWriter(BackendWriter):
                 f"{where}: the metadata of an episode has to be a dict, whose entries are fields "
                 f"of the dataset; got {type(data).__name__}"
             )
-        features = _select(self._episode_features, lambda name: name in data)
+        expected = _select(self._episode_fields, lambda name: name in data)
         try:
-            columns = match_columns(stack_values([dict(data)]), features, rows=1, where=where)
+            columns = match_columns(stack_values([dict(data)]), expected, rows=1, where=where)
         except TypeError as e:
             raise UnsupportedTypeError(f"{where}, {e}") from e
         except ValueError as e:
@@ -247,10 +250,10 @@ class TFDSBackendWriter(BackendWriter):
         if not steps:
             return
         number, self._num_episodes = self._num_episodes, self._num_episodes + 1
-        features = self._episode_features
-        marks = {name: known_field(name) for name in features if known_field(name) in features}
+        expected = self._episode_fields
+        marks = {name: known_field(name) for name in expected if known_field(name) in expected}
         excused = {*metadata, *marks, *marks.values()}
-        missing = [name for name in features if name not in excused]
+        missing = [name for name in expected if name not in excused]
         if missing:
             raise UnsupportedValueError(
                 f"episode {number} is not stored, because its metadata lacks {missing}; call "
@@ -259,7 +262,7 @@ class TFDSBackendWriter(BackendWriter):
             )
         try:
             metadata = first_row(
-                match_columns(stack_values([metadata]), features, rows=1, where="")
+                match_columns(stack_values([metadata]), expected, rows=1, where="")
             )
             columns = to_rlds_episode(steps, **self._specs)
             columns = {name: columns[name] for name in self._features["steps"].feature}
@@ -323,10 +326,8 @@ class TFDSBackendWriter(BackendWriter):
             self._shard = None
 
 
-def _select(features: Any, is_wanted: Callable[[str], bool]) -> Any:
-    return tfds.features.FeaturesDict(
-        {name: feature for name, feature in features.items() if is_wanted(name)}
-    )
+def _select(fields: Mapping[str, Any], is_wanted: Callable[[str], bool]) -> dict[str, Any]:
+    return {name: field for name, field in fields.items() if is_wanted(name)}
 
 
 def _specs_of(features: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""TFDS features that hold recorded values as asked for, and the check that values fit them.
+"""TFDS features that hold recorded values as asked for.
 
 The records that TFDS writes hold int64, float32 and byte strings. In the default encoding of
 `tfds.features.Tensor`, bool, (u)int8 to (u)int64, float16 and float32 come back unchanged (but for
@@ -11,41 +11,24 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
 import tree
 
-from envlogger.converters.rlds_episode import known_field, missing
+from envlogger.converters.fields import Field, Opaque
 
 __all__ = [
     "EXACT",
-    "MismatchError",
     "TensorStorage",
     "check_readable",
-    "children_of",
     "encoding_of",
-    "is_absent",
+    "fields_of_features",
     "lossless",
     "lossless_config",
-    "match_columns",
 ]
-
-
-class MismatchError(ValueError):
-    """Values do not fit the feature that they are stored in.
-
-    Attributes:
-      path: The path of the field.
-      what: What there is, and what was expected.
-    """
-
-    def __init__(self, where: str, path: str, what: str) -> None:
-        super().__init__(f"{where}, {path}: {what}")
-        self.path, self.what = path, what
-
 
 _AS_NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 _AS_NUMBERS += ["float16", "float32"]
@@ -253,82 +236,6 @@ def _encoding(feature: Any) -> Any:
     return tfds.features.Encoding(feature.to_json_content().encoding)
 
 
-def match_columns(
-    columns: Any,
-    feature: Any,
-    *,
-    rows: int,
-    where: str,
-    path: str = "",
-    storage: TensorStorage = EXACT,
-) -> Any:
-    """Returns columns in the form that `feature` encodes, after checking that they fit it.
-
-    None throughout counts as absent, and stands for an array without elements if that is what the
-    feature holds: an EnvLogger log cannot tell the two apart. A field may be absent, too, where a
-    feature `<name>_known`, a bool, says so; columns that do not have that one get it.
-
-    Args:
-      columns: Arrays with a leading axis of length `rows`, nested in dicts, lists and tuples.
-      feature: The feature of one row.
-      rows: The number of rows.
-      where: Beginning of error messages: which data this is.
-      path: Path of the field that `columns` hold.
-      storage: Whether float64 is rounded where the feature is float32.
-
-    Raises:
-      MismatchError: If fields are missing or not expected; if the shape is not that of the feature,
-        or a value is not one of its dtype: integers may be of another width, floats too, if they
-        fit. If a float64 to be rounded is beyond float32.
-    """
-    absent = is_absent(columns)
-    if isinstance(feature, tfds.features.FeaturesDict):
-        if isinstance(columns, np.ndarray) and not absent:
-            raise _mismatch(where, path, _in_words(columns), f"the fields {list(feature)}")
-        children = {} if absent else children_of(columns, path)
-        children = {name: child for name, child in children.items() if not is_absent(child)}
-        for name in sorted(children.keys() - feature.keys()):
-            raise _mismatch(where, _join(path, name), "a field", f"only the fields {list(feature)}")
-        marked = {known_field(name): name for name in feature if known_field(name) not in children}
-        marked = {mark: name for mark, name in marked.items() if _is_mark(feature, mark)}
-        matched = {}
-        for name, child in feature.items():
-            column, inner = children.get(name), _join(path, name)
-            if name in marked:
-                matched[name] = np.full(rows, marked[name] in children)
-            elif column is None and known_field(name) in marked:
-                matched[name] = _missing_rows(child, rows, where, inner)
-            else:
-                matched[name] = match_columns(
-                    column, child, rows=rows, where=where, path=inner, storage=storage
-                )
-        return matched
-    info = feature.get_tensor_info()
-    is_leaf = isinstance(info, tfds.features.TensorInfo)
-    if absent:
-        if is_leaf and 0 in info.shape:
-            return np.zeros((rows, *info.shape), info.np_dtype)
-        raise _mismatch(where, path, "nothing", _leaf_in_words(info) if is_leaf else str(feature))
-    if not is_leaf or isinstance(feature, tfds.features.ClassLabel):
-        return columns  # What these features accept is up to TFDS.
-    if not isinstance(columns, np.ndarray):
-        raise _mismatch(where, path, f"the fields {list(children_of(columns, path))}", str(feature))
-    is_text = columns.dtype == object
-    if is_text and isinstance(feature, tfds.features.Image):
-        return columns  # Images that were encoded before they were recorded.
-    dtype = np.dtype(info.np_dtype)
-    is_wider = columns.dtype == np.float64 and dtype == np.float32
-    if not _fits(columns.shape[1:], info.shape):
-        raise _mismatch(where, path, _in_words(columns), _leaf_in_words(info))
-    if is_wider and storage.rounds:
-        return _rounded(columns, where, path)
-    exact = _exactly_as(columns, dtype)
-    if exact is None:
-        what_to_do = "Pass float64='float32' to store it rounded." if is_wider else ""
-        raise _mismatch(where, path, _in_words(columns), _leaf_in_words(info), what_to_do)
-    return exact
-
-
 def encoding_of(shape: tuple[int | None, ...], dtype: np.dtype, path: str) -> Any:
     """Returns the encoding in which a `Tensor` keeps its values.
 
@@ -343,110 +250,32 @@ def encoding_of(shape: tuple[int | None, ...], dtype: np.dtype, path: str) -> An
     raise ValueError(f"{path}: TFDS cannot hold arrays of dtype {dtype_name} and shape {shape}.")
 
 
-def children_of(nest: Any, path: str) -> dict[str, Any]:
-    """Returns the children of a container under the names that they have in a dataset."""
-    if not isinstance(nest, (Mapping, list, tuple)):
-        raise ValueError(f"{path}: {nest!r} is neither a spec nor a dict, list or tuple of specs.")
-    items = list(nest.items() if isinstance(nest, Mapping) else enumerate(nest))
-    children = {str(key): child for key, child in items}
-    if len(children) < len(items):
-        raise ValueError(f"{path}: as strings, some of the keys are equal: {list(nest)}.")
-    return children
-
-
-def is_absent(columns: Any) -> bool:
-    """Whether columns are None throughout, or containers of nothing else."""
-    if columns is None:
-        return True
-    if isinstance(columns, np.ndarray):
-        return columns.dtype == object and all(item is None for item in columns.flat)
-    return all(is_absent(child) for child in children_of(columns, "").values())
-
-
-def _is_mark(features: Any, name: str) -> bool:
-    info = features[name].get_tensor_info() if name in features else None
-    if not isinstance(info, tfds.features.TensorInfo):
-        return False
-    return bool(info.shape == () and np.dtype(info.np_dtype) == np.bool_)
-
-
-def _missing_rows(feature: Any, rows: int, where: str, path: str) -> Any:
-    """Returns columns for a field of which there is nothing."""
-    if isinstance(feature, tfds.features.FeaturesDict):
-        return {
-            name: _missing_rows(child, rows, where, _join(path, name))
-            for name, child in feature.items()
-        }
-    info = feature.get_tensor_info()
-    if isinstance(feature, tfds.features.ClassLabel):
-        return np.full(rows, -1)
-    if not isinstance(info, tfds.features.TensorInfo) or (
-        isinstance(feature, tfds.features.Image) and None in info.shape
-    ):
-        raise _mismatch(where, path, "nothing", str(feature))
-    return missing((rows, *(size or 0 for size in info.shape)), np.dtype(info.np_dtype))
-
-
-def _exactly_as(column: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
-    """Returns a column in another dtype of the same kind, None if a value would not be the same.
-
-    Python's numbers are recorded in the widest dtype, whatever the spec says that they are.
-    """
-    if column.dtype == dtype:
-        return column
-    if not any(column.dtype.kind in kinds and dtype.kind in kinds for kinds in ("iu", "f")):
-        return None
-    with np.errstate(over="ignore"):
-        converted = column.astype(dtype)
-    same = np.array_equal(converted, column, equal_nan=dtype.kind == "f")
-    return converted if same else None
-
-
-def _rounded(column: np.ndarray, where: str, path: str) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        rounded = column.astype(np.float32)
-    beyond = np.isinf(rounded) & np.isfinite(column)
-    if beyond.any():
-        row, *_ = place = tuple(np.argwhere(beyond)[0])
-        raise MismatchError(
-            where,
-            path,
-            f"{column[place].item()!r} in row {row} is beyond float32. float64='bytes' keeps it, "
-            "float64='float32' cannot.",
-        )
-    return rounded
-
-
 def _is_lossless(stored: Any) -> bool:
     """Whether TFDS stores a value without loss as what the `TensorInfo` says."""
     return 0 not in stored.shape and np.dtype(stored.np_dtype).name in [*_AS_NUMBERS, "object"]
-
-
-def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(expected) and all(
-        size == wanted or wanted is None for size, wanted in zip(shape, expected)
-    )
 
 
 def _join(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
-def _leaf_in_words(info: Any) -> str:
-    name = np.dtype(info.np_dtype).name
-    return f"{'string' if name == 'object' else name} of shape {tuple(info.shape)}"
+def fields_of_features(features: tfds.features.FeaturesDict) -> dict[str, Any]:
+    """Returns the fields that features hold; see `envlogger.converters.fields`.
+
+    >>> fields_of_features(tfds.features.FeaturesDict({"reward": np.float32}))
+    {'reward': Field(dtype=dtype('float32'), shape=(), encoding='', names=None, unit=None, doc='')}
+    """
+    return {name: _field_of(feature) for name, feature in features.items()}
 
 
-def _in_words(column: np.ndarray) -> str:
-    is_text = column.dtype == object and column.size > 0
-    name = type(column.flat[0]).__name__ if is_text else column.dtype.name
-    return f"{name} of shape {column.shape[1:]}"
-
-
-def _mismatch(
-    where: str, path: str, got: str, expected: str, what_to_do: str = ""
-) -> MismatchError:
-    what_to_do = what_to_do or (
-        "Where the data is right, name the feature for it in the DatasetConfig."
-    )
-    return MismatchError(where, path, f"got {got}, expected {expected}. {what_to_do}")
+def _field_of(feature: Any) -> Any:
+    if isinstance(feature, tfds.features.FeaturesDict):
+        return fields_of_features(feature)
+    info = feature.get_tensor_info()
+    if isinstance(feature, tfds.features.ClassLabel):
+        return Opaque(str(feature), absent=-1)
+    if not isinstance(info, tfds.features.TensorInfo):
+        return Opaque(str(feature))
+    is_image = isinstance(feature, tfds.features.Image)
+    encoding = (feature.encoding_format or "image") if is_image else ""
+    return Field(info.np_dtype, tuple(info.shape), encoding)

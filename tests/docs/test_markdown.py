@@ -18,7 +18,7 @@ BLOCKS = {
     "docs/rlds_tfds.md": 10,
     "docs/semantics.md": 5,
     "docs/tfds_builders.md": 2,
-    "docs/tfds_files.md": 2,
+    "docs/tfds_files.md": 5,
     "docs/transformations.md": 17,
 }
 

@@ -10,10 +10,10 @@ import pytest
 import tensorflow_datasets as tfds
 
 import rlds
+from rlds.sources.source import DamagedEpisode, Source, SourceEpisode
 from rlds.tfds import load
 from tfds_builders.builder import SourceBuilder, convert
-from tfds_builders.checks import leaves_but_images
-from tfds_builders.source import DamagedEpisode, Source, SourceEpisode
+from tfds_builders.conversion.verification import leaves_but_images
 
 
 class Interrupted(BaseException):

@@ -26,9 +26,9 @@ from etils import epath
 import envlogger
 import tfds_builders
 from envlogger.testing.catch_env import Catch
-from tfds_builders import restricted_pickle
-from tfds_builders.archives import extracted
-from tfds_builders.source import Source
+from rlds.sources.files import restricted_pickle
+from rlds.sources.files.archives import extracted
+from rlds.sources.source import Source
 
 # Changes bytes without looking at them.
 Change = Callable[[bytes, random.Random], bytes]

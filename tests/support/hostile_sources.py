@@ -43,12 +43,12 @@ import envlogger
 import riegeli
 import tfds_builders
 from envlogger.testing.catch_env import Catch
-from tfds_builders.episode_encoder import EpisodeEncoder
-from tfds_builders.episode_fields import features_of
-from tfds_builders.minari.formats import open_writer
-from tfds_builders.minari.spaces import box, merged, parse_space
-from tfds_builders.minari.storage import Column, RawEpisode
-from tfds_builders.source import DamagedEpisode, Source, SourceError, StoredEpisode
+from rlds.sources.minari.formats import open_writer
+from rlds.sources.minari.spaces import box, merged, parse_space
+from rlds.sources.minari.storage import Column, RawEpisode
+from rlds.sources.source import DamagedEpisode, Source, SourceError, StoredEpisode
+from tfds_builders.conversion.encoder import EpisodeEncoder
+from tfds_builders.features import features_of
 
 # The contents of a directory: bytes by the paths of the files.
 Files = dict[str, bytes]

@@ -7,7 +7,7 @@ import numpy as np
 from etils import epath
 
 from rlds.alignment import from_sars
-from tfds_builders.source import Origin, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode, SourceError
 
 
 class ToySource(RandomAccessSource):
@@ -22,7 +22,7 @@ class ToySource(RandomAccessSource):
         self.number, self.damaged, self.nan = num_episodes, damaged, nan
         self.finite_fields = ("observation",)
 
-    def step_features(self) -> Mapping[str, Any]:
+    def step_fields(self) -> Mapping[str, Any]:
         return {
             "observation": np.float64,
             "action": np.int64,
@@ -30,7 +30,7 @@ class ToySource(RandomAccessSource):
             "discount": np.float32,
         }
 
-    def episode_features(self) -> Mapping[str, Any]:
+    def episode_fields(self) -> Mapping[str, Any]:
         return {"seed": np.int64}
 
     def metadata(self) -> Mapping[str, Any]:

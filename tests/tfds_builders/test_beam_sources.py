@@ -19,7 +19,8 @@ from minari.data_collector.episode_buffer import EpisodeBuffer
 
 import envlogger
 import tfds_builders
-from tfds_builders import conversion, sharding
+from tfds_builders.conversion import job as conversion
+from tfds_builders.conversion import sharding
 
 pytestmark = [
     pytest.mark.slow,

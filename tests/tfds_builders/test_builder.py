@@ -16,10 +16,11 @@ from toy_source import ToySource
 import rlds
 from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.errors import StorageError
+from rlds.sources.source import Source, SourceError
 from rlds.validation import InvalidDatasetError
-from tfds_builders import checks, sharding
 from tfds_builders.builder import SourceBuilder, convert
-from tfds_builders.source import Source, SourceError
+from tfds_builders.conversion import sharding
+from tfds_builders.conversion import verification as checks
 
 
 class RldsToy(SourceBuilder):
@@ -247,7 +248,7 @@ def test_keys_have_to_be_unique(raw, tmp_path, monkeypatch):
 
 
 def test_names_of_fields_that_are_taken(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(ToySource, "episode_features", lambda self: {"truncated": np.bool_})
+    monkeypatch.setattr(ToySource, "episode_fields", lambda self: {"truncated": np.bool_})
     with pytest.raises(ValueError, match="ToySource: the name 'truncated' is taken"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
 

@@ -509,7 +509,7 @@ def test_custom_data_that_some_steps_lack_is_marked(tmp_path):
             {"x": np.zeros(3, "f")},
             r"field 'x': got float32 of shape \(3,\), expected .* \(2,\)",
         ),
-        ({"x": {"y": 1}}, r"field 'x': got the fields \['y'\], expected Tensor"),
+        ({"x": {"y": 1}}, r"field 'x': got the fields \['y'\], expected float32"),
         ({"x": {1}}, r": x: .* holds set"),
     ],
 )

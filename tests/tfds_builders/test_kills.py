@@ -29,7 +29,7 @@ import tensorflow_datasets as tfds
 
 import envlogger
 import tfds_builders
-from tfds_builders.source import Source
+from rlds.sources.source import Source
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,6 @@ import tensorflow_datasets as tfds
 import tfds_builders
 from tfds_builders import __main__ as command_line
 from tfds_builders.__main__ import builders, main
-from tfds_builders.source_options import options_of
 
 NAME = "halfcheetah_medium_replay-v1"
 
@@ -50,7 +49,8 @@ def test_help(capsys):
     assert "--skip_damaged" in shown
     assert all(name in shown.replace("\n", " ") for name in builders())
     for name, builder in builders().items():
-        options = "".join(f"    {option}\n" for option in options_of(builder).values())
+        known = [option for option in builder.options().values() if option.is_json]
+        options = "".join(f"    {option}\n" for option in known)
         assert not options or f"  {name}\n{options}" in f"{shown}\n"
     assert "    boundary=text | [text, ...]\n    length=integer\n" in shown
     assert "    camera_shape=[integer, integer, integer] ([64, 64, 3])\n" in shown
@@ -141,7 +141,7 @@ def test_truncation_at_a_tag(tmp_path):
     episodes = raw_rlds_creator.sample()
     path = raw_rlds_creator.write_zip(tmp_path / "download.zip", episodes)
     whole = tfds_builders.RldsCreatorSource(path)
-    tags = [name for name in whole.step_features() if name.startswith("tag:")]
+    tags = [name for name in whole.step_fields() if name.startswith("tag:")]
     cut = ["--option", f"truncate_at_tag={tags[0].removeprefix('tag:')}"]
     cut += ["--option=strip_internal_metadata=true", "--option=json_fields=[]"]
     assert run("rlds_creator", path, *cut, data_dir=tmp_path / "one") == 0

@@ -131,7 +131,7 @@ def test_archive_that_is_given(log, tmp_path):
     source = EnvLoggerSource(log)
     assert (
         builder.info.features["steps"]["observation"].keys()
-        == source.step_features()["observation"].keys()
+        == source.step_fields()["observation"].keys()
     )
 
 

@@ -14,10 +14,10 @@ from dm_env import specs
 import envlogger
 from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
 from envlogger.converters import spec_codec
+from rlds.sources.source import SourceError
 from tfds_builders import build_from_logs, streaming
 from tfds_builders.builder import convert
 from tfds_builders.envlogger_source import EnvLoggerSource
-from tfds_builders.source import SourceError
 from tfds_builders.streaming import episodes_from_logs
 
 tfds.disable_progress_bar()

@@ -1,0 +1,35 @@
+"""Episodes from any format, as columns of NumPy.
+
+    episodes = rlds.sources.open("~/tensorflow_datasets/my_robot/1.0.0", "train")
+    len(episodes), episodes.spec
+    episodes.columns(7, ["action", "observation/camera"], start=10, stop=20)
+    print(episodes.explain())
+
+A source knows a format, and nothing of what becomes of its episodes. It loads no TensorFlow.
+"""
+
+from envlogger.converters.fields import Field
+from rlds.sources.episodes import Episodes
+from rlds.sources.opening import Format, formats, open
+from rlds.sources.source import (
+    DamagedEpisode,
+    Origin,
+    RandomAccessSource,
+    Source,
+    SourceEpisode,
+    SourceError,
+)
+
+__all__ = [
+    "DamagedEpisode",
+    "Episodes",
+    "Field",
+    "Format",
+    "Origin",
+    "RandomAccessSource",
+    "Source",
+    "SourceEpisode",
+    "SourceError",
+    "formats",
+    "open",
+]

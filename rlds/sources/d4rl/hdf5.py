@@ -1,0 +1,461 @@
+"""HDF5 files whose arrays share the axis of rows: read in blocks, described, and made again.
+
+The description of a file has everything but the rows themselves, in the types of JSON:
+
+    rows        how many there are
+    arrays      the arrays with an axis of rows: dtype, shape, chunks, compression
+    constants   the other arrays, with their values
+    attributes  of the arrays and groups, with their values
+    groups      the groups
+    virtual     arrays that are windows into other arrays: which rows of which array
+    left_out    arrays below `virtual` that are copies, of which nothing is kept
+
+Values are kept as bytes (in base64) with dtype and shape, so that not a bit is lost.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rlds.sources.files.hdf5_access import Hdf5File
+from rlds.sources.source import require_files
+from rlds.sources.untrusted import Budget, SourceChangedError, SourceError
+from rlds_ecosystem import import_extra
+
+__all__ = [
+    "RowReader",
+    "decode_value",
+    "describe_file",
+    "is_ragged",
+    "make_file",
+    "rank_of_rewards",
+]
+
+Description: TypeAlias = Mapping[str, Any]
+
+# Arrays are read in blocks of about this size. They are as long as a chunk of the file at least.
+_BLOCK_BYTES = 4 << 20
+# All constants and attributes together: policy weights and the like. More would not do as JSON.
+_MAX_CONSTANT_BYTES = 64 << 20
+# What each file has, of D4RL and of d4rl-pybullet.
+_ARRAYS = ("observations", "actions", "rewards", "terminals")
+# Windows into the arrays, which D4RL has for files that are too large to load.
+_VIRTUAL = "virtual/"
+
+
+def rank_of_rewards(path: str | os.PathLike[str]) -> int:
+    """Returns how many axes the rewards have in a file with the arrays of D4RL; 0 for another file.
+
+    Raises:
+      OSError: There is no such file.
+      SourceError: It is no HDF5 file.
+    """
+    (found,) = require_files(path)
+    hdf5 = Hdf5File(found)
+    with hdf5.read() as file:
+        if not all(hdf5.has(file, name) for name in _ARRAYS):
+            return 0
+        return len(hdf5.array(file, "rewards").shape or ())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    begin: int
+    rows: np.ndarray
+
+
+class RowReader:
+    """Reads rows of the arrays of a file.
+
+    The last block of each array is kept, so that reading on from where the last rows ended does not
+    decompress anything twice. A pickled reader leaves its blocks behind.
+
+    Args:
+      file: The file.
+    """
+
+    def __init__(self, file: Hdf5File) -> None:
+        self._file = file
+        self._blocks: dict[str, _Block] = {}
+        self._layouts: dict[str, tuple[int, int]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_blocks": {}}
+
+    def num_rows(self, name: str) -> int:
+        """Returns how many rows an array has."""
+        return self._layout(name)[0]
+
+    def block_size(self, name: str) -> int:
+        """Returns how many rows of an array make a block."""
+        return self._layout(name)[1]
+
+    def rows(self, name: str, begin: int, end: int, episode: str | None = None) -> np.ndarray:
+        """Returns rows of an array, in the byte order of this machine.
+
+        Args:
+          name: The path of the array.
+          begin: The first row.
+          end: The row after the last one.
+          episode: What to call them in an error.
+
+        Raises:
+          SourceError: They cannot be decompressed.
+        """
+        block = self._blocks.get(name)
+        if block is not None and block.begin <= begin < end <= block.begin + len(block.rows):
+            return block.rows[begin - block.begin : end - block.begin]
+        try:
+            return self._rows_of_blocks(name, begin, end)
+        except SourceChangedError:
+            raise
+        except SourceError:  # The damage may be elsewhere in the block.
+            return self._rows_of_chunks(name, begin, end, episode)
+
+    def blocks(self, name: str) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields all rows of an array in blocks, each with its first row."""
+        length, size = self._layout(name)
+        for begin in range(0, length, size):
+            yield begin, self.rows(name, begin, min(begin + size, length))
+
+    def pairs(self, name: str, following: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yields rows of an array with those of another that are one later, in blocks.
+
+        Args:
+          name: The path of the array.
+          following: The path of the other one, or of the same.
+        """
+        size, last = self.block_size(name), self.num_rows(name) - 1
+        for begin in range(0, last, size):
+            end = min(begin + size, last)
+            yield begin, self.rows(name, begin, end), self.rows(following, begin + 1, end + 1)
+
+    def flags(self, name: str) -> np.ndarray:
+        """Returns all of an array of shape (N,) or (N, 1), of whatever dtype, as booleans.
+
+        Raises:
+          SourceError: One is neither 0 nor 1.
+        """
+        flags = []
+        for begin, rows in self.blocks(name):
+            column = rows.reshape(len(rows))
+            wrong = np.flatnonzero((column != 0) & (column != 1))
+            if len(wrong):
+                raise SourceError(
+                    f"{column[wrong[0]]}, expected 0 or 1",
+                    file=self._file.path,
+                    row=begin + int(wrong[0]),
+                    field=name,
+                )
+            flags.append(column != 0)
+        return np.concatenate(flags)
+
+    def _layout(self, name: str) -> tuple[int, int]:
+        """The number of rows of an array, and how many of them make a block."""
+        if name not in self._layouts:
+            with self._file.read(field=name) as file:
+                array = self._file.array(file, name)
+                self._layouts[name] = len(array), _block_size(array)
+        return self._layouts[name]
+
+    def _rows_of_blocks(self, name: str, begin: int, end: int) -> np.ndarray:
+        size = self.block_size(name)
+        pieces = []
+        for start in range(begin - begin % size, end, size):
+            block = self._blocks.get(name)
+            if block is None or block.begin != start:
+                block = _Block(start, self._read(name, start, start + size))
+                self._blocks[name] = block
+            pieces.append(block.rows[max(begin - start, 0) : end - start])
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _rows_of_chunks(self, name: str, begin: int, end: int, episode: str | None) -> np.ndarray:
+        """Reads rows chunk by chunk, to tell which one is damaged."""
+        with self._file.read(episode, name) as file:
+            chunks = self._file.array(file, name).chunks
+        size = chunks[0] if chunks else end - begin
+        pieces = []
+        while begin < end:
+            stop = min(begin - begin % size + size, end)
+            try:
+                pieces.append(self._read(name, begin, stop))
+            except SourceChangedError:
+                raise
+            except SourceError as error:
+                raise SourceError(
+                    f"the rows {begin} to {stop} {error.what}",
+                    file=self._file.path,
+                    episode=episode,
+                    row=begin,
+                    field=name,
+                ) from error
+            begin = stop
+        return np.concatenate(pieces)
+
+    def _read(self, name: str, begin: int, end: int) -> np.ndarray:
+        with self._file.read(field=name) as file:
+            rows: np.ndarray = self._file.array(file, name)[begin:end]
+        return rows.astype(rows.dtype.newbyteorder("="), copy=False)
+
+
+def is_ragged(dtype: np.dtype) -> bool:
+    """Whether rows of a dtype have different lengths."""
+    h5py = import_extra("h5py")
+    return h5py.check_vlen_dtype(dtype) is not None
+
+
+def describe_file(
+    hdf5: Hdf5File, file: Any, num_rows: int, constants: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Returns the description of an open file.
+
+    Args:
+      hdf5: The file.
+      file: What it lends.
+      num_rows: The length of the axis of rows.
+      constants: The groups in which no array has that axis, whatever its length is.
+
+    Raises:
+      SourceError: An array has a dtype that cannot be kept, or is too large; a part of the file is
+        elsewhere.
+    """
+    description: dict[str, Any] = {
+        "rows": num_rows,
+        "arrays": {},
+        "constants": {},
+        "attributes": {},
+        "groups": [],
+        "virtual": {},
+        "left_out": [],
+    }
+    rows, kept = hdf5.budget(), hdf5.budget(_MAX_CONSTANT_BYTES)
+    _describe_attributes(hdf5, description, file, "/", kept)
+    for path, item in _items(hdf5, file, rows):
+        _describe_attributes(hdf5, description, item, path, kept)
+        if not hasattr(item, "dtype"):
+            description["groups"].append(path)
+        elif path.startswith(_VIRTUAL):
+            window = _window(hdf5, file, item)
+            if window is None:
+                description["left_out"].append(path)
+            else:
+                description["virtual"][path] = window
+        elif (
+            item.shape
+            and item.shape[0] == num_rows
+            and not path.startswith(tuple(f"{group}/" for group in constants))
+        ):
+            hdf5.check_values(item, path)
+            rows.take(item.nbytes + _chunk_bytes(item), path)
+            description["arrays"][path] = _describe_array(file, path, item)
+        else:
+            hdf5.check_values(item, path)
+            description["constants"][path] = _describe_constant(file, path, item, kept)
+    return description
+
+
+def make_file(
+    path: str | os.PathLike[str],
+    description: Description,
+    read_rows: Callable[[str, int, int], np.ndarray],
+) -> None:
+    """Makes the file that a description describes.
+
+    Args:
+      path: The file, which must not exist.
+      description: What `describe_file` returned.
+      read_rows: Returns the rows of an array from one row to another.
+    """
+    h5py = import_extra("h5py")
+    with h5py.File(os.fspath(path), "x") as file:
+        for name in description["groups"]:
+            file.require_group(name)
+        for name, facts in description["arrays"].items():
+            array = _create(file, name, facts)
+            size = _block_size(array)
+            for begin in range(0, len(array), size):
+                end = min(begin + size, len(array))
+                array[begin:end] = read_rows(name, begin, end).reshape(
+                    end - begin, *array.shape[1:]
+                )
+        for name, facts in description["constants"].items():
+            if facts["shape"] is None:
+                file[name] = h5py.Empty(_decode_dtype(facts["dtype"]))
+            else:
+                _create(file, name, facts)[...] = decode_value(facts)
+        for name, window in description["virtual"].items():
+            _create_window(file, name, window)
+        for name, attributes in description["attributes"].items():
+            for key, facts in attributes.items():
+                dtype = _decode_dtype(facts["dtype"])
+                value = h5py.Empty(dtype) if facts["shape"] is None else decode_value(facts)
+                file[name].attrs.create(key, value, dtype=dtype)
+
+
+def decode_value(facts: Mapping[str, Any]) -> Any:
+    """Returns the value of a constant or an attribute: an array, a NumPy scalar, or bytes."""
+    shape = tuple(facts["shape"])
+    if isinstance(facts["data"], list):
+        strings = [base64.b64decode(item) for item in facts["data"]]
+        value = np.array([*strings, None], object)[:-1].reshape(shape)
+    else:
+        dtype = _decode_dtype(facts["dtype"])
+        value = np.frombuffer(base64.b64decode(facts["data"]), dtype).reshape(shape)
+    return value[()]
+
+
+def _items(
+    hdf5: Hdf5File, group: Any, budget: Budget, prefix: str = "", above: tuple[Any, ...] = ()
+) -> Iterator[tuple[str, Any]]:
+    """Yields all arrays and groups with their paths; an array with two names, by both."""
+    above = (*above, group)
+    for name in group:
+        path = f"{prefix}{_text(hdf5, name, prefix)}"
+        budget.enter(len(above), path)
+        item = hdf5.member(group, name, path)
+        if item in above:
+            raise hdf5.error("a link to a group that it is in itself", path)
+        yield path, item
+        if not hasattr(item, "dtype"):
+            yield from _items(hdf5, item, budget, f"{path}/", above)
+
+
+def _text(hdf5: Hdf5File, name: str | bytes, path: str) -> str:
+    """A name in the file, which h5py leaves as bytes where they are not UTF-8."""
+    if isinstance(name, bytes):
+        raise hdf5.error(f"the name {name!r} is not in UTF-8", path or "/")
+    return name
+
+
+def _describe_array(file: Any, path: str, array: Any) -> dict[str, Any]:
+    options = {
+        "chunks": array.chunks,
+        "maxshape": None if array.maxshape == array.shape else array.maxshape,
+        "compression": array.compression,
+        "compression_opts": array.compression_opts,
+        "shuffle": array.shuffle,
+        "fletcher32": array.fletcher32,
+    }
+    return {
+        "dtype": _encode_dtype(file, path, array.dtype),
+        "shape": None if array.shape is None else list(array.shape),
+        **{
+            name: _as_list(value)
+            for name, value in options.items()
+            if value is not None and value is not False
+        },
+    }
+
+
+def _create(file: Any, name: str, facts: Mapping[str, Any]) -> Any:
+    options = {
+        option: tuple(value) if isinstance(value, list) else value
+        for option, value in facts.items()
+        if option not in ("dtype", "shape", "data")
+    }
+    dtype = _decode_dtype(facts["dtype"])
+    return file.create_dataset(name, shape=tuple(facts["shape"]), dtype=dtype, **options)
+
+
+def _describe_constant(file: Any, path: str, array: Any, budget: Budget) -> dict[str, Any]:
+    facts = _describe_array(file, path, array)
+    if array.shape is None:
+        return facts
+    budget.take(array.nbytes, path)
+    return {**facts, "data": _encode_data(array[()], facts["dtype"])}
+
+
+def _describe_attributes(
+    hdf5: Hdf5File, description: dict[str, Any], item: Any, path: str, budget: Budget
+) -> None:
+    attributes: dict[str, Any] = {}
+    for name in item.attrs:
+        stored = item.attrs.get_id(_text(hdf5, name, path))
+        dtype = _encode_dtype(item.file, f"{path}@{name}", stored.dtype)
+        budget.take(stored.get_storage_size(), f"{path}@{name}")
+        value = hdf5.attribute(item, name)
+        if isinstance(value, import_extra("h5py").Empty):
+            attributes[name] = {"dtype": dtype, "shape": None}
+        else:
+            data = _encode_data(value, dtype)
+            attributes[name] = {"dtype": dtype, "shape": list(stored.shape), "data": data}
+    if attributes:
+        description["attributes"][path] = attributes
+
+
+def _window(hdf5: Hdf5File, file: Any, array: Any) -> dict[str, Any] | None:
+    """Which rows of which array a virtual array shows; None if it is something else."""
+    sources = array.virtual_sources() if array.is_virtual else []
+    if len(sources) != 1 or sources[0].file_name not in (".", os.path.basename(hdf5.path)):
+        return None
+    name = sources[0].dset_name.strip("/")
+    try:
+        of = hdf5.array(file, name)
+    except SourceError:
+        return None
+    first, last = sources[0].src_space.get_select_bounds()
+    begin, end = int(first[0]), int(last[0]) + 1
+    if of.dtype != array.dtype or array.shape != (end - begin, *of.shape[1:]):
+        return None
+    return {"of": name, "begin": begin, "end": end}
+
+
+def _create_window(file: Any, name: str, window: Mapping[str, Any]) -> None:
+    h5py = import_extra("h5py")
+    source = h5py.VirtualSource(file[window["of"]])[window["begin"] : window["end"]]
+    layout = h5py.VirtualLayout(source.shape, file[window["of"]].dtype)
+    layout[...] = source
+    file.create_virtual_dataset(name, layout)
+
+
+def _encode_dtype(file: Any, path: str, dtype: np.dtype) -> Any:
+    h5py = import_extra("h5py")
+    string = h5py.check_string_dtype(dtype)
+    if string is not None:
+        return {"string": string.encoding, "length": string.length}
+    if dtype.kind not in "biufc" or dtype.metadata:
+        what = "rows of different lengths" if is_ragged(dtype) else f"arrays of {dtype}"
+        raise SourceError(
+            f"{what} are not supported, only numbers and strings",
+            file=file.filename,
+            field=path,
+        )
+    return dtype.str
+
+
+def _decode_dtype(encoded: Any) -> np.dtype:
+    if isinstance(encoded, str):
+        return np.dtype(encoded)
+    h5py = import_extra("h5py")
+    dtype: np.dtype = h5py.string_dtype(encoded["string"], encoded["length"])
+    return dtype
+
+
+def _encode_data(value: Any, encoded_dtype: Any) -> Any:
+    if isinstance(encoded_dtype, dict) and encoded_dtype["length"] is None:
+        items = np.asarray(value, object).flat
+        strings = [item.encode() if isinstance(item, str) else item for item in items]
+        return [base64.b64encode(item).decode() for item in strings]
+    value = value.encode() if isinstance(value, str) else value
+    return base64.b64encode(np.asarray(value).tobytes()).decode()
+
+
+def _as_list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _block_size(array: Any) -> int:
+    row_bytes = max(1, array.dtype.itemsize * math.prod(array.shape[1:]))
+    chunk = array.chunks[0] if array.chunks else 1
+    return int(chunk * max(1, _BLOCK_BYTES // (chunk * row_bytes)))
+
+
+def _chunk_bytes(array: Any) -> int:
+    return int(array.dtype.itemsize * math.prod(array.chunks)) if array.chunks else 0

@@ -1,0 +1,44 @@
+"""What is known of every episode, beside what its source has to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import rlds
+from envlogger.converters.fields import Field, Fields
+from rlds.sources.source import SourceEpisode
+
+__all__ = ["COMPLETE", "EPISODE_FIELDS", "ORIGIN", "RESERVED", "TRUNCATED", "fields_of"]
+
+TRUNCATED = "truncated"
+COMPLETE = "complete"
+ORIGIN = "source"
+
+EPISODE_FIELDS: Mapping[str, Field | Fields] = {
+    rlds.metadata.EPISODE_ID: Field(str),
+    rlds.FINAL_OBSERVATION_KNOWN: Field(np.bool_),
+    TRUNCATED: Field(np.bool_),
+    COMPLETE: Field(np.bool_),
+    ORIGIN: {"file": Field(str), "begin": Field(np.int64), "end": Field(np.int64)},
+}
+# The names of an episode's fields that a source cannot use.
+RESERVED = (rlds.STEPS, *EPISODE_FIELDS)
+
+
+def fields_of(episode: SourceEpisode) -> dict[str, Any]:
+    """Returns the fields of an episode beside its steps."""
+    return {
+        rlds.metadata.EPISODE_ID: episode.key,
+        rlds.FINAL_OBSERVATION_KNOWN: np.bool_(episode.final_observation_known),
+        TRUNCATED: np.bool_(episode.truncated),
+        COMPLETE: np.bool_(episode.complete),
+        ORIGIN: {
+            "file": episode.origin.file,
+            "begin": np.int64(episode.origin.begin),
+            "end": np.int64(episode.origin.end),
+        },
+        **episode.metadata,
+    }

@@ -1,0 +1,294 @@
+"""The episodes of a split, by index, whatever they are stored as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import rlds
+import tfds_files
+from envlogger.converters.fields import Field, in_words
+from rlds.sources.episode_fields import EPISODE_FIELDS
+from rlds.sources.nests import at, leaves_at, put
+from rlds.sources.source import (
+    DamagedEpisode,
+    RandomAccessSource,
+    Source,
+    SourceEpisode,
+    SourceError,
+    files_of,
+)
+
+__all__ = ["Episodes"]
+
+
+class Episodes(Sequence[SourceEpisode]):
+    """The episodes of a split of a source.
+
+    Any of them can be read at any time, if the format can do that (`has_random_access`). Otherwise
+    they are read in their order; an episode that was passed before is found again quickly, one that
+    was not takes reading all before it, and so does `len`.
+
+    Args:
+      source: The source.
+      split: The name of the split.
+      format: The name of the format.
+
+    Attributes:
+      source: The source.
+      split: The name of the split.
+      format: The name of the format; empty if it has none.
+
+    >>> import tempfile
+    >>> import envlogger
+    >>> from envlogger.testing.catch_env import Catch
+    >>> from rlds.sources.logs.source import EnvLoggerSource
+    >>> directory = tempfile.mkdtemp()
+    >>> with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
+    ...     timestep = env.reset()
+    ...     while not timestep.last():
+    ...         timestep = env.step(1)
+    >>> episodes = Episodes(EnvLoggerSource(directory))
+    >>> episodes[0].num_steps, float(episodes[0].steps["reward"].sum())
+    (10, -1.0)
+    """
+
+    def __init__(self, source: Source, split: str = "train", *, format: str = "") -> None:
+        self.source, self.split, self.format = source, split, format
+        self._episodes = (
+            _ByIndex(source, split)
+            if isinstance(source, RandomAccessSource)
+            else _InOrder(source, split)
+        )
+        self._fields = _as_fields(source.step_fields())
+
+    def __repr__(self) -> str:
+        name = self.format or type(self.source).__name__
+        number = self.source.num_episodes(self.split)
+        counted = "" if number is None else f", {number} episodes"
+        return f"Episodes({name}, {files_of(self.source, 1)}, split {self.split!r}{counted})"
+
+    @property
+    def has_random_access(self) -> bool:
+        """Whether any episode can be read without those before it."""
+        return isinstance(self.source, RandomAccessSource)
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """The names of all splits of the source."""
+        return self.source.splits
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The fields of an episode, those of a step under `steps`."""
+        flags = {name: Field(np.bool_) for name in rlds.STEP_FLAGS}
+        return {
+            rlds.STEPS: {**self._fields, **flags},
+            **EPISODE_FIELDS,
+            **_as_fields(self.source.episode_fields()),
+        }
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What is said of the data as a whole, in the types of JSON."""
+        return self.source.metadata()
+
+    def __len__(self) -> int:
+        return self._episodes.count()
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self.episode(number) for number in range(*index.indices(len(self)))]
+        return self.episode(index)
+
+    def __iter__(self) -> Iterator[SourceEpisode]:
+        return self._episodes.all()
+
+    def episode(self, index: int) -> SourceEpisode:
+        """Reads an episode.
+
+        Args:
+          index: Which; negative ones count from the end.
+
+        Returns:
+          The episode as it is stored: images that are files stay files. `columns` decodes them.
+
+        Raises:
+          IndexError: There is no such episode.
+          SourceError: It is damaged; says where. Others can be read nevertheless.
+        """
+        return self._episodes.read(self._checked(index))
+
+    def columns(
+        self,
+        index: int,
+        fields: Iterable[str] | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+    ) -> dict[str, Any]:
+        """Reads the steps of an episode, or some of them, as arrays with a leading axis for time.
+
+        Args:
+          index: Which episode; negative ones count from the end.
+          fields: Which fields, such as `["action", "observation/camera"]`; all by default.
+          start: The first step; the first of the episode by default.
+          stop: The step after the last one; negative numbers count from the end.
+
+        Returns:
+          Columns, nested as the fields are. Images are arrays, of shape `[time, height, width,
+          channels]`, uint8 or what the spec says. Images of different sizes are an array of arrays.
+
+        Raises:
+          IndexError: There is no such episode.
+          KeyError: There is no such field; says which there are.
+          SourceError: The episode is damaged; says where.
+        """
+        wanted = [name for name, _ in leaves_at(self.spec[rlds.STEPS], fields)]
+        steps = self._episodes.read_steps(self._checked(index), wanted)
+        chosen: dict[str, Any] = {}
+        for path, column in leaves_at(steps, wanted):
+            put(chosen, path, self._decoded(path, column[start:stop]))
+        return chosen
+
+    def _decoded(self, path: str, column: Any) -> Any:
+        field = at(self._fields, path) if path not in rlds.STEP_FLAGS else None
+        if not isinstance(field, Field) or not field.encoding or column.dtype != object:
+            return column
+        feature = tfds_files.Image(
+            shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding
+        )
+        try:
+            return tfds_files.stack([tfds_files.decode_image(data, feature) for data in column])
+        except tfds_files.TfdsFilesError as error:
+            raise SourceError(str(error), file=files_of(self.source), field=path) from error
+
+    def _checked(self, index: int) -> int:
+        if index < 0:
+            index += len(self)
+        if index < 0 or not self._episodes.has(index):
+            raise IndexError(f"split {self.split!r} has {len(self)} episodes, not one {index}")
+        return index
+
+    def explain(self) -> str:
+        """Returns what there is, in words: the format, the files, the splits, the fields."""
+        source = self.source
+        lines = [f"{self.format or type(source).__name__}: {source.description}".rstrip(": ")]
+        lines.append(f"files: {files_of(source)}")
+        for split in source.splits:
+            number = source.num_episodes(split)
+            counted = "not counted yet" if number is None else f"{number} episodes"
+            lines.append(f"split {split!r}: {counted}")
+        if not self.has_random_access:
+            lines.append("Episodes are read in their order; this format has no index.")
+        lines += ["fields of an episode:", *_described(self.spec, "  ")]
+        return "\n".join(lines)
+
+
+def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for name, field in fields.items():
+        if isinstance(field, Mapping):
+            yield f"{indent}{name}:"
+            yield from _described(field, f"{indent}  ")
+            continue
+        facts = [in_words(field)]
+        if isinstance(field, Field):
+            facts += [f"{field.encoding} files"] if field.encoding else []
+            facts += [f"in {field.unit}"] if field.unit else []
+            facts += [f"of {', '.join(field.names)}"] if field.names else []
+            facts += [field.doc] if field.doc else []
+        yield f"{indent}{name}: {'; '.join(facts)}"
+
+
+def _as_fields(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields, for which a source may declare dtypes."""
+    fields: dict[str, Any] = {}
+    for name, field in declared.items():
+        if isinstance(field, Mapping):
+            fields[name] = _as_fields(field)
+        else:
+            is_dtype = isinstance(field, type | np.dtype | str)
+            fields[name] = Field(field) if is_dtype else field
+    return fields
+
+
+class _ByIndex:
+    """The episodes of a source that can read any."""
+
+    def __init__(self, source: RandomAccessSource, split: str) -> None:
+        self._source, self._split = source, split
+
+    def count(self) -> int:
+        return self._source.num_episodes(self._split)
+
+    def has(self, index: int) -> bool:
+        return index < self.count()
+
+    def read(self, index: int) -> SourceEpisode:
+        return self._source.read(self._split, index)
+
+    def read_steps(self, index: int, fields: list[str] | None) -> Mapping[str, Any]:
+        return self._source.read_steps(self._split, index, fields)
+
+    def all(self) -> Iterator[SourceEpisode]:
+        return map(self.read, range(self.count()))
+
+
+class _InOrder:
+    """The episodes of a source that can go on after any of them."""
+
+    def __init__(self, source: Source, split: str) -> None:
+        self._source, self._split = source, split
+        # Where each of the episodes passed so far is: its part, and the key of the one before it.
+        self._places: list[tuple[str, str | None]] = []
+        self._ahead = self._walk()
+        self._next: SourceEpisode | DamagedEpisode | None = None
+
+    def _walk(self) -> Iterator[SourceEpisode | DamagedEpisode]:
+        """Yields the episodes of all parts, and notes where they are."""
+        for part in self._source.parts(self._split):
+            before = None
+            for episode in self._source.episodes(self._split, part):
+                self._places.append((part, before))
+                before = episode.key
+                yield episode
+
+    def has(self, index: int) -> bool:
+        while index >= len(self._places):
+            self._next = next(self._ahead, None)
+            if self._next is None:
+                return False
+        return True
+
+    def count(self) -> int:
+        known = self._source.num_episodes(self._split)
+        if known is None:
+            while self.has(len(self._places)):
+                pass
+            known = len(self._places)
+        return known
+
+    def read(self, index: int) -> SourceEpisode:
+        if not self.has(index):
+            raise IndexError(index)
+        episode = self._next
+        if index != len(self._places) - 1 or episode is None:
+            part, before = self._places[index]
+            episodes = self._source.episodes(self._split, part, before)
+            episode = next(iter(episodes))
+        return _sound(episode)
+
+    def read_steps(self, index: int, fields: list[str] | None) -> Mapping[str, Any]:
+        del fields
+        return self.read(index).steps
+
+    def all(self) -> Iterator[SourceEpisode]:
+        for part in self._source.parts(self._split):
+            yield from map(_sound, self._source.episodes(self._split, part))
+
+
+def _sound(episode: SourceEpisode | DamagedEpisode) -> SourceEpisode:
+    if isinstance(episode, DamagedEpisode):
+        raise episode.error
+    return episode

@@ -1,0 +1,1 @@
+"""Reading files of other people: archives, compressed streams, HDF5, pickles, images."""

@@ -1,0 +1,213 @@
+"""Datasets that TFDS or this project wrote.
+
+They can be read, and copied to other files: for another number of files, another order, or another
+file format. Nothing is decoded for a copy, so images are not compressed a second time, and features
+of any kind are kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+import rlds
+import tfds_files
+from envlogger.converters.fields import Field, Opaque
+from rlds.sources.episode_fields import COMPLETE, ORIGIN, TRUNCATED
+from rlds.sources.files.example_files import read_examples
+from rlds.sources.source import (
+    DamagedEpisode,
+    Origin,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+    StoredEpisode,
+    StoredSource,
+    require_files,
+)
+from rlds.sources.untrusted import check_is_file, source_errors
+
+__all__ = ["FolderSource"]
+
+# What `SourceEpisode` has attributes for.
+_KNOWN = (rlds.metadata.EPISODE_ID, rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE, ORIGIN)
+
+
+class FolderSource(StoredSource, RandomAccessSource):
+    """A directory in which TFDS stored an RLDS dataset, in any of its file formats.
+
+    The parts are its files; the key of an episode is the name of its file and its index in it.
+    Episodes that are read have all that the dataset has; where it does not say so, they are taken
+    to be complete, to be truncated if their last step is not terminal, and their final observation
+    to be known.
+
+    Args:
+      path: The directory with `dataset_info.json` and `features.json`, or one above it that has no
+        other dataset.
+      splits: Which splits to read; all if None.
+
+    Raises:
+      FileNotFoundError: There is no dataset.
+      KeyError: It has no such split.
+      SourceError: It has no nested `steps`, or files are missing.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], splits: Sequence[str] | None = None) -> None:
+        self.directory = tfds_files.find_folder(path)
+        require_files(self.directory / "dataset_info.json", self.directory / "features.json")
+        with source_errors(self.directory):
+            for file in self.directory.iterdir():
+                if not file.is_dir():
+                    check_is_file(file)
+            folder = tfds_files.open_folder(self.directory)
+            info = folder.info
+            self.description, self.citation = folder.description, folder.citation
+            self.homepage = str(next(iter(info.get("location", {}).get("urls", [])), ""))
+            self.license = str(info.get("redistributionInfo", {}).get("license", ""))
+            self.name, self.version = folder.name, folder.version
+        for split in splits or ():
+            if split not in folder:
+                raise KeyError(f"{path} has no split {split!r}, only {sorted(folder)}")
+        self._folder = folder
+        self._splits = [name for name in folder if name in (splits or folder)]
+        with source_errors(self.directory):
+            self._check()
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        return bool((tfds_files.find_folder(path) / "features.json").exists())
+
+    def _check(self) -> None:
+        try:
+            features = self._folder.features
+        except tfds_files.UnsupportedFileError:
+            pass  # It can be copied nevertheless.
+        else:
+            if not isinstance(features.get(rlds.STEPS), tfds_files.Dataset):
+                raise SourceError(
+                    f"no nested dataset {rlds.STEPS!r} among the features {list(features)}",
+                    file=self.directory,
+                )
+        for file in self.inputs():
+            if not file.exists():
+                raise SourceError("the file is missing", file=file)
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """The names of the splits that have episodes."""
+        return [name for name in self._splits if len(self._folder[name])]
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        steps = self._folder.features[rlds.STEPS]
+        assert isinstance(steps, tfds_files.Dataset)
+        return {
+            name: field
+            for name, field in _fields_of(steps.feature).items()
+            if name not in rlds.STEP_FLAGS
+        }
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        known = (rlds.STEPS, *_KNOWN)
+        return {
+            name: field
+            for name, field in _fields_of(self._folder.features).items()
+            if name not in known
+        }
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns the metadata of the dataset."""
+        return self._folder.metadata
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """See `Source`."""
+        return [file for name in self._splits for file in self._folder[name].paths]
+
+    def parts(self, split: str) -> Sequence[str]:
+        """Returns the names of the files."""
+        return [file.name for file in self._folder[split].paths]
+
+    def num_episodes(self, split: str) -> int:
+        """See `Source`."""
+        return len(self._folder[split])
+
+    def episodes(  # type: ignore[override]
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[StoredEpisode | DamagedEpisode]:
+        """Yields the episodes of a file as they are stored; see `Source`."""
+        length = self._folder[split].shard_lengths[self.parts(split).index(part)]
+        first = 0 if after is None else int(after.rpartition(":")[2]) + 1
+        number = 0
+        try:
+            for example in read_examples(self.directory / part, self._folder.file_format):
+                if number >= first:
+                    yield StoredEpisode(
+                        f"{part}:{number}", example, min(1, (number + 1) / max(1, length))
+                    )
+                number += 1
+            if number != length:
+                what = f"{number} episodes are there, dataset_info.json says {length}"
+                raise SourceError(what, file=self.directory / part)
+        except SourceError as error:
+            yield DamagedEpisode(f"{part}:{number}", error, ends_part=True)
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the name of the file of an episode, and its index in it."""
+        file, record = self._folder[split].place_of(index)
+        return f"{file.name}:{record}"
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode; see `RandomAccessSource`."""
+        fields = self._folder[split].example(index)
+        steps = fields.pop(rlds.STEPS)
+        known = {name: fields.pop(name, None) for name in _KNOWN}
+        is_terminal = bool(steps.get(rlds.IS_TERMINAL, np.zeros(1, np.bool_))[-1])
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps=steps,
+            origin=self._origin(split, index),
+            truncated=_or(known[TRUNCATED], not is_terminal),
+            final_observation_known=_or(known[rlds.FINAL_OBSERVATION_KNOWN], True),
+            complete=_or(known[COMPLETE], True),
+            metadata=fields,
+        )
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads the steps of an episode, and decodes only what is asked for."""
+        wanted = [rlds.STEPS] if fields is None else [f"{rlds.STEPS}/{name}" for name in fields]
+        steps: Mapping[str, Any] = self._folder[split].example(index, wanted)[rlds.STEPS]
+        return steps
+
+    def _origin(self, split: str, index: int) -> Origin:
+        file, record = self._folder[split].place_of(index)
+        return Origin(file.name, record, record + 1)
+
+
+def _or(value: Any, otherwise: bool) -> bool:
+    return otherwise if value is None else bool(value)
+
+
+def _fields_of(features: tfds_files.Feature) -> dict[str, Any]:
+    assert isinstance(features, tfds_files.Features)
+    return {name: _field_of(feature) for name, feature in features.items()}
+
+
+def _field_of(feature: tfds_files.Feature) -> Any:
+    if isinstance(feature, tfds_files.Features):
+        return _fields_of(feature)
+    if isinstance(feature, tfds_files.Tensor | tfds_files.Image):
+        dtype = bytes if feature.dtype.kind == "O" else feature.dtype
+        return Field(dtype, feature.shape, doc=feature.doc)
+    if isinstance(feature, tfds_files.Sequence):
+        inner = _field_of(feature.feature)
+        if isinstance(inner, Field):
+            return Field(inner.dtype, (feature.length, *inner.shape), doc=feature.doc)
+    return Opaque(f"a {type(feature).__name__}")

@@ -1,0 +1,1 @@
+"""EnvLogger logs."""

@@ -1,0 +1,88 @@
+"""Where Minari keeps datasets, and by which names it knows them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from typing import Any
+
+from rlds_ecosystem import stores
+
+__all__ = ["dataset_directory", "datasets_root", "make_namespaces", "new_dataset"]
+
+_DATASET_ID = re.compile(r"(?:[-_\w][-_\w/]*[-_\w]+/)?[-_\w]+-v\d+")
+_NAMESPACE_FILE = "namespace_metadata.json"
+
+
+def datasets_root() -> pathlib.Path:
+    """Returns the directory in which Minari looks for datasets."""
+    root = os.environ.get("MINARI_DATASETS_PATH")
+    return pathlib.Path(root) if root else pathlib.Path.home() / ".minari" / "datasets"
+
+
+def dataset_directory(path_or_id: str | os.PathLike[str]) -> Any:
+    """Returns the directory of a dataset that exists, as a path of `pathlib` or of a store.
+
+    Args:
+      path_or_id: The directory `<name>-v<number>` itself, which may be a URL, the directory `data`
+        in it, or the identifier of a dataset that Minari finds, such as "mujoco/hopper/medium-v0".
+
+    Raises:
+      FileNotFoundError: There is none.
+    """
+    name = os.fspath(path_or_id)
+    given: Any = pathlib.Path(name) if stores.is_local(name) else stores.as_path(name)
+    directory: Any
+    for directory in (given, datasets_root() / name):
+        if (directory / "data" / "metadata.json").is_file():
+            return directory
+        if directory.name == "data" and (directory / "metadata.json").is_file():
+            return directory.parent
+    raise FileNotFoundError(
+        f"{name!r} is no Minari dataset: there is no data/metadata.json in the directory of this "
+        f"name, nor in {os.fspath(datasets_root() / name)!r}, where Minari would look for it."
+    )
+
+
+def new_dataset(target: str | os.PathLike[str], recorded_id: str) -> tuple[pathlib.Path, str]:
+    """Returns the directory of a dataset to be written, and its identifier.
+
+    Args:
+      target: As for `tfds_builders.export.minari.export_minari`.
+      recorded_id: The identifier that it had.
+
+    Raises:
+      ValueError: Minari could not find a dataset of this name.
+    """
+    root, name = datasets_root(), os.fspath(target)
+    if not stores.is_local(target):
+        raise ValueError(
+            f"{name!r}: Minari reads datasets from directories only; export to one, and copy it"
+        )
+    if isinstance(target, str) and not name.startswith((".", "/")) and not os.path.isabs(name):
+        if not _DATASET_ID.fullmatch(name):
+            raise ValueError(
+                f"{name!r} is no identifier of a dataset: <namespace>/<name>-v<number>"
+            )
+        return root / name, name
+    directory = pathlib.Path(name).absolute()
+    if not _DATASET_ID.fullmatch(directory.name):
+        raise ValueError(f"{name!r} does not end with <name>-v<number>, as Minari needs it")
+    if directory.is_relative_to(root.absolute()):
+        return directory, directory.relative_to(root.absolute()).as_posix()
+    is_recorded = directory.as_posix().endswith(f"/{recorded_id}") and recorded_id
+    return directory, recorded_id if is_recorded else directory.name
+
+
+def make_namespaces(directory: pathlib.Path) -> None:
+    """Makes namespaces of the directories between Minari's root and a dataset, as it does."""
+    root = datasets_root().absolute()
+    if not directory.absolute().is_relative_to(root):
+        return
+    for parent in directory.absolute().parents:
+        if parent == root:
+            return
+        file = parent / _NAMESPACE_FILE
+        if not file.exists():
+            file.write_text("{}")

@@ -1,0 +1,72 @@
+"""What is known by its path, such as `observations/camera`, and nested dicts of the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = ["at", "excludes", "has", "leaves_at", "nest", "put"]
+
+
+def excludes(paths: Mapping[str, Any], path: str) -> bool:
+    """Whether there is something above or below a path, so that nothing can be at it."""
+    if path in paths:
+        return False
+    return has(paths, path) or any(path.startswith(f"{other}/") for other in paths)
+
+
+def has(paths: Mapping[str, Any], path: str) -> bool:
+    """Whether there is something at a path, or below it."""
+    return path in paths or any(other.startswith(f"{path}/") for other in paths)
+
+
+def nest(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested dicts, by the parts of paths."""
+    nested: dict[str, Any] = {}
+    for path, value in columns.items():
+        put(nested, path, value)
+    return nested
+
+
+def put(nested: dict[str, Any], path: str | Sequence[str], value: Any) -> None:
+    """Puts a value to where its path says, in nested dicts that are made as needed."""
+    *parents, name = path.split("/") if isinstance(path, str) else path
+    for parent in parents:
+        nested = nested.setdefault(parent, {})
+    nested[name] = value
+
+
+def at(nested: Any, path: str) -> Any:
+    """Returns what is at a path of nested dicts."""
+    for name in path.split("/"):
+        nested = nested[name]
+    return nested
+
+
+def leaves_at(nested: Mapping[str, Any], paths: Iterable[str] | None) -> Iterator[tuple[str, Any]]:
+    """Yields what is at paths, and below them; all if there are none.
+
+    Raises:
+      KeyError: There is nothing at a path; says which paths there are.
+
+    >>> dict(leaves_at({"a": {"b": 1, "c": 2}, "d": 3}, ["a"]))
+    {'a/b': 1, 'a/c': 2}
+    """
+    leaves = dict(_leaves(nested, ""))
+    for path in [""] if paths is None else paths:
+        found = {name: leaf for name, leaf in leaves.items() if _is_in(name, path)}
+        if not found and path:
+            raise KeyError(f"no field {path!r}; there are {', '.join(leaves)}")
+        yield from found.items()
+
+
+def _leaves(nested: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, child in nested.items():
+        if isinstance(child, Mapping):
+            yield from _leaves(child, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", child
+
+
+def _is_in(name: str, path: str) -> bool:
+    return not path or name == path or name.startswith(f"{path}/")

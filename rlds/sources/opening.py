@@ -1,0 +1,199 @@
+"""The one door: finds out what a path is, and opens it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import os
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+from rlds.sources.episodes import Episodes
+from rlds.sources.files.archives import SUFFIXES
+from rlds.sources.options import Option, options_of
+from rlds.sources.source import Source, SourceError, files_of
+from rlds.sources.untrusted import is_damage
+from rlds_ecosystem import stores
+
+__all__ = ["ENTRY_POINTS", "Format", "formats", "open"]
+
+# The group of entry points under which other distributions add formats.
+ENTRY_POINTS = "rlds.sources"
+
+# A format is a line here: its name, and the class that reads it.
+_FORMATS = {
+    "envlogger": "rlds.sources.logs.source:EnvLoggerSource",
+    "tfds": "rlds.sources.folder:FolderSource",
+    "minari": "rlds.sources.minari.source:MinariSource",
+    "d4rl": "rlds.sources.d4rl.source:D4rlSource",
+    "d4rl_pybullet": "rlds.sources.d4rl.pybullet:D4rlPybulletSource",
+    "atari_dqn_replay": "rlds.sources.atari_dqn_replay.source:AtariDqnReplaySource",
+    "rlds_creator": "rlds.sources.creator:RldsCreatorSource",
+    "rlu_atari": "rlds.sources.rlu.atari:RluAtariSource",
+    "rlu_atari_transitions": "rlds.sources.rlu.atari_transitions:RluAtariTransitionsSource",
+    "rlu_bsuite": "rlds.sources.rlu.bsuite:RluBsuiteSource",
+    "rlu_control_suite": "rlds.sources.rlu.control_suite:RluControlSuiteSource",
+    "rlu_control_suite_windows": (
+        "rlds.sources.rlu.control_suite_windows:RluControlSuiteWindowsSource"
+    ),
+    "rlu_dmlab": "rlds.sources.rlu.dmlab:RluDmlabSource",
+    "rlu_locomotion": "rlds.sources.rlu.locomotion:RluLocomotionSource",
+    "rlu_locomotion_windows": "rlds.sources.rlu.locomotion_windows:RluLocomotionWindowsSource",
+    "rlu_rwrl": "rlds.sources.rlu.rwrl:RluRwrlSource",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A format that can be opened.
+
+    Attributes:
+      name: Its name, for `open(path, format=name)`.
+      target: The class that reads it, as `module:Class`.
+    """
+
+    name: str
+    target: str
+
+    def load(self) -> type[Source]:
+        """Returns the class that reads it."""
+        module, _, name = self.target.partition(":")
+        loaded: type[Source] = getattr(importlib.import_module(module), name)
+        return loaded
+
+    @property
+    def description(self) -> str:
+        """What the format is, in a sentence."""
+        return (self.load().__doc__ or "").partition("\n")[0]
+
+    @property
+    def options(self) -> Mapping[str, Option]:
+        """What `open` takes beside the path, by name."""
+        return options_of(self.load())
+
+    def recognizes(self, path: str | os.PathLike[str]) -> bool:
+        """Whether a path seems to be of this format; reads little of it."""
+        try:
+            return self.load().recognizes(path)
+        except (OSError, ImportError):  # ImportError: what reads it is not installed.
+            return False
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            return False
+
+
+def formats() -> dict[str, Format]:
+    """Returns the formats that can be opened, by name.
+
+    Other distributions add theirs by an entry point of the group `rlds.sources`, whose name is that
+    of the format and whose value the class that reads it, a `Source`.
+
+    >>> formats()["minari"].description
+    'The episodes of a Minari dataset in any of its formats: HDF5, Arrow, Parquet.'
+    """
+    found = {name: Format(name, target) for name, target in _FORMATS.items()}
+    for name, target in _added().items():
+        if name in found:
+            raise ValueError(f"two formats are called {name!r}: {found[name].target} and {target}")
+        found[name] = Format(name, target)
+    return found
+
+
+@functools.cache
+def _added() -> dict[str, str]:
+    return {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
+
+
+def open(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    format: str | None = None,
+    **options: Any,
+) -> Episodes:
+    """Opens episodes, whatever format they are in.
+
+    Args:
+      path: A file or a folder, here or in an object store: logs of EnvLogger, a dataset of TFDS, or
+        data of any other of the `formats`. For Minari, the identifier of a dataset will do.
+      split: Which split; it has to be given if there are several.
+      format: The name of the format, if it cannot be found out, or to save the search.
+      **options: Options of the format; `formats()[name].options` has them.
+
+    Returns:
+      The episodes of the split.
+
+    Raises:
+      FileNotFoundError: There is nothing at the path.
+      KeyError: There is no such split; says which there are.
+      SourceError: The data is of no known format, or it is damaged; says where.
+      TypeError: The format has no such option.
+      ValueError: There is no such format, or the data could be of several.
+
+    >>> import tempfile
+    >>> import envlogger
+    >>> from envlogger.testing.catch_env import Catch
+    >>> directory = tempfile.mkdtemp()
+    >>> with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
+    ...     timestep = env.reset()
+    ...     while not timestep.last():
+    ...         timestep = env.step(1)
+    >>> episodes = open(directory)
+    >>> len(episodes), episodes.columns(0, ["action"], start=2, stop=5)
+    (1, {'action': array([1, 1, 1])})
+    """
+    known = formats()
+    if format is None:
+        format = _format_of(path, known)
+    elif format not in known:
+        raise ValueError(f"there is no format {format!r}; there are: {', '.join(known)}")
+    source_class = known[format].load()
+    if unknown := options.keys() - options_of(source_class).keys():
+        names = ", ".join(map(str, options_of(source_class).values())) or "none"
+        raise TypeError(f"{format} has no option {min(unknown)!r}; its options are: {names}")
+    source = source_class(path, **options)  # type: ignore[call-arg]
+    return Episodes(source, _split_of(source, split), format=format)
+
+
+def _format_of(path: str | os.PathLike[str], known: Mapping[str, Format]) -> str:
+    _check_is_one_path(path)
+    found = [name for name, format in known.items() if format.recognizes(path)]
+    if len(found) > 1:
+        raise ValueError(
+            f"{os.fspath(path)!r} could be {' or '.join(found)}: say format={found[0]!r}, or "
+            "another"
+        )
+    if found:
+        return found[0]
+    _check_is_there(path)
+    if os.fspath(path).endswith(SUFFIXES):
+        raise SourceError("an archive: unpack it, and open what is in it", file=path)
+    raise SourceError(
+        f"of no known format. There are: {', '.join(known)}. If it is one of them, format=... "
+        "opens it, or says what is wrong with it",
+        file=path,
+    )
+
+
+def _check_is_one_path(path: Any) -> None:
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"got {type(path).__name__}, expected a path; say format=... for others")
+
+
+def _check_is_there(path: str | os.PathLike[str]) -> None:
+    if not stores.as_path(path).exists():
+        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
+
+
+def _split_of(source: Source, split: str | None) -> str:
+    splits = list(source.splits)
+    if split is None and len(splits) == 1:
+        return splits[0]
+    if split is None:
+        raise KeyError(f"{files_of(source)} has the splits {splits}: say which")
+    if split not in splits:
+        raise KeyError(f"{files_of(source)} has no split {split!r}, only {splits}")
+    return split

@@ -1,0 +1,159 @@
+"""Options of sources as words of a command line: `length=500`, `boundary=["flags", "length"]`.
+
+Which options there are, and of which types, is what the signature of the source says. The values
+are JSON, and what is no JSON, or not of the right type, is text, if the option may be text.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal
+
+__all__ = ["Option", "options_of", "parse_options"]
+
+_WORDS: Mapping[Any, str] = {
+    bool: "true|false",
+    int: "integer",
+    float: "number",
+    str: "text",
+    types.NoneType: "null",
+    Any: "...",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """An option of a source.
+
+    Attributes:
+      name: Its name.
+      kind: The type that it is annotated with.
+      default: What it is if it is not given.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+
+    def parse(self, text: str) -> Any:
+        """Returns the value that a text stands for.
+
+        Raises:
+          ValueError: It stands for none of this type.
+        """
+        for read in (json.loads, str):
+            try:
+                return _fit(read(text), self.kind)
+            except ValueError:
+                continue
+        raise ValueError(f"option {self.name}: got {text}, expected {_words(self.kind)}")
+
+    @property
+    def is_json(self) -> bool:
+        """Whether a command line can have it: JSON has values for it."""
+        return _words(self.kind) != "null"
+
+    def __str__(self) -> str:
+        default = "" if self.default is None else f" ({json.dumps(self.default)})"
+        return f"{self.name}={_words(self.kind)}{default}"
+
+
+def options_of(source: Callable[..., Any], *, leave_out: Collection[str] = ()) -> dict[str, Option]:
+    """Returns the options of a source by name: its arguments but the first, which says where it is.
+
+    Args:
+      source: The class of the source.
+      leave_out: The names of arguments that are no options.
+
+    >>> from rlds.sources.d4rl.pybullet import D4rlPybulletSource
+    >>> print(options_of(D4rlPybulletSource)["time_limit"])
+    time_limit=integer (1000)
+    """
+    init = source.__init__ if isinstance(source, type) else source  # type: ignore[misc]
+    kinds = typing.get_type_hints(init)
+    _, *parameters = inspect.signature(source).parameters.values()
+    return {
+        found.name: Option(found.name, kinds[found.name], found.default)
+        for found in parameters
+        if found.name not in leave_out
+    }
+
+
+def parse_options(options: Mapping[str, Option], words: Sequence[str], name: str) -> dict[str, Any]:
+    """Returns the values of options on a command line.
+
+    Args:
+      options: The options that there are.
+      words: Those that are given, each as `name=value`.
+      name: What they are options of, for error messages.
+
+    Raises:
+      ValueError: There is no such option, or it has no such value; says which there are.
+    """
+    options = {name: option for name, option in options.items() if option.is_json}
+    parsed: dict[str, Any] = {}
+    for word in words:
+        given, equals, text = word.partition("=")
+        if not equals:
+            raise ValueError(f"option {word}: expected name=value")
+        if given not in options:
+            known = "; ".join(map(str, options.values())) or "none"
+            raise ValueError(f"{name} has no option {given!r}; its options are: {known}")
+        if given in parsed:
+            raise ValueError(f"option {given}: it is given twice; a list is given as {given}=[...]")
+        parsed[given] = options[given].parse(text)
+    return parsed
+
+
+def _fit(value: Any, kind: Any) -> Any:
+    """Returns a value of JSON in a type.
+
+    Raises:
+      ValueError: It is not of the type.
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        for argument in arguments:
+            try:
+                return _fit(value, argument)
+            except ValueError:
+                continue
+    elif origin is Literal:
+        if value in arguments:
+            return value
+    elif origin is tuple and isinstance(value, list) and len(value) == len(arguments):
+        return tuple(map(_fit, value, arguments))
+    elif origin is collections.abc.Sequence and isinstance(value, list):
+        return [_fit(item, arguments[0]) for item in value]
+    elif origin is collections.abc.Mapping and isinstance(value, dict):
+        return {name: _fit(item, arguments[1]) for name, item in value.items()}
+    elif kind is float and type(value) is int:
+        return float(value)
+    elif type(value) is kind:
+        return value
+    raise ValueError(f"{value!r} is no {kind}")
+
+
+def _words(kind: Any) -> str | None:
+    """Says what values of JSON a type has; None if it has none."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        words = [word for word in map(_words, arguments) if word is not None]
+        return " | ".join(word for word in words if word != "null") or "null"
+    if origin is Literal:
+        return "|".join(map(str, arguments))
+    if origin is tuple:
+        return f"[{', '.join(str(_words(argument)) for argument in arguments)}]"
+    if origin is collections.abc.Sequence:
+        return f"[{_words(arguments[0])}, ...]"
+    if origin is collections.abc.Mapping:
+        return f'{{"...": {_words(arguments[1])}, ...}}'
+    return _WORDS.get(kind)

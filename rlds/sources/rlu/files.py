@@ -1,0 +1,70 @@
+"""Which files a dataset of RL Unplugged is in, by names that are the same on every machine."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from etils import epath
+
+from rlds.sources.source import require_files
+from rlds_ecosystem import stores
+
+__all__ = ["PathOrPaths", "count_sets", "find_files"]
+
+# A directory, a file, or several files.
+PathOrPaths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+_FILE_NAME = re.compile(r"(?P<prefix>.+)-(?P<index>\d{5})-of-(?P<number>\d{5})")
+
+
+def find_files(path: PathOrPaths, prefix: str | None) -> dict[str, epath.Path]:
+    """Returns files by names that are the same wherever they are.
+
+    Args:
+      path: A directory with files, or a file, or a list of files. In a directory the files are
+        those with names such as `train-00000-of-00100`.
+      prefix: Only files of the directory whose names begin so, up to the first number.
+
+    Raises:
+      FileNotFoundError: There is no such file, or none in the directory.
+      ValueError: A file is there twice.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        return _named(require_files(*path))
+    directory = stores.as_path(path)
+    if not directory.is_dir():
+        return _named(require_files(directory))
+    names = sorted(file.name for file in directory.iterdir())
+    matches = [match for match in map(_FILE_NAME.fullmatch, names) if match]
+    chosen = [match[0] for match in matches if prefix in (None, match["prefix"])]
+    if not chosen:
+        raise FileNotFoundError(
+            f"{os.fspath(directory)!r} has no file with a name such as "
+            f"{prefix or 'train'}-00000-of-00100; it has {names[:5]}."
+        )
+    return {name: directory / name for name in chosen}
+
+
+def count_sets(files: Iterable[epath.Path]) -> dict[str, dict[str, int]]:
+    """Returns how many files of each published set there are, and of how many."""
+    sets: dict[str, dict[str, int]] = {}
+    for file in files:
+        match = _FILE_NAME.fullmatch(file.name)
+        if match is not None:
+            of_set = sets.setdefault(match["prefix"], {"of": int(match["number"]), "found": 0})
+            of_set["found"] += 1
+    return sets
+
+
+def _named(files: Sequence[epath.Path]) -> dict[str, epath.Path]:
+    """Names files by as much of the ends of their paths as it takes to tell them apart."""
+    if not files:
+        raise FileNotFoundError("No files were given.")
+    for depth in range(1, 1 + max(len(file.parts) for file in files)):
+        names = {"/".join(file.parts[-depth:]): file for file in files}
+        if len(names) == len(files):
+            return names
+    raise ValueError(f"a file is there twice: {[os.fspath(file) for file in files]}")

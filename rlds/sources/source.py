@@ -1,0 +1,411 @@
+"""What is read: a source of episodes, one at a time, each with a name that never changes.
+
+A source knows a raw format and nothing of how datasets are written. It reads in parts, of which
+each can be read without the others, so that several processes may share the work; it yields the
+episodes of a part in the same order every time, and goes on after any of them, so that a conversion
+that was interrupted need not begin anew. No more than an episode is in memory at a time, or a
+bounded group of small ones (`tfds_builders.conversion.episode_groups`).
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import os
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+from etils import epath
+
+import rlds
+from envlogger.errors import StorageError
+from rlds.sources.untrusted import (
+    SourceChangedError,
+    SourceError,
+    as_source_error,
+    check_is_file,
+    source_errors,
+)
+from rlds_ecosystem import stores
+
+__all__ = [
+    "DamagedEpisode",
+    "Origin",
+    "RandomAccessSource",
+    "Source",
+    "SourceEpisode",
+    "SourceError",
+    "StoredEpisode",
+    "StoredSource",
+    "files_of",
+    "require_files",
+]
+
+# A nest of columns: arrays with a leading time axis in dicts.
+Columns: TypeAlias = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where the raw data of an episode is.
+
+    Attributes:
+      file: The file, by a name that is the same on every machine: relative to what the user named.
+      begin: The first row (record, step) of the episode in it.
+      end: The row after the last one. It may lie in a later file, if rows are counted across files.
+    """
+
+    file: str
+    begin: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceEpisode:
+    """An episode as it is in a source, in RLDS order.
+
+    Attributes:
+      key: Names the episode, uniquely in its split, and the same whenever it is read. It becomes
+        `episode_id`.
+      steps: The columns of the steps, with the flags; see `rlds.alignment`.
+      origin: Where the raw data is.
+      final_observation_known: Whether the observation after the last transition is there, as the
+        last step. If not, the action and the reward of the last step are valid.
+      truncated: Whether the episode ended without a terminal state: it was cut by a time limit, or
+        by its recorder.
+      complete: Whether all of the episode is there; false if the recording or the file was cut.
+      metadata: The fields of the episode that the source declares in `episode_fields`.
+      counts: What the raw data of the episode has to contribute to `Source.totals`.
+      fraction: How much of its part of the source has been read with this episode, if known.
+    """
+
+    key: str
+    steps: Columns
+    origin: Origin
+    truncated: bool
+    final_observation_known: bool = True
+    complete: bool = True
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    fraction: float | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps the episode has."""
+        return len(self.steps[rlds.IS_FIRST])
+
+
+@dataclasses.dataclass(frozen=True)
+class DamagedEpisode:
+    """What a source yields in the place of an episode that cannot be read.
+
+    Attributes:
+      key: The name that the episode has, or would have.
+      error: What is wrong with it, and where.
+      ends_part: Whether nothing after it can be read in its part either. Then nothing after it is
+        asked for.
+    """
+
+    key: str
+    error: SourceError
+    ends_part: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredEpisode:
+    """An episode that is the example of a TFDS dataset already.
+
+    Attributes:
+      key: Names the episode, as that of a `SourceEpisode`.
+      example: The bytes of the example.
+      fraction: How much of its part of the source has been read with this episode, if known.
+    """
+
+    key: str
+    example: bytes
+    fraction: float | None = None
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The door for a method that returns something."""
+
+    @functools.wraps(method)
+    def guarded(self: Source, *args: Any, **kwargs: Any) -> Any:
+        with source_errors(lambda: files_of(self)):
+            return method(self, *args, **kwargs)
+
+    return guarded
+
+
+def _guarded_read(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The door for `RandomAccessSource.read` and `read_steps`."""
+
+    @functools.wraps(method)
+    def read(self: RandomAccessSource, split: str, index: int, *args: Any) -> Any:
+        with source_errors(lambda: files_of(self), episode=self.key(split, index)):
+            return method(self, split, index, *args)
+
+    return read
+
+
+def _guarded_episodes(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """The door for `Source.episodes`: a generator that raised cannot go on."""
+
+    @functools.wraps(method)
+    def episodes(self: Source, split: str, part: str, after: str | None = None) -> Iterator[Any]:
+        try:
+            for episode in method(self, split, part, after):
+                after = episode.key
+                yield episode
+        except SourceChangedError:
+            raise
+        except Exception as error:
+            where = f"after {after!r}" if after is not None else f"first of {part!r}"
+            damage = as_source_error(error, file=lambda: files_of(self), episode=where)
+            if damage is None:
+                raise
+            if damage is not error:
+                damage.__cause__ = error
+            yield DamagedEpisode(f"{part}, {where}", damage, ends_part=True)
+
+    return episodes
+
+
+# What reads raw data, and the door that it goes through in every derived class.
+_GUARDS: Mapping[str, Callable[[Any], Any]] = {
+    "step_fields": _guarded,
+    "episode_fields": _guarded,
+    "metadata": _guarded,
+    "parts": _guarded,
+    "totals": _guarded,
+    "num_episodes": _guarded,
+    "read": _guarded_read,
+    "read_steps": _guarded_read,
+    "episodes": _guarded_episodes,
+}
+
+
+class Source(abc.ABC):
+    """Raw data that can be read as episodes.
+
+    A source can be pickled (worker processes get a copy), so it holds paths and options, no open
+    files. What can be found out about the raw data before reading it as a whole is checked when the
+    source is made.
+
+    The data may be damaged, or hostile. Whatever a method of a derived class raises because of it
+    becomes a `SourceError`, see `rlds.sources.untrusted`. (Not so in `__init__`, where an error
+    may be about the arguments: use `source_errors` for what is read there.)
+
+    Attributes:
+      description: What the data is, in a sentence or two.
+      homepage: Where it comes from.
+      citation: How to cite it (BibTeX).
+      license: Under which terms it may be used.
+      finite_fields: The paths of fields that must be neither NaN nor infinite.
+      inputs_may_grow: Whether its files may become longer while they are read, as what comes after
+        the episodes that were there at first is not read. All else that happens to them makes a
+        conversion an error.
+      images_as_png: Whether a dataset stores uint8 arrays of shape `(height, width, 1 | 3 | 4)` as
+        PNG files.
+    """
+
+    description: str = ""
+    homepage: str = ""
+    citation: str = ""
+    license: str = ""
+    finite_fields: Sequence[str] = ()
+    inputs_may_grow: bool = False
+    images_as_png: bool = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Has all that derived classes read go through the door."""
+        super().__init_subclass__(**kwargs)
+        for name, guard in _GUARDS.items():
+            if isinstance(vars(cls).get(name), types.FunctionType):
+                setattr(cls, name, guard(vars(cls)[name]))
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """Whether a path seems to be what the source reads, after a look at little of it.
+
+        For `rlds.sources.open`. An `OSError` or a `ValueError` means that it is not.
+        """
+        del path
+        return False
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """The names of the splits."""
+        return ("train",)
+
+    @abc.abstractmethod
+    def step_fields(self) -> Mapping[str, Any]:
+        """Returns the fields of a step, without the three flags.
+
+        A field is a `Field`, a dtype (for scalars), or a dict of fields.
+        """
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """Returns the fields of `SourceEpisode.metadata`, in the same form."""
+        return {}
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns what is said of the data as a whole, in the types of JSON."""
+        return {}
+
+    @abc.abstractmethod
+    def inputs(self) -> Sequence[str | os.PathLike[str]]:
+        """Returns the files that are read. A change to one makes a conversion begin anew."""
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns what else decides about the result, in the types of JSON."""
+        return {}
+
+    @abc.abstractmethod
+    def parts(self, split: str) -> Sequence[str]:
+        """Returns the names of the parts of a split, in order. Depends on `inputs` alone."""
+
+    @abc.abstractmethod
+    def episodes(
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+        """Yields the episodes of a part, always in the same order.
+
+        Args:
+          split: The split.
+          part: One of the parts of the split.
+          after: The key of an episode of the part: it and those before it are left out.
+        """
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """Returns what the `counts` of all episodes have to add up to.
+
+        It is counted in the raw data by other means than reading the episodes, for example as the
+        length of an array.
+        """
+        del split
+        return {}
+
+    def num_episodes(self, split: str) -> int | None:
+        """Returns how many episodes a split has, if that is known."""
+        del split
+        return None
+
+
+class StoredSource(Source):
+    """Episodes that are stored as examples of a TFDS dataset: they are copied as they are.
+
+    Attributes:
+      directory: Where the dataset is, whose features the copy has.
+    """
+
+    directory: epath.Path
+
+    @abc.abstractmethod
+    def episodes(  # type: ignore[override]
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[StoredEpisode | DamagedEpisode]:
+        """Yields the episodes of a part; see `Source.episodes`."""
+
+
+class RandomAccessSource(Source):
+    """A source that can read any episode by its index.
+
+    Attributes:
+      episodes_per_part: How many consecutive episodes make a part.
+    """
+
+    episodes_per_part: ClassVar[int] = 100
+
+    @abc.abstractmethod
+    def num_episodes(self, split: str) -> int:
+        """Returns how many episodes a split has."""
+
+    @abc.abstractmethod
+    def key(self, split: str, index: int) -> str:
+        """Returns the key of an episode; cheap."""
+
+    @abc.abstractmethod
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode.
+
+        Raises:
+          SourceError: It is damaged. The next one may be read nevertheless.
+        """
+
+    def read_steps(self, split: str, index: int, fields: Sequence[str] | None = None) -> Columns:
+        """Reads the columns of the steps of an episode, at least those that are asked for.
+
+        Args:
+          split: The split.
+          index: The episode.
+          fields: Paths of fields of a step; all if None.
+
+        Raises:
+          KeyError: There is no such field.
+          SourceError: The episode is damaged.
+        """
+        del fields
+        return self.read(split, index).steps
+
+    def parts(self, split: str) -> Sequence[str]:
+        """Returns the ranges of episodes that are read together, such as "100-200"."""
+        number, size = self.num_episodes(split), self.episodes_per_part
+        return [f"{i}-{min(i + size, number)}" for i in range(0, number, size)]
+
+    def episodes(
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+        """Yields the episodes of a range; see `Source.episodes`."""
+        begin, end = map(int, part.split("-"))
+        indices = range(begin, end)
+        if after is not None:
+            indices = range(self._index(split, indices, after) + 1, end)
+        for index in indices:
+            try:
+                episode = self.read(split, index)
+            except SourceChangedError:
+                raise
+            except SourceError as error:
+                yield DamagedEpisode(self.key(split, index), error)
+                continue
+            yield dataclasses.replace(episode, fraction=(index + 1 - begin) / (end - begin))
+
+    def _index(self, split: str, indices: range, key: str) -> int:
+        for index in indices:
+            if self.key(split, index) == key:
+                return index
+        raise StorageError(
+            f"the episodes {indices.start} to {indices.stop} of the split {split!r} have no key "
+            f"{key!r}, after which to go on: what is staged is not of this source, remove it"
+        )
+
+
+def files_of(source: Source, most: int = 3) -> str:
+    """Returns what to call the files of a source in an error."""
+    try:
+        names = [os.fspath(path) for path in source.inputs()]
+    except Exception:  # There is another error to be reported.
+        names = []
+    if not names:
+        return f"the source {type(source).__name__}"
+    others = [f"and {len(names) - most} more files"] if len(names) > most else []
+    return ", ".join([*names[:most], *others])
+
+
+def require_files(*paths: str | os.PathLike[str]) -> list[epath.Path]:
+    """Returns paths that exist as files.
+
+    Raises:
+      FileNotFoundError: One does not.
+    """
+    files = [stores.as_path(path) for path in paths]
+    for file in files:
+        if not file.exists():
+            raise FileNotFoundError(f"{os.fspath(file)!r} does not exist.")
+        if file.is_dir():
+            raise FileNotFoundError(f"{os.fspath(file)!r} is a directory, expected a file.")
+        check_is_file(file)
+    return files

@@ -1,0 +1,109 @@
+"""Fields for environment specs, and specs of recorded values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from dm_env import specs
+
+from envlogger.converters.fields import Field, Fields, children_of, is_absent
+from envlogger.converters.rlds_episode import known_field
+
+__all__ = ["fields_from_spec", "merged_specs", "specs_from_columns"]
+
+
+def fields_from_spec(spec: Any, path: str = "") -> Fields | Field | None:
+    """Returns the fields for what a dm_env spec describes.
+
+    Lists and tuples become dicts with the keys `'0'`, `'1'`, .... Containers that hold nothing are
+    left out.
+
+    Args:
+      spec: A dm_env spec, or a dict, list or tuple of them, nested as needed.
+      path: Name of the spec in error messages.
+
+    Returns:
+      A field, or fields nested in dicts; None for a container that holds nothing.
+
+    Raises:
+      ValueError: Two keys have the same name.
+
+    >>> fields = fields_from_spec({"position": specs.Array((3,), np.float32), "nothing": ()})
+    >>> {name: str(field) for name, field in fields.items()}
+    {'position': 'float32 of shape (3,)'}
+    """
+    if not isinstance(spec, specs.Array):
+        children = {
+            name: fields_from_spec(child, f"{path}/{name}")
+            for name, child in children_of(spec, path).items()
+        }
+        return {name: child for name, child in children.items() if child is not None} or None
+    dtype = spec.dtype
+    if dtype.kind in "OUS":
+        dtype = np.dtype(str if getattr(spec, "string_type", None) is str else bytes)
+    return Field(dtype, spec.shape)
+
+
+def specs_from_columns(columns: Any) -> Any:
+    """Returns the specs of one row of columns, as `envlogger.converters.rlds_episode` makes them.
+
+    Fields that are None throughout become an empty dict, the spec of nothing.
+
+    >>> specs_from_columns({"x": np.zeros((5, 2)), "y": np.array(["a", "b"], object)})
+    {'x': Array(shape=(2,), dtype=dtype('float64'), name=None), 'y': StringArray(shape=(), \
+string_type=<class 'str'>, name=None)}
+    """
+    if isinstance(columns, Mapping):
+        return {key: specs_from_columns(child) for key, child in columns.items()}
+    if isinstance(columns, (list, tuple)):
+        return tuple(specs_from_columns(child) for child in columns)
+    if is_absent(columns):
+        return {}
+    shape = columns.shape[1:]
+    if columns.dtype != object:
+        return specs.Array(shape, columns.dtype)
+    is_text = all(isinstance(item, str) for item in columns.flat)
+    return specs.StringArray(shape, string_type=str if is_text else bytes)
+
+
+def merged_specs(nests: Sequence[Any], path: str = "") -> Any:
+    """Returns the specs of values that need not all have the same fields.
+
+    A field that some dicts lack has a mark beside it, the bool `<name>_known`. Of fields that
+    differ otherwise, the first spec is taken.
+
+    Args:
+      nests: What `specs_from_columns` returns for each of the values.
+      path: Name of the values in error messages.
+
+    Raises:
+      ValueError: The name that a mark needs is taken.
+
+    >>> merged_specs([{}, {"x": specs.Array((), np.int64)}])
+    {'x': Array(shape=(), dtype=dtype('int64'), name=None), 'x_known': Array(shape=(), \
+dtype=dtype('bool'), name=None)}
+    """
+    if not all(isinstance(nest, Mapping) for nest in nests):
+        return next(nest for nest in nests if nest != {})
+    merged = {}
+    names = dict.fromkeys(name for nest in nests for name in nest)
+    for name in names:
+        there = [nest[name] for nest in nests if not _is_empty(nest.get(name))]
+        merged[name] = merged_specs(there, f"{path}/{name}" if path else str(name)) if there else {}
+        if 0 < len(there) < len(nests):
+            if known_field(name) in names:
+                raise ValueError(
+                    f"{path or 'metadata'}: {name!r} is missing in some episodes, and "
+                    f"{known_field(name)!r}, which would say so, is recorded too; give values with "
+                    "`episode_metadata_defaults`."
+                )
+            merged[known_field(name)] = specs.Array((), np.bool_)
+    return merged
+
+
+def _is_empty(nest: Any) -> bool:
+    if isinstance(nest, Mapping):
+        return all(map(_is_empty, nest.values()))
+    return nest is None or (isinstance(nest, tuple) and all(map(_is_empty, nest)))

@@ -1,0 +1,229 @@
+"""The one door: `rlds.sources.open`."""
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+
+import hostile_sources
+import numpy as np
+import pytest
+import tree
+
+import envlogger
+import rlds
+from envlogger.testing.catch_env import Catch
+from rlds.sources import (
+    DamagedEpisode,
+    Episodes,
+    Field,
+    SourceError,
+    formats,
+    opening,
+)
+from rlds.sources import open as open_episodes
+
+# What to open of the raw data that `hostile_sources` writes, and as which format.
+OPENED = {
+    "creator_zip": ("download.zip", "rlds_creator"),
+    "d4rl": ("hopper.hdf5", "d4rl"),
+    "d4rl_plain": ("hopper.hdf5", "d4rl"),
+    "d4rl_pybullet": ("a.hdf5", "d4rl_pybullet"),
+    "minari_hdf5": ("toy-v0", "minari"),
+    "minari_arrow": ("toy-v0", "minari"),
+    "minari_parquet": ("toy-v0", "minari"),
+    "logs": ("", "envlogger"),
+    "folder_tfrecord": ("", "tfds"),
+    "folder_array_record": ("", "tfds"),
+    "folder_parquet": ("", "tfds"),
+}
+
+
+NAMES = [name for name in hostile_sources.FORMATS if not name.startswith("logs_")]
+SMALL_CAMERA = {"camera_shape": (2, 3, 3)}
+OPTIONS = dict.fromkeys(("rlu_locomotion", "rlu_locomotion_windows"), SMALL_CAMERA)
+
+
+@pytest.fixture(scope="module")
+def raw_data(tmp_path_factory):
+    """Directories with data of every format."""
+    root = tmp_path_factory.mktemp("raw")
+    for name, files in ((name, hostile_sources.files_of(name)) for name in NAMES):
+        for path, data in files.items():
+            file = root / name / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+    return root
+
+
+def same(one, other):
+    tree.map_structure(
+        lambda a, b: np.testing.assert_array_equal(np.asarray(a), np.asarray(b)), one, other
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_format_is_recognized_and_read(raw_data, name):
+    path, expected_format = OPENED.get(name, ("", None))
+    episodes = open_episodes(raw_data / name / path, **OPTIONS.get(name, {}))
+    assert episodes.format == (expected_format or episodes.format)
+    assert type(episodes.source) is formats()[episodes.format].load()
+    number = len(episodes)
+    assert number > 0
+    in_order = list(episodes)
+    assert [episode.key for episode in in_order] == [
+        episodes[index].key for index in range(-number, 0)
+    ]
+    spec = episodes.spec
+    for index in (number - 1, 0):  # The last one first, for those that have no index.
+        episode = episodes.episode(index)
+        same(dict(episode.steps), dict(in_order[index].steps))
+        columns = episodes.columns(index)
+        tree.assert_same_structure(columns, spec[rlds.STEPS])
+        for column, field in zip(tree.flatten(columns), tree.flatten(spec[rlds.STEPS])):
+            check_column(column, field, episode.num_steps)
+        assert episode.metadata.keys() <= spec.keys()
+    with pytest.raises(IndexError, match=f"has {number} episodes, not one {number}"):
+        episodes.episode(number)
+    assert "observation" in episodes.explain()
+
+
+def check_column(column, field, num_steps):
+    assert len(column) == num_steps
+    if isinstance(field, Field) and not field.is_text and isinstance(column, np.ndarray):
+        assert column.dtype == field.column_dtype
+        assert len(column.shape) == 1 + len(field.shape)
+
+
+def test_nothing_of_it_needs_tensorflow(raw_data):
+    calls = [
+        (str(raw_data / name / OPENED.get(name, ("",))[0]), OPTIONS.get(name, {})) for name in NAMES
+    ]
+    script = """
+import json, sys
+import rlds.sources
+for path, options in json.load(sys.stdin):
+    episodes = rlds.sources.open(path, **options)
+    episodes.columns(len(episodes) - 1)
+    episodes.explain()
+loaded = {name.partition(".")[0] for name in sys.modules}
+assert not loaded & {"tensorflow", "tensorflow_datasets"}, loaded
+"""
+    command = [sys.executable, "-W", "error", "-c", script]
+    subprocess.run(command, input=json.dumps(calls), text=True, check=True)
+
+
+def test_some_columns_and_some_steps(raw_data):
+    for name in ("logs", "minari_hdf5", "folder_tfrecord", "d4rl"):
+        path, _ = OPENED[name]
+        episodes = open_episodes(raw_data / name / path)
+        whole = episodes.columns(0)
+        part = episodes.columns(0, ["reward", "is_last"], start=1, stop=-1)
+        assert list(part) == ["reward", "is_last"]
+        for field, column in part.items():
+            np.testing.assert_array_equal(column, whole[field][1:-1])
+        with pytest.raises(KeyError, match=r"no field 'rewards'; there are .*reward"):
+            episodes.columns(0, ["rewards"])
+
+
+def test_what_is_there_is_said_in_words(raw_data):
+    episodes = open_episodes(raw_data / "minari_hdf5" / "toy-v0")
+    assert repr(episodes).startswith("Episodes(minari, ")
+    assert repr(episodes).endswith("split 'train', 2 episodes)")
+    words = episodes.explain()
+    assert "      x: float32 of shape (3,)\n" in words
+    assert "split 'train': 2 episodes" in words
+
+
+def record(directory, **splits):
+    for split, number in splits.items():
+        with envlogger.EnvLogger(Catch(), data_directory=directory / split) as env:
+            for _ in range(number):
+                timestep = env.reset()
+                while not timestep.last():
+                    timestep = env.step(1)
+
+
+def test_a_split_has_to_be_named_if_there_are_several(tmp_path):
+    record(tmp_path, train=2, test=1)
+    logs = {split: tmp_path / split for split in ("train", "test")}
+    with pytest.raises(KeyError, match=r"has the splits \['train', 'test'\]: say which"):
+        opening._split_of(open_episodes(logs, "train", format="envlogger").source, None)
+    assert len(open_episodes(logs, "test", format="envlogger")) == 1
+    with pytest.raises(KeyError, match=r"no split 'other', only \['train', 'test'\]"):
+        open_episodes(logs, "other", format="envlogger")
+
+
+def test_what_cannot_be_opened(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere' does not exist"):
+        open_episodes(tmp_path / "nowhere")
+    (tmp_path / "x.txt").write_text("nothing")
+    (tmp_path / "log.tar.gz").write_bytes(hostile_sources.files_of("logs_tar")["log.tar.gz"])
+    with pytest.raises(SourceError, match=r"log.tar.gz: an archive: unpack it"):
+        open_episodes(tmp_path / "log.tar.gz")
+    with pytest.raises(SourceError, match=r"x.txt: of no known format. There are: envlogger, tfds"):
+        open_episodes(tmp_path / "x.txt")
+    with pytest.raises(ValueError, match="there is no format 'hdf5'; there are: envlogger, tfds"):
+        open_episodes(tmp_path, format="hdf5")
+    record(tmp_path, train=1)
+    with pytest.raises(TypeError, match="envlogger has no option 'follow'; its options are: "):
+        open_episodes(tmp_path / "train", follow=True)
+    with pytest.raises(TypeError, match="got list, expected a path; say format="):
+        open_episodes([tmp_path])
+
+
+def test_options_reach_the_source(raw_data):
+    path = raw_data / "d4rl" / "hopper.hdf5"
+    assert len(open_episodes(path, boundary="length", length=3)) == 4
+    assert formats()["d4rl"].options["length"].default is None
+
+
+def test_data_of_two_formats_is_not_guessed(tmp_path, raw_data):
+    for name in ("logs", "folder_tfrecord"):
+        for path, data in hostile_sources.files_of(name).items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_bytes(data)
+    with pytest.raises(ValueError, match="could be envlogger or tfds: say format='envlogger'"):
+        open_episodes(tmp_path)
+    assert open_episodes(tmp_path, format="tfds").format == "tfds"
+
+
+class Damaged(hostile_sources.tfds_builders.RluRwrlSource):
+    """The second episode cannot be read."""
+
+    def episodes(self, split, part, after=None):
+        for episode in super().episodes(split, part, after):
+            if episode.key.endswith(":1"):
+                error = SourceError("it is spoilt", file="x", episode=episode.key)
+                episode = DamagedEpisode(episode.key, error)
+            yield episode
+
+
+def test_a_damaged_episode_is_an_error_of_its_own(raw_data):
+    episodes = Episodes(Damaged(raw_data / "rlu_rwrl"))
+    assert not episodes.has_random_access
+    assert len(episodes) == 4
+    with pytest.raises(SourceError, match="it is spoilt"):
+        episodes[1]
+    assert episodes[2].num_steps
+    assert episodes[0].num_steps
+    with pytest.raises(SourceError, match="it is spoilt"):
+        list(episodes)
+
+
+def test_others_add_formats_by_an_entry_point(monkeypatch, raw_data):
+    point = metadata.EntryPoint("mine", f"{__name__}:Mine", opening.ENTRY_POINTS)
+    monkeypatch.setattr(opening.metadata, "entry_points", lambda group: [point])
+    monkeypatch.setitem(
+        sys.modules, __name__, sys.modules[test_options_reach_the_source.__module__]
+    )
+    opening._added.cache_clear()
+    try:
+        assert formats()["mine"].description == "Somebody's own."
+        assert open_episodes(raw_data / "logs", format="mine").format == "mine"
+    finally:
+        opening._added.cache_clear()
+
+
+class Mine(hostile_sources.tfds_builders.EnvLoggerSource):
+    """Somebody's own."""

@@ -1,0 +1,150 @@
+"""Options of sources on a command line."""
+
+import inspect
+import os
+import pickle
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pytest
+import raw_d4rl
+import raw_rlu
+import tensorflow_datasets as tfds
+
+import tfds_builders
+from rlds.sources.d4rl.pybullet import D4rlPybulletSource
+from rlds.sources.options import Option, options_of, parse_options
+from tfds_builders.__main__ import builders
+
+# What any builder has an argument for.
+OF_ALL_BUILDERS = {tfds_builders.EnvLoggerSource: {"config", "float64"}}
+
+
+@pytest.mark.parametrize("name", builders())
+def test_every_option_of_every_source_is_there(name):
+    options = builders()[name].options()
+    source = _source_class(builders()[name])
+    _, *expected = inspect.signature(source).parameters.values()
+    assert {option.name: option.default for option in options.values() if option.is_json} == {
+        parameter.name: parameter.default
+        for parameter in expected
+        if parameter.name not in OF_ALL_BUILDERS.get(source, ())
+    }
+
+
+def _source_class(builder):
+    """By the names of the two."""
+    name = builder.__name__.removeprefix("Rlds")
+    if builder in (tfds_builders.RldsPickPlaceCan, tfds_builders.RldsSacLocomotion):
+        name = "Envlogger"
+    names = {"Envlogger": "EnvLogger", "Creator": "RldsCreator"}
+    return getattr(tfds_builders, f"{names.get(name, name)}Source")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (bool, "true", True),
+        (int, "-7", -7),
+        (float, "0.5", 0.5),
+        (float | None, "2", 2.0),
+        (float | None, "null", None),
+        (str | None, "null", None),
+        (str, "a=b c", "a=b c"),
+        (str, '"null"', "null"),
+        (str | None, "12", "12"),
+        (str, "[1]", "[1]"),
+        (str | Sequence[str] | None, "flags", "flags"),
+        (str | Sequence[str] | None, '["flags", "length"]', ["flags", "length"]),
+        (str | os.PathLike[str], "/tmp", "/tmp"),
+        (Sequence[str], "[]", []),
+        (tuple[int, int, int], "[64, 32, 3]", (64, 32, 3)),
+        (Literal["sar", "rsa"] | None, "rsa", "rsa"),
+        (Mapping[str, Any] | None, '{"a": {"b": [1, null]}}', {"a": {"b": [1, None]}}),
+        (Mapping[str, float], '{"a": 1}', {"a": 1.0}),
+    ],
+)
+def test_values(kind, text, expected):
+    value = Option("x", kind, None).parse(text)
+    assert (type(value), value) == (type(expected), expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [
+        (bool, "1", "true|false"),
+        (bool, "True", "true|false"),
+        (int, "true", "integer"),
+        (int, "1.5", "integer"),
+        (int | None, "", "integer"),
+        (float | None, "far", "number"),
+        (tuple[int, int], "[1]", "[integer, integer]"),
+        (Sequence[str] | None, "a,b", "[text, ...]"),
+        (Sequence[str], "[1]", "[text, ...]"),
+        (Literal["sar", "rsa"] | None, "SAR", "sar|rsa"),
+        (Mapping[str, Any], "[]", '{"...": ..., ...}'),
+        (Mapping[str, float] | int, '{"a": "b"}', '{"...": number, ...} | integer'),
+    ],
+)
+def test_wrong_values(kind, text, words):
+    with pytest.raises(ValueError, match=re.escape(f"option x: got {text}, expected {words}")):
+        Option("x", kind, None).parse(text)
+
+
+def test_wrong_words():
+    options = options_of(D4rlPybulletSource)
+    assert parse_options(options, ["time_limit=7"], "x") == {"time_limit": 7}
+    known = "'limit'; its options are: time_limit=integer (1000); follow_links=true|false (false)"
+    with pytest.raises(ValueError, match=f"{re.escape(known)}$"):
+        parse_options(options, ["limit=7"], "x")
+    with pytest.raises(ValueError, match="option time_limit: it is given twice; a list is given"):
+        parse_options(options, ["time_limit=7", "time_limit=8"], "x")
+
+
+def test_options_go_before_those_of_the_config(tmp_path):
+    path = raw_d4rl.write_family(tmp_path, "hopper_medium-v2")
+    config = tfds_builders.d4rl.D4rlConfig(
+        name="windows", boundary="length", length=5, dataset="walker2d-medium-v2"
+    )
+    made = tfds_builders.RldsD4rl(path=path, config=config, data_dir=tmp_path, length=3)
+    assert made.make_source(path).options() == {
+        "boundary": ["length"],
+        "length": 3,
+        "jump": None,
+        "dataset": "walker2d-medium-v2",
+        "follow_links": False,
+    }
+    assert made.data_path == tfds_builders.RldsD4rl(config=config, data_dir=tmp_path).data_path
+
+
+@pytest.mark.parametrize("alignment", ["sar", "rsa"])
+def test_options_of_a_builder_with_a_published_config(tmp_path, alignment):
+    for name in ("train", "test"):
+        raw_rlu.write_files(
+            tmp_path, name, raw_rlu.control_suite_episodes(order=alignment), num_files=1
+        )
+    builder = tfds_builders.RldsRluControlSuite(
+        config="fish_swim", data_dir=tmp_path / "data", alignment=alignment
+    )
+    source = builder.make_source(tmp_path)
+    assert source.alignment == alignment
+    assert source.parts("train") == ["train-00000-of-00001"]  # The prefix of the config.
+
+
+def test_the_registry_keeps_its_builder():
+    assert tfds_builders.RldsD4rl(config="file", name="another").name == "another"
+    assert tfds.builder_cls("rlds_d4rl") is tfds_builders.RldsD4rl
+
+
+def test_options_are_those_of_the_source(tmp_path):
+    with pytest.raises(TypeError, match="RldsMinari: there is no argument 'follow_link'"):
+        tfds_builders.RldsMinari(path=tmp_path, follow_link=True)
+    options = {"boundary": "length", "length": 3}
+    builder = tfds_builders.RldsD4rl(
+        config="hopper-medium-v2", data_dir=tmp_path, name="another", **options
+    )
+    copy = pickle.loads(pickle.dumps(builder))
+    path = raw_d4rl.write_family(tmp_path, "hopper_medium-v2")
+    assert copy.make_source(path).options()["length"] == 3
+    assert copy.name == "another"

@@ -1,0 +1,157 @@
+"""Conversions and statistics by several processes."""
+
+from pathlib import Path
+
+import conversions
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+import toy_source
+from toy_source import ToySource
+
+from envlogger.errors import StorageError
+from rlds.sources.source import SourceError
+from tfds_builders.builder import convert
+from tfds_builders.conversion import beam
+from tfds_builders.conversion.staging import PartWriter
+from tfds_builders.statistics import dataset_statistics
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
+
+PROCESSES = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
+OPTIONS = [PROCESSES, ["--direct_running_mode=in_memory"]]
+
+
+def on_beam(options, **kwargs):
+    return tfds.download.DownloadConfig(beam_runner="DirectRunner", beam_options=options, **kwargs)
+
+
+@pytest.fixture(autouse=True)
+def _workers_find_the_source(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(toy_source.__file__).parent))
+
+
+@pytest.fixture
+def raw(tmp_path):
+    path = tmp_path / "toy.raw"
+    path.write_text("toy")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "float64"),
+    [(OPTIONS[0], "float32"), (OPTIONS[1], None)],
+    ids=["processes", "in memory"],
+)
+def test_same_bytes_as_one_process(raw, tmp_path, options, float64):
+    one = convert(
+        ToySource(raw, 30),
+        name="toy",
+        data_dir=tmp_path / "one",
+        float64=float64,
+        download_config=tfds.download.DownloadConfig(num_shards=4),
+    )
+    many = convert(
+        ToySource(raw, 30),
+        name="toy",
+        data_dir=tmp_path / "many",
+        float64=float64,
+        download_config=on_beam(options, num_shards=4),
+    )
+    assert conversions.contents(one.data_path) == conversions.contents(many.data_path)
+    if float64 is None:
+        conversions.check_against_source(many, ToySource(raw, 30))
+        return
+    stored = {
+        episode["episode_id"].decode(): [step["observation"] for step in episode["steps"]]
+        for episode in tfds.as_numpy(many.as_dataset(split="train"))
+    }
+    source = ToySource(raw, 30)
+    for episode in (source.read("train", index) for index in range(30)):
+        rounded = episode.steps["observation"].astype(np.float32)
+        np.testing.assert_array_equal(stored.pop(episode.key), rounded, strict=True)
+    assert not stored
+
+
+def test_goes_on_after_an_interruption(raw, tmp_path):
+    read = []
+    with pytest.raises(conversions.Interrupted):
+        source = conversions.interrupted(ToySource(raw), 6, read)
+        convert(source, name="toy", data_dir=tmp_path)
+    many = convert(
+        ToySource(raw), name="toy", data_dir=tmp_path, download_config=on_beam(OPTIONS[1])
+    )
+    one = convert(ToySource(raw), name="toy", data_dir=tmp_path / "one")
+    assert conversions.contents(one.data_path) == conversions.contents(many.data_path)
+
+
+def test_damage_is_the_same_error(raw, tmp_path):
+    with pytest.raises(SourceError, match=r"episode 5, row 3, field 'action': scratched"):
+        convert(
+            ToySource(raw, damaged=5),
+            name="toy",
+            data_dir=tmp_path,
+            download_config=on_beam(OPTIONS[1]),
+        )
+    assert not (tmp_path / "toy" / "1.0.0").exists()
+
+
+def test_a_full_disk_is_the_same_error(raw, tmp_path, monkeypatch):
+    def fail(writer, keys, examples, counts):
+        raise StorageError("cannot be written")
+
+    monkeypatch.setattr(PartWriter, "add", fail)
+    with pytest.raises(StorageError, match="cannot be written"):
+        convert(ToySource(raw), name="toy", data_dir=tmp_path, download_config=on_beam(OPTIONS[1]))
+
+
+def test_more_files_than_units_of_work(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(beam, "_MAX_WRITERS", 3)
+    many = convert(
+        ToySource(raw, 30),
+        name="toy",
+        data_dir=tmp_path,
+        download_config=on_beam(OPTIONS[1], num_shards=8),
+    )
+    assert len(many.info.splits["train"].shard_lengths) == 8
+    assert len(many.as_dataset(split="train")) == 30
+
+
+def test_damage_is_left_out(raw, tmp_path):
+    builder = convert(
+        ToySource(raw, damaged=5),
+        name="toy",
+        data_dir=tmp_path,
+        skip_damaged=True,
+        download_config=on_beam(OPTIONS[1]),
+    )
+    assert builder.info.splits["train"].num_examples == 9
+
+
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(PROCESSES, marks=pytest.mark.slow), OPTIONS[1]],
+    ids=["processes", "in memory"],
+)
+def test_statistics(raw, tmp_path, options):
+    builder = convert(
+        ToySource(raw, 30),
+        name="toy",
+        data_dir=tmp_path,
+        download_config=tfds.download.DownloadConfig(num_shards=3),
+    )
+    one = dataset_statistics(builder.data_path)
+    many = dataset_statistics(
+        builder.data_path, beam_runner="DirectRunner", beam_options=options, temp_dir=tmp_path
+    )
+    assert one.to_json() == many.to_json()
+    observations = np.concatenate(
+        [ToySource(raw, 30).read("train", index).steps["observation"] for index in range(30)]
+    )
+    found = one["observation"]
+    assert found.count == len(observations)
+    np.testing.assert_allclose(found.mean, observations.mean())
+    np.testing.assert_allclose(found.std, observations.std())
+    assert (found.min, found.max) == (observations.min(), observations.max())
+    np.testing.assert_allclose(found.quantiles[0.99], np.quantile(observations, 0.99), rtol=0.02)
+    assert one.num_trajectories == 30

@@ -1,0 +1,555 @@
+"""Conversions in odd places, of odd data, and with what goes wrong on the way."""
+
+import contextlib
+import dataclasses
+import os
+import resource
+import shutil
+import uuid
+from pathlib import Path
+
+import conversions
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from etils import epath
+from etils.epath import backend, gpath, register
+from toy_source import ToySource
+
+from envlogger.errors import StorageError
+from rlds.sources.files.input_files import check_unchanged, state_of
+from rlds.sources.source import DamagedEpisode, SourceError
+from rlds.sources.untrusted import SourceChangedError
+from rlds_ecosystem import stores
+from tfds_builders.builder import SourceBuilder, convert
+from tfds_builders.conversion import encoder as episode_encoder
+from tfds_builders.conversion import staging
+from tfds_builders.conversion.job import describe
+
+ON_BEAM = {"beam_runner": "DirectRunner", "beam_options": ["--direct_running_mode=in_memory"]}
+
+
+LARGE = tfds.features.Tensor(shape=(10_000,), dtype=np.float64)
+
+
+class RldsToyTwo(SourceBuilder):
+    """Episodes that are made up."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def make_source(self, path):
+        return ToySource(path)
+
+    def raw_name(self):
+        return "toy.raw"
+
+
+class Large(ToySource):
+    """160 kB for each episode."""
+
+    def step_fields(self):
+        return {**super().step_fields(), "large": LARGE}
+
+    def read(self, split, index):
+        episode = super().read(split, index)
+        large = np.random.default_rng(index).random((episode.num_steps, 10_000))
+        return dataclasses.replace(episode, steps={**episode.steps, "large": large})
+
+
+class Keys(ToySource):
+    """Keys that are none too nice."""
+
+    KEYS = ("a b", "é中", "100%", "*?[x]", "x\ny\u2028", "tab\t", "", "../up", '"', "'")
+
+    def key(self, split, index):
+        return self.KEYS[index]
+
+
+class TwoSplits(ToySource):
+    """Both splits have episodes with the same keys; the second may have none."""
+
+    splits = ("train", "test")
+    number_in_test = 3
+
+    def num_episodes(self, split):
+        return self.number if split == "train" else self.number_in_test
+
+    def totals(self, split):
+        return {}
+
+
+class EmptyParts(ToySource):
+    """Parts of which some have no episodes; their numbers are not known before."""
+
+    def parts(self, split):
+        return ["0-0", "0-4", "4-4", "4-10", "10-10"]
+
+    def num_episodes(self, split):
+        return 10
+
+
+@pytest.fixture
+def raw(tmp_path):
+    path = tmp_path / "toy.raw"
+    path.write_text("toy")
+    return path
+
+
+def config(**kwargs):
+    return tfds.download.DownloadConfig(**kwargs)
+
+
+# --- What is converted ---------------------------------------------------------------------------
+
+
+def test_odd_keys(raw, tmp_path):
+    builder = convert(Keys(raw), name="toy", data_dir=tmp_path, shuffle=False)
+    keys = [
+        episode["episode_id"].decode() for episode in tfds.as_numpy(builder.as_dataset("train"))
+    ]
+    assert keys == list(Keys.KEYS)
+    conversions.check_resumes(
+        lambda: Keys(raw), tmp_path, conversions.contents(convert_to(tmp_path / "c", Keys(raw)))
+    )
+
+
+def convert_to(directory, source, **kwargs):
+    return convert(source, name="converted", data_dir=directory, **kwargs).data_path
+
+
+def test_a_key_that_is_no_text(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(Keys, "KEYS", ("\udcff",) * 10)
+    with pytest.raises(SourceError, match="surrogates not allowed"):
+        convert_to(tmp_path, Keys(raw))
+
+
+@pytest.mark.parametrize("name", ["uni é 中", "sp ace", "100%s", "st*r [x]?", "new\nline", "'\""])
+def test_odd_paths(tmp_path, name):
+    directory = tmp_path / name
+    directory.mkdir()
+    raw = directory / f"{name}.raw"
+    raw.write_text("toy")
+    builder = convert(ToySource(raw), name="toy", data_dir=directory)
+    assert len(builder.as_dataset(split="train")) == 10
+    names = {path.name for path in directory.iterdir()}
+    assert names == {raw.name, "toy", "downloads"}  # TFDS makes a directory for downloads.
+
+
+def test_parts_without_episodes(raw, tmp_path):
+    expected = conversions.records(convert_to(tmp_path / "a", ToySource(raw)))
+    assert conversions.records(convert_to(tmp_path / "b", EmptyParts(raw))) == expected
+
+
+def test_two_splits(raw, tmp_path):
+    conversions.check_conversion(lambda: TwoSplits(raw), tmp_path)
+
+
+def test_a_split_without_episodes_is_known_before_others_are_read(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(TwoSplits, "number_in_test", 0)
+    read = []
+    with pytest.raises(SourceError, match="split 'test': there is no episode to convert"):
+        convert_to(tmp_path, conversions.interrupted(TwoSplits(raw), None, read))
+    assert not read
+
+
+def test_a_split_of_which_all_is_damaged(raw, tmp_path, monkeypatch):
+    def read(self, split, index):
+        raise SourceError("scratched", file=self.path)
+
+    monkeypatch.setattr(ToySource, "read", read)
+    with pytest.raises(SourceError, match=r"no episode to convert \(10 were left out\)"):
+        convert_to(tmp_path, ToySource(raw), skip_damaged=True)
+
+
+def test_an_episode_without_steps(raw, tmp_path, monkeypatch):
+    read = ToySource.read
+
+    def lose_steps(self, split, index):
+        episode = read(self, split, index)
+        return dataclasses.replace(
+            episode, steps={name: column[:0] for name, column in episode.steps.items()}
+        )
+
+    monkeypatch.setattr(ToySource, "read", lose_steps)
+    with pytest.raises(SourceError, match=r"episode toy.raw:0: no steps, expected at least one"):
+        convert_to(tmp_path, ToySource(raw))
+
+
+def test_an_episode_that_is_too_large(raw, tmp_path, monkeypatch):
+    """The limit is 2 GB, but the test has less time."""
+    monkeypatch.setattr(episode_encoder, "_MAX_SIZE", 2 * 10_000 * 8 + 1000)
+    with pytest.raises(
+        SourceError, match=r"toy.raw:1: 24\d,\d\d\d bytes .* room for 161,000; leave"
+    ):
+        convert_to(tmp_path, Large(raw))
+    with pytest.warns(UserWarning, match="6 damaged episodes"):
+        made = convert(
+            Large(raw), name="converted", data_dir=tmp_path, skip_damaged=True, verify=True
+        )
+    assert made.info.splits["train"].num_examples == 4
+
+
+def test_the_same_key_in_two_parts(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(Keys, "KEYS", (*"abcdef", "a", *"hij"))
+    with pytest.raises(SourceError, match=r"split 'train', part 1, .*another episode with the key"):
+        convert_to(tmp_path, Keys(raw))
+
+
+def test_after_damage_that_ends_a_part_nothing_is_asked_for(raw, tmp_path):
+    """A process that dies now has noted the damage, and that nothing comes after it."""
+
+    class Torn(ToySource):
+        def episodes(self, split, part, after=None):
+            yield from list(super().episodes(split, part))[:2]
+            yield DamagedEpisode(
+                f"{part}:torn", SourceError("torn", file=self.path), ends_part=True
+            )
+            raise conversions.Interrupted
+
+    with pytest.warns(UserWarning, match="3 damaged episodes"):
+        made = convert(Torn(raw), name="toy", data_dir=tmp_path, skip_damaged=True)
+    assert made.info.splits["train"].num_examples == 6
+
+
+# --- Where it is converted to --------------------------------------------------------------------
+
+
+@pytest.fixture
+def remote(monkeypatch):
+    """A directory in an object store, for which TensorFlow's file system in memory stands."""
+    monkeypatch.setattr(gpath, "_URI_PREFIXES", (*gpath._URI_PREFIXES, "ram://"))
+    monkeypatch.setattr(gpath, "_URI_SCHEMES", gpath._URI_SCHEMES | {"ram"})
+    monkeypatch.setitem(gpath._URI_MAP_ROOT, "ram://", "/ram/")
+    monkeypatch.setitem(gpath._PREFIX_TO_BACKEND, "ram", backend.tf_backend)
+    register.register_path_cls(("ram://",))(gpath.PosixGPath)
+    store = stores._TensorFlowStore()
+    upload = store.upload
+
+    def upload_anew(file, url):
+        with contextlib.suppress(FileNotFoundError):  # This one cannot make files shorter.
+            store.remove(url)
+        upload(file, url)
+
+    monkeypatch.setattr(store, "upload", upload_anew)
+    monkeypatch.setattr(stores, "_store", lambda url: store)
+    monkeypatch.setitem(stores._LIBRARIES, "ram", "tensorflow")
+    epath.Path("ram://bucket").mkdir(parents=True, exist_ok=True)
+    return stores.as_path(f"ram://bucket/{uuid.uuid4().hex}")
+
+
+@pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
+@pytest.mark.parametrize("options", [{}, ON_BEAM], ids=["serial", "beam"])
+def test_object_store(raw, tmp_path, remote, monkeypatch, options):
+    monkeypatch.setattr(staging.tempfile, "tempdir", str(tmp_path / "here"))
+    (tmp_path / "here").mkdir()
+    download_config = config(num_shards=2, **options)
+    expected = convert_to(tmp_path, ToySource(raw), download_config=config(num_shards=2))
+    with pytest.raises(conversions.Interrupted):
+        convert_to(remote, conversions.interrupted(ToySource(raw), 6, []))
+    made = convert_to(remote, ToySource(raw), download_config=download_config)
+    found = {path.name: path.read_bytes() for path in made.iterdir()}
+    assert found == {path.name: path.read_bytes() for path in Path(expected).iterdir()}
+    assert not tf.io.gfile.glob(f"{made.parent}/.staging-*/*.records")
+    assert not list((tmp_path / "here").glob("rlds-made-*"))
+
+
+def test_home(raw, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = convert_to("~/data", ToySource(raw))
+    assert os.fspath(made) == str(tmp_path / "data" / "converted" / "1.0.0")
+    RldsToyTwo(path="~/toy.raw", data_dir="~/data").download_and_prepare()
+    RldsToyTwo(data_dir="~/other").download_and_prepare(download_config=config(manual_dir="~"))
+    assert (tmp_path / "other" / "rlds_toy_two" / "1.0.0").exists()
+
+
+def test_a_place_that_cannot_be_written(raw, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"/file/converted' cannot be written .*another place"):
+        convert_to(tmp_path / "file", ToySource(raw))
+
+
+@pytest.fixture
+def file_size():
+    """Sets the size from which on files cannot be written, as if the disk were full."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record", "parquet"])
+@pytest.mark.parametrize(("limit", "where"), [(600_000, "staging"), (1_500_000, "shards")])
+def test_full_disk(raw, tmp_path, file_size, file_format, limit, where):
+    expected = convert_to(tmp_path / "whole", Large(raw), file_format=file_format)
+    file_size(limit)
+    with pytest.raises(StorageError) as caught:
+        convert_to(tmp_path, Large(raw), file_format=file_format)
+    file_size(resource.RLIM_INFINITY)
+    assert "cannot be written" in str(caught.value)
+    assert "File too large" in str(caught.value)
+    assert f"{tmp_path}/converted/.staging-1.0.0/{'shards' if where == 'shards' else ''}" in str(
+        caught.value
+    )
+    assert "goes on from there" in caught.value.__notes__[0]
+    assert [path.name for path in (tmp_path / "converted").iterdir()] == [".staging-1.0.0"]
+    assert not list((tmp_path / "converted").glob("*/*/*draft*"))
+    read = []
+    made = convert_to(
+        tmp_path, conversions.interrupted(Large(raw), None, read), file_format=file_format
+    )
+    assert len(read) == (0 if where == "shards" else 8)
+    assert conversions.contents(made) == conversions.contents(expected)
+
+
+# --- Interruptions -------------------------------------------------------------------------------
+
+
+def test_another_dataset_in_the_same_place(raw, tmp_path):
+    """Two conversions that take turns do not see each other."""
+    sources = {"one": lambda: ToySource(raw), "two": lambda: ToySource(raw, 7)}
+    for name, make_source in sources.items():
+        with pytest.raises(conversions.Interrupted):
+            source = conversions.interrupted(make_source(), 5, [])
+            convert(source, name=name, data_dir=tmp_path)
+    for name, make_source in sources.items():
+        read = []
+        source = conversions.interrupted(make_source(), None, read)
+        made = convert(source, name=name, data_dir=tmp_path)
+        assert len(read) == make_source().number - 5
+        assert made.info.splits["train"].num_examples == make_source().number
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: os.utime(raw, ns=(0, raw.stat().st_mtime_ns + 1)),  # The size is the same.
+        lambda raw: raw.write_text("other"),
+    ],
+)
+def test_raw_data_that_changes(raw, tmp_path, change):
+    with pytest.raises(conversions.Interrupted):
+        convert_to(tmp_path, conversions.interrupted(ToySource(raw), 5, []))
+    change(raw)
+    read = []
+    convert_to(tmp_path, conversions.interrupted(ToySource(raw), None, read))
+    assert len(read) == 10
+
+
+def test_raw_data_that_vanishes(raw, tmp_path):
+    with pytest.raises(conversions.Interrupted):
+        convert_to(tmp_path, conversions.interrupted(ToySource(raw), 5, []))
+    raw.unlink()
+    with pytest.raises(FileNotFoundError, match=r"toy\.raw"):
+        convert_to(tmp_path, ToySource(raw))
+    assert [path.name for path in (tmp_path / "converted").iterdir()] == [".staging-1.0.0"]
+
+
+def test_what_a_conversion_depends_on(raw, tmp_path):
+    """Each of these makes it begin anew."""
+    builder = RldsToyTwo(path=raw, data_dir=tmp_path)
+
+    def described(source, **kwargs):
+        return describe(dataclasses.replace(builder._job(source, config()), **kwargs))
+
+    lenient = ToySource(raw)
+    lenient.finite_fields = ()
+    others = [
+        described(ToySource(raw, 9)),
+        described(lenient),
+        described(Large(raw)),
+        described(ToySource(raw), shuffle=False),
+        described(ToySource(raw), skip_damaged=True),
+        described(ToySource(raw), shard_config=config(num_shards=2).get_shard_config()),
+        described(ToySource(raw), file_format=tfds.core.FileFormat.ARRAY_RECORD),
+    ]
+    assert described(ToySource(raw)) == described(ToySource(raw))
+    assert described(ToySource(raw)) not in others
+    assert described(ToySource(raw))["package"]
+
+
+def test_killed_when_all_was_done_but_cleaning_up(raw, tmp_path, monkeypatch):
+    def die(self):
+        raise conversions.Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(staging.StagingArea, "remove", die)
+        with pytest.raises(conversions.Interrupted):
+            convert_to(tmp_path, ToySource(raw))
+    before = conversions.contents(tmp_path / "converted" / "1.0.0")
+    assert conversions.contents(convert_to(tmp_path, ToySource(raw))) == before
+    assert [path.name for path in (tmp_path / "converted").iterdir()] == ["1.0.0"]
+    with pytest.raises(FileExistsError):
+        convert_to(tmp_path, ToySource(raw))
+
+
+@pytest.mark.parametrize("by_class", [True, False])
+def test_killed_then_called_for_something_else(raw, tmp_path, monkeypatch, by_class):
+    """What was staged is of no use any more, and the dataset stays."""
+
+    def die(self):
+        raise conversions.Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(staging.StagingArea, "remove", die)
+        with pytest.raises(conversions.Interrupted):
+            convert(ToySource(raw), name="rlds_toy_two", data_dir=tmp_path)
+    if by_class:
+        RldsToyTwo(path=raw, data_dir=tmp_path).download_and_prepare()
+    else:
+        with pytest.raises(FileExistsError):
+            convert(ToySource(raw, 9), name="rlds_toy_two", data_dir=tmp_path)
+    assert [path.name for path in (tmp_path / "rlds_toy_two").iterdir()] == ["1.0.0"]
+
+
+def test_another_process_makes_it_in_the_meantime(raw, tmp_path):
+    class Slow(ToySource):
+        def inputs(self):
+            (tmp_path / "converted" / "1.0.0").mkdir(parents=True, exist_ok=True)
+            return super().inputs()
+
+    with pytest.raises(FileExistsError, match="by another process in the meantime"):
+        convert_to(tmp_path, Slow(raw))
+    assert [path.name for path in (tmp_path / "converted").iterdir()] == ["1.0.0"]
+
+
+def test_no_advice_to_remove_what_another_process_is_using(raw, tmp_path):
+    directory = epath.Path(tmp_path) / "converted" / ".staging-1.0.0"
+    with staging.StagingArea(directory, {}):
+        with pytest.raises(StorageError, match="another process") as caught:
+            convert_to(tmp_path, ToySource(raw))
+    assert not getattr(caught.value, "__notes__", [])
+
+
+# --- The options of TFDS -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "option", [{"max_examples_per_split": 3}, {"ignore_duplicates": True}], ids=str
+)
+def test_options_that_would_lose_episodes(raw, tmp_path, option):
+    with pytest.raises(ValueError, match=f"{next(iter(option))} is not supported"):
+        convert_to(tmp_path, ToySource(raw), download_config=config(**option))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"nondeterministic_order": True},
+        {"compute_stats": tfds.download.ComputeStatsMode.FORCE},
+        {"register_checksums": True},
+    ],
+    ids=str,
+)
+def test_options_that_change_nothing(raw, tmp_path, option):
+    expected = conversions.contents(convert_to(tmp_path / "a", ToySource(raw)))
+    made = convert_to(tmp_path / "b", ToySource(raw), download_config=config(**option))
+    assert conversions.contents(made) == expected
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_no_such_number_of_shards(raw, tmp_path, number):
+    with pytest.raises(ValueError, match=f"num_shards must be at least 1, got {number}"):
+        convert_to(tmp_path, ToySource(raw), download_config=config(num_shards=number))
+
+
+@pytest.mark.parametrize("path_is_given", [True, False])
+def test_renewed_info_says_the_same(raw, tmp_path, path_is_given):
+    RldsToyTwo(path=raw, data_dir=tmp_path).download_and_prepare()
+    directory = tmp_path / "rlds_toy_two" / "1.0.0"
+    before = (directory / "metadata.json").read_text()
+    builder = RldsToyTwo(path=raw if path_is_given else None, data_dir=tmp_path)
+    builder.download_and_prepare(
+        download_config=config(download_mode=tfds.GenerateMode.UPDATE_DATASET_INFO)
+    )
+    assert (directory / "metadata.json").read_text() == before
+    assert RldsToyTwo(data_dir=tmp_path).info.splits["train"].num_examples == 10
+
+
+def test_made_again(raw, tmp_path):
+    RldsToyTwo(path=raw, data_dir=tmp_path).download_and_prepare()
+    before = conversions.contents(tmp_path / "rlds_toy_two" / "1.0.0")
+    (tmp_path / "rlds_toy_two" / "1.0.0" / "metadata.json").unlink()
+    RldsToyTwo(path=raw, data_dir=tmp_path).download_and_prepare(
+        download_config=config(download_mode=tfds.GenerateMode.REUSE_CACHE_IF_EXISTS)
+    )
+    assert conversions.contents(tmp_path / "rlds_toy_two" / "1.0.0") == before
+
+
+# --- Raw data that changes while it is read ------------------------------------------------------
+
+
+class Changing(ToySource):
+    """Something happens to its file after the sixth episode."""
+
+    change = staticmethod(lambda path: None)
+
+    def read(self, split, index):
+        if index == 6:
+            self.change(self.path)
+        return super().read(split, index)
+
+
+def keep_time(path, content):
+    before = path.stat()
+    path.write_text(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+CHANGES = {
+    "longer": lambda path: path.write_text("longer"),
+    "another": lambda path: shutil.copy(path, path.with_name("new")).rename(path),
+    "same size and time": lambda path: keep_time(path, "yot"),
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("skip_damaged", [True, False])
+@pytest.mark.parametrize("what", CHANGES)
+def test_raw_data_that_changes_while_it_is_read(raw, tmp_path, what, skip_damaged):
+    source = Changing(raw)
+    source.change = lambda path: CHANGES[what](Path(path))
+    with pytest.raises(SourceChangedError, match=r"toy\.raw: it was (changed|removed)") as caught:
+        convert_to(tmp_path, source, skip_damaged=skip_damaged)
+    assert not getattr(caught.value, "__notes__", [])
+    assert not list((tmp_path / "converted").iterdir())
+
+
+def test_raw_data_that_may_grow(raw, tmp_path):
+    class Growing(Changing):
+        inputs_may_grow = True
+
+    source = Growing(raw)
+    source.change = lambda path: Path(path).write_text("toy, and more")
+    convert_to(tmp_path / "a", source)
+    source.change = lambda path: Path(path).write_text("another toy")
+    with pytest.raises(SourceChangedError):
+        convert_to(tmp_path / "b", source)
+
+
+def test_what_is_staged_of_other_raw_data_of_the_same_size_and_time(raw, tmp_path):
+    with pytest.raises(conversions.Interrupted):
+        convert_to(tmp_path, conversions.interrupted(ToySource(raw), 5, []))
+    keep_time(raw, "yot")
+    read = []
+    convert_to(tmp_path, conversions.interrupted(ToySource(raw), None, read))
+    assert len(read) == 10
+
+
+def test_a_large_file_is_compared_in_samples(tmp_path):
+    path = tmp_path / "large"
+    path.write_bytes(bytes(3_000_000))
+    before = state_of(path)
+    check_unchanged([before])
+    for position in (0, 2_999_999):
+        with path.open("r+b") as file:
+            file.seek(position)
+            file.write(b"\1")
+        os.utime(path, ns=(0, before.version[1]))
+        assert state_of(path)[:3] == before[:3]
+        with pytest.raises(SourceChangedError, match="large: it was changed or replaced"):
+            check_unchanged([before])

@@ -1,0 +1,509 @@
+import io
+import json
+
+import h5py
+import minari
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import raw_minari
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+from PIL import Image
+
+import rlds
+from rlds.sources.files.jpeg_images import black_jpeg
+from rlds.sources.minari import attributes as minari_attributes
+from rlds.sources.minari.source import MinariSource
+from rlds.tfds import DatasetConfig, EpisodeWriter, load
+from tfds_builders.builder import convert
+from tfds_builders.export.minari import export_minari
+
+FORMATS = ["hdf5", "arrow", "parquet"]
+features = tfds.features
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    root = tmp_path / "minari"
+    root.mkdir()
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
+    return root
+
+
+def converted(directory, tmp_path, name="converted"):
+    return convert(MinariSource(directory), name=name, data_dir=tmp_path / "tfds", progress=False)
+
+
+# --- The same comes out --------------------------------------------------------------------------
+
+
+def tree_of(directory):
+    """All that the episodes of a dataset have in its files, down to the bits."""
+    data = directory / "data"
+    if (data / "main_data.hdf5").exists():
+        tree = {}
+        with h5py.File(data / "main_data.hdf5") as file:
+            file.visititems(lambda path, node: tree.update({path: _node(node)}))
+        return tree
+    return {
+        path.relative_to(data).as_posix(): _table(path)
+        for path in sorted(data.glob("*/*"))
+        if path.is_file()
+    }
+
+
+def _node(node):
+    attributes = {name: _bits(value) for name, value in node.attrs.items()}
+    if isinstance(node, h5py.Group):
+        return attributes
+    layout = (str(node.dtype), h5py.check_string_dtype(node.dtype), node.maxshape)
+    return attributes, layout, _bits(node[()])
+
+
+def _bits(values):
+    values = np.asarray(values)
+    if values.dtype == object:
+        return [item.tobytes() if hasattr(item, "tobytes") else item for item in values.flat]
+    return values.dtype.str, values.shape, values.tobytes()
+
+
+def _table(path):
+    if path.suffix == ".json":
+        return repr(sorted(json.loads(path.read_text()).items()))
+    if path.suffix == ".parquet":
+        table = pyarrow.parquet.read_table(path)
+    else:
+        table = pa.ipc.open_file(path.read_bytes()).read_all()
+    return table.schema.to_string(), repr(table.to_pydict())
+
+
+def check_same(directory, exported, *differs):
+    assert tree_of(exported) == tree_of(directory)
+    before, after = raw_minari.read_metadata(directory), raw_minari.read_metadata(exported)
+    assert list(after) == [*before, *(name for name in differs if name not in before)]
+    for name in before.keys() - {"dataset_size", *differs}:
+        assert after[name] == before[name], name
+    assert after["dataset_size"] == pytest.approx(before["dataset_size"], abs=0.11)
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_what_minari_wrote_comes_out_the_same(data_format, tmp_path):
+    directory = raw_minari.write_buffers("space/all-v1", data_format=data_format)
+    exported = export_minari(converted(directory, tmp_path), tmp_path / "out" / "space" / "all-v1")
+    check_same(directory, exported)
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_what_minari_recorded_comes_out_the_same(data_format, tmp_path):
+    directory = raw_minari.record_cart_pole("cart/pole-v0", data_format=data_format)
+    exported = export_minari(converted(directory, tmp_path), "cart/other-v0")
+    check_same(directory, exported, "dataset_id")
+    original, dataset = minari.load_dataset("cart/pole-v0"), minari.load_dataset("cart/other-v0")
+    assert dataset.env_spec == original.env_spec
+    for episode, expected in zip(dataset, original, strict=True):
+        assert episode.id == expected.id
+        for name in ("observations", "actions", "rewards", "terminations", "truncations"):
+            np.testing.assert_array_equal(getattr(episode, name), getattr(expected, name))
+        np.testing.assert_array_equal(episode.infos["step"], expected.infos["step"])
+    assert list(dataset.storage.get_episode_metadata(range(4))) == list(
+        original.storage.get_episode_metadata(range(4))
+    )
+    assert "cart/other-v0" in minari.list_local_datasets()
+    namespaces = minari.namespace.list_local_namespaces()
+    assert namespaces == ["cart"]
+
+
+def test_irregularities_come_out_the_same(tmp_path):
+    episodes = [raw_minari.buffer(0, 2, [1, 0.5]), raw_minari.buffer(1, 3, [0, 0, 1])]
+    directory = raw_minari.write_buffers("odd-v0", episodes)
+    with h5py.File(directory / "data" / "main_data.hdf5", "r+") as file:
+        first, second = file["episode_0"], file["episode_1"]
+        first.attrs.update({"seed": "None", "custom/a": np.float32(0.1), "words": ["a", "b"]})
+        first.attrs.create("id", 5, dtype=np.int16)
+        del first.attrs["rewards_sum"], first.attrs["total_steps"]
+        second.attrs["seed"] = np.int32(3)
+        second.attrs["fixed"] = np.bytes_(b"ab")
+        del first["infos"], second["infos/position"]
+        second["infos"].create_group("nothing/here")
+        values = second["rewards"][()].reshape(-1, 1)
+        del second["rewards"]
+        second.create_dataset("rewards", data=values, maxshape=(None, 1), chunks=True)
+        second["infos"].create_dataset(
+            "fixed", data=np.array([b"a", b"bc", b"", b"d"]), maxshape=(None,), chunks=True
+        )
+    exported = export_minari(converted(directory, tmp_path), tmp_path / "out" / "odd-v0")
+    check_same(directory, exported)
+
+
+def test_raw_images_of_old_versions_become_readable(tmp_path):
+    directory = raw_minari.write_raw_images("old-v0")
+    exported = export_minari(converted(directory, tmp_path), "new-v0")
+    after = raw_minari.read_metadata(exported)
+    assert after["jpeg_encoding"] is False
+    with h5py.File(directory / "data" / "main_data.hdf5") as file:
+        for index, episode in enumerate(minari.load_dataset("new-v0")):
+            raw = file[f"episode_{index}"]
+            np.testing.assert_array_equal(episode.observations, raw["observations"][()])
+            np.testing.assert_array_equal(episode.actions, raw["actions"][()])
+
+
+@pytest.mark.parametrize("to", ["hdf5", "arrow", "parquet"])
+def test_another_format_holds_the_same_episodes(to, tmp_path):
+    source = "arrow" if to == "hdf5" else "hdf5"
+    raw_minari.write_buffers("space/all-v1", data_format=source)
+    builder = converted("space/all-v1", tmp_path)
+    export_minari(builder, "space/all-v2", data_format=to)
+    storage = minari.load_dataset("space/all-v1").storage
+    dataset = minari.load_dataset("space/all-v2")
+    assert to == dataset.storage.FORMAT
+    for index, episode in enumerate(dataset):
+        (expected,) = storage.get_episodes([index])
+        _check_equal(episode.observations, expected["observations"])
+        _check_equal(episode.actions, expected["actions"])
+        _check_equal(episode.rewards, expected["rewards"])
+        _check_equal(episode.terminations, expected["terminations"])
+        _check_equal(episode.truncations, expected["truncations"])
+    metadata = list(dataset.storage.get_episode_metadata(range(4)))
+    assert metadata[1]["options"]["start"]["x"] == 1
+    assert metadata[1]["seed"] == 2**63 + 9
+
+
+def _check_equal(value, expected):
+    if isinstance(expected, dict):
+        assert value.keys() == expected.keys()
+        for name, child in expected.items():
+            _check_equal(value[name], child)
+    elif isinstance(expected, tuple):
+        for one, other in zip(value, expected, strict=True):
+            _check_equal(one, other)
+    else:
+        np.testing.assert_array_equal(value, expected)
+
+
+def test_a_part_of_a_dataset_gets_numbers_of_its_own(tmp_path):
+    raw_minari.record_cart_pole("cart/pole-v0")
+    builder = converted("cart/pole-v0", tmp_path)
+    ids = [
+        episode["recorded_episode_id"]
+        for episode in load(builder, "train[1:3]").as_numpy_iterator()
+    ]
+    export_minari(builder, "cart/part-v0", split="train[1:3]")
+    original, part = minari.load_dataset("cart/pole-v0"), minari.load_dataset("cart/part-v0")
+    assert part.total_episodes == 2
+    assert part.total_steps == sum(len(episode) for episode in part)
+    for episode, old_id in zip(part, ids, strict=True):
+        np.testing.assert_array_equal(episode.observations, original[old_id].observations)
+
+
+_ATTRIBUTES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.binary()
+    | st_numpy.arrays(st_numpy.scalar_dtypes(), st_numpy.array_shapes()),
+    lambda children: st.dictionaries(st.text(), children, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(_ATTRIBUTES)
+def test_any_attribute_is_restored(value):
+    encoded = json.loads(json.dumps(minari_attributes._encode(value)))
+    restored = minari_attributes._decode(encoded)
+    if isinstance(value, np.ndarray | np.generic):
+        assert _bits(restored) == _bits(value)
+    else:
+        assert repr(restored) == repr(value)
+
+
+# --- Any RLDS dataset ----------------------------------------------------------------------------
+
+
+def write_rlds(tmp_path, step, episodes, metadata=None, name="any"):
+    """Writes a dataset with the fields of `step`, a dict of features, and of the flags."""
+    steps = {**step, **dict.fromkeys(("is_first", "is_last", "is_terminal"), np.bool_)}
+    core = ("observation", "action", "reward", "discount")
+    config = DatasetConfig(
+        name=name,
+        **{f"{field}_info": step.get(field) for field in core},
+        step_metadata_info={
+            field: feature
+            for field, feature in steps.items()
+            if field not in (*core, "is_first", "is_last", "is_terminal")
+        },
+        episode_metadata_info=metadata or {},
+    )
+    with EpisodeWriter(str(tmp_path / name), config, float64="bytes") as writer:
+        for episode in episodes:
+            writer.add_episode(episode)
+    return tmp_path / name
+
+
+def columns(num_steps, terminal, **fields):
+    index = np.arange(num_steps)
+    is_last = index == num_steps - 1
+    return {
+        "action": np.arange(num_steps, dtype=np.int64) % 3,
+        "reward": np.linspace(0, 1, num_steps),
+        "discount": np.ones(num_steps, np.float32),
+        "is_first": index == 0,
+        "is_last": is_last,
+        "is_terminal": is_last & terminal,
+        **fields,
+    }
+
+
+STEP = {
+    "observation": np.float32,
+    "action": features.ClassLabel(num_classes=3),
+    "reward": np.float64,
+    "discount": np.float32,
+}
+
+
+def simple_episode(num_steps=3, terminal=True, **fields):
+    observation = np.arange(num_steps, dtype=np.float32)
+    return {"steps": columns(num_steps, terminal, observation=observation), **fields}
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_any_dataset_is_read_by_minari(data_format, tmp_path):
+    rng = np.random.default_rng(0)
+    step = {
+        **STEP,
+        "observation": {
+            "image": features.Image(shape=(32, 33, 3), encoding_format="png"),
+            "small": features.Image(shape=(4, 4, 3), encoding_format="jpeg"),
+            "text": features.Text(),
+            "state": features.Tensor(shape=(2, 2), dtype=np.float64),
+            "pair": {"_index_0": np.bool_, "_index_1": np.uint16},
+        },
+        "infos": {"qpos": features.Tensor(shape=(3,), dtype=np.float64)},
+        "timestamp": np.int64,
+        "note": features.Text(),
+    }
+
+    def episode(number, num_steps, terminal):
+        observation = {
+            "image": rng.integers(0, 256, (num_steps, 32, 33, 3)).astype(np.uint8),
+            "small": [black_jpeg((4, 4, 3))] * num_steps,
+            "text": [f"täxt {index}" for index in range(num_steps)],
+            "state": rng.normal(size=(num_steps, 2, 2)),
+            "pair": {
+                "_index_0": rng.integers(0, 2, num_steps).astype(bool),
+                "_index_1": rng.integers(0, 2**16, num_steps).astype(np.uint16),
+            },
+        }
+        steps = columns(
+            num_steps,
+            terminal,
+            observation=observation,
+            infos={"qpos": rng.normal(size=(num_steps, 3))},
+            timestamp=np.arange(num_steps, dtype=np.int64),
+            note=["n"] * num_steps,
+        )
+        return {"steps": steps, "episode_id": str(number), "agent": {"score": np.float32(0.1)}}
+
+    episodes = [episode(0, 4, True), episode(1, 2, False)]
+    metadata = {"episode_id": features.Text(), "agent": {"score": np.float32}}
+    path = write_rlds(tmp_path, step, episodes, metadata)
+    given = {"author": ["Somebody"], "env_spec": None}
+    export_minari(path, "any/data-v0", data_format=data_format, metadata=given)
+    dataset = minari.load_dataset("any/data-v0")
+    assert dataset.storage.metadata["author"] == {"Somebody"}
+    assert isinstance(dataset.action_space, spaces.Discrete)
+    assert dataset.total_steps == 4
+    for exported, expected in zip(dataset, episodes, strict=True):
+        steps = expected["steps"]
+        observation = steps["observation"]
+        for name in ("image", "state"):
+            np.testing.assert_array_equal(exported.observations[name], observation[name])
+        assert list(exported.observations["text"]) == observation["text"]
+        assert not exported.observations["small"].any()
+        for part in (0, 1):
+            np.testing.assert_array_equal(
+                exported.observations["pair"][part], observation["pair"][f"_index_{part}"]
+            )
+        np.testing.assert_array_equal(exported.actions, steps["action"][:-1])
+        np.testing.assert_array_equal(exported.rewards, steps["reward"][:-1])
+        assert exported.terminations[-1] == steps["is_terminal"][-1]
+        assert exported.truncations[-1] != steps["is_terminal"][-1]
+        np.testing.assert_array_equal(exported.infos["qpos"], steps["infos"]["qpos"])
+        np.testing.assert_array_equal(exported.infos["discount"], steps["discount"])
+        np.testing.assert_array_equal(exported.infos["timestamp"], steps["timestamp"])
+        for row in range(len(exported) + 1):
+            assert dataset.observation_space.contains(_row(exported.observations, row))
+    (first, _) = dataset.storage.get_episode_metadata([0, 1])
+    assert first["rlds"] == {"episode_id": "0", "agent": {"score": np.float32(0.1)}}
+
+
+def _row(nest, row):
+    if isinstance(nest, dict):
+        return {name: _row(child, row) for name, child in nest.items()}
+    if isinstance(nest, tuple):
+        return tuple(_row(child, row) for child in nest)
+    return np.asarray(nest[row]) if not isinstance(nest[row], str) else nest[row]
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_jpeg_images_stay_the_same_bytes(data_format, tmp_path):
+    def encoded(value):
+        file = io.BytesIO()
+        Image.fromarray(np.full((40, 32, 3), value, np.uint8)).save(file, format="JPEG")
+        return file.getvalue()
+
+    images = [encoded(value) for value in (0, 100, 200)]
+    step = {**STEP, "observation": features.Image(shape=(40, 32, 3), encoding_format="jpeg")}
+    path = write_rlds(tmp_path, step, [{"steps": columns(3, True, observation=images)}])
+    exported = export_minari(path, "pictures-v0", data_format=data_format)
+    assert raw_minari.read_metadata(exported)["jpeg_encoding"] is True
+    episode = MinariSource(exported).read("train", 0)
+    assert episode.steps["observation"].tolist() == images
+    (read,) = minari.load_dataset("pictures-v0")
+    assert read.observations[:, 0, 0, 0].tolist() == [0, 100, 200]
+
+
+def test_images_that_minari_would_read_otherwise_are_arrays(tmp_path):
+    step = {**STEP, "observation": features.Image(shape=(32, 32, 1), encoding_format="jpeg")}
+    grey = [tf.io.encode_jpeg(np.full((32, 32, 1), value, np.uint8)).numpy() for value in (9, 99)]
+    path = write_rlds(tmp_path, step, [{"steps": columns(2, True, observation=grey)}])
+    exported = export_minari(path, "grey-v0")
+    assert raw_minari.read_metadata(exported)["jpeg_encoding"] is False
+    (read,) = minari.load_dataset("grey-v0")
+    assert read.observations.shape == (2, 32, 32, 1)
+    assert read.observations[:, 0, 0, 0].tolist() == [9, 99]
+
+
+def test_a_final_observation_that_is_not_known(tmp_path):
+    known = "final_observation_known"
+    episodes = [
+        simple_episode(3, True, **{known: True}),
+        simple_episode(4, True, **{known: False}),
+    ]
+    path = write_rlds(tmp_path, STEP, episodes, {known: np.bool_})
+    message = "episode 1: the final observation is not known; .*'drop_last_transition'"
+    with pytest.raises(ValueError, match=message):
+        export_minari(path, "cut-v0")
+    export_minari(path, "cut-v0", unknown_final_observation="drop_last_transition")
+    whole, cut = minari.load_dataset("cut-v0")
+    assert whole.terminations.tolist() == [False, True]
+    assert cut.observations.tolist() == [0, 1, 2, 3]
+    assert cut.rewards.tolist() == episodes[1]["steps"]["reward"][:-1].tolist()
+    assert cut.terminations.tolist() == [False] * 3
+    assert cut.truncations.tolist() == [False, False, True]
+
+
+def test_fields_can_be_left_out(tmp_path):
+    step = {**STEP, "ragged": features.Sequence(np.int64)}
+    episode = simple_episode(2, True, picture=np.zeros((2, 2, 3), np.uint8), name="a")
+    episode["steps"]["ragged"] = [[1], [1, 2]]
+    metadata = {"picture": features.Image(shape=(2, 2, 3)), "name": features.Text()}
+    path = write_rlds(tmp_path, step, [episode], metadata)
+    with pytest.raises(ValueError, match=r"steps/ragged: Minari cannot hold Sequence.*`fields`"):
+        export_minari(path, "some-v0")
+    fields = ["observation", "action", "reward"]
+    with pytest.raises(ValueError, match=r"picture: Minari cannot hold Image.*`episode_fields`"):
+        export_minari(path, "some-v0", fields=fields)
+    exported = export_minari(path, "some-v0", fields=fields, episode_fields=["name"])
+    with h5py.File(exported / "data" / "main_data.hdf5") as file:
+        assert list(file["episode_0/infos"]) == []
+        assert dict(file["episode_0"].attrs) == {"id": 0, "rlds/name": "a", "total_steps": 1}
+
+
+@pytest.mark.parametrize(
+    ("step", "episode", "message"),
+    [
+        ({"reward": None}, {}, "the steps have no 'reward'"),
+        (
+            {"reward": features.Tensor(shape=(2,), dtype=np.float32)},
+            {"reward": np.zeros((3, 2), np.float32)},
+            r"the reward is .*, expected a number",
+        ),
+        (
+            {"observation": features.Tensor(shape=(None,), dtype=np.float64, encoding="bytes")},
+            {"observation": np.zeros((3, 2))},
+            "steps/observation: Gymnasium has no space for Tensor",
+        ),
+        (
+            {"observation": features.Tensor(shape=(), dtype=np.complex64, encoding="bytes")},
+            {"observation": np.zeros(3, np.complex64)},
+            "steps/observation: Gymnasium has no space for Tensor",
+        ),
+        (
+            {"infos": {"a": np.int64}, "a": np.int64},
+            {"infos": {"a": np.zeros(3, np.int64)}, "a": np.zeros(3, np.int64)},
+            "two fields of a step become 'infos/a'",
+        ),
+        (
+            {"observation": np.object_},
+            {"observation": np.array([b"\xff"] * 3, object)},
+            "episode 0, steps/observation: .*can't decode",
+        ),
+    ],
+)
+def test_what_minari_cannot_hold_is_refused(step, episode, message, tmp_path, root):
+    fields = {name: feature for name, feature in {**STEP, **step}.items() if feature is not None}
+    steps = columns(3, True, observation=np.zeros(3, np.float32)) | episode
+    steps = {name: values for name, values in steps.items() if step.get(name, 0) is not None}
+    path = write_rlds(tmp_path, fields, [{"steps": steps}])
+    with pytest.raises(ValueError, match=message):
+        export_minari(path, "refused-v0")
+    assert list(root.iterdir()) == []
+
+
+def test_an_episode_without_transitions_is_refused(tmp_path, root):
+    path = write_rlds(tmp_path, STEP, [simple_episode(3), simple_episode(1)])
+    with pytest.raises(ValueError, match="episode 1: it has no transition"):
+        export_minari(path, "name/space/short-v0")
+    assert list(root.iterdir()) == []
+
+
+def test_a_text_that_hdf5_cannot_hold_names_the_episode(tmp_path):
+    step = {**STEP, "observation": features.Text()}
+    episode = {"steps": columns(2, True, observation=["a", "b\0c"])}
+    path = write_rlds(tmp_path, step, [episode])
+    with pytest.raises(ValueError, match=r"episode 0: .*NULL"):
+        export_minari(path, "nul-v0")
+    export_minari(path, "nul-v0", data_format="arrow")
+
+
+def test_nothing_is_overwritten(tmp_path):
+    path = write_rlds(tmp_path, STEP, [simple_episode()])
+    exported = export_minari(path, "once-v0")
+    before = tree_of(exported)
+    with pytest.raises(FileExistsError, match="once-v0 exists and is not overwritten"):
+        export_minari(path, "once-v0")
+    assert tree_of(exported) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"data_format": "zarr"}, "data_format: 'zarr', expected one of"),
+        ({"unknown_final_observation": "pad"}, "unknown_final_observation: 'pad'"),
+        ({"metadata": {"total_steps": 1}}, "metadata: 'total_steps' is told by the dataset"),
+        ({"target": "no-version"}, "'no-version' is no identifier of a dataset"),
+        ({"target": "./no-version"}, "'./no-version' does not end with <name>-v<number>"),
+    ],
+)
+def test_arguments_that_are_wrong(arguments, message, tmp_path):
+    path = write_rlds(tmp_path, STEP, [simple_episode()])
+    with pytest.raises(ValueError, match=message):
+        export_minari(path, **{"target": "right-v0", **arguments})
+
+
+def test_an_export_becomes_the_same_dataset_again(tmp_path):
+    path = write_rlds(tmp_path, STEP, [simple_episode(4, True), simple_episode(2, False)])
+    exported = export_minari(path, tmp_path / "elsewhere" / "again-v0")
+    assert raw_minari.read_metadata(exported)["dataset_id"] == "again-v0"
+    again = export_minari(converted(exported, tmp_path), tmp_path / "other" / "again-v0")
+    check_same(exported, again)
+    assert rlds.validation.validate(load(tmp_path / "tfds" / "converted" / "1.0.0")).is_valid

@@ -1,0 +1,104 @@
+"""Conversions and statistics on Apache Beam: the same work by many processes, on many machines.
+
+The steps of a conversion can be done by anyone in any order (see `conversion`), so the pipelines
+here only hand them out: one stages the parts of the source, the next one writes files. What they
+leave undone, such as a part that is damaged, is done by the process that called them, which so
+meets the error as if there had been no pipeline.
+
+Workers have to see the same files: on several machines the raw data and the directory of the
+dataset are on a shared file system, or in an object store such as `gs://`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from envlogger.errors import StorageError
+from rlds.sources.source import SourceError
+from rlds_ecosystem import import_extra
+from tfds_builders.conversion.job import Job, Part, Work, serially, stage_part, write_staged_shard
+from tfds_builders.conversion.progress import Progress
+from tfds_builders.conversion.sharding import ShardPlan
+
+__all__ = ["in_pipeline", "run_in_pipeline"]
+
+# Into how many units of work the writing of a split is divided. Each reads the plan once.
+_MAX_WRITERS = 256
+
+
+def in_pipeline(runner: Any = None, options: Any = None) -> Work:
+    """Returns what does the work of a conversion on Beam.
+
+    The parts of the source are the units of work. The result is the same as that of
+    `conversion.serially`, to the last byte.
+
+    Args:
+      runner: A runner, or its name, such as "DirectRunner".
+      options: `PipelineOptions` (or a list of flags), such as
+        `["--direct_num_workers=2", "--direct_running_mode=multi_processing"]`.
+
+    Raises:
+      ImportError: Apache Beam is not installed.
+    """
+    import_extra("apache_beam")
+
+    def work(job: Job, progress: Progress) -> Mapping[str, ShardPlan]:
+        parts = [part for split in job.source.splits for part in job.parts(split)]
+        run_in_pipeline(functools.partial(_stage, job), parts, runner, options, "Stage")
+        for part in parts:
+            stage_part(job, part)
+        files = [
+            (split, begin)
+            for split in job.source.splits
+            for begin in range(min(job.plan(split).num_shards, _MAX_WRITERS))
+        ]
+        run_in_pipeline(functools.partial(_write, job), files, runner, options, "Write")
+        return serially(job, progress)
+
+    return work
+
+
+def run_in_pipeline(
+    function: Callable[..., None],
+    arguments: Sequence[tuple[Any, ...]],
+    runner: Any,
+    options: Any,
+    label: str,
+) -> None:
+    """Calls a function once for each tuple of arguments, in a pipeline, and waits for the end.
+
+    Args:
+      function: What is called, for what it does; it has to be picklable.
+      arguments: What it is called with.
+      runner: See `in_pipeline`.
+      options: See `in_pipeline`.
+      label: The name of the step.
+    """
+    beam = import_extra("apache_beam")
+    if isinstance(options, (list, tuple)):
+        options = import_extra("apache_beam.options.pipeline_options").PipelineOptions(
+            list(options)
+        )
+    with beam.Pipeline(runner=runner, options=options) as pipeline:
+        _ = (
+            pipeline
+            | "Arguments" >> beam.Create(list(arguments))
+            | "Spread" >> beam.Reshuffle()
+            | label >> beam.MapTuple(function)
+        )
+
+
+def _stage(job: Job, split: str, number: int, name: str) -> None:
+    # The process that called meets what fails again.
+    with contextlib.suppress(SourceError, StorageError):
+        stage_part(job, Part(split, number, name))
+
+
+def _write(job: Job, split: str, begin: int) -> None:
+    plan = job.plan(split)
+    with contextlib.suppress(StorageError):
+        for index in range(begin, plan.num_shards, _MAX_WRITERS):
+            write_staged_shard(job, plan, split, index)

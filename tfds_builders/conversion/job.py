@@ -1,0 +1,379 @@
+"""Drives a source into the files of a dataset: step by step, so that any step can be resumed.
+
+First each part of the source is staged: its episodes are checked, encoded, and appended to a file
+(`stage_part`). Then the files of the dataset are written from what is staged (`sharding`). Both
+know what was done before. They give the same bytes whoever does the work, in whatever order: one
+process, one that was killed and its successor, or the workers of a pipeline (`beam`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import tensorflow_datasets as tfds
+from etils import epath
+from tensorflow_datasets.core.utils import shard_utils
+
+import rlds_ecosystem
+from envlogger.converters.tfds_features import EXACT, TensorStorage
+from envlogger.errors import storage_errors
+from rlds.sources.files.input_files import FileState, check_unchanged
+from rlds.sources.source import (
+    DamagedEpisode,
+    Source,
+    SourceEpisode,
+    SourceError,
+    StoredEpisode,
+    files_of,
+)
+from rlds.sources.untrusted import is_damage, source_errors
+from rlds_ecosystem import stores
+from tfds_builders.conversion.encoder import EpisodeEncoder, counts_of
+from tfds_builders.conversion.episode_groups import in_groups
+from tfds_builders.conversion.progress import Progress
+from tfds_builders.conversion.sharding import ShardPlan, no_episodes, plan_shards, write_shard
+from tfds_builders.conversion.staging import LeftOut, PartWriter, StagedPart, read_part
+from tfds_builders.features import features_of
+
+__all__ = [
+    "ConvertedSplit",
+    "Job",
+    "Part",
+    "SplitReport",
+    "Work",
+    "convert_job",
+    "describe",
+    "serially",
+    "stage_part",
+    "write_staged_shard",
+]
+
+_RAW = "raw/"
+
+
+class Part(NamedTuple):
+    """A part of a source.
+
+    Attributes:
+      split: The split.
+      number: Its index in the split.
+      name: How the source calls it.
+    """
+
+    split: str
+    number: int
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What all steps of a conversion have to know. It can be pickled.
+
+    Attributes:
+      source: What is read.
+      directory: The staging directory.
+      name: The name of the dataset.
+      file_format: The format of its files.
+      shuffle: Whether its episodes are ordered by the hash of their keys.
+      shard_config: The number of shards of each split, or their size.
+      skip_damaged: Whether episodes that cannot be read are left out; otherwise they are errors.
+      storage: How the numbers of steps are stored.
+      inputs: What the files that are read were like before that.
+    """
+
+    source: Source
+    directory: epath.Path
+    name: str
+    file_format: tfds.core.FileFormat
+    shuffle: bool
+    shard_config: shard_utils.ShardConfig
+    skip_damaged: bool
+    storage: TensorStorage = EXACT
+    inputs: tuple[FileState, ...] = ()
+
+    @property
+    def shards(self) -> epath.Path:
+        """Where finished files are kept until all are."""
+        return self.directory / "shards"
+
+    def parts(self, split: str) -> list[Part]:
+        """Returns the parts of a split."""
+        return [Part(split, number, name) for number, name in enumerate(self.source.parts(split))]
+
+    def template(self, split: str, directory: epath.Path) -> tfds.core.ShardedFileTemplate:
+        """Returns the names of the files of a split."""
+        return tfds.core.ShardedFileTemplate(
+            data_dir=directory,
+            dataset_name=self.name,
+            split=split,
+            filetype_suffix=self.file_format.file_suffix,
+        )
+
+    def plan(self, split: str) -> ShardPlan:
+        """Returns which episodes go to which file, when all parts are staged."""
+        return plan_shards(
+            self.directory,
+            split,
+            len(self.source.parts(split)),
+            shuffle=self.shuffle,
+            shard_config=self.shard_config,
+        )
+
+
+# Stages all parts and writes all shards of a job; returns the plan of each split.
+Work: TypeAlias = Callable[[Job, Progress], Mapping[str, ShardPlan]]
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitReport:
+    """What became of a split.
+
+    Attributes:
+      counts: How many episodes, steps, ... there are.
+      raw_counts: What was counted in the raw data of the episodes.
+      left_out: The episodes that could not be read.
+    """
+
+    counts: Mapping[str, int]
+    raw_counts: Mapping[str, int]
+    left_out: tuple[LeftOut, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it in the types of JSON."""
+        left_out = [dataclasses.asdict(episode) for episode in self.left_out]
+        return {
+            **self.counts,
+            **({"raw": dict(self.raw_counts)} if self.raw_counts else {}),
+            **({"left_out": left_out} if left_out else {}),
+        }
+
+
+class ConvertedSplit(NamedTuple):
+    """A split that is converted.
+
+    Attributes:
+      info: Where it is, for TFDS.
+      report: What became of the episodes.
+      plan: Which episodes are in which file.
+    """
+
+    info: tfds.core.SplitInfo
+    report: SplitReport
+    plan: ShardPlan
+
+
+def describe(job: Job) -> dict[str, Any]:
+    """Returns what the result of a conversion depends on, in the types of JSON.
+
+    A conversion that was interrupted goes on only if all of this is the same.
+    """
+    source = job.source
+    return {
+        "package": rlds_ecosystem.version(),
+        "source": f"{type(source).__module__}.{type(source).__qualname__}",
+        "options": dict(source.options()),
+        "inputs": [list(state) for state in job.inputs],
+        "features": features_of(source, job.storage).to_json(),
+        "finite_fields": list(source.finite_fields),
+        "name": job.name,
+        "file_format": job.file_format.value,
+        "shuffle": job.shuffle,
+        "shards": dataclasses.asdict(job.shard_config),
+        "skip_damaged": job.skip_damaged,
+    }
+
+
+# Is told of episodes that were staged: how many they are, how many bytes and steps they have, and
+# how much of their part is done, if that is known.
+OnEpisodes: TypeAlias = Callable[[int, int, int, float | None], None]
+
+
+def stage_part(
+    job: Job,
+    part: Part,
+    on_episodes: OnEpisodes = lambda number, size, steps, fraction: None,
+) -> None:
+    """Stages what is missing of a part.
+
+    Raises:
+      SourceError: An episode is damaged, breaks a rule, or does not fit the features.
+      StorageError: There is no place for what is staged.
+    """
+    if read_part(job.directory, part.split, part.number).is_complete:
+        return
+    with PartWriter(job.directory, part.split, part.number) as writer:
+        if not writer.staged.is_complete:
+            _stage_episodes(job, part, writer, on_episodes)
+        writer.publish()
+
+
+def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episodes: OnEpisodes) -> None:
+    features = features_of(job.source, job.storage)
+    encoder = EpisodeEncoder(features, tuple(job.source.finite_fields), job.storage)
+    files = files_of(job.source)
+    with contextlib.ExitStack() as at_end:
+        episodes = job.source.episodes(part.split, part.name, writer.staged.last_key)
+        if isinstance(episodes, Generator):  # It has files open, which an error would keep so.
+            at_end.callback(episodes.close)
+        for group in in_groups(episodes):
+            last = group[-1]
+            if isinstance(last, DamagedEpisode):
+                _leave_out(job, writer, last.key, last.error, ends_part=last.ends_part)
+                if last.ends_part:
+                    return
+                continue
+            examples = _encode_together(encoder, group)
+            if examples is not None:
+                _add(writer, group, examples, on_episodes)
+                continue
+            for episode in group:
+                try:
+                    with source_errors(files, episode=episode.key):
+                        example = encoder.encode(episode)
+                except SourceError as error:
+                    _leave_out(job, writer, episode.key, error)
+                    continue
+                _add(writer, [episode], [example], on_episodes)
+    writer.finish()
+
+
+def _encode_together(encoder: EpisodeEncoder, group: Sequence[Any]) -> Sequence[bytes] | None:
+    """Returns examples, None if each episode has to be looked at by itself."""
+    if isinstance(group[0], StoredEpisode):
+        return [episode.example for episode in group]
+    try:
+        return encoder.encode_all(group) if len(group) > 1 else None
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        return None
+
+
+def _add(
+    writer: PartWriter,
+    group: Sequence[SourceEpisode | StoredEpisode],
+    examples: Sequence[bytes],
+    on_episodes: OnEpisodes,
+) -> None:
+    counts: Counter[str] = Counter()
+    for episode in group:
+        if isinstance(episode, StoredEpisode):
+            counts["episodes"] += 1
+            continue
+        counts.update(counts_of(episode))
+        for name, value in episode.counts.items():
+            counts[f"{_RAW}{name}"] += value
+    writer.add([episode.key for episode in group], examples, counts)
+    size = sum(map(len, examples))
+    on_episodes(len(group), size, counts["steps"], group[-1].fraction)
+
+
+def _leave_out(
+    job: Job, writer: PartWriter, key: str, error: SourceError, *, ends_part: bool = False
+) -> None:
+    if not job.skip_damaged:
+        raise error
+    writer.leave_out(key, error, ends_part=ends_part)
+
+
+def serially(job: Job, progress: Progress) -> Mapping[str, ShardPlan]:
+    """Does all steps of a conversion, one after the other, in this process."""
+    plans = {}
+    for split in job.source.splits:
+        parts = job.parts(split)
+        with progress.reading(split, len(parts), job.source.num_episodes(split)) as reading:
+            for part in parts:
+                reading.begin(part.number, read_part(job.directory, split, part.number))
+                stage_part(job, part, reading.add)
+        plans[split] = plan = job.plan(split)
+        with progress.writing(split, plan.num_shards) as advance:
+            for index in range(plan.num_shards):
+                write_staged_shard(job, plan, split, index)
+                advance()
+    return plans
+
+
+def write_staged_shard(job: Job, plan: ShardPlan, split: str, index: int) -> epath.Path:
+    """Writes a file of the dataset to the staging directory, unless it is there."""
+    template = job.template(split, job.shards)
+    return write_shard(plan, index, template, job.file_format)
+
+
+def convert_job(
+    job: Job, work: Work, target: epath.Path, progress: Progress
+) -> dict[str, ConvertedSplit]:
+    """Converts a source, from wherever an earlier run stopped.
+
+    Args:
+      job: What is done, in a staging area that this process holds.
+      work: Who does it.
+      target: The directory that the files go to. (It has no dataset before.)
+      progress: Whom to tell.
+
+    Returns:
+      The splits by name.
+
+    Raises:
+      SourceError: The raw data is damaged, or its totals are not those of the episodes.
+      SourceChangedError: It is not what it was at the beginning. What is staged is of no use.
+      StorageError: The dataset cannot be written.
+    """
+    for split in job.source.splits:  # Before hours are spent on the others.
+        if job.source.num_episodes(split) == 0 or not job.source.parts(split):
+            raise no_episodes(split)
+    plans = work(job, progress)
+    check_unchanged(job.inputs, may_grow=job.source.inputs_may_grow)
+    converted = {}
+    for split, plan in plans.items():
+        report = _report(plan.parts)
+        _check_totals(job.source, split, report)
+        converted[split] = ConvertedSplit(_publish(job, plan, split, target), report, plan)
+    return converted
+
+
+def _publish(job: Job, plan: ShardPlan, split: str, target: epath.Path) -> tfds.core.SplitInfo:
+    """Moves the files of a split to where they belong."""
+    template = job.template(split, target)
+    for index in range(plan.num_shards):
+        here = job.template(split, job.shards).sharded_filepath(
+            shard_index=index, num_shards=plan.num_shards
+        )
+        there = template.sharded_filepath(shard_index=index, num_shards=plan.num_shards)
+        with storage_errors(there):
+            stores.move_file(here, there)
+    return tfds.core.SplitInfo(
+        name=split,
+        shard_lengths=plan.shard_lengths,
+        num_bytes=plan.num_bytes,
+        filename_template=template,
+    )
+
+
+def _report(parts: Sequence[StagedPart]) -> SplitReport:
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update(part.counts)
+    raw = {name: count for name, count in sorted(counts.items()) if name.startswith(_RAW)}
+    return SplitReport(
+        counts={name: count for name, count in counts.items() if name not in raw},
+        raw_counts={name.removeprefix(_RAW): count for name, count in raw.items()},
+        left_out=tuple(episode for part in parts for episode in part.left_out),
+    )
+
+
+def _check_totals(source: Source, split: str, report: SplitReport) -> None:
+    """Compares what was counted in the episodes with what the raw data has as a whole."""
+    if report.left_out:
+        return
+    for name, total in source.totals(split).items():
+        counted = report.raw_counts.get(name, 0)
+        if counted != total:
+            raise SourceError(
+                f"the raw data of the split {split!r} has {total} {name}, but its episodes have "
+                f"{counted}; please report this as an error of the builder, if the data is sound",
+                file=files_of(source),
+            )

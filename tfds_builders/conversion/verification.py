@@ -1,0 +1,173 @@
+"""Reads a dataset back, and compares it with what was written."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from etils import epath
+
+import rlds
+from envlogger.errors import StorageError
+from rlds.sources.episode_fields import COMPLETE, TRUNCATED
+from rlds.sources.files.example_files import read_examples
+from rlds.sources.source import Source, SourceError, StoredSource
+from rlds.tfds import load
+from rlds.tfds.joined_episodes import JoinedEpisodes, can_be_joined
+from rlds.validation import InvalidDatasetError, Report, Validator, Violation
+from tfds_builders.conversion.job import ConvertedSplit, SplitReport
+from tfds_builders.conversion.sharding import ShardPlan
+
+__all__ = ["leaves_but_images", "verify"]
+
+# How many examples are decoded at once, if that is possible.
+_MAX_EPISODES = 256
+_MAX_BYTES = 1 << 20
+
+
+def verify(source: Source, directory: epath.Path, converted: Mapping[str, ConvertedSplit]) -> None:
+    """Reads a dataset back, and checks that it is what was to be made.
+
+    The files hold the bytes that they should, example by example. And unless these are copies, TFDS
+    makes episodes of them that keep the rules of RLDS, of which there are as many (and as many
+    steps, ...) as were written. Images are not decoded.
+
+    Args:
+      source: What was converted.
+      directory: The directory of the dataset.
+      converted: What was written of each split.
+
+    Raises:
+      InvalidDatasetError: The dataset breaks a rule, or something is missing.
+      StorageError: The files do not hold what was written.
+    """
+    builder = tfds.builder_from_directory(directory)
+    for name, split in converted.items():
+        examples = _read_back(split.plan, builder, name)
+        if not isinstance(source, StoredSource):
+            finite_fields = source.finite_fields
+            features = builder.info.features
+            if can_be_joined(features) and _is_right(
+                examples, features, split.report, finite_fields
+            ):
+                continue
+            _check_one_by_one(builder, name, split.report, finite_fields)
+        for _ in examples:
+            pass
+
+
+def _read_back(plan: ShardPlan, builder: tfds.core.DatasetBuilder, split: str) -> Iterator[bytes]:
+    """Yields the examples of a split, and checks that they are those that were staged."""
+    expected = (example.checksum for _, example in plan.examples)
+    found = (
+        example
+        for path in builder.info.splits[split].filepaths
+        for example in read_examples(path, builder.info.file_format.file_suffix)
+    )
+    wrong = StorageError(
+        f"{builder.data_path}, split {split!r}: what was read back is not what was written; "
+        "convert again, to another disk"
+    )
+    try:
+        for example, checksum in itertools.zip_longest(found, expected):
+            if example is None or zlib.crc32(example) != checksum:
+                raise wrong
+            yield example
+    except SourceError as error:  # A file is no longer one of its format.
+        raise wrong from error
+
+
+def _is_right(
+    examples: Iterator[bytes], features: Any, report: SplitReport, finite_fields: Sequence[str]
+) -> bool:
+    """Whether all is well; if not, nothing is known of what it is."""
+    validator = Validator(finite_fields)
+    joined = JoinedEpisodes(features, list(leaves_but_images(features[rlds.STEPS].feature)))
+    counts: Counter[str] = Counter()
+    for group in _groups(examples):
+        try:
+            fields, lengths = joined.decode(group)
+        except (tf.errors.OpError, ValueError):
+            return False
+        steps = fields.pop(rlds.STEPS)
+        if not validator.add_all(steps, lengths, fields):
+            return False
+        counts.update(_counts(steps, lengths, fields))
+    return all(counts[name] == written for name, written in report.counts.items())
+
+
+def _groups(examples: Iterator[bytes]) -> Iterator[list[bytes]]:
+    group: list[bytes] = []
+    size = 0
+    for example in examples:
+        if group and (len(group) == _MAX_EPISODES or size + len(example) > _MAX_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(example)
+        size += len(example)
+    if group:
+        yield group
+
+
+def _check_one_by_one(
+    builder: tfds.core.DatasetBuilder,
+    split: str,
+    report: SplitReport,
+    finite_fields: Sequence[str],
+) -> None:
+    """Reads the episodes as a user does.
+
+    Raises:
+      InvalidDatasetError: They break a rule, or something is missing.
+    """
+    decoded = list(leaves_but_images(builder.info.features[rlds.STEPS].feature))
+    dataset = load(builder, split, decode=decoded)
+    validator = Validator(finite_fields)
+    validator.declare(dataset)
+    counts: Counter[str] = Counter()
+    violations: list[Violation] = []
+    for episode in dataset.as_numpy_iterator():
+        violations += validator.add(episode)
+        steps = episode.pop(rlds.STEPS)
+        lengths = np.array([len(steps[rlds.IS_FIRST])])
+        columns = tf.nest.map_structure(lambda value: np.asarray(value)[np.newaxis], episode)
+        counts.update(_counts(steps, lengths, columns))
+    for name, written in report.counts.items():
+        if counts[name] != written:
+            what = f"{counts[name]} {name} were read, but {written} were written"
+            violations.append(Violation(f"split {split!r}: {what}", validator.num_episodes))
+    if violations:
+        raise InvalidDatasetError(
+            Report(tuple(violations), validator.num_episodes, validator.num_steps)
+        )
+
+
+def _counts(steps: Any, lengths: np.ndarray, fields: Mapping[str, Any]) -> dict[str, int]:
+    """What `episode_encoder.counts_of` counts, in episodes whose columns are joined."""
+    num_steps, num_known = np.sum(lengths), np.sum(fields[rlds.FINAL_OBSERVATION_KNOWN])
+    counts = {
+        "episodes": len(lengths),
+        "steps": num_steps,
+        "transitions": num_steps - num_known,
+        "terminated": np.sum(steps[rlds.IS_TERMINAL]),
+        "truncated": np.sum(fields[TRUNCATED]),
+        "incomplete": np.sum(~fields[COMPLETE]),
+        "final_observation_unknown": len(lengths) - num_known,
+    }
+    return {name: int(count) for name, count in counts.items()}
+
+
+def leaves_but_images(features: Any, path: str = "") -> Iterator[str]:
+    """Yields the paths of the fields that are no images."""
+    for name, feature in features.items():
+        here = f"{path}/{name}" if path else name
+        if isinstance(feature, tfds.features.FeaturesDict):
+            yield from leaves_but_images(feature, here)
+        elif not isinstance(feature, tfds.features.Image):
+            yield here
