@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow_datasets as tfds
 from etils import epath
 
+from rlds.statistics import warn_of_last_actions
 from rlds.tfds import load
 from rlds.transformations import Statistics, compute_statistics
-from rlds.transformations.statistics import warn_of_last_actions
 
 __all__ = ["dataset_statistics"]
 
