@@ -105,6 +105,9 @@ class ExampleEncoder:
         elements of a sequence. It gives fields under their full names. By default such values are
         refused.
 
+    Attributes:
+      features: What an example looks like.
+
     >>> steps = Dataset(feature=Features(features={"action": Tensor(dtype=np.dtype(np.float32))}))
     >>> features = Features(features={"steps": steps, "id": Tensor(dtype=np.dtype(np.int64))})
     >>> episode = {"steps": {"action": np.array([0.5, 1.5], np.float32)}, "id": 7}
@@ -115,7 +118,7 @@ class ExampleEncoder:
     """
 
     def __init__(self, features: Features, fallback: _Fallback | None = None) -> None:
-        self._features = features
+        self.features = features
         self._fallback = fallback or functools.partial(_refuse, features)
 
     def encode(self, example: Mapping[str, Any]) -> bytes:
@@ -130,7 +133,7 @@ class ExampleEncoder:
           ValueError: Fields are missing, or there are others; columns differ in length; a value is
             not what its feature says. Names the field.
         """
-        return _join(self._encode_values(self._features, example, (), None))[0]
+        return _join(self._encode_values(self.features, example, (), None))[0]
 
     def encode_all(self, examples: Mapping[str, Any], lengths: np.ndarray) -> list[bytes]:
         """Returns the bytes of several examples: the same as those of each, in much less time.
@@ -152,7 +155,7 @@ class ExampleEncoder:
         ... )
         True
         """
-        return _join(self._encode_values(self._features, examples, (), _ends(lengths)))
+        return _join(self._encode_values(self.features, examples, (), _ends(lengths)))
 
     def _encode_values(
         self, feature: Feature, values: Any, path: Path, splits: np.ndarray | None

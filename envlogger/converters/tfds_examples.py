@@ -29,7 +29,10 @@ from tfds_files.features import fits
 
 __all__ = ["ExampleEncoder", "RaggedColumn"]
 
-_KNOWN = (tfds.features.Tensor, tfds.features.Scalar, tfds.features.Text, tfds.features.Image)
+_KNOWN = (
+    *(tfds.features.Tensor, tfds.features.Scalar, tfds.features.Text),
+    *(tfds.features.Image, tfds.features.LabeledImage),
+)
 
 
 class ExampleEncoder(tfds_files.ExampleEncoder):
@@ -37,6 +40,9 @@ class ExampleEncoder(tfds_files.ExampleEncoder):
 
     Args:
       features: What an example looks like, usually an episode.
+
+    Attributes:
+      features: The same as `tfds_files` has it, with a mere `Feature` for what only TFDS encodes.
 
     >>> features = tfds.features.FeaturesDict({
     ...     "steps": tfds.features.Dataset({"action": np.float32}), "id": np.int64
@@ -78,7 +84,7 @@ def _encode_by_tfds(
     feature, key = feature_at(features, path), "/".join(name for name in path if name is not None)
     if None not in path:
         values = each_row(rows)
-    elif type(feature) is tfds.features.Image and _are_images(feature, rows):
+    elif isinstance(feature, tfds.features.Image) and _are_images(feature, rows):
         yield key, bytes_lists(_encode_images(feature, rows), splits)
         return
     else:

@@ -1,21 +1,23 @@
 """Steps in any layout as columns that are exactly what the features of a dataset say."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_datasets as tfds
 
-from envlogger.converters.tfds_examples import RaggedColumn
+import tfds_files
 from rlds.transformations import _layouts
+from tfds_files import Feature, Features, Image, RaggedColumn, Tensor
+from tfds_files.features import fits
 
 __all__ = ["fit_steps", "fit_value"]
 
 _READ_AT_ONCE = 1024
 
 
-def fit_steps(steps: Any, features: tfds.features.FeaturesDict, where: str) -> dict[str, Any]:
+def fit_steps(steps: Any, features: Feature, where: str) -> dict[str, Any]:
     """Returns steps as columns for an `ExampleEncoder`.
 
     Numbers are converted to the dtype of their feature if that keeps their value; floats may be
@@ -94,21 +96,19 @@ def _fit(feature: Any, rows: Any, place: _Place) -> Any:
       rows: A list of rows, a column, or a dict of these.
       place: Where they are.
     """
-    if type(feature) is tfds.features.FeaturesDict:
+    if isinstance(feature, Features):
         children = _by_field(list(feature), rows, place)
         return {name: _fit(feature[name], children[name], place / name) for name in feature}
     rows = _as_rows(rows)
     if isinstance(rows, list) and not rows:
         return _empty(feature)
-    if type(feature) is tfds.features.Sequence:
+    if isinstance(feature, tfds_files.Sequence) and not isinstance(feature, tfds_files.Dataset):
         return _fit_sequences(feature, rows, place)
     if isinstance(rows, RaggedColumn):
         rows = np.split(rows.values, np.cumsum(rows.lengths))[:-1]
-    if type(feature) in (tfds.features.Tensor, tfds.features.Scalar, tfds.features.Text):
-        if feature.get_tensor_info().optional or getattr(feature, "encoder", None) is not None:
-            return rows
+    if isinstance(feature, Tensor) and not feature.optional:
         return _fit_tensors(feature, rows, place)
-    if isinstance(feature, tfds.features.Image):
+    if isinstance(feature, Image):
         return _fit_images(feature, rows, place)
     return rows
 
@@ -138,18 +138,17 @@ def _compare(fields: Iterable[str], expected: Iterable[str]) -> str:
 
 def _fit_sequences(feature: Any, rows: Any, place: _Place) -> Any:
     inner = feature.feature
-    if isinstance(inner, tfds.features.Sequence):
+    if isinstance(inner, tfds_files.Sequence):
         return rows  # Of sequences: left to TFDS, which knows how to nest them.
-    if type(inner) is tfds.features.FeaturesDict:
+    if isinstance(inner, Features):
         if not isinstance(rows, Mapping):
             if not all(isinstance(row, Mapping) for row in rows):
                 return rows
             rows = _by_field(list(inner), rows, place)
         rows = _by_field(list(inner), rows, place)
-        length = tf.nest.flatten(feature.get_tensor_info())[0].shape[0]
         return {
             name: _fit_sequences(
-                tfds.features.Sequence(inner[name], length=length),
+                dataclasses.replace(feature, feature=inner[name]),
                 _as_rows(rows[name]),
                 place / name,
             )
@@ -163,7 +162,7 @@ def _fit_sequences(feature: Any, rows: Any, place: _Place) -> Any:
     elif not isinstance(rows, RaggedColumn):
         for index, row in enumerate(rows):
             if isinstance(row, str | bytes) or not hasattr(row, "__len__"):
-                raise place.error(index, _in_words(row), f"a sequence of {inner}")
+                raise place.error(index, _in_words(row), "a sequence")
         lengths = np.array([len(row) for row in rows], np.int64)
         rows = RaggedColumn([element for row in rows for element in row], lengths)
     values = rows.values
@@ -172,17 +171,16 @@ def _fit_sequences(feature: Any, rows: Any, place: _Place) -> Any:
     return RaggedColumn(_fit(inner, values, place.of_elements(rows.lengths)), rows.lengths)
 
 
-def _fit_tensors(feature: Any, rows: Any, place: _Place) -> Any:
-    info = feature.get_tensor_info()
-    dtype = np.dtype(info.np_dtype)
-    expected = f"{_dtype_name(dtype)} of shape {tuple(info.shape)}"
+def _fit_tensors(feature: Tensor, rows: Any, place: _Place) -> Any:
+    dtype = feature.dtype
+    expected = f"{_dtype_name(dtype)} of shape {feature.shape}"
     column = _as_column(rows, dtype)
     if column is None:  # The rows have different shapes.
         arrays = [_as_array(row, dtype) for row in rows]
         for index, array in enumerate(arrays):
-            if not _fits(array.shape, info.shape):
+            if not fits(array.shape, feature.shape):
                 raise place.error(index, _in_words(array), expected)
-        if not _is_raw(feature):
+        if feature.encoding == "none":
             first = next(i for i, a in enumerate(arrays) if a.shape != arrays[0].shape)
             raise place.error(
                 first,
@@ -198,15 +196,14 @@ def _fit_tensors(feature: Any, rows: Any, place: _Place) -> Any:
         for index, row in enumerate(rows):  # NumPy has made strings or objects of all.
             if np.asarray(row).dtype.kind in "SUO":
                 raise place.error(index, _in_words(row), expected)
-    if not _fits(column.shape[1:], info.shape):
+    if not fits(column.shape[1:], feature.shape):
         got = f"{_dtype_name(column.dtype)} of shape {column.shape[1:]}"
         raise place.error(None, got, expected)
     return _convert(column, dtype, expected, place)
 
 
-def _fit_images(feature: Any, rows: Any, place: _Place) -> Any:
-    info = feature.get_tensor_info()
-    expected = f"{np.dtype(info.np_dtype).name} of shape {tuple(info.shape)}"
+def _fit_images(feature: Image, rows: Any, place: _Place) -> Any:
+    expected = f"{feature.dtype.name} of shape {feature.shape}"
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "OSU":
         rows = rows.tolist()
     if isinstance(rows, list):
@@ -214,7 +211,7 @@ def _fit_images(feature: Any, rows: Any, place: _Place) -> Any:
             return rows  # Images that are encoded already, files, and what else TFDS takes.
         rows = [np.asarray(row) for row in rows]
     for index, row in enumerate(rows):
-        if row.dtype != np.dtype(info.np_dtype) or not _fits(row.shape, info.shape):
+        if row.dtype != feature.dtype or not fits(row.shape, feature.shape):
             raise place.error(index, _in_words(row), expected)
     if isinstance(rows, list) and len({row.shape for row in rows}) == 1:
         return np.stack(rows)
@@ -275,12 +272,11 @@ def _read(steps: tf.data.Dataset) -> Any:
 
 def _empty(feature: Any) -> Any:
     """The column of a feature that has no rows."""
-    if type(feature) is tfds.features.FeaturesDict:
+    if isinstance(feature, Features):
         return {name: _empty(child) for name, child in feature.items()}
-    info = feature.get_tensor_info()
-    if isinstance(feature, tfds.features.Sequence) or isinstance(info, Mapping):
-        return []
-    return np.zeros((0, *(size or 0 for size in info.shape)), info.np_dtype)
+    if isinstance(feature, Tensor | Image):
+        return np.zeros((0, *(size or 0 for size in feature.shape)), feature.dtype)
+    return []
 
 
 def _as_rows(rows: Any) -> Any:
@@ -320,19 +316,6 @@ def _as_array(value: Any, dtype: np.dtype) -> np.ndarray:
         array[()] = value
         return array
     return np.asarray(value, object if dtype.kind == "O" else None)
-
-
-def _is_raw(feature: Any) -> bool:
-    """Whether a tensor is stored as bytes, so that its shape may differ from row to row."""
-    stored = feature.get_serialized_info()
-    value = stored["value"] if isinstance(stored, Mapping) else stored
-    return bool(np.dtype(value.np_dtype) == object and np.dtype(feature.np_dtype) != object)
-
-
-def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(expected) and all(
-        size == wanted or wanted is None for size, wanted in zip(shape, expected)
-    )
 
 
 def _row(place: _Place, index: int) -> _Place:

@@ -20,6 +20,7 @@ from envlogger.errors import StorageError
 from rlds import rlds_types
 from rlds.tfds.columns import fit_steps, fit_value
 from rlds_ecosystem import install_command, stores
+from tfds_files.example_encoder import feature_at
 
 __all__ = ["DatasetConfig", "EpisodeWriter"]
 
@@ -135,8 +136,8 @@ class EpisodeWriter:
         if self._replacement is not None:
             self._info = make_info(ds_config, self._replacement.directory)
         tfds_shards.open_dataset(self._info, self._splits, stacklevel=3)
-        self._features = self._info.features
-        self._encoder = ExampleEncoder(self._features)
+        self._encoder = ExampleEncoder(self._info.features)
+        self._features = self._encoder.features
 
     def add_episode(self, episode: rlds_types.Episode) -> None:
         """Writes an episode, if the writer has one split; else see `add_episode_to_split`.
@@ -207,7 +208,7 @@ class EpisodeWriter:
             for name, value in episode.items()
             if name != rlds_types.STEPS
         }
-        step_features = self._features[rlds_types.STEPS].feature
+        step_features = feature_at(self._features, (rlds_types.STEPS, None))
         steps = fit_steps(episode[rlds_types.STEPS], step_features, where)
         _check_begin(steps[rlds_types.IS_FIRST], where)
         fields[rlds_types.STEPS] = steps

@@ -24,7 +24,7 @@ from rlds.tfds import (
     generate_config_from_spec,
     load,
 )
-from tfds_files import growing
+from tfds_files import Tensor, growing
 
 CONFIG = DatasetConfig(
     name="counting",
@@ -320,7 +320,7 @@ def test_conversion_keeps_values_or_fails(data):
     value = data.draw(npst.arrays(data.draw(dtypes), (), fill=st.nothing()))
     dtype = np.dtype(data.draw(dtypes))
     try:
-        fitted = fit_value(value, tf_features.Scalar(dtype), "x", "here")
+        fitted = fit_value(value, Tensor(dtype=dtype), "x", "here")
     except ValueError:
         fits = dtype.kind == "f" and value.dtype.kind == "f" and not np.isfinite(value)
         assert not fits
