@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from envlogger.converters.rlds_episode import known_field, missing
+from tfds_files.features import fits
 
 __all__ = [
     "Field",
@@ -17,7 +18,6 @@ __all__ = [
     "MismatchError",
     "Opaque",
     "children_of",
-    "fits",
     "in_words",
     "is_absent",
     "match_columns",
@@ -214,17 +214,6 @@ def in_words(fields: Fields | Field | Opaque | None) -> str:
         return "nothing" if fields is None else str(fields)
     inner = ", ".join(f"{name}: {in_words(child)}" for name, child in fields.items())
     return f"{{{inner}}}"
-
-
-def fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
-    """Whether a shape is one in which some sizes may be unknown.
-
-    >>> fits((2, 3), (None, 3))
-    True
-    """
-    return len(shape) == len(expected) and all(
-        size == wanted or wanted is None for size, wanted in zip(shape, expected)
-    )
 
 
 def _is_mark(expected: Any) -> bool:
