@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+LIGHT ?= .venv-without-tensorflow
+TESTS_WITHOUT_TENSORFLOW := tests/without_tensorflow tests/golden/test_tfds_4_9_10.py \
+	$(addprefix tests/rlds/test_,alignment.py normalization.py quantile_sketch.py statistics.py)
 
 # The editable install compiles the extension in place; it is redone when what it is made of changes.
 SOURCES := pyproject.toml setup.py $(wildcard riegeli/*.pyx)
@@ -9,7 +12,7 @@ SOURCES := pyproject.toml setup.py $(wildcard riegeli/*.pyx)
 # How long `make fuzz` takes for the files of riegeli, and again for raw data, in seconds.
 FUZZ_SECONDS ?= 1800
 
-.PHONY: quickstart test test-all lint format bench fuzz protos clean
+.PHONY: quickstart test test-all test-without-tensorflow lint format bench fuzz protos clean
 
 quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
@@ -21,6 +24,10 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	FEW_EXAMPLES=8 $(BIN)/python -m pytest -n auto --dist worksteal
 	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal tests/riegeli
+
+# The packages below the builders, in an environment that has no TensorFlow.
+test-without-tensorflow: $(LIGHT)/.installed
+	WITHOUT_TENSORFLOW=1 $(LIGHT)/bin/python -m pytest $(TESTS_WITHOUT_TENSORFLOW)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -50,12 +57,19 @@ $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	RIEGELI_IMPLEMENTATION=cython $(BIN)/python -m pip install --editable '.[dev]'
 	touch $@ $(VENV)/.examples
 
+# The packages are imported from here, where the other environment has compiled them.
+$(LIGHT)/.installed: pyproject.toml tests/without_tensorflow/requirements.py | $(VENV)/.dev
+	$(BIN)/python -m venv --clear $(LIGHT)
+	$(BIN)/python tests/without_tensorflow/requirements.py > $(LIGHT)/requirements.txt
+	$(LIGHT)/bin/python -m pip install --quiet --requirement $(LIGHT)/requirements.txt
+	touch $@
+
 $(VENV)/.fuzz: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --editable '.[fuzz]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info riegeli/*.c riegeli/*.so
+	rm -rf $(VENV) $(LIGHT) build dist *.egg-info riegeli/*.c riegeli/*.so
 
 # Generates the *_pb2 modules anew. This protoc's output runs with every protobuf release since 4.25.
 protos:

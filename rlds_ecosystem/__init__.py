@@ -5,12 +5,20 @@ is not, so that a line that installs it brings in this project and no other.
 """
 
 import importlib
+import importlib.util
 import sys
 from typing import Any
 
 from rlds_ecosystem.installation import warn_of_other_distributions as _warn_of_others
 
-__all__ = ["DISTRIBUTION", "import_extra", "install_command", "package_attribute", "version"]
+__all__ = [
+    "DISTRIBUTION",
+    "import_extra",
+    "install_command",
+    "missing_tensorflow",
+    "package_attribute",
+    "version",
+]
 
 DISTRIBUTION: str = "rlds-ecosystem"
 """The name to install this project by."""
@@ -82,3 +90,18 @@ def import_extra(module: str) -> Any:
         raise ImportError(
             f"{library} is needed for this: {install_command(_EXTRA_OF[library])}", name=library
         ) from error
+
+
+def missing_tensorflow(package: str) -> ModuleNotFoundError | None:
+    """Returns the error of importing a package that needs TensorFlow, None if that is installed.
+
+    It is not imported: some of what needs it loads it later.
+    """
+    for library in ("tensorflow", "tensorflow_datasets"):
+        if importlib.util.find_spec(library) is None:
+            return ModuleNotFoundError(
+                f"{package} needs TensorFlow and TensorFlow Datasets; {library} is not installed: "
+                f"pip install {DISTRIBUTION}",
+                name=library,
+            )
+    return None

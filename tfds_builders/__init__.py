@@ -7,6 +7,11 @@ TensorFlow is loaded when something is converted, not before.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rlds_ecosystem import missing_tensorflow as _missing_tensorflow
+
+if _error := _missing_tensorflow(__name__):
+    raise _error
+
 from rlds.alignment import append_row, from_rsa, from_sars
 from rlds.sources.atari_dqn_replay.source import AtariDqnReplaySource
 from rlds.sources.creator import RldsCreatorSource

@@ -5,6 +5,11 @@ batched (one dict of tensors with a leading time axis), gives the same values in
 the layout it was given. The same holds for the `steps` of a dataset of episodes.
 """
 
+from rlds_ecosystem import missing_tensorflow as _missing_tensorflow
+
+if _error := _missing_tensorflow(__name__):
+    raise _error
+
 from rlds.transformations import structured_writer
 from rlds.transformations.absorbing import add_absorbing_states
 from rlds.transformations.alignment import AlignmentType, add_alignment_to_step, shift_keys
