@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import os
-import shutil
-import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from etils import epath
@@ -27,9 +23,10 @@ from envlogger.backends.riegeli_files.shard_reader import (
 )
 from envlogger.backends.riegeli_files.shard_rebuilder import RebuiltShard, rebuild
 from envlogger.converters import codec
-from envlogger.errors import DamagedDataError, StorageError
+from envlogger.errors import DamagedDataError, StorageError, storage_errors
 from envlogger.proto.storage_pb2 import Datum
 from rlds_ecosystem import stores
+from rlds_ecosystem.whole_files import sync, write_at_once
 
 __all__ = ["RecoveryReport", "ShardReport", "recover"]
 
@@ -175,18 +172,10 @@ def recover(
     if not shards and not (source / layout.METADATA_FILE).exists():
         raise StorageError(f"{source} holds no recording of EnvLogger")
     target = source if destination is None else _new_directory(destination, source)
-    with _naming(target):
+    with storage_errors(target):
         metadata_problem = _recover_metadata(source, target)
         reports = tuple(_recover_shard(shard, target, on_progress) for shard in shards)
     return RecoveryReport(os.fspath(target), reports, metadata_problem)
-
-
-@contextlib.contextmanager
-def _naming(target: epath.Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as e:
-        raise StorageError(f"cannot write to {target}: {e}") from e
 
 
 def _new_directory(path: str | os.PathLike[str], source: epath.Path) -> epath.Path:
@@ -200,7 +189,7 @@ def _new_directory(path: str | os.PathLike[str], source: epath.Path) -> epath.Pa
         )
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ValueError(f"destination {directory} is there and not empty; give another one")
-    with _naming(directory):
+    with storage_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
     return directory
 
@@ -342,13 +331,8 @@ def _replace(path: epath.Path, content: bytes) -> None:
     if path.exists():
         if path.read_bytes() == content:
             return
-        _write(_free_name(path), content=path.read_bytes())
-    if not stores.is_local(path):
-        _write(path, content)  # Object stores show a file when it is complete.
-        return
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    _write(draft, content)
-    os.replace(draft, path)
+        write_at_once(_free_name(path), path.read_bytes())
+    write_at_once(path, content)
 
 
 def _set_aside(path: epath.Path) -> bool:
@@ -364,22 +348,6 @@ def _free_name(path: epath.Path) -> epath.Path:
     return next(other for name in names if not (other := path.with_name(name)).exists())
 
 
-def _write(path: epath.Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        _bring_to_disk(path, file)
-
-
 def _copy(source: epath.Path, target: epath.Path) -> None:
-    if not stores.is_local(source) or not stores.is_local(target):
-        stores.copy_file(source, target)
-        return
-    with source.open("rb") as old, target.open("wb") as new:
-        shutil.copyfileobj(old, new, 1 << 20)
-        _bring_to_disk(target, new)
-
-
-def _bring_to_disk(path: epath.Path, file: Any) -> None:
-    if stores.is_local(path):
-        file.flush()
-        os.fsync(file.fileno())
+    stores.copy_file(source, target)
+    sync(target)

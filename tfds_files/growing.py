@@ -30,13 +30,14 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from etils import epath
 
 from rlds_ecosystem import stores
 from rlds_ecosystem.stores import is_local
+from rlds_ecosystem.whole_files import locked, sync, try_to_lock
 from tfds_files.errors import DamagedFileError, TfdsFilesError
 from tfds_files.folder import INFO_FILE, TEMPLATE, read_json, shard_name
 from tfds_files.record_files import (
@@ -47,11 +48,6 @@ from tfds_files.record_files import (
     sound_records,
     write_records,
 )
-
-try:
-    import fcntl
-except ImportError:  # Windows, which cannot lock a directory.
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["GROWING_TEMPLATES", "GrowingDataset", "Replacement", "ShardDraft"]
 
@@ -106,7 +102,7 @@ class GrowingDataset:
 
     def add_split(self, split: str) -> None:
         """Adds an empty split, and makes the dataset if it does not exist."""
-        with _locked(self.directory):
+        with locked(self.directory):
             info = self._read() if self.exists else {"splits": []}
             if _find(info, split) is None:  # Another writer may have been faster.
                 info["splits"].append({"filepathTemplate": GROWING_TEMPLATES[0], "name": split})
@@ -121,14 +117,14 @@ class GrowingDataset:
           For each split that has more examples now, how many.
         """
         recovered: dict[str, int] = {}
-        with _locked(self.directory):
+        with locked(self.directory):
             _remove_info_drafts(self.directory)
             info = self._read()
             for split in info["splits"]:
                 num_before = sum(_lengths(split))
                 self._adopt_numbered(info, split)
                 for path in self._drafts(split["name"]):
-                    lock = _lock_file(path)
+                    lock = try_to_lock(path)
                     if lock is not None:
                         size = _mend(path)
                         self._adopt_draft(info, split, path, self._whole(path), *size)
@@ -145,7 +141,7 @@ class GrowingDataset:
         self, split: str, draft: epath.Path, whole: epath.Path, num_examples: int, num_bytes: int
     ) -> None:
         """Makes a draft that is complete a shard."""
-        with _locked(self.directory):
+        with locked(self.directory):
             info = self._read()
             found = _find(info, split)
             if found is None:
@@ -185,11 +181,11 @@ class GrowingDataset:
                 info = {**read_json(last), "splits": info["splits"]}
             last.write_text(json.dumps(info, indent=2, sort_keys=True))
             for path in [*(path for path in draft.iterdir() if path.name != INFO_FILE), last]:
-                _sync(path)
+                sync(path)
                 stores.move_file(path, self.directory / path.name)
         finally:
             draft.rmtree()
-        _sync(self.directory)
+        sync(self.directory)
 
     def _whole(self, draft: epath.Path) -> epath.Path:
         """Returns a file with the content of a draft in the format of the dataset, on the disk."""
@@ -197,7 +193,7 @@ class GrowingDataset:
         if self._file_format != _DRAFT_FORMAT:
             path = draft.with_name(draft.name + _WHOLE)
             write_records(path, self._file_format, sound_records(draft))
-        _sync(path)
+        sync(path)
         return path
 
     # All that follows is called under the lock. What is in `info` is changed, and written.
@@ -301,9 +297,9 @@ class ShardDraft:
         self._is_torn = False
         self._num_bytes = 0
         self.num_examples = 0
-        with _locked(dataset.directory):  # Nobody takes it for abandoned.
+        with locked(dataset.directory):  # Nobody takes it for abandoned.
             self._writer = TFRecordWriter(self.path)
-            self._lock = _lock_file(self.path)
+            self._lock = try_to_lock(self.path)
 
     def add(self, example: bytes) -> None:
         """Appends an example, which survives the death of the process from now on.
@@ -365,14 +361,14 @@ class Replacement:
     def __init__(self, directory: epath.PathLike) -> None:
         directory = stores.as_path(directory)
         self._lock: int | None = None
-        with _locked(directory):
+        with locked(directory):
             _remove_info_drafts(directory)
             for abandoned in directory.glob(f"{_REPLACEMENT_PREFIX}*"):
                 _remove_unless_locked(abandoned)
             self.directory = directory / f"{_REPLACEMENT_PREFIX}{uuid.uuid4().hex}"
             self.directory.mkdir()
             (self.directory / ".lock").write_bytes(b"")
-            self._lock = _lock_file(self.directory / ".lock")
+            self._lock = try_to_lock(self.directory / ".lock")
 
     def commit(self, new: GrowingDataset, target: GrowingDataset, check: Callable[[], Any]) -> None:
         """Replaces the splits of a dataset that the new one has; its others stay.
@@ -386,7 +382,7 @@ class Replacement:
         Raises:
           OSError: The dataset cannot be written.
         """
-        with _locked(target.directory):
+        with locked(target.directory):
             check()
             info, stored = new._read(), target._read() if target.exists else {"splits": []}
             obsolete = [
@@ -399,12 +395,12 @@ class Replacement:
                 split["name"]: _move(info, split, new.directory, target.directory, obsolete)
                 for split in info["splits"]
             }
-            _sync(target.directory)
+            sync(target.directory)
             kept = {split["name"]: split for split in stored["splits"]}
             target._write({"splits": list({**kept, **made}.values())}, describe=True)
             for name in made:
                 for path in target._drafts(name):
-                    lock = _lock_file(path)
+                    lock = try_to_lock(path)
                     if lock is not None:
                         path.unlink()
                         os.close(lock)
@@ -455,7 +451,7 @@ def _move(
 def _remove_unless_locked(directory: epath.Path) -> None:
     lock = None
     if (directory / ".lock").exists():
-        lock = _lock_file(directory / ".lock")
+        lock = try_to_lock(directory / ".lock")
         if lock is None:
             return
     directory.rmtree()
@@ -519,45 +515,3 @@ def _draft_of(whole: epath.Path) -> epath.Path:
 def _file_size(num_examples: int, num_bytes: int) -> int:
     """The size of a TFRecord file."""
     return num_bytes + (HEADER.size + FOOTER.size) * num_examples
-
-
-@contextlib.contextmanager
-def _locked(directory: epath.Path) -> Iterator[None]:
-    """Holds the lock of a dataset, which is for short: while `dataset_info.json` is replaced."""
-    if fcntl is None or not is_local(directory):
-        yield
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock_file(path: epath.Path) -> int | None:
-    """Locks a draft for as long as the process lives.
-
-    Returns:
-      The descriptor to close; None if another writer has it, or if files cannot be locked there.
-    """
-    if fcntl is None or not is_local(path):
-        return None
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def _sync(path: epath.Path) -> None:
-    """Brings a file, or the names in a directory, to the disk."""
-    if not is_local(path):
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import io
 import os
-import uuid
 import warnings
 from typing import Any, Literal
 
@@ -33,10 +32,11 @@ from envlogger.backends.riegeli_files.shard_writer import marked
 from envlogger.backends.schedulers import EpisodeScheduler, Scheduler
 from envlogger.converters import codec
 from envlogger.converters.step_encoder import StepEncoder
-from envlogger.errors import StorageError, UnsupportedValueError
+from envlogger.errors import StorageError, UnsupportedValueError, storage_errors
 from envlogger.proto.storage_pb2 import Data
 from envlogger.step_data import StepData
 from rlds_ecosystem import stores
+from rlds_ecosystem.whole_files import write_at_once
 
 __all__ = ["DEFAULT_WRITER_OPTIONS", "RiegeliBackendWriter"]
 
@@ -276,7 +276,8 @@ def _store_metadata(
     except OSError as e:
         raise StorageError(f"cannot read {path}: {e}") from e
     if not is_there:
-        _write_at_once(path, content.getvalue())
+        with storage_errors(path):
+            write_at_once(path, content.getvalue())
     elif metadata is not None and _comparable(read_metadata(directory)) != _comparable(encoded):
         warnings.warn(
             f"{path} is kept as it is, although the metadata given now is different; record to "
@@ -300,23 +301,3 @@ def _without_empties(value: Any) -> Any:
     is_container = isinstance(value, dict | list | tuple)  # And empty, or it would not get here.
     is_empty_array = isinstance(value, np.ndarray) and value.size == 0
     return None if is_container or is_empty_array else value
-
-
-def _write_at_once(path: epath.Path, content: bytes) -> None:
-    """Writes a file that others see either completely or not at all."""
-    if not stores.is_local(path):
-        try:
-            path.write_bytes(content)  # Object stores show a file when it is complete.
-        except OSError as e:
-            raise StorageError(f"cannot write {path}: {e}") from e
-        return
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with open(draft, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except OSError as e:
-        draft.unlink(missing_ok=True)
-        raise StorageError(f"cannot write {path}: {e}; check the space left") from e

@@ -28,6 +28,7 @@ import numpy as np
 from etils import epath
 
 import rlds
+from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from envlogger.converters.fields import Field
 from envlogger.converters.json_values import to_json
 from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
@@ -304,7 +305,7 @@ def _pickles_in(path: epath.Path) -> list[str]:
             raise SourceError(what, file=path) from error
     else:
         files = [child.name for child in path.iterdir()]
-    if any(name.split("/")[-1] == "metadata.riegeli" for name in files):
+    if any(name.split("/")[-1] == METADATA_FILE for name in files):
         raise SourceError(
             "this download is an EnvLogger log; use tfds_builders.build_from_logs"
             + (", after unpacking it" if _is_zip(path) else ""),

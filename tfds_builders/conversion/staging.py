@@ -32,11 +32,7 @@ from envlogger.errors import StorageError, storage_errors
 from rlds.sources.source import SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.stores import is_local
-
-try:
-    import fcntl
-except ImportError:  # Windows, which cannot lock a directory.
-    fcntl = None  # type: ignore[assignment]
+from rlds_ecosystem.whole_files import can_lock, lock
 
 __all__ = [
     "LeftOut",
@@ -319,8 +315,7 @@ class PartWriter:
             records, journal = part_files(self._local, self._split, self._index)
             self._records: BinaryIO = files.enter_context(_open(records, "ab"))
             self._journal: BinaryIO = files.enter_context(_open(journal, "ab"))
-            if fcntl is not None:
-                fcntl.flock(self._records, fcntl.LOCK_EX)
+            lock(self._records.fileno())
             self.staged = read_part(self._local, self._split, self._index)
             self._records.truncate(self.staged.records_size)
             self._journal.truncate(self.staged.journal_size)
@@ -448,7 +443,7 @@ def _lock(directory: epath.Path) -> Iterator[None]:
     if is_local(directory) and os.path.islink(directory):
         raise _not_ours(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    if fcntl is None or not is_local(directory):
+    if not can_lock(directory):
         yield
         return
     descriptor = os.open(directory, os.O_RDONLY | _NO_FOLLOW)
@@ -465,13 +460,12 @@ def _lock(directory: epath.Path) -> Iterator[None]:
 
 
 def _lock_descriptor(descriptor: int, directory: epath.Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        is_held = True
-    else:  # The other process may have finished, and removed the directory, a moment ago.
-        is_held = not directory.exists() or os.stat(directory).st_ino != os.fstat(descriptor).st_ino
-    if is_held:
+    # The other process may have finished, and removed the directory, a moment ago.
+    if (
+        not lock(descriptor, wait=False)
+        or not directory.exists()
+        or os.stat(directory).st_ino != os.fstat(descriptor).st_ino
+    ):
         raise StorageError(
             f"{directory} is locked: another process is converting to the same dataset; wait for "
             "it, or convert to another place"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
-import uuid
-from collections.abc import Iterator
 from typing import NoReturn
 
 from etils import epath
@@ -16,8 +13,9 @@ import riegeli
 from envlogger.backends.directories import directory_to_write
 from envlogger.backends.riegeli_files import layout
 from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
-from envlogger.errors import StorageError, UnsupportedValueError, UsageError
+from envlogger.errors import UnsupportedValueError, UsageError, storage_errors
 from envlogger.proto.storage_pb2 import Data
+from rlds_ecosystem.whole_files import write_at_once
 
 __all__ = ["RiegeliDatasetWriter"]
 
@@ -75,16 +73,15 @@ class RiegeliDatasetWriter:
             raise UsageError("this RiegeliDatasetWriter is initialized already; make a new one")
         directory = directory_to_write(data_dir)
         try:
-            _store_metadata(directory, metadata or Data(), writer_options)
-            shards = _Shards(directory, max_episodes_per_shard, writer_options)
-            if max_episodes_per_shard <= 0:
-                shards.begin()
+            with storage_errors(directory):
+                _store_metadata(directory, metadata or Data(), writer_options)
+                shards = _Shards(directory, max_episodes_per_shard, writer_options)
+                if max_episodes_per_shard <= 0:
+                    shards.begin()
         except riegeli.RiegeliError as e:
             raise UnsupportedValueError(
                 f"cannot write with writer_options {writer_options!r}: {e}"
             ) from e
-        except OSError as e:
-            raise StorageError(f"cannot write to {directory}: {e}") from e
         self._shards = shards
         self._data_dir = os.fspath(data_dir)
         self._max_episodes_per_shard = max_episodes_per_shard
@@ -105,7 +102,7 @@ class RiegeliDatasetWriter:
         """
         shards = self._open_shards()
         step = data.SerializeToString()
-        with _naming(self._data_dir):
+        with storage_errors(self._data_dir):
             if is_new_episode:
                 shards.begin_episode(step)
                 self._episode_counter += 1
@@ -127,7 +124,7 @@ class RiegeliDatasetWriter:
           UsageError: The writer is not initialized, or closed.
         """
         shards = self._open_shards()
-        with _naming(self._data_dir):
+        with storage_errors(self._data_dir):
             shards.flush()
 
     def close(self) -> None:
@@ -138,7 +135,7 @@ class RiegeliDatasetWriter:
         """
         shards, self._shards = self._shards, None
         if shards is not None:
-            with _naming(self._data_dir):
+            with storage_errors(self._data_dir):
                 shards.close()
 
     def data_dir(self) -> str:
@@ -182,15 +179,6 @@ class _Shards(ShardSequence):
             self._shard = self._make_shard()
 
 
-@contextlib.contextmanager
-def _naming(data_dir: str) -> Iterator[None]:
-    """Raises errors of files as those of this package, with the directory."""
-    try:
-        yield
-    except OSError as e:
-        raise StorageError(f"cannot write to {data_dir}: {e}") from e
-
-
 def _store_metadata(directory: epath.Path, metadata: Data, options: str) -> None:
     """Writes the metadata at once, unless there is some; checks the options in any case."""
     content = io.BytesIO()
@@ -198,6 +186,4 @@ def _store_metadata(directory: epath.Path, metadata: Data, options: str) -> None
         writer.write_record(metadata.SerializeToString())
     path = directory / layout.METADATA_FILE
     if not path.exists():
-        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        draft.write_bytes(content.getvalue())
-        draft.replace(path)
+        write_at_once(path, content.getvalue())

@@ -110,13 +110,15 @@ def read_metadata(directory: epath.Path) -> Data:
     content = _read_file(os.fspath(path))
     if content is None:
         raise StorageError(f"{directory} holds no recording of EnvLogger: it has no {path.name}")
-    with _naming(path):
+    try:
         records, problem = _read_records(content)
         if problem:
             raise DamagedDataError(f"{problem}; {_RECOVER}")
         if len(records) != 1:
             raise DamagedDataError(f"it has {len(records)} records instead of 1; {_RECOVER}")
         return parse(Data, records[0])
+    except DamagedDataError as e:
+        raise DamagedDataError(f"{path} is damaged: {e}") from e
 
 
 def shard_directories(directory: epath.Path) -> list[epath.Path]:
@@ -315,11 +317,3 @@ def parse(message_type: type[M], record: bytes) -> M:
         return message_type.FromString(record)
     except DecodeError as e:
         raise DamagedDataError(f"a record is not a {message_type.DESCRIPTOR.full_name}: {e}") from e
-
-
-@contextlib.contextmanager
-def _naming(path: epath.Path) -> Iterator[None]:
-    try:
-        yield
-    except DamagedDataError as e:
-        raise DamagedDataError(f"{path} is damaged: {e}") from e

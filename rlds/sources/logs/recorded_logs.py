@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import envlogger
+from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds_ecosystem import stores
 
 __all__ = ["IdleReaders", "Log", "LogSource", "Logs", "find_logs", "logs_by_split"]
 
-_LOG_FILE = "metadata.riegeli"
 # How many logs are kept open. Each has two open files at most.
 _MAX_OPEN_LOGS = 16
 
@@ -32,10 +32,10 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
     directory = stores.as_path(path)
     if not directory.is_dir():
         raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
-    logs = sorted(os.fspath(root) for root, _, files in directory.walk() if _LOG_FILE in files)
+    logs = sorted(os.fspath(root) for root, _, files in directory.walk() if METADATA_FILE in files)
     if not logs:
         raise FileNotFoundError(
-            f"{os.fspath(path)!r} holds no EnvLogger log: there is no metadata.riegeli in it, nor "
+            f"{os.fspath(path)!r} holds no EnvLogger log: there is no {METADATA_FILE} in it, nor "
             "in a directory below it."
         )
     return logs

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from envlogger.errors import StorageError
 from rlds.sources.source import SourceError
+from rlds_ecosystem import whole_files
 from tfds_builders.conversion import staging
 from tfds_builders.conversion.staging import (
     PartWriter,
@@ -157,13 +158,12 @@ def test_another_process_is_at_it(directory):
 
 def test_another_process_has_just_finished(directory, monkeypatch):
     """It removes the directory between opening it and locking it here."""
-    flock = staging.fcntl.flock
 
-    def flock_too_late(descriptor, operation):
+    def lock_too_late(descriptor, *, wait):
         directory.rmtree()
-        flock(descriptor, operation)
+        return whole_files.lock(descriptor, wait=wait)
 
-    monkeypatch.setattr(staging.fcntl, "flock", flock_too_late)
+    monkeypatch.setattr(staging, "lock", lock_too_late)
     with pytest.raises(StorageError, match="another process"):
         StagingArea(directory, CONVERSION).__enter__()
 

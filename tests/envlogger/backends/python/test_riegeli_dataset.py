@@ -165,5 +165,5 @@ def test_errors_name_the_directory(tmp_path):
     for file in (tmp_path / "full").iterdir():
         file.unlink()
     (tmp_path / "full").rmdir()
-    with pytest.raises(StorageError, match=r"cannot write to .*full"):
+    with pytest.raises(StorageError, match=r"cannot be written .*full"):
         writer.add_step(codec.encode(0), is_new_episode=True)

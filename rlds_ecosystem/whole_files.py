@@ -1,0 +1,106 @@
+"""Files that others see whole or not at all, that survive a failure of power, that one process has.
+
+What is in an object store is written at once and is there to stay anyway, but cannot be locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+
+from rlds_ecosystem.stores import PathLike, as_path, is_local
+
+try:
+    import fcntl
+except ImportError:  # On Windows.
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["can_lock", "lock", "locked", "sync", "try_to_lock", "write_at_once"]
+
+
+def write_at_once(path: PathLike, content: bytes) -> None:
+    """Makes or replaces a file; others see either the old one or the new one, complete.
+
+    Raises:
+      OSError: It cannot be written; what was there is still there.
+    """
+    if not is_local(path):
+        as_path(path).write_bytes(content)
+        return
+    directory, name = os.path.split(os.fspath(path))
+    draft = os.path.join(directory, f".{name}.{uuid.uuid4().hex}")
+    try:
+        with open(draft, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
+        raise
+
+
+def sync(path: PathLike) -> None:
+    """Brings a file, or the names in a directory, to the disk."""
+    if not is_local(path):
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def can_lock(path: PathLike) -> bool:
+    """Whether files and directories can be locked there: not in a store, and not on Windows."""
+    return fcntl is not None and is_local(path)
+
+
+def lock(descriptor: int, *, wait: bool = True) -> bool:
+    """Locks an open file or directory until it is closed; the end of the process closes it too.
+
+    Args:
+      descriptor: What is open.
+      wait: Whether to wait while another process, or another descriptor, has the lock.
+
+    Returns:
+      Whether no other has it: always true with `wait`, and where nothing can be locked.
+    """
+    if fcntl is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def try_to_lock(path: PathLike) -> int | None:
+    """Locks a file that is there, without waiting.
+
+    Returns:
+      The descriptor to close; None if another has the lock, or if nothing can be locked there.
+    """
+    if not can_lock(path):
+        return None
+    descriptor = os.open(path, os.O_RDONLY)
+    if not lock(descriptor, wait=False):
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextlib.contextmanager
+def locked(directory: PathLike) -> Iterator[None]:
+    """Holds the lock of a directory, after waiting for it; does nothing where there is none."""
+    if not can_lock(directory):
+        yield
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,98 @@
+"""A file is there whole or not at all, whatever fails; a lock is one process's at a time."""
+
+import os
+import threading
+
+import pytest
+
+from rlds_ecosystem import whole_files
+from rlds_ecosystem.whole_files import can_lock, lock, locked, sync, try_to_lock, write_at_once
+
+fcntl = pytest.importorskip("fcntl")
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path, monkeypatch, failing):
+    def fail(*_):
+        raise OSError("no more")
+
+    file = tmp_path / "file"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, failing, fail)
+        with pytest.raises(OSError, match="no more"):
+            write_at_once(file, b"first")
+    assert list(tmp_path.iterdir()) == []
+    write_at_once(file, b"first")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, failing, fail)
+        with pytest.raises(OSError, match="no more"):
+            write_at_once(file, b"second")
+    assert list(tmp_path.iterdir()) == [file]
+    assert file.read_bytes() == b"first"
+    with pytest.raises(FileNotFoundError):
+        write_at_once(tmp_path / "missing" / "file", b"")
+
+
+def test_a_file_is_on_the_disk_before_others_see_it(tmp_path, monkeypatch):
+    steps = []
+    replace, fsync = os.replace, os.fsync
+
+    def syncing(descriptor):
+        steps.append(os.fstat(descriptor).st_size)
+        fsync(descriptor)
+
+    def replacing(draft, target):
+        steps.append("visible")
+        replace(draft, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "replace", replacing)
+    monkeypatch.chdir(tmp_path)
+    write_at_once("file", b"old")
+    write_at_once(tmp_path / "file", b"newer")
+    assert steps == [3, "visible", 5, "visible"]
+    assert (tmp_path / "file").read_bytes() == b"newer"
+    sync(tmp_path / "file")
+    assert steps[4:] == [5]
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_one_at_a_time_has_a_lock(tmp_path):
+    events = []
+
+    def wait():
+        with locked(tmp_path):
+            events.append("second")
+
+    with locked(tmp_path):
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        assert not lock(descriptor, wait=False)
+        assert try_to_lock(tmp_path) is None
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(0.1)
+        events.append("first")
+    thread.join(30)
+    assert events == ["first", "second"]
+    assert lock(descriptor, wait=False)
+    assert lock(descriptor)  # It is this one's.
+    os.close(descriptor)
+    held = try_to_lock(tmp_path)
+    assert try_to_lock(tmp_path) is None
+    os.close(held)
+    with locked(tmp_path):
+        pass
+
+
+def test_where_nothing_can_be_locked_nobody_waits(tmp_path, monkeypatch):
+    with locked(tmp_path):
+        monkeypatch.setattr(whole_files, "fcntl", None)  # As on Windows.
+        with locked(tmp_path):
+            descriptor = os.open(tmp_path, os.O_RDONLY)
+            assert lock(descriptor, wait=False)
+            os.close(descriptor)
+        assert try_to_lock(tmp_path) is None  # Whose it is nobody knows.
+        assert not can_lock(tmp_path)
+    with locked("gs://bucket/data"):  # It is not even asked whether that is there.
+        sync("gs://bucket/data/file")
+    assert not can_lock("gs://bucket/data")
