@@ -1,8 +1,11 @@
-"""The files of TFDS datasets, read without TensorFlow and without TFDS.
+"""The files of TFDS datasets, read and written without TensorFlow and without TFDS.
 
     dataset = tfds_files.open_folder("~/tensorflow_datasets/my_robot/1.0.0")
     episode = dataset["train"][0]                          # All fields, as columns.
     dataset["train"].example(0, fields=["steps/action"])   # Or only some.
+
+    with tfds_files.DatasetWriter(directory, features, "my_robot") as writer:
+        writer.add(episode)
 
 Floor 0: it knows bytes and files, and nothing of episodes.
 """
@@ -28,12 +31,14 @@ from tfds_files.folder import DatasetFolder, find_folder, open_folder
 from tfds_files.images import decode as decode_image
 from tfds_files.record_files import FILE_FORMATS, RecordFile, open_record_file
 from tfds_files.splits import Split
+from tfds_files.writer import DatasetWriter
 
 __all__ = [
     "FILE_FORMATS",
     "DamagedFileError",
     "Dataset",
     "DatasetFolder",
+    "DatasetWriter",
     "ExampleDecoder",
     "ExampleEncoder",
     "Feature",

@@ -19,6 +19,7 @@ from etils import epath
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 
 __all__ = [
+    "FEATURES_FILE",
     "Dataset",
     "Feature",
     "Features",

@@ -1,0 +1,197 @@
+import json
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from tfds_files import (
+    Dataset,
+    DatasetWriter,
+    Features,
+    Image,
+    RaggedColumn,
+    Sequence,
+    Tensor,
+    open_folder,
+)
+from tfds_files.growing import ShardDraft
+
+
+def tensor(dtype, *shape, **arguments):
+    return Tensor(dtype=np.dtype(dtype), shape=shape, **arguments)
+
+
+def of(**features):
+    return Features(features=features)
+
+
+FEATURES = of(
+    steps=Dataset(
+        feature=of(
+            x=tensor(np.float32, 2),
+            exact=tensor(np.float64, encoding="zlib"),
+            words=Sequence(feature=tensor(object)),
+            image=Image(shape=(None, None, 3), dtype=np.dtype(np.uint8)),
+        )
+    ),
+    id=tensor(np.int64, doc="Its number."),
+    list=tensor(np.int16, None),
+)
+
+
+def example(number, png):
+    rng = np.random.default_rng(number)
+    words = np.array([b"a", b"", b"c"][:number], object)
+    return {
+        "steps": {
+            "x": rng.random((number, 2), np.float32),
+            "exact": rng.random(number),
+            "words": RaggedColumn(words, np.ones(number, int)),
+            "image": np.array([png] * number, object),
+        },
+        "id": number,
+        "list": np.arange(number, dtype=np.int16),
+    }
+
+
+@pytest.fixture(scope="module")
+def png():
+    image = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    return tfds.features.Image(shape=(2, 2, 3)).encode_example(image)
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_what_is_written_is_what_tfds_reads(tmp_path, png, file_format):
+    options = {"file_format": file_format, "max_examples_per_shard": 2}
+    about = {"description": "Gr\u00fcn", "citation": "@x", "metadata": {"by": ["me"]}}
+    with DatasetWriter(tmp_path / "d", FEATURES, "mine", "1.2.3", **about, **options) as writer:
+        for number in range(3):
+            writer.add(example(number, png))
+    with DatasetWriter(tmp_path / "d", FEATURES, "mine", "1.2.3", **options) as writer:
+        writer.add(example(3, png))
+        writer.add(example(1, png), split="test-1")
+    writer.close()
+    with pytest.raises(ValueError, match="the writer is closed"):
+        writer.add(example(1, png))
+    dataset = open_folder(tmp_path / "d")
+    assert {name: split.shard_lengths for name, split in dataset.items()} == {
+        "train": (2, 1, 1),
+        "test-1": (1,),
+    }
+    assert dataset.metadata == {"by": ["me"]}
+    builder = tfds.builder_from_directory(tmp_path / "d")
+    assert (builder.info.description, builder.info.citation) == ("Gr\u00fcn", "@x")
+    assert builder.info.features["id"].doc.desc == "Its number."
+    for name, split in dataset.items():
+        source = builder.as_data_source(name) if file_format == "array_record" else None
+        rows = source or tfds.as_numpy(builder.as_dataset(name))
+        for found, expected in zip(rows, split, strict=True):
+            assert found["id"] == expected["id"]
+            assert found["list"].tolist() == expected["list"].tolist()
+            if source is not None:  # TFDS does not read all fields of others.
+                continue
+            steps = list(found["steps"])
+            assert len(steps) == len(expected["steps"]["x"]) == expected["id"]
+            for index, step in enumerate(steps):
+                for field in ("x", "exact", "image"):
+                    np.testing.assert_array_equal(step[field], expected["steps"][field][index])
+                assert list(step["words"]) == list(expected["steps"]["words"][index])
+
+
+def test_what_a_writer_that_died_left_is_added(tmp_path):
+    features = of(x=tensor(np.int64))
+    writer = DatasetWriter(tmp_path, features, "mine")
+    writer.add({"x": 7})
+    with pytest.raises(ValueError, match=r"x: got \[\['7'\]\], expected int64"):
+        writer.add({"x": ["7"]})
+    for shard in writer._shards.values():
+        shard.abandon()
+    with DatasetWriter(tmp_path, features, "mine"):
+        assert [found["x"] for found in open_folder(tmp_path)["train"]] == [7]
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    def fail(self):
+        raise OSError("no space left")
+
+    writer = DatasetWriter(tmp_path, of(x=tensor(np.int64)), "mine")
+    for split in ("a", "b"):
+        writer.add({"x": 7}, split=split)
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardDraft, "finish", fail)
+        with pytest.raises(OSError, match="no space left"):
+            writer.close()
+    with DatasetWriter(tmp_path, of(x=tensor(np.int64)), "mine"):
+        pass
+    assert {name: len(split) for name, split in open_folder(tmp_path).items()} == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"name": "other"}, "another name, mine"),
+        ({"version": "1.0.1"}, "another version, 1.0.0"),
+        ({"file_format": "array_record"}, "another file format, tfrecord"),
+        ({"features": of(x=tensor(np.int32))}, "another features"),
+        ({"name": "my set"}, "name: got 'my set'"),
+        ({"version": "1"}, "version: got '1'"),
+        ({"file_format": "parquet"}, "file_format must be one of"),
+        ({"max_examples_per_shard": 0}, "max_examples_per_shard: got 0"),
+    ],
+)
+def test_another_dataset_or_none(tmp_path, arguments, words):
+    usual = {"directory": tmp_path, "features": of(x=tensor(np.int64)), "name": "mine"}
+    with DatasetWriter(**usual) as writer:
+        with pytest.raises(ValueError, match="split: got 'a b'"):
+            writer.add({"x": 1}, split="a b")
+        writer.add({"x": 1})
+    with pytest.raises(ValueError, match=words):
+        DatasetWriter(**{**usual, **arguments})
+    assert len(open_folder(tmp_path)["train"]) == 1
+
+
+def test_a_dataset_that_is_complete(tmp_path):
+    features = of(x=tensor(np.int64))
+    with DatasetWriter(tmp_path, features, "mine") as writer:
+        writer.add({"x": 1})
+    info = json.loads((tmp_path / "dataset_info.json").read_text())
+    del info["splits"][0]["filepathTemplate"]
+    (tmp_path / "dataset_info.json").write_text(json.dumps(info))
+    with pytest.raises(ValueError, match="a dataset that is complete"):
+        DatasetWriter(tmp_path, features, "mine")
+
+
+STEP = {
+    "fixed": Sequence(feature=tensor(np.int64), length=3),
+    "plain": tensor(np.float32, None),
+    "empty": tensor(np.float32, 0),
+    "complex": tensor(np.complex64),
+    "double": tensor(np.float64),
+    "uint32": tensor(np.uint32, encoding="bytes"),
+}
+
+
+@pytest.mark.parametrize("name", STEP)
+def test_features_that_tfds_cannot_read_or_rounds(tmp_path, name):
+    features = of(steps=Dataset(feature=of(**{name: STEP[name]})))
+    with pytest.raises(ValueError, match=f"steps/{name}: TFDS cannot hold "):
+        DatasetWriter(tmp_path / "d", features, "mine")
+    assert not (tmp_path / "d").exists()
+
+
+def test_no_tensorflow_is_needed(tmp_path):
+    code = """
+        import sys
+        sys.modules["tensorflow"] = sys.modules["tensorflow_datasets"] = None
+        import numpy as np
+        import tfds_files
+        features = tfds_files.Features(features={"x": tfds_files.Tensor(dtype=np.dtype(np.int64))})
+        with tfds_files.DatasetWriter(sys.argv[1], features, "mine") as writer:
+            writer.add({"x": 3})
+        print(tfds_files.open_folder(sys.argv[1])["train"][0]["x"])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"3\n"

@@ -1,0 +1,195 @@
+"""Writes datasets as TFDS stores them, without TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from etils import epath
+
+from rlds_ecosystem import stores
+from tfds_files.example_encoder import ExampleEncoder
+from tfds_files.features import FEATURES_FILE, Features, Image, Leaf, leaves_of
+from tfds_files.folder import INFO_FILE, METADATA_FILE, open_folder
+from tfds_files.growing import GROWING_TEMPLATES, GrowingDataset, ShardDraft
+
+__all__ = ["DatasetWriter"]
+
+_NAME, _SPLIT, _VERSION = r"[a-zA-Z]\w*", r"[\w-]+", r"\d+\.\d+\.\d+"
+_FILE_FORMATS = ("tfrecord", "array_record")
+
+
+class DatasetWriter:
+    """Writes examples of columns to a folder, for `open_folder` and `tfds.builder_from_directory`.
+
+    A context manager. A shard is part of the dataset from the moment when it is full, and the rest
+    on `close`. Where the folder has the dataset already, shards are added to it; several writers
+    may do so at a time. If the process dies, the next writer adds what is left of its shard.
+
+    Args:
+      directory: The folder, or a URL; made if it is missing.
+      features: What an example looks like.
+      name: The name of the dataset.
+      version: Its version, as `major.minor.patch`.
+      file_format: "tfrecord", or "array_record", which needs the extra `array_record`.
+      description: What it is, in words.
+      citation: How to cite it.
+      metadata: What else is said about the whole, in the types of JSON.
+      max_examples_per_shard: How many examples a shard takes.
+
+    Raises:
+      ValueError: An argument is wrong; TFDS could not read what it stores of such features; or the
+        folder has another dataset. Says which.
+      OSError: The folder cannot be written to.
+
+    >>> import tempfile, numpy as np
+    >>> from tfds_files import Dataset, Tensor
+    >>> steps = Dataset(feature=Features(features={"action": Tensor(dtype=np.dtype(np.int64))}))
+    >>> directory = tempfile.mkdtemp()
+    >>> with DatasetWriter(directory, Features(features={"steps": steps}), "mine") as writer:
+    ...     writer.add({"steps": {"action": np.array([1, 2])}})
+    >>> open_folder(directory)["train"][0]["steps"]["action"]
+    array([1, 2])
+    """
+
+    def __init__(
+        self,
+        directory: epath.PathLike,
+        features: Features,
+        name: str,
+        version: str = "1.0.0",
+        *,
+        file_format: str = "tfrecord",
+        description: str = "",
+        citation: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        max_examples_per_shard: int = 1000,
+    ) -> None:
+        _check_word("name", name, _NAME)
+        _check_word("version", version, _VERSION)
+        if file_format not in _FILE_FORMATS:
+            raise ValueError(f"file_format must be one of {_FILE_FORMATS}, got {file_format!r}")
+        if max_examples_per_shard < 1:
+            raise ValueError(f"max_examples_per_shard: got {max_examples_per_shard}, expected 1")
+        for leaf in leaves_of(features):
+            _check_readable(leaf)
+        info = {"name": name, "version": version, "fileFormat": file_format}
+        info |= {"description": description, "citation": citation}
+        self._info = {key: value for key, value in info.items() if value}
+        self._features = features.to_json()
+        self._metadata = json.dumps(dict(metadata)) if metadata else None
+        self._max_examples = max_examples_per_shard
+        self._encoder = ExampleEncoder(features)
+        self._shards: dict[str, ShardDraft] = {}
+        self._is_closed = False
+        path = stores.as_path(directory)
+        path.mkdir(parents=True, exist_ok=True)
+        self._dataset = GrowingDataset(path, name, file_format, self._describe)
+        if self._dataset.exists:
+            self._check_same()
+            self._dataset.recover()
+
+    def _describe(self, place: epath.Path) -> None:
+        features = json.dumps(self._features, indent=4, sort_keys=True)
+        (place / FEATURES_FILE).write_text(features)
+        if self._metadata is not None:
+            (place / METADATA_FILE).write_text(self._metadata)
+        (place / INFO_FILE).write_text(json.dumps(self._info))
+
+    def _check_same(self) -> None:
+        found = open_folder(self._dataset.directory)
+        for what, here, there in (
+            ("name", self._info["name"], found.name),
+            ("version", self._info["version"], found.version),
+            ("file format", self._info["fileFormat"], found.file_format),
+            ("features", self._features, found.features.to_json()),
+        ):
+            if here != there:
+                raise ValueError(
+                    f"{found.directory} has a dataset of another {what}, {there}; write to another "
+                    "folder"
+                )
+        for split in found.info.get("splits", []):
+            if split.get("filepathTemplate") not in GROWING_TEMPLATES:
+                raise ValueError(
+                    f"{found.directory} has a dataset that is complete: the names of its files say "
+                    "how many there are; write to another folder"
+                )
+
+    def add(self, example: Mapping[str, Any], split: str = "train") -> None:
+        """Writes an example.
+
+        Args:
+          example: Its fields; see `ExampleEncoder.encode`.
+          split: The split.
+
+        Raises:
+          ValueError: It does not fit the features, and is not written; says which field. Or the
+            writer is closed, or this is no name of a split.
+          OSError: It cannot be written. Those before are kept, if `close` can do so.
+        """
+        if self._is_closed:
+            raise ValueError("the writer is closed")
+        data = self._encoder.encode(example)
+        if split not in self._shards:
+            _check_word("split", split, _SPLIT)
+            self._dataset.add_split(split)
+            self._shards[split] = ShardDraft(self._dataset, split)
+        shard = self._shards[split]
+        shard.add(data)
+        if shard.num_examples >= self._max_examples:
+            self._shards.pop(split).finish()
+
+    def close(self) -> None:
+        """Makes all examples part of the dataset; further calls do nothing.
+
+        Raises:
+          OSError: They cannot be written.
+        """
+        self._is_closed = True
+        shards, self._shards = self._shards, {}
+        try:
+            for shard in shards.values():
+                shard.finish()
+        finally:
+            for shard in shards.values():
+                shard.abandon()
+
+    def __enter__(self) -> DatasetWriter:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _check_word(what: str, word: str, pattern: str) -> None:
+    if not re.fullmatch(pattern, word, re.ASCII):
+        raise ValueError(f"{what}: got {word!r:.100}, expected something like {pattern}")
+
+
+def _check_readable(leaf: Leaf) -> None:
+    """Checks that TFDS can read what is stored of a field, and gives back what was written."""
+    feature, what = leaf.feature, ""
+    if len(leaf.lengths) > 1 and None not in leaf.lengths[1:]:
+        what = "sequences of a fixed length in a sequence; leave the length out"
+    elif isinstance(feature, Image):
+        return
+    elif feature.encoding != "none":
+        if feature.dtype == "uint32":
+            what = f"uint32 with the encoding {feature.encoding!r}; use 'none'"
+    elif None in feature.shape and (leaf.lengths or feature.shape.count(None) > 1):
+        what = "plain arrays of unknown sizes; use the encoding 'zlib' or 'bytes'"
+    elif 0 in feature.shape or feature.dtype.kind not in "biufO":
+        what = f"plain {feature.dtype} of shape {feature.shape}; use the encoding 'zlib' or 'bytes'"
+    elif feature.dtype == "float64":
+        what = "plain float64 but as float32; use that, or the encoding 'zlib' or 'bytes'"
+    if what:
+        raise ValueError(f"{leaf.name}: TFDS cannot hold {what}")
