@@ -28,7 +28,8 @@ MUST_NOT_IMPORT = {
 }
 # Writing a dataset, and the shift from the order of environments, are the same work for a recorder.
 KNOWS_RECORDINGS = ("rlds/tfds/", "rlds/alignment.py", "rlds/sources/")
-# Modules that are there for who has TensorFlow, and that no other module imports.
+# The modules of the TFDS backend, which has its place in the published package, and those of what
+# writers of datasets share that only TFDS knows. No other module of the package imports them.
 NEED_TENSORFLOW = {
     "envlogger/backends/rlds_utils.py",
     "envlogger/backends/tfds_backend_testlib.py",
@@ -50,13 +51,19 @@ def modules_of(package):
 MODULES = [module for package in FLOORS for module in modules_of(package)]
 
 
-def imported_by(path):
-    """The top-level packages that a file imports, wherever in the file."""
+def names_imported_by(path):
+    """What a file imports, wherever in the file: modules, and what may be modules of them."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (name.name.partition(".")[0] for name in node.names)
+            yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield node.module.partition(".")[0]
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def imported_by(path):
+    """The top-level packages that a file imports."""
+    return {name.partition(".")[0] for name in names_imported_by(path)}
 
 
 @pytest.mark.parametrize("package", FLOORS)
@@ -66,15 +73,26 @@ def test_each_package_imports_only_what_is_below_it(package):
     files = [file for file in root.rglob("*.py") if root / "tensorflow" not in file.parents]
     assert files
     for file in files:
-        forbidden = set(imported_by(file)) & (above | MUST_NOT_IMPORT[package])
+        forbidden = imported_by(file) & (above | MUST_NOT_IMPORT[package])
         name = file.relative_to(root.parent).as_posix()
         if name in NEED_TENSORFLOW:
             forbidden -= {"tensorflow", "tensorflow_datasets"}
         if name.startswith(KNOWS_RECORDINGS):
             forbidden -= {"envlogger"}
         if name.startswith("rlds/sources/"):
-            forbidden |= set(imported_by(file)) & {"tensorflow", "tensorflow_datasets"}
+            forbidden |= imported_by(file) & {"tensorflow", "tensorflow_datasets"}
         assert not forbidden, f"{file} imports {forbidden}"
+
+
+def test_what_needs_tensorflow_is_imported_by_nothing_else_on_its_floor():
+    root = Path(importlib.import_module("envlogger").__file__).parents[1]
+    modules = {name.removesuffix(".py").replace("/", ".") for name in NEED_TENSORFLOW}
+    files = {file.relative_to(root).as_posix(): file for file in root.glob("envlogger/**/*.py")}
+    assert files.keys() > NEED_TENSORFLOW
+    for name in files.keys() - NEED_TENSORFLOW:
+        assert not modules.intersection(names_imported_by(files[name])), name
+    for name in NEED_TENSORFLOW:
+        assert imported_by(files[name]) & {"tensorflow", "tensorflow_datasets"}, name
 
 
 def test_nobody_imports_private_modules_of_riegeli():
@@ -84,14 +102,9 @@ def test_nobody_imports_private_modules_of_riegeli():
     files += Path(__file__).parents[1].glob("examples/*.py")
     assert len(files) > 100
     for file in files:
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-            private = [name for name in names if name.startswith("riegeli.") and "._" in name]
-            assert not private, f"{file} imports {private}"
+        names = names_imported_by(file)
+        private = [name for name in names if name.startswith("riegeli.") and "._" in name]
+        assert not private, f"{file} imports {private}"
 
 
 @pytest.mark.parametrize("module", MODULES)
