@@ -187,29 +187,22 @@ def is_valid_rlds_dataset(dataset: "tf.data.Dataset") -> bool:
     ):
         return False
 
+    from rlds.validation import are_flags_right  # It imports this module.
+
     def select(step: Step) -> Step:
         return {name: step[name] for name in names}
+
+    def are_right(batches: Iterable[Step]) -> bool:
+        batches = list(batches)
+        flags = {
+            name: np.concatenate([np.asarray(batch[name]) for batch in batches])
+            for name in (names if batches else ())
+        }
+        return bool(flags) and are_flags_right(flags, [len(flags[IS_FIRST])])
 
     if is_nested:
         # Only the flags are batched: the other fields may be large, or of varying shape.
         flags = dataset.map(lambda episode: episode[STEPS].map(select).batch(4096))
-        return all(_are_flags_valid(batches) for batches in flags)
+        return all(map(are_right, flags))
     flags = dataset.map(lambda episode: select(episode[STEPS]))
-    return all(_are_flags_valid([batch]) for batch in flags)
-
-
-def _are_flags_valid(batches: Iterable[Step]) -> bool:
-    """Checks the flags of one episode, given as consecutive batches of its steps."""
-    batches = list(batches)
-    if not batches:
-        return False
-    flags = {
-        name: np.concatenate([np.asarray(batch[name]) for batch in batches]) for name in batches[0]
-    }
-    index = np.arange(len(flags[IS_FIRST]))
-    if not index.size:
-        return False
-    is_first_right = np.array_equal(flags[IS_FIRST], index == 0)
-    is_last_right = np.array_equal(flags[IS_LAST], index == index[-1])
-    is_terminal_right = not np.any(flags.get(IS_TERMINAL, False) & ~flags[IS_LAST])
-    return is_first_right and is_last_right and is_terminal_right
+    return all(are_right([batch]) for batch in flags)

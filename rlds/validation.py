@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -334,7 +334,7 @@ class Validator:
             and len(set(ids)) == len(ids)
             and self._episode_of_id.keys().isdisjoint(ids)
             and next(self._check_fields(0, columns), None) is None
-            and _are_flags_right(columns, ends)
+            and are_flags_right(columns, ends)
         )
         if is_right:
             is_valid[ends - 1] = ~known
@@ -536,10 +536,13 @@ def _describe(value: np.ndarray) -> str:
     return str(_Field.of(value[np.newaxis]))
 
 
-def _are_flags_right(columns: Columns, ends: np.ndarray) -> bool:
+def are_flags_right(columns: Columns, ends: Sequence[int] | np.ndarray) -> bool:
     """Whether the flags of episodes, which end before these steps, keep the rules."""
     flags = [columns[name] for name in rlds_types.STEP_FLAGS if name in columns]
     if not all(map(_are_booleans, flags)):
+        return False
+    ends = np.asarray(ends)
+    if not ends[-1]:
         return False
     is_last = np.zeros(ends[-1], np.bool_)
     is_last[ends - 1] = True

@@ -14,7 +14,7 @@ out.
 from struct import Struct
 
 from riegeli._core import highway_hash64
-from riegeli._pure.blocks import BLOCK_HEADER_SIZE, BLOCK_SIZE
+from riegeli._pure.blocks import BLOCK_HEADER_SIZE, BLOCK_SIZE, encode_block_header
 from riegeli.base.riegeli_error import InvalidArgumentError
 
 __all__ = [
@@ -62,12 +62,6 @@ def distance(chunk_begin: int, pos: int) -> int:
     in_header = min(pos % BLOCK_SIZE, BLOCK_HEADER_SIZE)
     in_first_header = min(chunk_begin % BLOCK_SIZE, BLOCK_HEADER_SIZE)
     return (pos - in_header) - (chunk_begin - in_first_header) - BLOCK_HEADER_SIZE * headers
-
-
-def encode_block_header(to_chunk_begin: int, to_chunk_end: int) -> bytes:
-    """The 24 bytes of a block header."""
-    body = _BLOCK_HEADER.pack(0, to_chunk_begin, to_chunk_end)[8:]
-    return highway_hash64(body).to_bytes(8, "little") + body
 
 
 def decode_block_header(data: bytes | bytearray | memoryview, pos: int) -> tuple[int, int]:

@@ -11,6 +11,12 @@ BLOCK_HEADER_SIZE = 24
 _BLOCK_HEADER = Struct("<QQQ")  # hash, distance to the chunk's begin, distance to the chunk's end
 
 
+def encode_block_header(to_chunk_begin: int, to_chunk_end: int) -> bytes:
+    """The 24 bytes of a block header."""
+    body = _BLOCK_HEADER.pack(0, to_chunk_begin, to_chunk_end)[8:]
+    return highway_hash64(body).to_bytes(8, "little") + body
+
+
 def interleave_block_headers(
     pieces: Sequence[bytes | memoryview], begin: int, end: int, /
 ) -> bytes:
@@ -29,8 +35,7 @@ def interleave_block_headers(
     pos, taken = begin, 0
     while pos < end:
         if pos % BLOCK_SIZE == 0:
-            body = _BLOCK_HEADER.pack(0, pos - begin, end - pos)[8:]
-            laid_out += highway_hash64(body).to_bytes(8, "little") + body
+            laid_out += encode_block_header(pos - begin, end - pos)
             pos += BLOCK_HEADER_SIZE
         size = max(0, min(end - pos, -pos % BLOCK_SIZE or BLOCK_SIZE))
         laid_out += chunk[taken : taken + size].ljust(size, b"\0")

@@ -12,11 +12,6 @@ from rlds.transformations import _layouts
 EpisodesOrSteps: TypeAlias = Any
 
 
-def are_episodes(data: EpisodesOrSteps) -> bool:
-    """Whether these are episodes, and not the steps of one."""
-    return isinstance(data, tf.data.Dataset) and _layouts.are_episodes(data)
-
-
 def is_episode(data: EpisodesOrSteps) -> bool:
     """Whether this is an episode: a dict with its steps in it."""
     return isinstance(data, Mapping) and rlds_types.STEPS in data
@@ -45,7 +40,7 @@ def over_steps(
         is_known = is_final_known(episode, final_observation_known)
         return {**episode, rlds_types.STEPS: function(episode[rlds_types.STEPS], is_known)}
 
-    if are_episodes(data):
+    if _layouts.are_episodes(data):
         return data.map(replace, num_parallel_calls=parallelism(data))
     if is_episode(data):
         return replace(data)
@@ -56,7 +51,7 @@ def over_steps_by_index(
     data: EpisodesOrSteps, function: Callable[[_layouts.Steps, Any], _layouts.Steps]
 ) -> EpisodesOrSteps:
     """Like `over_steps`, but the function also gets the number of the episode in the dataset."""
-    if not are_episodes(data):
+    if not _layouts.are_episodes(data):
         return over_steps(data, lambda steps, _: function(steps, 0))
 
     @_layouts.in_graph
@@ -78,7 +73,7 @@ def parallelism(episodes: tf.data.Dataset) -> int | None:
 
 def spec_of_step(data: EpisodesOrSteps, caller: str) -> Any:
     """The spec of one step."""
-    if are_episodes(data):
+    if _layouts.are_episodes(data):
         return _layouts.spec_of_nested_steps(data, caller)
     steps = data[rlds_types.STEPS] if is_episode(data) else data
     if not _layouts.is_nested(steps):

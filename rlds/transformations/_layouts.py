@@ -199,9 +199,9 @@ def as_one_batch(steps: tf.data.Dataset) -> tf.data.Dataset:
     return batched(steps, 1024).rebatch(ALL_STEPS)
 
 
-def are_episodes(dataset: tf.data.Dataset) -> bool:
-    """Whether the elements of a dataset are episodes; otherwise they are steps."""
-    spec = dataset.element_spec
+def are_episodes(data: Any) -> bool:
+    """Whether this is a dataset of episodes, and not an episode or steps."""
+    spec = data.element_spec if is_nested(data) else None
     return isinstance(spec, Mapping) and rlds_types.STEPS in spec
 
 

@@ -119,7 +119,7 @@ def add_absorbing_states(
             result[rlds_types.FINAL_OBSERVATION_KNOWN] = is_known
         return result
 
-    if _episodes.are_episodes(data):
+    if _layouts.are_episodes(data):
         return data.map(of_episode, num_parallel_calls=_episodes.parallelism(data))
     if _episodes.is_episode(data):
         return of_episode(data)

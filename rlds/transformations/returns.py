@@ -45,7 +45,7 @@ def episode_return(
     3.0
     """
     caller = "episode_return"
-    if _episodes.are_episodes(data):
+    if _layouts.are_episodes(data):
         raise TypeError(
             f"{caller}: expected one episode, got a dataset of them. Map it: "
             "`episodes.map(episode_return)`."
