@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from tfds_builders.export.d4rl import export_d4rl, export_d4rl_pybullet
     from tfds_builders.export.minari import export_minari
     from tfds_builders.statistics import dataset_statistics
-    from tfds_builders.streaming import episodes_from_logs
+    from tfds_builders.streaming import episodes_from_logs, episodes_from_source
 
 __all__ = [
     "AtariDqnReplaySource",
@@ -113,6 +113,7 @@ __all__ = [
     "convert",
     "dataset_statistics",
     "episodes_from_logs",
+    "episodes_from_source",
     "export_d4rl",
     "export_d4rl_pybullet",
     "export_minari",
@@ -127,6 +128,7 @@ __version__: str
 _MODULES = {
     "dataset_statistics": "statistics",
     "episodes_from_logs": "streaming",
+    "episodes_from_source": "streaming",
     "export_d4rl": "export.d4rl",
     "export_d4rl_pybullet": "export.d4rl",
     "export_minari": "export.minari",

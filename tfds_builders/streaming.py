@@ -1,11 +1,12 @@
-"""Reads EnvLogger logs as an RLDS dataset, without a conversion in between.
+"""Reads a source, such as EnvLogger logs, as an RLDS dataset without converting it first.
 
-What comes out is what converting the same logs and reading the dataset would give. An episode is
-read at once, as columns, in the moment when it is asked for.
+The result is what you would get by converting the source and reading that dataset. An episode is
+read at once, as columns, when it is asked for.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,14 +14,20 @@ import numpy as np
 import tensorflow as tf
 
 import rlds
+from envlogger.converters.fields import Opaque, match_columns
+from envlogger.converters.tfds_features import fields_of_features
 from rlds.sources.episode_fields import fields_of
+from rlds.sources.episodes import Episodes
+from rlds.sources.logs import source as logs_source
 from rlds.sources.logs.recorded_logs import LogSource
-from rlds.sources.source import SourceEpisode
+from rlds.sources.nests import at, leaves_at, put
+from rlds.sources.opening import only_split
+from rlds.sources.source import Source, SourceEpisode, SourceError
 from rlds.transformations import _layouts
 from tfds_builders.envlogger_source import EnvLoggerSource
 from tfds_builders.features import features_of
 
-__all__ = ["episodes_from_logs"]
+__all__ = ["episodes_from_logs", "episodes_from_source"]
 
 _LAYOUTS = ("nested", "batched")
 # How much is read at once at most: episodes, and bytes of them as they are stored.
@@ -85,46 +92,128 @@ def episodes_from_logs(
     >>> episode["steps"]["observation"].shape, bool(episode["complete"])
     (TensorShape([10, 10, 5]), True)
     """
-    caller = "episodes_from_logs"
     if isinstance(logs, Mapping):
-        raise ValueError(f"{caller}: logs has splits {list(logs)}; give the logs of one of them")
-    if layout not in _LAYOUTS:
-        raise ValueError(f"{caller}: layout must be one of {_LAYOUTS}, got {layout!r}")
-    if num_shards < 1:
-        raise ValueError(f"{caller}: num_shards must be positive, got {num_shards}")
-    if not 0 <= shard_index < num_shards:
         raise ValueError(
-            f"{caller}: shard_index must be from 0 to {num_shards - 1}, got {shard_index}"
+            f"episodes_from_logs: logs has splits {list(logs)}; give the logs of one of them"
         )
-    if shuffle and num_shards > 1 and seed is None:
-        raise ValueError(
-            f"{caller}: {num_shards} hosts that shuffle need the same seed, or else they get some "
-            "episodes twice and others never; give one"
-        )
+    order = _Order(shuffle, seed, reshuffle_each_iteration, num_shards, shard_index)
+    order.check("episodes_from_logs", layout)
     source = EnvLoggerSource(logs, episode_metadata_defaults=episode_metadata_defaults)
-    indices = tf.data.Dataset.range(source.num_episodes("train"))
-    if shuffle:
-        indices = indices.shuffle(
-            source.num_episodes("train"),
-            seed=seed,
-            reshuffle_each_iteration=reshuffle_each_iteration,
-        )
-    if num_shards > 1:
-        indices = indices.shard(num_shards, shard_index)
-    return _read_in_graph(source, indices, nested=layout == "nested")
+    return _read_in_graph(Episodes(source), order, nested=layout == "nested")
 
 
-def _read_in_graph(
-    source: EnvLoggerSource, indices: tf.data.Dataset, *, nested: bool
+def episodes_from_source(
+    source: Source | Episodes,
+    split: str | None = None,
+    *,
+    layout: str = "nested",
+    shuffle: bool = False,
+    seed: int | None = None,
+    reshuffle_each_iteration: bool = True,
+    num_shards: int = 1,
+    shard_index: int = 0,
 ) -> tf.data.Dataset:
-    features = features_of(source)
+    """Returns the episodes of any source as an RLDS dataset.
+
+    Nothing is written. The episodes, their fields and the values are those of the dataset that
+    `convert` makes of the source, images included. They come in the order of the source, unless
+    they are shuffled. The cardinality is known, and iterators can be checkpointed.
+
+    A format without random access (`Episodes.has_random_access`) is read once from beginning to end
+    to count its episodes, if nothing says how many there are; shuffling it is slow.
+
+    Args:
+      source: What to read: a source, or what `rlds.sources.open` returns.
+      split: The split of a source; it has to be given if there are several.
+      layout: See `episodes_from_logs`.
+      shuffle: See `episodes_from_logs`.
+      seed: See `episodes_from_logs`.
+      reshuffle_each_iteration: See `episodes_from_logs`.
+      num_shards: See `episodes_from_logs`.
+      shard_index: See `episodes_from_logs`.
+
+    Raises:
+      KeyError: There is no such split.
+      SourceError: The source has a field that a dataset cannot have. While reading, TensorFlow
+        reports damaged episodes as errors of its own, with the same text.
+      ValueError: An argument is wrong; or steps have sequences that vary in length, which
+        `rlds.tfds.load` can read.
+
+    >>> import tempfile
+    >>> import envlogger
+    >>> import rlds.sources
+    >>> from envlogger.testing.catch_env import Catch
+    >>> directory = tempfile.mkdtemp()
+    >>> with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
+    ...     timestep = env.reset()
+    ...     while not timestep.last():
+    ...         timestep = env.step(1)
+    >>> dataset = episodes_from_source(rlds.sources.open(directory), layout="batched")
+    >>> [episode["steps"]["action"].shape for episode in dataset]
+    [TensorShape([10])]
+    """
+    order = _Order(shuffle, seed, reshuffle_each_iteration, num_shards, shard_index)
+    order.check("episodes_from_source", layout)
+    if isinstance(source, Episodes) and split in (None, source.split):
+        episodes = source
+    else:
+        raw = source.source if isinstance(source, Episodes) else source
+        episodes = Episodes(raw, only_split(raw, split))
+    return _read_in_graph(episodes, order, nested=layout == "nested")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Order:
+    """Which episodes come, and in which order; see `episodes_from_logs`."""
+
+    shuffle: bool
+    seed: int | None
+    reshuffle_each_iteration: bool
+    num_shards: int
+    shard_index: int
+
+    def check(self, caller: str, layout: str) -> None:
+        """Raises a `ValueError` if the arguments of a function are wrong."""
+        if layout not in _LAYOUTS:
+            raise ValueError(f"{caller}: layout must be one of {_LAYOUTS}, got {layout!r}")
+        if self.num_shards < 1:
+            raise ValueError(f"{caller}: num_shards must be positive, got {self.num_shards}")
+        if not 0 <= self.shard_index < self.num_shards:
+            raise ValueError(
+                f"{caller}: shard_index must be from 0 to {self.num_shards - 1}, got "
+                f"{self.shard_index}"
+            )
+        if self.shuffle and self.num_shards > 1 and self.seed is None:
+            raise ValueError(
+                f"{caller}: {self.num_shards} hosts that shuffle need the same seed, or else they "
+                "get some episodes twice and others never; give one"
+            )
+
+    def indices(self, number: int) -> tf.data.Dataset:
+        """The indices of episodes, of which there are so many."""
+        indices = tf.data.Dataset.range(number)
+        if self.shuffle:
+            indices = indices.shuffle(
+                max(number, 1),
+                seed=self.seed,
+                reshuffle_each_iteration=self.reshuffle_each_iteration,
+            )
+        if self.num_shards > 1:
+            indices = indices.shard(self.num_shards, self.shard_index)
+        return indices
+
+
+def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.Dataset:
+    features = features_of(source.source)
+    fitted = _Fitted(source, features)
     spec = _Spec(
         features[rlds.STEPS].feature.get_tensor_spec(),
         {name: child.get_tensor_spec() for name, child in features.items() if name != rlds.STEPS},
     )
+    indices = order.indices(len(source))
 
     def read(index: np.ndarray) -> list[np.ndarray]:
-        return spec.arrays(source.read("train", int(index)))
+        return spec.arrays(*fitted.read(int(index)))
 
     @_layouts.in_graph
     def read_in_graph(index: tf.Tensor) -> dict[str, Any]:
@@ -144,14 +233,63 @@ def _read_in_graph(
         return {**episode, rlds.STEPS: tf.data.Dataset.from_tensor_slices(episode[rlds.STEPS])}
 
     # By one reader: neighbours are in the same chunk of a log, which several would all decompress.
-    groups = _Groups(source, spec)
-    if groups.size > 1:
-        episodes = groups.read_in_graph(indices, read_in_graph)
+    if isinstance(source.source, logs_source.EnvLoggerSource):
+        groups = _Groups(source.source, spec)
+        if groups.size > 1:
+            episodes = groups.read_in_graph(indices, read_in_graph)
+        else:
+            episodes = indices.map(read_in_graph)
     else:
         episodes = indices.map(read_in_graph)
     if nested:
         episodes = episodes.map(with_nested_steps)
     return episodes.prefetch(tf.data.AUTOTUNE)
+
+
+class _Fitted:
+    """Episodes in the form that the dataset of their source has.
+
+    Args:
+      episodes: The episodes.
+      features: The features of the dataset.
+    """
+
+    def __init__(self, episodes: Episodes, features: Any) -> None:
+        self._episodes = episodes
+        self._features = features[rlds.STEPS].feature
+        self._fields = fields_of_features(self._features)
+        self._others = [name for name in features if name != rlds.STEPS]
+        leaves = dict(leaves_at(self._fields, None))
+        self._images = [path for path, field in leaves.items() if getattr(field, "encoding", "")]
+        for path, field in leaves.items():
+            if isinstance(field, Opaque) or (None in field.shape and not field.encoding):
+                raise ValueError(
+                    f"field {path!r}: {field} cannot be streamed; convert the source, and read the "
+                    "dataset with rlds.tfds.load"
+                )
+
+    def read(self, index: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Reads an episode: the columns of its steps, and the other fields."""
+        episode = self._episodes.episode(index)
+        try:
+            steps = match_columns(
+                episode.steps, self._fields, rows=episode.num_steps, where=episode.key
+            )
+            for path in self._images:
+                put(steps, path, self._decoded(path, at(steps, path)))
+        except ValueError as error:
+            raise SourceError(str(error), file=episode.origin.file, episode=episode.key) from error
+        fields = fields_of(episode)
+        return steps, {name: fields[name] for name in self._others}
+
+    def _decoded(self, path: str, column: np.ndarray) -> np.ndarray:
+        if column.dtype != object:
+            return column
+        feature = at(self._features, path)
+        images = [feature.decode_example(image).numpy() for image in column]
+        if len({image.shape for image in images}) > 1:
+            raise ValueError(f"{path}: images of several sizes cannot be one tensor")
+        return np.stack(images)
 
 
 class _Spec:
@@ -172,10 +310,9 @@ class _Spec:
         self.values: list[tf.TensorSpec] = tf.nest.flatten(episode)
         self.dtypes = [leaf.dtype for leaf in [*self.columns, *self.values]]
 
-    def arrays(self, episode: SourceEpisode) -> list[np.ndarray]:
+    def arrays(self, steps: Any, fields: Any) -> list[np.ndarray]:
         """The leaves of an episode, as NumPy has them."""
-        columns = tf.nest.flatten(episode.steps)
-        values = tf.nest.flatten(fields_of(episode))
+        columns, values = tf.nest.flatten(steps), tf.nest.flatten(fields)
         return [
             _as_bytes(array) if array.dtype == object else array
             for array in [
@@ -205,7 +342,7 @@ class _Groups:
       size: The number of episodes in a group.
     """
 
-    def __init__(self, source: EnvLoggerSource, spec: _Spec) -> None:
+    def __init__(self, source: logs_source.EnvLoggerSource, spec: _Spec) -> None:
         self._source, self._spec = source, spec
         self._num_steps = source.num_steps("train")
         self._max_steps = _MAX_BYTES // (_OVERHEAD + sum(map(_size, spec.columns)))

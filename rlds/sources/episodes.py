@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -244,6 +245,7 @@ class _InOrder:
         self._places: list[tuple[str, str | None]] = []
         self._ahead = self._walk()
         self._next: SourceEpisode | DamagedEpisode | None = None
+        self._lock = threading.Lock()  # Several iterators may read from it.
 
     def _walk(self) -> Iterator[SourceEpisode | DamagedEpisode]:
         """Yields the episodes of all parts, and notes where they are."""
@@ -254,29 +256,34 @@ class _InOrder:
                 before = episode.key
                 yield episode
 
-    def has(self, index: int) -> bool:
+    def _has(self, index: int) -> bool:
         while index >= len(self._places):
             self._next = next(self._ahead, None)
             if self._next is None:
                 return False
         return True
 
+    def has(self, index: int) -> bool:
+        with self._lock:
+            return self._has(index)
+
     def count(self) -> int:
         known = self._source.num_episodes(self._split)
         if known is None:
-            while self.has(len(self._places)):
-                pass
+            with self._lock:
+                while self._has(len(self._places)):
+                    pass
             known = len(self._places)
         return known
 
     def read(self, index: int) -> SourceEpisode:
-        if not self.has(index):
-            raise IndexError(index)
-        episode = self._next
-        if index != len(self._places) - 1 or episode is None:
+        with self._lock:
+            if not self._has(index):
+                raise IndexError(index)
+            episode = self._next if index == len(self._places) - 1 else None
+        if episode is None:
             part, before = self._places[index]
-            episodes = self._source.episodes(self._split, part, before)
-            episode = next(iter(episodes))
+            episode = next(iter(self._source.episodes(self._split, part, before)))
         return _sound(episode)
 
     def read_steps(self, index: int, fields: list[str] | None) -> Mapping[str, Any]:

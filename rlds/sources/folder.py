@@ -17,7 +17,7 @@ from etils import epath
 import rlds
 import tfds_files
 from envlogger.converters.fields import Field, Opaque
-from rlds.sources.episode_fields import COMPLETE, ORIGIN, TRUNCATED
+from rlds.sources.episode_fields import COMPLETE, RESERVED, TRUNCATED
 from rlds.sources.files.example_files import read_examples
 from rlds.sources.source import (
     DamagedEpisode,
@@ -34,7 +34,7 @@ from rlds.sources.untrusted import check_is_file, source_errors
 __all__ = ["FolderSource"]
 
 # What `SourceEpisode` has attributes for.
-_KNOWN = (rlds.metadata.EPISODE_ID, rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE, ORIGIN)
+_FLAGS = (rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE)
 
 
 class FolderSource(StoredSource, RandomAccessSource):
@@ -114,11 +114,10 @@ class FolderSource(StoredSource, RandomAccessSource):
 
     def episode_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
-        known = (rlds.STEPS, *_KNOWN)
         return {
             name: field
             for name, field in _fields_of(self._folder.features).items()
-            if name not in known
+            if name not in RESERVED
         }
 
     def metadata(self) -> Mapping[str, Any]:
@@ -166,15 +165,15 @@ class FolderSource(StoredSource, RandomAccessSource):
         """Reads an episode; see `RandomAccessSource`."""
         fields = self._folder[split].example(index)
         steps = fields.pop(rlds.STEPS)
-        known = {name: fields.pop(name, None) for name in _KNOWN}
+        flags = {name: fields.pop(name, None) for name in _FLAGS}
         is_terminal = bool(steps.get(rlds.IS_TERMINAL, np.zeros(1, np.bool_))[-1])
         return SourceEpisode(
             key=self.key(split, index),
             steps=steps,
             origin=self._origin(split, index),
-            truncated=_or(known[TRUNCATED], not is_terminal),
-            final_observation_known=_or(known[rlds.FINAL_OBSERVATION_KNOWN], True),
-            complete=_or(known[COMPLETE], True),
+            truncated=_or(flags[TRUNCATED], not is_terminal),
+            final_observation_known=_or(flags[rlds.FINAL_OBSERVATION_KNOWN], True),
+            complete=_or(flags[COMPLETE], True),
             metadata=fields,
         )
 

@@ -17,7 +17,7 @@ from rlds.sources.source import Source, SourceError, files_of
 from rlds.sources.untrusted import is_damage
 from rlds_ecosystem import stores
 
-__all__ = ["ENTRY_POINTS", "Format", "formats", "open"]
+__all__ = ["ENTRY_POINTS", "Format", "formats", "only_split", "open"]
 
 # The group of entry points under which other distributions add formats.
 ENTRY_POINTS = "rlds.sources"
@@ -155,7 +155,7 @@ def open(
         names = ", ".join(map(str, options_of(source_class).values())) or "none"
         raise TypeError(f"{format} has no option {min(unknown)!r}; its options are: {names}")
     source = source_class(path, **options)  # type: ignore[call-arg]
-    return Episodes(source, _split_of(source, split), format=format)
+    return Episodes(source, only_split(source, split), format=format)
 
 
 def _format_of(path: str | os.PathLike[str], known: Mapping[str, Format]) -> str:
@@ -188,7 +188,12 @@ def _check_is_there(path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
 
 
-def _split_of(source: Source, split: str | None) -> str:
+def only_split(source: Source, split: str | None) -> str:
+    """Returns the split that is asked for; if none is, the only one.
+
+    Raises:
+      KeyError: There is no such split, or there are several; says which.
+    """
     splits = list(source.splits)
     if split is None and len(splits) == 1:
         return splits[0]

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import conversions
 import dm_env
+import hostile_sources
 import ml_dtypes
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ from dm_env import specs
 import envlogger
 from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
 from envlogger.converters import spec_codec
+from rlds.sources import Episodes
 from rlds.sources.source import SourceError
 from tfds_builders import build_from_logs, streaming
 from tfds_builders.builder import convert
 from tfds_builders.envlogger_source import EnvLoggerSource
-from tfds_builders.streaming import episodes_from_logs
+from tfds_builders.streaming import episodes_from_logs, episodes_from_source
 
 tfds.disable_progress_bar()
 
@@ -521,3 +523,36 @@ def test_columns_that_could_share_memory(shape):
     log = reader(*(episode(*one) for one in values))
     for got, expected in zip(episodes_from_logs(log, layout="batched"), values, strict=True):
         np.testing.assert_array_equal(got["steps"]["observation"].numpy(), expected)
+
+
+# --- Other sources -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["d4rl", "dqn_replay", "minari_arrow", "folder_tfrecord"])
+def test_any_source_streams_what_it_converts_to(tmp_path, name):
+    """With and without random access, with images as files, text, and examples that are copied."""
+    for path, data in hostile_sources.files_of(name).items():
+        (tmp_path / "raw" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "raw" / path).write_bytes(data)
+    source = hostile_sources.FORMATS[name].source(tmp_path / "raw")
+    builder = convert(source, name="converted", data_dir=tmp_path, shuffle=False)
+    converted = builder.as_dataset(split="train")
+    streamed = episodes_from_source(source)
+    assert streamed.element_spec == converted.element_spec
+    assert streamed.cardinality() == converted.cardinality()
+    expected = list(as_columns(converted))
+    for got, episode in zip(as_columns(streamed), expected, strict=True):
+        assert_same(got, episode)
+    second = episodes_from_source(Episodes(source), layout="batched", num_shards=2, shard_index=1)
+    for got, episode in zip(second, expected[1::2], strict=True):
+        assert_same(got, episode)
+
+
+def test_a_split_of_a_source(tmp_path):
+    source = EnvLoggerSource(
+        {"train": record(tmp_path / "a", episodes=3), "test": record(tmp_path / "b", episodes=2)}
+    )
+    assert len(episodes_from_source(source, "test")) == 2
+    assert len(episodes_from_source(Episodes(source, "train"), "test")) == 2
+    with pytest.raises(KeyError, match="say which"):
+        episodes_from_source(source)

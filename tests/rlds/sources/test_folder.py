@@ -1,6 +1,7 @@
 """Copies of datasets that TFDS wrote."""
 
 import json
+import pickle
 from pathlib import Path
 
 import conversions
@@ -11,12 +12,15 @@ import tensorflow_datasets as tfds
 from toy_source import ToySource
 
 from envlogger.errors import StorageError
+from rlds.sources import Field
+from rlds.sources import open as open_episodes
 from rlds.sources.files.example_files import read_examples
 from rlds.sources.folder import FolderSource
 from rlds.sources.source import SourceError
 from tfds_builders.builder import convert
 from tfds_builders.conversion import sharding
 from tfds_builders.folder import RldsFolder
+from tfds_builders.streaming import episodes_from_source
 
 NUM_EPISODES = {"train": 17, "test": 3}
 
@@ -242,6 +246,22 @@ def test_file_with_other_episodes_than_it_should_have(original, tmp_path):
     (directory / "dataset_info.json").write_text(json.dumps(info))
     with pytest.raises(SourceError, match=r"episodes are there, dataset_info.json says 7"):
         convert(FolderSource(directory), name="made", data_dir=tmp_path)
+
+
+def test_episodes_are_read_with_all_they_have(original):
+    episodes = open_episodes(original.data_path, "train")
+    assert (len(episodes), episodes.metadata["robot"]) == (17, "arm")
+    assert episodes.spec["label"] == Field(np.int64)
+    assert sorted(episode.metadata["label"] for episode in episodes) == list(range(17))
+    assert {episode.num_steps for episode in episodes} == {3}
+    columns = episodes.columns(-1, ["observation", "words"], start=1)
+    assert columns["observation"].shape == (2, 8, 8, 3)
+    assert [list(row) for row in columns["words"]] == [[b"a"], [b"a", b"a"]]
+    with pytest.raises(ValueError, match=r"field 'words': .* rlds\.tfds\.load"):
+        episodes_from_source(episodes)
+    again = pickle.loads(pickle.dumps(episodes.source))
+    assert again.key("train", 16) == episodes.source.key("train", 16)
+    assert again.read("train", 0).num_steps == 3
 
 
 def test_lost_on_the_way(original, tmp_path, monkeypatch):
