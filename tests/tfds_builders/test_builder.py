@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 import conversions
+import forked
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -410,19 +411,15 @@ SCRIPT = """
 
 
 def test_killed(raw, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, str(script), str(raw), str(tmp_path)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
-    ) as process:
-        while process.stdout.readline() != "6\n":
-            assert process.poll() is None, process.stderr.read()
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    script = textwrap.dedent(SCRIPT)
+    process = forked.Process(script, raw, tmp_path)
+    while (line := process.stdout.readline()) != "6\n":
+        assert line, process.stderr.read()
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / "toy" / "1.0.0").exists()
-    again = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    again = forked.run(script, raw, tmp_path)
+    assert again.returncode == 0, again.stderr
     # The episodes that were stored are not read again. One may have waited for others.
     first = int(next(line for line in again.stdout.splitlines() if line.isdigit()))
     assert first in (5, 6, 7)

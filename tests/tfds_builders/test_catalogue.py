@@ -43,15 +43,12 @@ OPEN_X = {
     "viola": TEMPLATE,
 }
 NAMES = [name for name in tfds.list_builders() if name.startswith(FAMILIES)]
-# One of each kind; the others take a minute, and are alike.
+# One of each kind; the others take minutes, and are alike.
 QUICK = {
     "d4rl_antmaze",
-    "d4rl_mujoco_hopper",
     "fractal20220817_data",
-    "locomotion",
     "rlu_atari",
     "rlu_rwrl",
-    "robomimic_ph",
     "robosuite_panda_pick_place_can",
     "viola",
 }
@@ -88,18 +85,24 @@ def store(directory, step):
             writer.add_episode({"steps": steps})
 
 
-@pytest.fixture
-def offline(tmp_path, monkeypatch):
-    """What these builders would read from Google's buckets to know their features."""
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """What builders would read from Google's buckets to know their features."""
+    directory = tmp_path_factory.mktemp("stored")
     for name, step in OPEN_X.items():
-        store(tmp_path / name / "0.1.0", step)
-    monkeypatch.setattr(DatasetImporterBuilder, "_GCS_BUCKET", tmp_path)
-    prefix = tmp_path / "episodes.tfrecord"
+        store(directory / name / "0.1.0", step)
     rows = raw_rlu.rwrl_episodes(2, rows=1001)
     for episode in rows:  # TFDS has no place for what is nested deeper.
         del episode["observation:sensors:height"]
-    raw_rlu.write_files(tmp_path, prefix.name, rows, compression="")
-    monkeypatch.setattr(RluRwrl, "get_file_prefix", lambda self: str(prefix))
+    raw_rlu.write_files(directory, "episodes.tfrecord", rows, compression="")
+    return directory
+
+
+@pytest.fixture
+def offline(stored, monkeypatch):
+    monkeypatch.setattr(DatasetImporterBuilder, "_GCS_BUCKET", stored)
+    prefix = str(stored / "episodes.tfrecord")
+    monkeypatch.setattr(RluRwrl, "get_file_prefix", lambda self: prefix)
     monkeypatch.setattr(RluRwrl, "_SHARDS", 2, raising=False)
 
 

@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import dm_env
+import forked
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from dm_env import specs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from random_episodes import few_examples
 from tensorflow_datasets.rlds import rlds_base
 
 import envlogger
@@ -163,8 +165,8 @@ for dataset in (
 ours = {"rlds", "envlogger", "riegeli", "tfds_builders"} & set(sys.modules)
 print(json.dumps([seen, sorted(ours)]))
 """
-    arguments = [sys.executable, "-c", code, str(builder.data_path), str(tmp_path)]
-    result = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=True)
+    result = forked.run(code, builder.data_path, tmp_path, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout) == [[[7, 8], [7, 8]], []]
 
 
@@ -225,22 +227,17 @@ FIELDS |= {
 }
 
 
-@pytest.fixture(scope="module")
-def all_types(tmp_path_factory):
+def test_values_come_back_bit_by_bit(tmp_path):
     """All kinds of values as observation, action, custom data and episode metadata."""
     rows = [{name: values[i] for name, values in FIELDS.items()} for i in range(4)]
     steps = episode(*rows, actions=rows[1:], custom_data=[{"custom": row} for row in rows])
     log = reader(steps, episode_metadata=[{"metadata": rows[0]}])
-    builder = build_from_logs(log, name="types", data_dir=tmp_path_factory.mktemp("types"))
-    return read(builder)[0], to_rlds_episode(steps)
-
-
-@pytest.mark.parametrize("name", FIELDS)
-def test_values_come_back_bit_by_bit(all_types, name):
-    example, expected = all_types
-    for field in ("observation", "action", "custom"):
-        assert_same_bits(example["steps"][field][name], expected[field][name])
-    assert_same_bits(stack([example["metadata"][name]]), expected["observation"][name][:1])
+    [example] = read(build_from_logs(log, name="types", data_dir=tmp_path))
+    expected = to_rlds_episode(steps)
+    for name in FIELDS:
+        for field in ("observation", "action", "custom"):
+            assert_same_bits(example["steps"][field][name], expected[field][name])
+        assert_same_bits(stack([example["metadata"][name]]), expected["observation"][name][:1])
 
 
 @given(
@@ -254,7 +251,7 @@ def test_values_come_back_bit_by_bit(all_types, name):
     ),
     st.data(),
 )
-@settings(max_examples=8)
+@settings(few_examples, max_examples=2 * few_examples.max_examples)
 def test_any_numbers_come_back(tmp_path_factory, fields, data):
     rows = [
         {str(i): data.draw(hnp.arrays(*field)) for i, field in enumerate(fields)} for _ in range(3)

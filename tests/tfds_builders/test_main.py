@@ -8,6 +8,7 @@ import sys
 from unittest import mock
 
 import conversions
+import forked
 import h5py
 import numpy as np
 import pytest
@@ -292,17 +293,11 @@ def test_interrupted_while_tensorflow_is_loaded(raw, tmp_path, monkeypatch, caps
 def test_interrupted(raw, tmp_path):
     """By Ctrl-C, in a process of its own; nothing but the summary is on its standard output."""
     data_dir, whole = tmp_path / "data", tmp_path / "whole"
-    command = [sys.executable, "-c", SCRIPT, "rlds_d4rl", str(raw), "--data_dir"]
-    with subprocess.Popen(
-        [*command, str(data_dir), "slow"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout.readline() == "two\n"
-        process.send_signal(signal.SIGINT)
-        shown = process.communicate()
-    assert process.returncode == 130
+    process = forked.Process(SCRIPT, "rlds_d4rl", raw, "--data_dir", data_dir, "slow")
+    assert process.stdout.readline() == "two\n"
+    os.kill(process.pid, signal.SIGINT)
+    shown = process.stdout.read(), process.stderr.read()
+    assert process.wait() == 130
     interrupted, note = shown[1].splitlines()[-2:]
     assert interrupted == "Interrupted."
     assert ".staging-1.0.0: the same call goes on from there" in note

@@ -19,7 +19,7 @@ from tfds_builders.statistics import dataset_statistics
 pytestmark = pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
 
 PROCESSES = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
-OPTIONS = [PROCESSES, ["--direct_running_mode=in_memory"]]
+IN_MEMORY = ["--direct_running_mode=in_memory"]
 
 
 def on_beam(options, **kwargs):
@@ -40,8 +40,12 @@ def raw(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "float64"),
-    [(OPTIONS[0], "float32"), (OPTIONS[1], None)],
-    ids=["processes", "in memory"],
+    [
+        pytest.param(PROCESSES, "float32", marks=pytest.mark.slow),
+        (IN_MEMORY, "float32"),
+        (IN_MEMORY, None),
+    ],
+    ids=["processes, rounded", "in memory, rounded", "in memory"],
 )
 def test_same_bytes_as_one_process(raw, tmp_path, options, float64):
     one = convert(
@@ -79,7 +83,7 @@ def test_goes_on_after_an_interruption(raw, tmp_path):
         source = conversions.interrupted(ToySource(raw), 6, read)
         convert(source, name="toy", data_dir=tmp_path)
     many = convert(
-        ToySource(raw), name="toy", data_dir=tmp_path, download_config=on_beam(OPTIONS[1])
+        ToySource(raw), name="toy", data_dir=tmp_path, download_config=on_beam(IN_MEMORY)
     )
     one = convert(ToySource(raw), name="toy", data_dir=tmp_path / "one")
     assert conversions.contents(one.data_path) == conversions.contents(many.data_path)
@@ -91,7 +95,7 @@ def test_damage_is_the_same_error(raw, tmp_path):
             ToySource(raw, damaged=5),
             name="toy",
             data_dir=tmp_path,
-            download_config=on_beam(OPTIONS[1]),
+            download_config=on_beam(IN_MEMORY),
         )
     assert not (tmp_path / "toy" / "1.0.0").exists()
 
@@ -102,7 +106,7 @@ def test_a_full_disk_is_the_same_error(raw, tmp_path, monkeypatch):
 
     monkeypatch.setattr(PartWriter, "add", fail)
     with pytest.raises(StorageError, match="cannot be written"):
-        convert(ToySource(raw), name="toy", data_dir=tmp_path, download_config=on_beam(OPTIONS[1]))
+        convert(ToySource(raw), name="toy", data_dir=tmp_path, download_config=on_beam(IN_MEMORY))
 
 
 def test_more_files_than_units_of_work(raw, tmp_path, monkeypatch):
@@ -111,7 +115,7 @@ def test_more_files_than_units_of_work(raw, tmp_path, monkeypatch):
         ToySource(raw, 30),
         name="toy",
         data_dir=tmp_path,
-        download_config=on_beam(OPTIONS[1], num_shards=8),
+        download_config=on_beam(IN_MEMORY, num_shards=8),
     )
     assert len(many.info.splits["train"].shard_lengths) == 8
     assert len(many.as_dataset(split="train")) == 30
@@ -123,14 +127,14 @@ def test_damage_is_left_out(raw, tmp_path):
         name="toy",
         data_dir=tmp_path,
         skip_damaged=True,
-        download_config=on_beam(OPTIONS[1]),
+        download_config=on_beam(IN_MEMORY),
     )
     assert builder.info.splits["train"].num_examples == 9
 
 
 @pytest.mark.parametrize(
     "options",
-    [pytest.param(PROCESSES, marks=pytest.mark.slow), OPTIONS[1]],
+    [pytest.param(PROCESSES, marks=pytest.mark.slow), IN_MEMORY],
     ids=["processes", "in memory"],
 )
 def test_statistics(raw, tmp_path, options):
