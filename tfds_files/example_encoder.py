@@ -21,6 +21,7 @@ import numpy as np
 from tfds_files import features as nodes
 from tfds_files.columns import RaggedColumn
 from tfds_files.features import Dataset, Feature, Features, Image, Tensor, fits
+from tfds_files.png import encode_png
 from tfds_files.wire import delimited, encode_varint, encode_varints
 
 __all__ = [
@@ -102,8 +103,8 @@ class ExampleEncoder:
         be compressed, and features that are a mere `Feature`, of which nothing is known here. It
         gets the path of the feature, a column of the rows of all examples (or a dict of columns),
         and where those of each example begin and end: one row for each, if the path leads to no
-        elements of a sequence. It gives fields under their full names. By default such values are
-        refused.
+        elements of a sequence. It gives fields under their full names. By default images become PNG
+        files, where that is what the feature says, and all else is refused.
 
     Attributes:
       features: What an example looks like.
@@ -119,7 +120,7 @@ class ExampleEncoder:
 
     def __init__(self, features: Features, fallback: _Fallback | None = None) -> None:
         self.features = features
-        self._fallback = fallback or functools.partial(_refuse, features)
+        self._fallback = fallback or functools.partial(_encode_images, features)
 
     def encode(self, example: Mapping[str, Any]) -> bytes:
         """Returns the bytes of an example, the same in every process.
@@ -383,9 +384,29 @@ def cut_rows(rows: Any, splits: np.ndarray) -> list[Any]:
     return [rows[begin:end] for begin, end in itertools.pairwise(splits.tolist())]
 
 
-def _refuse(features: Features, path: Path, rows: Any, _: np.ndarray) -> Fields:
-    """Raises that values are not what their feature says."""
+def _encode_images(features: Features, path: Path, rows: Any, splits: np.ndarray) -> Fields:
+    """Yields the field of images, as PNG files.
+
+    Raises:
+      ValueError: They are no images that are stored so.
+    """
     feature = feature_at(features, path)
+    images = list(rows) if isinstance(rows, np.ndarray | list) else []
+    is_png = isinstance(feature, Image) and feature.encoding_format in ("", "png")
+    if not is_png or not all(
+        isinstance(image, np.ndarray)
+        and image.dtype == feature.dtype
+        and fits(image.shape, feature.shape)
+        for image in images
+    ):
+        raise _refusal(feature, path, rows)
+    if feature.dtype == np.float32:  # Stored as four channels of bytes.
+        images = [np.ascontiguousarray(image).view(np.uint8) for image in images]
+    yield _name(path), bytes_lists(map(encode_png, images), splits)
+
+
+def _refusal(feature: Feature, path: Path, rows: Any) -> ValueError:
+    """The error that values are not what their feature says."""
     is_array = isinstance(rows, np.ndarray)
     got = f"{rows.dtype} of shape {rows.shape[1:]}" if is_array else f"{rows!r:.100}"
     if isinstance(feature, Tensor):
@@ -394,12 +415,14 @@ def _refuse(features: Features, path: Path, rows: Any, _: np.ndarray) -> Fields:
             expected += f", from -1 to {feature.num_classes - 1}"
     elif isinstance(feature, Image):
         expected = f"{feature.encoding_format or 'png'} files, as bytes"
+        if feature.encoding_format in ("", "png"):
+            expected += f", or {feature.dtype} of shape {feature.shape}"
     elif isinstance(feature, nodes.Sequence):
         length = "" if feature.length is None else f" of the length {feature.length}"
         expected = f"arrays{length}, or a RaggedColumn"
     else:
         expected = f"a feature that is known here, not {feature.class_name or 'another'}"
-    raise ValueError(f"{_name(path)}: got {got}, expected {expected}")
+    return ValueError(f"{_name(path)}: got {got}, expected {expected}")
 
 
 # --- Lists.

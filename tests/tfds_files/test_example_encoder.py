@@ -139,6 +139,7 @@ def test_numbers_of_python():
 
 
 STEPS = Dataset(feature=Features(features={"x": tensor(np.float32, 2)}), length=3)
+IMAGE = Image(shape=(2, 2, 3), dtype=np.dtype(np.uint8))
 WRONG = [
     (tensor(np.float32, 2), np.ones(2), r"x: got float64 of shape \(2,\), expected float32 of s"),
     (tensor(np.float32, 2), np.ones(3, np.float32), r"x: got float32 of shape \(3,\), expected"),
@@ -149,7 +150,13 @@ WRONG = [
     (tensor(np.int64), None, r"x: got \[None\]"),
     (TEXT, 3, r"x: got \[3\], expected object of shape \(\)"),
     (TEXT, np.array(3, object), r"x: got object of shape \(\), expected object"),
-    (Image(shape=(2, 2, 3), dtype=np.dtype(np.uint8)), b"GIF", "x: .* expected png files, as b"),
+    (IMAGE, b"GIF", "x: .* expected png files, as b"),
+    (IMAGE, np.ones((1, 2, 2, 3)), r"x: got float64 .* as bytes, or uint8 of shape \(2, 2, 3\)"),
+    (
+        dataclasses.replace(IMAGE, encoding_format="jpeg"),
+        np.ones((2, 2, 3), np.uint8),
+        "x: got uint8 of shape .* expected jpeg files, as bytes$",
+    ),
     (Sequence(feature=TEXT), ["a"], r"x: .* expected arrays, or a RaggedColumn"),
     (Sequence(feature=TEXT, length=2), np.array(["a"], object), "x: .* of the length 2"),
     (Feature(class_name="Mine"), 3, "x: .* expected a feature that is known here, not Mine"),

@@ -7,7 +7,7 @@ from PIL import Image as Pillow
 
 from tfds_files import DamagedFileError, UnsupportedFileError, images
 from tfds_files.features import Image
-from tfds_files.png import decode_png
+from tfds_files.png import decode_png, encode_png
 
 
 def feature(channels, dtype=np.uint8):
@@ -44,6 +44,27 @@ def test_png_files_of_16_bits(channels):
     file = tf.io.encode_png(image).numpy()
     np.testing.assert_array_equal(images.decode(file, feature(channels, np.uint16)), image)
     np.testing.assert_array_equal(decode_png(file), image)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_png_files_that_are_written(channels, dtype):
+    for size in ((37, 29), (1, 1), (1, 5), (4, 1)):
+        ramp = picture(channels, dtype, size)
+        noise = np.random.default_rng(1).integers(0, 250, ramp.shape).astype(dtype)
+        for image in (ramp, noise, ramp[::-1, ::-1], np.zeros_like(ramp)):
+            decoded = tf.io.decode_png(encode_png(image), channels, dtype).numpy()
+            np.testing.assert_array_equal(decoded, image)
+    smooth = np.add.outer(np.arange(200), np.arange(200))[..., np.newaxis].astype(dtype)
+    assert len(encode_png(smooth)) < len(tf.io.encode_png(smooth).numpy()) * 1.5
+
+
+@pytest.mark.parametrize(
+    "image", [np.zeros((2, 2, 2), np.uint8), np.zeros((2, 0, 3), np.uint8), np.zeros((2, 2, 3))]
+)
+def test_what_no_png_file_holds(image):
+    with pytest.raises(ValueError, match="no PNG file has"):
+        encode_png(image)
 
 
 def as_png(image, mode=None, **options):

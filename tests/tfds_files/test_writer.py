@@ -101,6 +101,32 @@ def test_what_is_written_is_what_tfds_reads(tmp_path, png, file_format):
                 assert list(step["words"]) == list(expected["steps"]["words"][index])
 
 
+def test_images_become_png_files(tmp_path):
+    def image(dtype, *shape):
+        return Image(shape=shape, dtype=np.dtype(dtype), encoding_format="png")
+
+    features = of(
+        steps=Dataset(
+            feature=of(frame=image(np.uint8, 4, 6, 3), crop=image(np.uint16, None, 2, 1))
+        ),
+        depth=image(np.float32, 3, 5, 1),
+    )
+    rng = np.random.default_rng(1)
+    frames = rng.integers(0, 256, (2, 4, 6, 3), np.uint8)
+    crops = [rng.integers(0, 2**16, (height, 2, 1), np.uint16) for height in (3, 1)]
+    depth = rng.normal(size=(3, 5, 1)).astype(np.float32)
+    with DatasetWriter(tmp_path, features, "mine") as writer:
+        writer.add({"steps": {"frame": frames, "crop": crops}, "depth": depth})
+    example = open_folder(tmp_path)["train"][0]
+    np.testing.assert_array_equal(example["steps"]["frame"], frames)
+    [found] = tfds.as_numpy(tfds.builder_from_directory(tmp_path).as_dataset("train"))
+    assert found["depth"].tobytes() == depth.tobytes() == example["depth"].tobytes()
+    for index, step in enumerate(found["steps"]):
+        np.testing.assert_array_equal(step["frame"], frames[index])
+        np.testing.assert_array_equal(step["crop"], crops[index])
+        np.testing.assert_array_equal(example["steps"]["crop"][index], crops[index])
+
+
 def test_what_a_writer_that_died_left_is_added(tmp_path):
     features = of(x=tensor(np.int64))
     writer = DatasetWriter(tmp_path, features, "mine")
