@@ -180,7 +180,10 @@ def validate(
     if isinstance(episodes, str | os.PathLike):
         features = loader_profiles.read_features(episodes)
         of_dataset = validator.check_place(episodes)
-        episodes = _stored_episodes(episodes)
+        splits = _stored_splits(episodes)
+        for split in splits[:1]:
+            validator.declare(split)
+        episodes = itertools.chain.from_iterable(split.as_numpy_iterator() for split in splits)
     if isinstance(episodes, Mapping) or not isinstance(episodes, Iterable):
         raise TypeError(
             f"validate: expected a dataset or an iterable of episodes, got a "
@@ -211,16 +214,15 @@ class _Finding(NamedTuple):
     hint: str = ""
 
 
-def _stored_episodes(directory: str | os.PathLike[str]) -> Iterator[Any]:
-    """The episodes of all splits."""
+def _stored_splits(directory: str | os.PathLike[str]) -> list[Any]:
+    """The episodes of each split that has some, as `tf.data` datasets."""
     import tensorflow_datasets as tfds
 
     from rlds.tfds import load
 
     builder = tfds.builder_from_directory(directory)
-    for name, split in builder.info.splits.items():
-        if split.num_examples:
-            yield from load(builder, name).as_numpy_iterator()
+    splits = builder.info.splits.items()
+    return [load(builder, name) for name, split in splits if split.num_examples]
 
 
 def _is_tf_dataset(value: Any) -> bool:
@@ -423,10 +425,9 @@ class Validator:
         for name, column in columns.items():
             if not any(_is_in(name, field) for field in fields):
                 continue
-            column = _as_floats(column)
-            if column.dtype.kind not in "fc":
+            rows = _are_finite(column)
+            if rows is None:
                 continue
-            rows = np.asarray(np.isfinite(column).reshape(len(column), -1).all(axis=1))
             yield name, rows | ~is_valid if name.split("/")[0] in placeholders else rows
 
 
@@ -444,6 +445,9 @@ class _Field:
 
     @classmethod
     def of(cls, column: np.ndarray) -> "_Field":
+        if _is_ragged(column):
+            element = cls.of(column[0])
+            return cls(element.dtype, (None, *(element.shape or ())))
         if column.dtype.kind in "SUO":
             return cls("string", column.shape[1:])
         return cls(column.dtype.name, column.shape[1:])
@@ -516,6 +520,23 @@ def _as_array(leaf: Any) -> np.ndarray:
 def _as_floats(column: np.ndarray) -> np.ndarray:
     # bfloat16 and the like, which NumPy knows nothing of.
     return column.astype(np.float32) if column.dtype.kind == "V" else column
+
+
+def _is_ragged(column: np.ndarray) -> bool:
+    """Whether the rows are arrays of their own, which differ in length."""
+    is_of_objects = column.dtype == object and column.ndim == 1 and len(column) > 0
+    return is_of_objects and isinstance(column[0], np.ndarray)
+
+
+def _are_finite(column: np.ndarray) -> np.ndarray | None:
+    """Which rows of a column are finite; None if they are no floating point numbers."""
+    if _is_ragged(column):
+        of_rows = [_are_finite(row) for row in column]
+        return None if of_rows[0] is None else np.array([np.all(row) for row in of_rows])
+    column = _as_floats(column)
+    if column.dtype.kind not in "fc":
+        return None
+    return np.asarray(np.isfinite(column).reshape(len(column), -1).all(axis=1))
 
 
 def _are_booleans(column: Any) -> bool:

@@ -267,6 +267,27 @@ def test_episodes_that_are_checked_together(data: st.DataObject) -> None:
     assert (together.num_episodes, together.num_steps) == after
 
 
+def test_fields_of_steps_that_differ_in_length(tmp_path: Path) -> None:
+    words, boxes = [["a"], ["b", "c"], []], [[1.0, 2.0], [3.0], [np.nan]]
+    columns = {**episode_columns(3), "words": words, "boxes": boxes, "even": [["d"]] * 3}
+    config = rlds.tfds.generate_config_from_spec({"steps": episode_columns(3)}, name="robot")
+    config.step_metadata_info = {
+        **(config.step_metadata_info or {}),
+        "words": tf_features.Sequence(tf_features.Text()),
+        "even": tf_features.Sequence(tf_features.Text()),
+        "boxes": tf_features.Sequence(np.float32),
+    }
+    path = tmp_path / "robot" / "1.0.0"
+    with rlds.tfds.EpisodeWriter(path, config, version="1.0.0") as writer:
+        for _ in range(2):
+            writer.add_episode({"steps": columns})
+    for data in (path, rlds.tfds.load(path)):
+        assert validate(data).is_valid
+        first, second = validate(data, finite_fields=["words", "boxes"]).violations
+        assert str(first) == "episode 0, step 2, field 'boxes': nan in 1 of 1 elements"
+        assert second.episode == 1
+
+
 def test_tensorflow_is_not_loaded() -> None:
     code = (
         "import sys; from rlds import validation\n"
