@@ -27,6 +27,7 @@ _FORMATS = {
     "envlogger": "rlds.sources.logs.source:EnvLoggerSource",
     "tfds": "rlds.sources.folder:FolderSource",
     "minari": "rlds.sources.minari.source:MinariSource",
+    "npz": "rlds.sources.npz.source:NpzSource",
     "d4rl": "rlds.sources.d4rl.source:D4rlSource",
     "d4rl_pybullet": "rlds.sources.d4rl.pybullet:D4rlPybulletSource",
     "atari_dqn_replay": "rlds.sources.atari_dqn_replay.source:AtariDqnReplaySource",

@@ -272,15 +272,10 @@ def _tar(content: bytes, rng: random.Random, change: Change) -> bytes:
     return gzip.compress(bytes(written), 1)
 
 
-def _read_npy(content: bytes) -> tuple[bytes, bytes]:
-    whole = gzip.decompress(content)
-    length = 10 + int.from_bytes(whole[8:10], "little")
-    return whole[10:length], whole[length:]
-
-
 def _npy(content: bytes, rng: random.Random, change: Change) -> bytes:
     """Changes the header or the data of an array."""
-    header, data = _read_npy(content)
+    length = 10 + int.from_bytes(content[8:10], "little")
+    header, data = content[10:length], content[length:]
     kind = rng.randrange(4)
     if kind == 0:
         data = change(data, rng)
@@ -292,7 +287,11 @@ def _npy(content: bytes, rng: random.Random, change: Change) -> bytes:
         dtype = rng.choice(("|O", "|u1", ">i8", "<f2", "|V4", "<M8[s]", "S5", "i4,f4", "|S9999999"))
         header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}}}\n".encode()
     head = np.lib.format.magic(1, 0) + len(header).to_bytes(2, "little")
-    return gzip.compress(head + header + data, 1)
+    return head + header + data
+
+
+def _gzipped_npy(content: bytes, rng: random.Random, change: Change) -> bytes:
+    return gzip.compress(_npy(gzip.decompress(content), rng, change), 1)
 
 
 def _example(record: bytes, rng: random.Random, change: Change) -> bytes:
@@ -342,7 +341,9 @@ def _tfrecords(content: bytes, rng: random.Random, change: Change) -> bytes:
 MUTATIONS: dict[str, Callable[[bytes, random.Random, Change], bytes]] = {
     ".pkl": _pickle,
     ".zip": _zip,
+    ".npz": _zip,
+    ".npy": _npy,
     ".tar.gz": _tar,
-    **{f"_ckpt.{number}.gz": _npy for number in range(3)},
+    **{f"_ckpt.{number}.gz": _gzipped_npy for number in range(3)},
     **{f"-0000{number}-of-00002": _tfrecords for number in range(2)},
 }

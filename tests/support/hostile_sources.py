@@ -37,6 +37,7 @@ import hostile_records
 import numpy as np
 import raw_d4rl
 import raw_d4rl_pybullet
+import raw_npz
 from file_watch import Watch
 
 import envlogger
@@ -46,6 +47,7 @@ from envlogger.testing.catch_env import Catch
 from rlds.sources.minari.formats import open_writer
 from rlds.sources.minari.spaces import box, merged, parse_space
 from rlds.sources.minari.storage import Column, RawEpisode
+from rlds.sources.npz.source import NpzSource
 from rlds.sources.source import DamagedEpisode, Source, SourceError, StoredEpisode
 from tfds_builders.conversion.encoder import EpisodeEncoder
 from tfds_builders.features import features_of
@@ -174,6 +176,7 @@ FORMATS: dict[str, Raw] = {
         )
         for data_format in ("hdf5", "arrow", "parquet")
     },
+    "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
     "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
     **{
         f"folder_{file_format}": Raw(

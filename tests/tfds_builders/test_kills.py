@@ -23,12 +23,14 @@ import raw_atari_dqn_replay
 import raw_d4rl
 import raw_d4rl_pybullet
 import raw_minari
+import raw_npz
 import raw_rlds_creator
 import raw_rlu
 import tensorflow_datasets as tfds
 
 import envlogger
 import tfds_builders
+from rlds.sources.npz.source import NpzSource
 from rlds.sources.source import Source
 
 pytestmark = pytest.mark.slow
@@ -75,6 +77,11 @@ def d4rl_pybullet(directory):
 def minari(directory):
     os.environ["MINARI_DATASETS_PATH"] = str(directory)
     return tfds_builders.MinariSource(raw_minari.write_buffers("all-v1"))
+
+
+def npz(directory):
+    raw_npz.write_folder(directory, raw_npz.sample())
+    return NpzSource(directory)
 
 
 def rlu_atari(directory):
@@ -164,6 +171,7 @@ SOURCES = {
         d4rl,
         d4rl_pybullet,
         minari,
+        npz,
         rlu_atari,
         rlu_dmlab,
         rlu_rwrl,

@@ -1,0 +1,1 @@
+"""Folders of `.npz` files, an episode each."""
