@@ -15,19 +15,13 @@ __all__ = ["AtariDqnReplayConfig", "RldsAtariDqnReplay"]
 
 @dataclasses.dataclass
 class AtariDqnReplayConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
-    """Which run is converted, and how; see `AtariDqnReplaySource`.
+    """Which run is converted.
 
     Attributes:
       directory: Its folder, below the one that all is published in.
-      stack_size: See the source.
-      max_episode_steps: See the source.
-      use_add_count: See the source.
     """
 
     directory: str = ""
-    stack_size: int = 4
-    max_episode_steps: int = 27_000
-    use_add_count: bool = True
 
 
 class RldsAtariDqnReplay(SourceBuilder):

@@ -19,30 +19,23 @@ __all__ = ["D4rlConfig", "RldsD4rl", "RldsD4rlPybullet"]
 
 @dataclasses.dataclass
 class D4rlConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
-    """What is converted, and how it is divided into episodes; see `D4rlSource`.
+    """Which dataset is converted.
 
     Attributes:
-      boundary: A rule, or several; None for those of the family.
-      length: The number of rows, for the rule `length`.
-      jump: The distance, for the rule `observation_jump`.
-      dataset: Which dataset of D4RL it is; None if the name of the file tells.
-      follow_links: Whether to read what the file has in other files.
+      dataset: Its name in D4RL; None if the name of the file tells.
     """
 
-    boundary: str | tuple[str, ...] | None = None
-    length: int | None = None
-    jump: float | None = None
     dataset: str | None = None
-    follow_links: bool = False
 
 
 class RldsD4rl(SourceBuilder):
     """Datasets of D4RL, with all that their files have.
 
     There is a config for each dataset, of its name, such as `hopper-medium-v2`. The default,
-    `file`, is for any other file of this layout; it needs a `path`. Other rules for the boundary
-    of episodes are given with a config of one's own:
-    `RldsD4rl(path=..., config=D4rlConfig(name="windows", boundary="length", length=500))`.
+    `file`, is for any other file of this layout; it needs a `path`. Give the options of
+    `D4rlSource`, such as the rule for the boundary of episodes, as arguments, and a config with a
+    name of your own:
+    `RldsD4rl(path=..., config=D4rlConfig(name="windows"), boundary="length", length=500)`.
     """
 
     VERSION = tfds.core.Version("1.0.0")

@@ -19,7 +19,6 @@ from rlds.sources.rlu import (
     locomotion_windows,
     rwrl,
 )
-from rlds.sources.rlu.rows import Alignment
 from rlds.sources.rlu.source import RluSource
 from tfds_builders.builder import SourceBuilder
 
@@ -44,27 +43,25 @@ BUCKET = "gs://rl_unplugged"
 
 @dataclasses.dataclass
 class RluConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
-    """Which files are converted, and how.
+    """Which files are converted.
 
     Attributes:
       directory: Their folder in the bucket that RL Unplugged is published in.
       prefix: What their names begin with, up to `-00000-of-...`; None for all files.
       num_files: How many were published.
-      alignment: The order of their rows; None for that of the product.
     """
 
     directory: str = ""
     prefix: str | None = None
     num_files: int | None = None
-    alignment: Alignment | None = None
 
 
 class RluBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-arg]
     """A builder for a product of RL Unplugged.
 
     There is a config for each published dataset. The default, `files`, is for any other files of
-    the product, and needs a `path`. Another order of rows is asked for with a config of one's own,
-    such as `config=RluConfig(name="shifted", alignment="rsa")`.
+    the product, and needs a `path`. Give another order of rows as an argument, and a config
+    with a name of your own: `config=RluConfig(name="shifted"), alignment="rsa"`.
     """
 
     VERSION = tfds.core.Version("1.0.0")

@@ -104,10 +104,9 @@ def test_wrong_words():
 
 def test_options_go_before_those_of_the_config(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium-v2")
-    config = tfds_builders.d4rl.D4rlConfig(
-        name="windows", boundary="length", length=5, dataset="walker2d-medium-v2"
-    )
-    made = tfds_builders.RldsD4rl(path=path, config=config, data_dir=tmp_path, length=3)
+    config = tfds_builders.d4rl.D4rlConfig(name="windows", dataset="walker2d-medium-v2")
+    options = {"boundary": "length", "length": 3}
+    made = tfds_builders.RldsD4rl(path=path, config=config, data_dir=tmp_path, **options)
     assert made.make_source(path).options() == {
         "boundary": ["length"],
         "length": 3,
@@ -116,6 +115,10 @@ def test_options_go_before_those_of_the_config(tmp_path):
         "follow_links": False,
     }
     assert made.data_path == tfds_builders.RldsD4rl(config=config, data_dir=tmp_path).data_path
+    other = tfds_builders.RldsD4rl(
+        path=path, config=config, data_dir=tmp_path, dataset="hopper-medium-v2"
+    )
+    assert other.make_source(path).options()["dataset"] == "hopper-medium-v2"
 
 
 @pytest.mark.parametrize("alignment", ["sar", "rsa"])

@@ -325,8 +325,10 @@ def test_configs_know_where_the_runs_are(tmp_path):
 def test_a_builder_can_be_told_how_the_agent_saw(tmp_path):
     rows = raw.record(played(5, 4), padding=1)
     raw.write_run(tmp_path / "raw" / "Pong" / "1", rows, capacity=11)
-    config = AtariDqnReplayConfig(name="stack_of_2", stack_size=2)
-    builder = RldsAtariDqnReplay(path=tmp_path / "raw", config=config, data_dir=tmp_path)
+    config = AtariDqnReplayConfig(name="stack_of_2")
+    builder = RldsAtariDqnReplay(
+        path=tmp_path / "raw", config=config, data_dir=tmp_path, stack_size=2
+    )
     builder.download_and_prepare()
     assert {len(list(e["steps"])) for e in builder.as_dataset("train")} == {4, 5}
 

@@ -543,9 +543,10 @@ def test_files_of_the_manual_dir(tmp_path):
 
 
 def test_rules_of_ones_own(tmp_path):
-    config = D4rlConfig(name="windows", boundary=("file", "length"), length=5)
+    config = D4rlConfig(name="windows")
     path = small_file(tmp_path / "a.hdf5")
-    builder = RldsD4rl(path=path, config=config, data_dir=tmp_path)
+    options = {"boundary": ("file", "length"), "length": 5}
+    builder = RldsD4rl(path=path, config=config, data_dir=tmp_path, **options)
     builder.download_and_prepare()
     assert builder.info.splits["train"].num_examples == 2
     assert builder.info.metadata["d4rl"]["boundary"] == ["file", "length"]

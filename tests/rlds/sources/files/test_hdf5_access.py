@@ -124,8 +124,8 @@ def test_what_is_elsewhere_if_it_is_asked_for(tmp_path, secret):
     watch.close()
     assert {float(episode.steps["reward"][0]) for episode in episodes} == {666.0}
     assert [os.fspath(path) for path in source.inputs()] == [os.fspath(path), os.fspath(secret)]
-    config = D4rlConfig(name="linked", follow_links=True)
-    builder = RldsD4rl(path=path, config=config, data_dir=tmp_path)
+    config = D4rlConfig(name="linked")
+    builder = RldsD4rl(path=path, config=config, data_dir=tmp_path, follow_links=True)
     builder.download_and_prepare()
     assert builder.info.splits["train"].num_examples == 3
 

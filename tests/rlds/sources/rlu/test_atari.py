@@ -78,8 +78,8 @@ def test_a_reward_in_the_first_row_refutes_the_other_order(tmp_path, raw):
 
 def test_a_builder_can_be_told_the_order(tmp_path, raw):
     raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
-    config = RluConfig(name="shifted", alignment="rsa")
-    builder = RldsRluAtari(path=tmp_path / "raw", config=config, data_dir=tmp_path)
+    config = RluConfig(name="shifted")
+    builder = RldsRluAtari(path=tmp_path / "raw", config=config, data_dir=tmp_path, alignment="rsa")
     builder.download_and_prepare()
     (episode, *_) = builder.as_dataset("train")
     assert episode["final_observation_known"]
