@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,7 +90,7 @@ def _is_right(
 ) -> bool:
     """Whether all is well; if not, nothing is known of what it is."""
     validator = Validator(finite_fields)
-    joined = JoinedEpisodes(features, list(leaves_but_images(features[rlds.STEPS].feature)))
+    joined = _joined_episodes(json.dumps(features.to_json(), sort_keys=True))
     counts: Counter[str] = Counter()
     for group in _groups(examples):
         try:
@@ -100,6 +102,13 @@ def _is_right(
             return False
         counts.update(_counts(steps, lengths, fields))
     return all(counts[name] == written for name, written in report.counts.items())
+
+
+@functools.lru_cache(maxsize=16)
+def _joined_episodes(features_json: str) -> JoinedEpisodes:
+    """The decoder for features; tracing its graph takes longer than decoding a small dataset."""
+    features = tfds.features.FeaturesDict.from_json(json.loads(features_json))
+    return JoinedEpisodes(features, list(leaves_but_images(features[rlds.STEPS].feature)))
 
 
 def _groups(examples: Iterator[bytes]) -> Iterator[list[bytes]]:
