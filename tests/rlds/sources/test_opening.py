@@ -1,9 +1,9 @@
 """The one door: `rlds.sources.open`."""
 
 import json
+import os
 import subprocess
 import sys
-from importlib import metadata
 
 import hostile_sources
 import numpy as np
@@ -211,19 +211,92 @@ def test_a_damaged_episode_is_an_error_of_its_own(raw_data):
         list(episodes)
 
 
-def test_others_add_formats_by_an_entry_point(monkeypatch, raw_data):
-    point = metadata.EntryPoint("mine", f"{__name__}:Mine", opening.ENTRY_POINTS)
-    monkeypatch.setattr(opening.metadata, "entry_points", lambda group: [point])
-    monkeypatch.setitem(
-        sys.modules, __name__, sys.modules[test_options_reach_the_source.__module__]
+OTHERS_MODULE = """
+from pathlib import Path
+
+import numpy as np
+
+import rlds
+from rlds.sources import Field, Origin, RandomAccessSource, SourceEpisode
+
+
+class LineSource(RandomAccessSource):
+    '''Text files, each line of which is an episode.'''
+
+    def __init__(self, path, *, offset: int = 0):
+        self._path, self._offset = Path(path), offset
+
+    @classmethod
+    def recognizes(cls, path):
+        return str(path).endswith(".lines")
+
+    def step_fields(self):
+        return dict.fromkeys(("observation", "action"), Field(np.int64)) | {"discount": np.float32}
+
+    def inputs(self):
+        return [self._path]
+
+    def num_episodes(self, split):
+        return len(self._path.read_text().splitlines())
+
+    def key(self, split, index):
+        return str(index)
+
+    def read(self, split, index):
+        line = self._path.read_text().splitlines()[index]
+        values = np.array([int(word) for word in line.split()]) + self._offset
+        steps = rlds.from_sars(
+            observation=values, action=np.diff(values), reward=None, terminal=True
+        )
+        return SourceEpisode(str(index), steps, Origin("", 0, len(values)), truncated=False)
+"""
+OTHERS_SCRIPT = """
+import sys
+import rlds.sources
+path = sys.argv[1]
+found = rlds.sources.formats()["lines"]
+assert found.description == "Text files, each line of which is an episode."
+assert str(found.options["offset"]) == "offset=integer (0)"
+episodes = rlds.sources.open(path, offset=5)
+assert repr(episodes) == f"Episodes(lines, {path}, split 'train', 2 episodes)"
+assert episodes.columns(1, ["observation"])["observation"].tolist() == [9, 8, 12]
+assert episodes[0].steps["action"].tolist() == [1, 1, 0]
+try:
+    rlds.sources.open(path, ofset=5)
+except TypeError as error:
+    assert "lines has no option 'ofset'; its options are: offset=integer (0)" in str(error)
+else:
+    raise AssertionError
+"""
+
+
+def run_beside_a_distribution(folder, entry_points, script, *arguments):
+    """Runs a script where another distribution is installed that has the module `others_lines`."""
+    described = folder / "others_lines-1.0.dist-info"
+    described.mkdir(exist_ok=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: others-lines\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(f"[{opening.ENTRY_POINTS}]\n{entry_points}\n")
+    (folder / "others_lines.py").write_text(OTHERS_MODULE)
+    path = os.pathsep.join([str(folder), *filter(None, sys.path)])
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    opening._added.cache_clear()
-    try:
-        assert formats()["mine"].description == "Somebody's own."
-        assert open_episodes(raw_data / "logs", format="mine").format == "mine"
-    finally:
-        opening._added.cache_clear()
 
 
-class Mine(hostile_sources.tfds_builders.EnvLoggerSource):
-    """Somebody's own."""
+def test_others_add_formats_by_an_entry_point(tmp_path):
+    (tmp_path / "a.lines").write_text("1 2 3\n4 3 7\n")
+    folder = tmp_path / "site"
+    folder.mkdir()
+    line = "lines = others_lines:LineSource"
+    run = run_beside_a_distribution(folder, line, OTHERS_SCRIPT, tmp_path / "a.lines")
+    assert not run.returncode, run.stderr
+    line = "npz = others_lines:LineSource"
+    run = run_beside_a_distribution(folder, line, "import rlds.sources as s; s.formats()")
+    assert (
+        "ValueError: two formats are called 'npz': rlds.sources.npz.source:NpzSource and "
+        "others_lines:LineSource" in run.stderr
+    )
