@@ -46,6 +46,7 @@ _MAX_JOINED = 4 << 20
 
 _FIELDS = ("step_type", "reward", "discount", "observation", "action", "custom_data")
 _OF_TRANSITIONS = ("reward", "discount", "action")
+_FIRST = int(dm_env.StepType.FIRST)
 
 
 class Room:
@@ -484,9 +485,9 @@ def _merged_fields(records: StoredRecords, decoder: StepDecoder) -> dict[str, An
     for steps, part in _parts_of(records, decoder):
         fields = as_fields(part)
         rows = _rows(steps)
-        is_start = bool((fields["step_type"] == int(dm_env.StepType.FIRST)).all())
         for field, column in fields.items():
-            if is_start and field in _OF_TRANSITIONS and _is_none(column):
+            is_none = field in _OF_TRANSITIONS and _is_none(column)
+            if is_none and (fields["step_type"] == _FIRST).all():
                 missing[field].append((rows, column, len(steps)))
             else:
                 merged[field].put(rows, column, len(steps))

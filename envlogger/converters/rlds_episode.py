@@ -37,6 +37,8 @@ __all__ = [
     "zeros_like",
 ]
 
+# NumPy takes long to compare with members of an enumeration.
+_FIRST, _LAST = int(dm_env.StepType.FIRST), int(dm_env.StepType.LAST)
 _EMPTY = {str: "", bytes: b"", type(None): None}
 
 
@@ -160,13 +162,12 @@ def to_rlds_episodes(
     discounts = list(_leaves(columns["discount"]))
     lasts = [end - 1 for end in itertools.accumulate(lengths)]
     is_terminal = [
-        types[last] == dm_env.StepType.LAST and _is_zero([column[last] for column in discounts])
-        for last in lasts
+        types[last] == _LAST and _is_zero([column[last] for column in discounts]) for last in lasts
     ]
     flags = step_flags(lengths, is_terminal)
-    if (types[~flags["is_first"]] == dm_env.StepType.FIRST).any():
+    if ((types == _FIRST) > flags["is_first"]).any():
         raise ValueError("There is a FIRST step inside an episode.")
-    if (types[~flags["is_last"]] == dm_env.StepType.LAST).any():
+    if ((types == _LAST) > flags["is_last"]).any():
         raise ValueError("There is a LAST step inside an episode.")
     arrived = {
         field: shifted(columns[field] if padded else with_placeholder(columns[field]), lasts)
