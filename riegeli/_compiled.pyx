@@ -450,7 +450,7 @@ cdef inline int write_varint(uint8_t* p, uint64_t value) noexcept nogil:
 cdef inline Py_ssize_t find_varint(
     const uint8_t* begin, Py_ssize_t at, Py_ssize_t end, uint64_t* value
 ) except -1 nogil:
-    """Reads the varint at `at`, and returns the offset behind it."""
+    """Reads the varint at `at`, and returns the offset after it."""
     cdef int count
     cdef uint64_t result = 0
     cdef uint8_t byte
@@ -482,7 +482,7 @@ def encode_varints(values):
 
 
 def read_varint(data, Py_ssize_t begin):
-    """Reads one varint; returns its value and the offset behind it."""
+    """Reads one varint; returns its value and the offset after it."""
     cdef _View view = _View(data)
     cdef uint64_t value = 0
     if begin < 0:
@@ -492,7 +492,7 @@ def read_varint(data, Py_ssize_t begin):
 
 
 def read_varints(data, Py_ssize_t begin, count):
-    """Reads `count` varints; returns their values and the offset behind them."""
+    """Reads `count` varints; returns their values and the offset after them."""
     cdef _View view = _View(data)
     cdef uint64_t value = 0
     cdef list values = []
@@ -592,7 +592,7 @@ cdef struct Buffer:
 
 
 cdef struct OpenSubmessage:
-    size_t written  # The bytes that come behind it.
+    size_t written  # The bytes that come after it.
     const State* state
 
 
@@ -650,7 +650,7 @@ cdef inline const uint8_t* take(
 cdef inline Py_ssize_t find_length(
     const Buffer* buffer, Py_ssize_t index, uint64_t* length
 ) except -1 nogil:
-    """Reads the length that is next in a buffer, and returns the offset behind it."""
+    """Reads the length that is next in a buffer, and returns the offset after it."""
     cdef Py_ssize_t end = find_varint(buffer.begin, buffer.used, buffer.size, length)
     if length[0] > <uint64_t>MAX_UINT32:
         return refuse_length(index, length[0])
@@ -923,7 +923,7 @@ cdef class _Run:
 
 
 def run_machine(states, first, buffers, transitions, num_records, size, scope=True):
-    """Puts the records of a transposed chunk together, from the end of the last to the begin."""
+    """Puts the records of a transposed chunk together, from the end of the last record on."""
     if scope is not True:
         return _pure.run_machine(states, first, buffers, transitions, num_records, size, scope)
     cdef _Run run = _Run()
@@ -1169,7 +1169,7 @@ cdef class _Walk:
                 p = skip_minimal_varint(p, end, &value)
                 p += value
                 if value and depth < MAX_DEPTH and self.is_message(p - value, p):
-                    # The end is numbered right behind the begin, though it comes later.
+                    # The end is numbered right after the beginning, though it comes later.
                     self.add_element(node, BEGIN_KIND, BEGIN_SUBMESSAGE, 0)
                     self.kind(node, END_KIND, <uint32_t>tag + SUBMESSAGE_END - LENGTH, 0)
                     self.add_fields(p - value, p, FIRST_MESSAGE + <uint32_t>node, depth + 1)

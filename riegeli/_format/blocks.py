@@ -4,7 +4,7 @@ A file is a gap-free sequence of chunks. At every multiple of `BLOCK_SIZE`, what
 block header of 24 bytes is inserted:
 
     8 bytes  hash of the following 16
-    8 bytes  distance from the begin of the chunk that the header interrupts
+    8 bytes  distance from the beginning of the chunk that the header interrupts
     8 bytes  distance to the end of that chunk
 
 All positions here are byte offsets in the file; all sizes of chunk contents leave block headers
@@ -41,7 +41,7 @@ def remaining_in_block(pos: int) -> int:
 
 
 def is_possible_chunk_boundary(pos: int) -> bool:
-    """Whether a chunk can begin at `pos`: not inside a block header, nor right behind one."""
+    """Whether a chunk can begin at `pos`: not inside a block header, nor right after one."""
     return remaining_in_block(pos) < USABLE_BLOCK_SIZE
 
 
@@ -51,7 +51,7 @@ def round_up_to_possible_chunk_boundary(pos: int) -> int:
 
 
 def advance(chunk_begin: int, size: int) -> int:
-    """The position behind the first `size` bytes of the chunk that begins at `chunk_begin`."""
+    """The position after the first `size` bytes of the chunk that begins at `chunk_begin`."""
     headers = (size + (chunk_begin + USABLE_BLOCK_SIZE - 1) % BLOCK_SIZE) // USABLE_BLOCK_SIZE
     return chunk_begin + size + BLOCK_HEADER_SIZE * headers
 
@@ -68,7 +68,7 @@ def decode_block_header(data: bytes | bytearray | memoryview, pos: int) -> tuple
     """Reads the block header found at file offset `pos`.
 
     Returns:
-      The distances to the begin and to the end of the interrupted chunk.
+      The distances to the beginning and to the end of the interrupted chunk.
 
     Raises:
       InvalidArgumentError: the hash does not match, or no chunk can have such an end.

@@ -19,11 +19,12 @@ The header is made of varints, apart from the subtypes, which take a byte each:
     the first state
 
 A buffer has the values of one field, the last one of the chunk first; a bucket has whole buffers.
-The machine puts the records together from their end to their begin. A state stands for an element:
-a field, the begin or the end of a submessage, the begin of a record. It writes the element in front
-of what is there. The upper six bits of a transition say which state follows, counted from the base;
-the lower two how many more times the base of the state reached follows, without a transition.
-Behind an implicit state its base always follows, without a transition. The end is where an explicit
+The machine puts the records together backwards. A state stands for an element: a field, the
+beginning or the end of a submessage, the beginning of a record. It writes the element in front of
+the elements written so far. The upper six bits of a transition say which state follows, counted
+from the base; the lower two say how many more times the base of the state reached follows, without
+a transition.
+After an implicit state its base always follows, without a transition. The end is where an explicit
 state finds no more transitions.
 """
 
@@ -54,7 +55,7 @@ MAX_TRANSITIONS = 1 << 29
 """The most transitions that a transposed chunk can have; one is a byte."""
 
 # How many transitions lead from an element to the next one, at most: one reaches 64 states, so that
-# even the most states need few. An element is a byte or more, or the begin of a record.
+# even the most states need few. An element is a byte or more, or the beginning of a record.
 _MAX_TRANSITIONS_PER_ELEMENT = 8
 _SOME_TRANSITIONS = 1 << 12
 

@@ -116,7 +116,7 @@ def parse_message(data: bytes, begin: int, end: int) -> list[_Field] | None:
 
 
 def _read_minimal_varint(data: bytes, begin: int, end: int) -> tuple[int, int]:
-    """The value and the offset behind it; -1 if it is cut off, too long, or not minimal."""
+    """The value and the offset after it; -1 if it is cut off, too long, or not minimal."""
     value = 0
     for count, byte in enumerate(data[begin : min(end, begin + 10)]):
         value |= (byte & 0x7F) << (7 * count)
@@ -196,7 +196,7 @@ class _Walk:
             self._add(node, tag)
             self.values[node].append(data[begin:end])
             return
-        # The end is numbered right behind the begin, though it comes later.
+        # The end is numbered right after the beginning, though it comes later.
         self._add(node, SUBMESSAGE_BEGIN)
         end_tag = tag - LENGTH + SUBMESSAGE_END
         self._kind(node, end_tag, 0)

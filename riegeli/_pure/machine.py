@@ -73,7 +73,7 @@ def run_machine(
     size: int,
     scope: Scope = True,
 ) -> list[bytes]:
-    """Puts the records of a transposed chunk together, from the end of the last to the begin.
+    """Puts the records of a transposed chunk together, from the end of the last to the beginning.
 
     Args:
       states: Five sequences with an item for each state: the tags; the bases; whether the state is

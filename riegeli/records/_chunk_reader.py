@@ -30,12 +30,12 @@ class Find(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Damage:
-    """A place that cannot be read, and where to go on behind it.
+    """A place that cannot be read, and where to go on after it.
 
     Attributes:
       begin: Where it begins.
-      resume: Where a chunk begins, as far as can be told; or where to look for one from.
-      is_chunk: Which of these `resume` is.
+      resume: Where the next chunk probably begins, or where the search for it begins.
+      is_chunk: Whether `resume` is a chunk.
     """
 
     begin: int
@@ -57,7 +57,7 @@ class ChunkReader:
         self.truncated: SkippedRegion | None = None
         self._source = source
         self._damage: _Damage | None = None
-        self._is_behind_end = False  # A skipped region ended there, and nobody can seek there.
+        self._is_beyond_end = False  # A skipped region ended there, and nobody can seek there.
         with self.annotated(pos):
             if not blocks.is_possible_chunk_boundary(pos):
                 raise InvalidArgumentError("no chunk can begin here")
@@ -106,11 +106,11 @@ class ChunkReader:
         """Makes the chunk that begins at `pos` the next one; whether there is one shows on reading.
 
         Raises:
-          InvalidArgumentError: `pos` is behind the end of the file, or no chunk can begin there.
+          InvalidArgumentError: `pos` is beyond the end of the file, or no chunk can begin there.
         """
         self.truncated = self._damage = None
         self._check_within_file(pos)
-        self._is_behind_end = False
+        self._is_beyond_end = False
         self.pos = pos
         with self.annotated(pos):
             if not blocks.is_possible_chunk_boundary(pos):
@@ -125,7 +125,7 @@ class ChunkReader:
           Where the chunks right before it begin, those that were met on the way there.
 
         Raises:
-          InvalidArgumentError: `pos` is behind the end of the file, or it is damaged there.
+          InvalidArgumentError: `pos` is beyond the end of the file, or it is damaged there.
         """
         self.truncated = self._damage = None
         self._check_within_file(pos)
@@ -145,7 +145,7 @@ class ChunkReader:
         return passed
 
     def skip_damage(self, message: str) -> SkippedRegion | None:
-        """Goes on behind what made the last call fail.
+        """Goes on after what made the last call fail.
 
         Args:
           message: What went wrong.
@@ -168,7 +168,7 @@ class ChunkReader:
                 return SkippedRegion(begin, end, message)
 
     def _resume(self, damage: _Damage) -> int:
-        """Makes the first chunk behind damage the next one; returns where the damage ends."""
+        """Makes the first chunk after damage the next one; returns where the damage ends."""
         pos, is_chunk = damage.resume, damage.is_chunk
         while True:
             if is_chunk and blocks.is_possible_chunk_boundary(pos):
@@ -188,7 +188,7 @@ class ChunkReader:
     def _skip_to(self, pos: int) -> int:
         self.pos = min(pos, _MAX_POS)
         reached = self._source.skip(pos)
-        self._is_behind_end = reached < pos
+        self._is_beyond_end = reached < pos
         return reached
 
     def _damaged(self, message: str, resume: int, is_chunk: bool = False) -> InvalidArgumentError:
@@ -230,9 +230,9 @@ class ChunkReader:
             raise self._damaged(str(e), pos + BLOCK_HEADER_SIZE) from e
 
     def _read_header(self, begin: int) -> ChunkHeader | None:
-        if self._is_behind_end and self._source.reach(begin) < begin:
+        if self._is_beyond_end and self._source.reach(begin) < begin:
             return None
-        self._is_behind_end = False
+        self._is_beyond_end = False
         header_end = blocks.advance(begin, CHUNK_HEADER_SIZE)
         stored = self._source.read_at(begin, header_end - begin)
         crosses_block = begin % BLOCK_SIZE == 0 or len(stored) > CHUNK_HEADER_SIZE
@@ -268,7 +268,7 @@ class ChunkReader:
             if pos < step_end:
                 break
         else:
-            pos = self._source.reach(end) if data_end < end else end  # Past zeros behind the data.
+            pos = self._source.reach(end) if data_end < end else end  # Past zeros after the data.
         if pos < end:
             self._note_truncated(pos, f"it should have {end - begin}")
             return None
@@ -321,19 +321,19 @@ class ChunkReader:
 
     def _check_block_header(self, data: memoryview, pos: int, chunk_end: int | None) -> None:
         to_begin, to_end = self._decode_block_header(data, pos)
-        behind = pos + BLOCK_HEADER_SIZE
+        after_header = pos + BLOCK_HEADER_SIZE
         if pos - to_begin != self.pos:
             # The next chunk is where the header says, unless that is suspiciously far.
             is_near = to_end <= BLOCK_SIZE
             raise self._damaged(
                 f"block header at byte {pos} says that the chunk begins at byte "
                 f"{pos - to_begin}, not at byte {self.pos}",
-                pos + to_end if is_near else behind,
+                pos + to_end if is_near else after_header,
                 is_chunk=is_near,
             )
         if chunk_end is not None and pos + to_end != chunk_end:
             raise self._damaged(
                 f"block header at byte {pos} says that the chunk ends at byte {pos + to_end}, "
                 f"not at byte {chunk_end}",
-                behind,
+                after_header,
             )

@@ -20,7 +20,7 @@ class ChunkOfRecords:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a search ended: at a record with this answer, or behind all with it."""
+    """Where a search ended: at a record with this answer, or after all with it."""
 
     answer: Answer
     chunk_begin: int
@@ -45,7 +45,7 @@ class Searchable(Protocol):
 
 def search(file: Searchable, size: int) -> Found:
     """Searches a file of `size` bytes, asking about no record twice."""
-    before: tuple[int, range] | None = None  # In a chunk: the records behind one that is before.
+    before: tuple[int, range] | None = None  # In a chunk: the records after one that is before.
     after = Found(None, size, 0)
 
     def judge_chunk(begin: int) -> tuple[Answer, int]:
@@ -98,12 +98,12 @@ def _bisect(
     """
     while low < high:
         first = middle(low, high)
-        answer, behind = judge(first)
-        while answer is None and behind < high:
-            answer, behind = judge(behind)
+        answer, next_index = judge(first)
+        while answer is None and next_index < high:
+            answer, next_index = judge(next_index)
         if answer == 0:
             return
         if answer is not None and answer < 0:
-            low = max(low + 1, behind)
+            low = max(low + 1, next_index)
         else:
             high = first

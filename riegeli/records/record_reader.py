@@ -60,15 +60,14 @@ class RecordReader:
     True
     [b'first', b'second']
 
-    A file that ends in the middle of a chunk reads like one that ends before it; `close` then
-    raises, so that a cut-off file is told from a whole one. After another error the reader stays
-    failed until it is moved by one of the `seek` or `search` methods; until then each call raises
-    the same error.
+    If a file ends in the middle of a chunk, all chunks before it can be read. `close` then raises,
+    so that a cut-off file does not pass for a whole one. After another error, each call raises the
+    same error until a `seek` or `search` method moves the reader.
 
-    With a recovery function, what is damaged is left out instead: the function is told which region
-    and why, and reading goes on behind it. It may raise `StopIteration` to make the call end as at
-    the end of the file; other exceptions come out of the call. Either way the next call goes on
-    behind the region.
+    With a recovery function, the reader leaves out damaged regions instead. The function gets each
+    region with the reason, and reading continues after it. The function may raise `StopIteration`
+    to end the call as at the end of the file. Other exceptions come out of the call. In both cases
+    the next call continues after the region.
 
     Args:
       src: A path, or a URL (`gs://`, `s3://`); or a readable binary file object.
@@ -78,10 +77,9 @@ class RecordReader:
       max_buffer_size: Likewise.
       buffer_size: Likewise.
       field_projection: Which fields of proto messages to read, as paths of field numbers; None for
-        all. Fields in transposed chunks that are not asked for are left out; records of other
-        chunks are returned whole. With `EXISTENCE_ONLY` at the end of a path, the field is there,
-        without its value.
-      recovery: Is told of damage that is left out.
+        all. Other fields in transposed chunks are left out; records of other chunks are returned
+        whole. With `EXISTENCE_ONLY` at the end of a path, the field is there, without its value.
+      recovery: Called with each damaged region that is left out.
 
     Raises:
       TypeError, OverflowError: `field_projection` is wrong.
@@ -137,24 +135,24 @@ class RecordReader:
         return _files.SequentialSource(self._src, pos), pos
 
     def check_file_format(self) -> bool:
-        """Whether this is a Riegeli/records file, as far as the next chunk header tells.
+        """Whether this is a Riegeli/records file, judging by the next chunk header.
 
-        The recovery function is not asked.
+        The recovery function is not called.
 
         Returns:
-          True, or False if the file ends before it can be told.
+          True, or False if the file is too short to decide.
 
         Raises:
-          InvalidArgumentError: it is none.
+          InvalidArgumentError: this is another file.
         """
         self._check_open()
         return self._num_records > 0 or self._chunks.read_header() is not None
 
     def read_metadata(self) -> RecordsMetadata | None:
-        """Reads what describes the file; to be called before any record is read.
+        """Reads the metadata of the file. Call it before you read any record.
 
         Returns:
-          The metadata, empty if the file has none; None if the file ends before it can be told.
+          The metadata, empty if the file has none; None if the file is too short to decide.
 
         Raises:
           FailedPreconditionError: it is too late.
@@ -216,10 +214,10 @@ class RecordReader:
     def read_message(self, message_type: type[M]) -> M | None:
         """The next record parsed as a proto message; None at the end of the file.
 
-        With a recovery function, records that are none are passed by.
+        With a recovery function, records that cannot be parsed are left out.
 
         Raises:
-          google.protobuf.message.DecodeError: it is none; reading can go on behind it.
+          google.protobuf.message.DecodeError: the record cannot be parsed; you can read the next.
         """
         while (record := self.read_record()) is not None:
             try:
@@ -355,7 +353,7 @@ class RecordReader:
         """Makes the record with the numeric position `pos` the next one, or else the next chunk.
 
         Raises:
-          InvalidArgumentError: `pos` is behind the end of the file, or the file is damaged there.
+          InvalidArgumentError: `pos` is beyond the end of the file, or the file is damaged there.
           UnimplementedError: the file object does not support random access.
         """
         if pos < 0:
@@ -374,10 +372,10 @@ class RecordReader:
             self._skip(e)
 
     def seek_back(self) -> bool:
-        """Makes the record before the next one the next one.
+        """Goes back by one record.
 
         Returns:
-          False at the begin of the file.
+          False at the beginning of the file.
 
         Raises:
           InvalidArgumentError: the file is damaged before this place.
@@ -489,11 +487,11 @@ class RecordReader:
     def close(self) -> None:
         """Ends reading and, if the reader owns the file, closes it; further calls do nothing.
 
-        A file object that is not owned is left standing behind the last chunk that was read.
+        A file object that is not owned is left after the last chunk that was read.
 
         Raises:
           InvalidArgumentError: the file ended in the middle of a chunk, and there is no recovery
-            function to be told.
+            function.
           RiegeliError: the error that made the reader fail, if there was one.
         """
         if self._closed:
@@ -651,7 +649,7 @@ class RecordReader:
             raise
 
     def _skip(self, error: Exception) -> bool:
-        """Leaves out what could not be read, if there is a recovery function to be told.
+        """Leaves out what could not be read, if there is a recovery function.
 
         Returns:
           Whether to go on.

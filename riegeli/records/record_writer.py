@@ -85,14 +85,14 @@ class RecordWriter:
 
     Args:
       dest: A path, or a URL (`gs://`, `s3://`), whose file is made or replaced; or a writable
-        binary file object. Where a file object stands behind its begin, records are appended.
+        binary file object. If its position is not 0, records are appended.
       owns_dest: Whether `close` closes `dest`.
       assumed_pos: Takes this for the current position of `dest` instead of asking it.
       min_buffer_size: Accepted for compatibility; each chunk is written at once.
       max_buffer_size: Likewise.
       buffer_size: Likewise.
       options: Comma-separated items such as `"brotli:6,chunk_size:1M"`, see `docs/riegeli.md`.
-      metadata: Describes the file; written right behind the file signature.
+      metadata: Describes the file. It is written right after the file signature.
       serialized_metadata: The same, as bytes.
 
     Raises:

@@ -16,11 +16,11 @@ class SkippedRegion:
     Attributes:
       begin: The first byte of it; or the numeric position of the first record, where the chunk
         itself is sound.
-      end: The same behind it.
+      end: The position after it.
       message: What is wrong with it.
 
     Raises:
-      ValueError: `begin` is behind `end`.
+      ValueError: `begin` is after `end`.
     """
 
     begin: int
