@@ -69,7 +69,7 @@ def d4rl_by_us(raw: str, data_dir: str) -> int:
 
 
 def d4rl_by_tfds(raw: str, data_dir: str) -> int:
-    """Converts a D4RL file with the builder of TFDS, which has to be told where it is."""
+    """Converts a D4RL file with the builder of TFDS, which needs to know where it is."""
     import tensorflow_datasets as tfds
 
     builder = tfds.builder("d4rl_mujoco_halfcheetah/v0-medium", data_dir=data_dir)

@@ -263,7 +263,7 @@ def rlu_by_us(raw: str, data_dir: str) -> int:
 
 
 def rlu_by_tfds(raw: str, data_dir: str) -> int:
-    """Converts files of RWRL with the builder of TFDS, which has to be told where they are."""
+    """Converts files of RWRL with the builder of TFDS, which needs to know where they are."""
     import tensorflow_datasets as tfds
     from tensorflow_datasets.rl_unplugged.rlu_rwrl import rlu_rwrl
 

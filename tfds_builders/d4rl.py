@@ -22,7 +22,7 @@ class D4rlConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
     """Which dataset is converted.
 
     Attributes:
-      dataset: Its name in D4RL; None if the name of the file tells.
+      dataset: Its name in D4RL; None to take it from the name of the file.
     """
 
     dataset: str | None = None

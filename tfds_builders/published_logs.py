@@ -45,8 +45,8 @@ class RldsPickPlaceCan(_PublishedLogs):
     """A robot arm places a can (robosuite), driven by people and by an agent (SAC).
 
     The datasets of the RLDS paper: 50 episodes of people, recorded with RLDS Creator, with and
-    without images, and 200 of an agent, of 400 steps each. The annotation `tag:placed` tells when
-    the can is where it belongs.
+    without images, and 200 of an agent, of 400 steps each. The annotation `tag:placed` marks when
+    the can is in its place.
     """
 
     ARCHIVES: ClassVar[dict[str, str]] = {

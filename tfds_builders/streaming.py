@@ -76,8 +76,8 @@ def episodes_from_logs(
 
     Raises:
       FileNotFoundError: A directory does not exist, or holds no log.
-      SourceError: Logs hold no episodes, or differ in their specs; says which log. While reading,
-        the same of damaged episodes is told by the error of TensorFlow.
+      SourceError: Logs hold no episodes, or differ in their specs; the error names the log. While
+        you read, a damaged episode raises an error of TensorFlow with the same text.
       ValueError: An argument is wrong. Or hosts would shuffle without a common seed.
 
     >>> import tempfile

@@ -411,7 +411,7 @@ def _kind_of(feature: Any) -> tuple[str, str]:
         is_labeled = feature.num_classes is not None
         return "image", "labeled_image.LabeledImage" if is_labeled else "image_feature.Image"
     if not isinstance(feature, Tensor):
-        raise ValueError(f"TFDS cannot be told of {feature!r:.100}")
+        raise ValueError(f"TFDS has no feature for {feature!r:.100}")
     if named in ("tensor", "text", "classLabel", "boundingBox", "audio"):
         return named, ""
     if feature.num_classes is not None:

@@ -32,9 +32,9 @@ _MOST_PIXELS_PER_BYTE = 1 << 14
 def decode(data: bytes, feature: Image) -> np.ndarray:
     """Returns an image.
 
-    PNG files give what TFDS gives. For JPEG files TensorFlow takes a shortcut unless it is told not
-    to, and is off by up to some 15 of 255; this is what it gives with `dct_method=
-    "INTEGER_ACCURATE"`, which is also what other libraries give.
+    PNG files give the same pixels as in TFDS. For JPEG files, TensorFlow takes a shortcut by
+    default, and is off by up to 15 of 255. Here you get the exact pixels, as from other libraries,
+    and from TensorFlow with `dct_method="INTEGER_ACCURATE"`.
 
     Args:
       data: The file.

@@ -22,7 +22,7 @@ from envlogger.backends.riegeli_files.background import (
     DiscardEpisode,
     Job,
     SetEpisodeMetadata,
-    WritingFailed,
+    WritingError,
 )
 from envlogger.backends.riegeli_files.chunk_compression import FAST, ChunkCompression
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
@@ -160,7 +160,7 @@ class RiegeliBackendWriter(BackendWriter):
                     self._background.add_step(step)
                 if self._flush_scheduler is not None and self._flush_is_due(data, is_new_episode):
                     self._background.finish(flush=True)
-        except WritingFailed as e:
+        except WritingError as e:
             raise self._failure_of(e) from e.cause
 
     def _begin_episode(self, step: bytes) -> None:
@@ -187,7 +187,7 @@ class RiegeliBackendWriter(BackendWriter):
         try:
             with self._background.lock:
                 self._background.put(job)
-        except WritingFailed as e:
+        except WritingError as e:
             raise self._failure_of(e) from e.cause
 
     def flush(self) -> None:
@@ -203,7 +203,7 @@ class RiegeliBackendWriter(BackendWriter):
         try:
             with self._background.lock:
                 self._background.finish(flush=True)
-        except WritingFailed as e:
+        except WritingError as e:
             raise self._failure_of(e) from e.cause
 
     def close(self) -> None:
@@ -217,14 +217,14 @@ class RiegeliBackendWriter(BackendWriter):
         self._closed = True
         try:
             self._background.close()
-        except WritingFailed as e:
+        except WritingError as e:
             if not self._failure_was_told:
                 raise self._failure_of(e) from e.cause
         finally:
             if self._reserve is not None:
                 self._reserve.close()
 
-    def _failure_of(self, failed: WritingFailed) -> StorageError:
+    def _failure_of(self, failed: WritingError) -> StorageError:
         """What to raise; says everything once."""
         if self._failure_was_told:
             return StorageError(

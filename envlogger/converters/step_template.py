@@ -107,7 +107,7 @@ class Template:
         """Which of the records, of `size` bytes each, have the constants of this form.
 
         Args:
-          records: The records, one behind the other.
+          records: The records, one after the other.
 
         Returns:
           bool [number of records].
@@ -122,7 +122,7 @@ class Template:
         """The values of all records, for which `matches` holds.
 
         Args:
-          records: The records, one behind the other.
+          records: The records, one after the other.
 
         Returns:
           The structure of a step, with arrays `[number of records, ...]` in place of its values,

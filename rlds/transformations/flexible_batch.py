@@ -216,16 +216,16 @@ def _windows_from_chunks(
         num_elements = _layouts.num_steps(elements)
         if not has_gaps:
             end = window.distance(window.count(num_elements, drop_remainder=True))
-            windows, behind, begin_kept = window.gather(elements, 0, end), first, end
+            windows, after, begin_kept = window.gather(elements, 0, end), first, end
         else:
             count = window.count(num_elements - first, drop_remainder=True)
             end = first + window.distance(count)
             windows = window.gather(elements, first, end)
-            behind = tf.maximum(end - num_elements, 0)
+            after = tf.maximum(end - num_elements, 0)
             begin_kept = tf.minimum(end, num_elements)
         kept_rows = tf.range(begin_kept, num_elements)
         kept = tf.nest.map_structure(lambda leaf: tf.gather(leaf, kept_rows), elements)
-        return (kept, behind), windows
+        return (kept, after), windows
 
     if drop_remainder:
         return _layouts.unbatched(chunks.scan(begin, _layouts.in_graph(advance)))

@@ -194,7 +194,7 @@ def test_features_made_here_are_read_by_tfds(features):
 def test_features_that_tfds_cannot_be_told_of():
     with pytest.raises(ValueError, match=r"no room for 0\.5, but for whole"):
         Tensor(dtype=np.dtype(np.float32), minimum=0.5).to_json()
-    with pytest.raises(ValueError, match="cannot be told of Feature"):
+    with pytest.raises(ValueError, match="TFDS has no feature for Feature"):
         Sequence(feature=Feature(class_name="Mine")).to_json()
     film = "tensorflow_datasets.core.features.video_feature.Video"
     with pytest.raises(ValueError, match="made of images, not of Tensor"):

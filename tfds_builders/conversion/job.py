@@ -187,8 +187,8 @@ def describe(job: Job) -> dict[str, Any]:
     }
 
 
-# Is told of episodes that were staged: how many they are, how many bytes and steps they have, and
-# how much of their part is done, if that is known.
+# Called with staged episodes: the numbers of episodes, bytes and steps, and how much of their part
+# is done, if that is known.
 OnEpisodes: TypeAlias = Callable[[int, int, int, float | None], None]
 
 

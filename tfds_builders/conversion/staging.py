@@ -394,7 +394,7 @@ def _remove(directory: epath.Path) -> None:
 
 
 def _empty(directory: epath.Path) -> None:
-    # What tells of the conversion goes last, should the process die here.
+    # The description of the conversion goes last: the process may die here.
     for path in sorted(directory.iterdir(), key=lambda path: path.name == _CONVERSION):
         is_directory = path.is_dir() and not os.path.islink(path)
         path.rmtree() if is_directory else path.unlink()

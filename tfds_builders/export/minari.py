@@ -95,7 +95,7 @@ def export_minari(
     given = dict(metadata or {})
     computed = {"total_episodes", "total_steps", "data_format", "dataset_id", "dataset_size"}
     for name in sorted(given.keys() & (computed | {"observation_space", "action_space"})):
-        raise ValueError(f"metadata: {name!r} is told by the dataset")
+        raise ValueError(f"metadata: {name!r} comes from the dataset; leave it out")
     if directory.exists():
         raise FileExistsError(f"{directory} exists and is not overwritten")
     with _draft(directory) as draft:

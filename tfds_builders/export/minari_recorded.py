@@ -144,7 +144,7 @@ def as_column(values: np.ndarray, feature: Any, *, is_text: bool = False) -> Col
 
 
 def spaces_of(metadata: Mapping[str, Any]) -> Spaces:
-    """Returns the spaces that metadata.json tells of."""
+    """Returns the spaces that metadata.json describes."""
     return merged(
         parse_space(metadata[name], path) for path, name in SPACES.items() if name in metadata
     )

@@ -31,7 +31,7 @@ __all__ = ["DROP", "RldsEpisodes"]
 # The version of Minari whose files are written: the first that says whether images are JPEG.
 _MINARI_VERSION = "0.5.4"
 _EXAMPLE_KEY = "rlds"
-# How export_minari is told to leave out what has no successor.
+# The argument of export_minari that leaves out transitions without a next observation.
 DROP = "drop_last_transition"
 
 

@@ -20,11 +20,11 @@ __all__ = [
     "Flush",
     "Job",
     "SetEpisodeMetadata",
-    "WritingFailed",
+    "WritingError",
 ]
 
 
-class WritingFailed(Exception):
+class WritingError(Exception):
     """What was handed over could not all be written, or no more can be.
 
     Attributes:
@@ -130,7 +130,7 @@ class BackgroundWriter:
     Those who hand over more than the thread can write and flush in time have to wait for it.
 
     The thread ends with `close`; until then it keeps this object alive. Errors of the thread are
-    raised by the next call, as `WritingFailed`, and by all calls after it.
+    raised by the next call, as `WritingError`, and by all calls after it.
 
     Attributes:
       lock: To be held while `add_step`, `put` and `finish` are called.
@@ -157,7 +157,7 @@ class BackgroundWriter:
         self._taken = _Batch()
         self._ending = False
         self._ended = False
-        self._failure: WritingFailed | None = None
+        self._failure: WritingError | None = None
 
         # A thread that is no daemon would be waited for before recorders are closed at exit.
         self._thread = threading.Thread(target=self._run, name="envlogger", daemon=True)
@@ -167,7 +167,7 @@ class BackgroundWriter:
         """Has a step of the running episode written; waits while too much is pending.
 
         Raises:
-          WritingFailed: It will not be written.
+          WritingError: It will not be written.
         """
         self._put(step, len(step))
 
@@ -175,7 +175,7 @@ class BackgroundWriter:
         """Has a job done, after all that was handed over before; waits while too much is pending.
 
         Raises:
-          WritingFailed: It will not be done.
+          WritingError: It will not be done.
         """
         self._put(job, len(job.content))
 
@@ -197,7 +197,7 @@ class BackgroundWriter:
         """Waits until all jobs are done, and flushed if that is asked for.
 
         Raises:
-          WritingFailed: Not all could be written.
+          WritingError: Not all could be written.
         """
         if self._ending:
             self._raise_failure()
@@ -226,7 +226,7 @@ class BackgroundWriter:
         """Writes all, closes the shards and ends the thread; further calls do nothing.
 
         Raises:
-          WritingFailed: Not all could be written.
+          WritingError: Not all could be written.
         """
         with self.lock:
             self._ending = True
@@ -251,9 +251,9 @@ class BackgroundWriter:
             self._work_until_the_end()
             self._shards.close()
             if self._shards.trouble is not None:
-                failure = WritingFailed(self._shards.trouble, 0)
+                failure = WritingError(self._shards.trouble, 0)
         except BaseException as e:
-            failure = WritingFailed(e, None)
+            failure = WritingError(e, None)
             failure.num_lost_steps = self._count_lost_steps()
         finally:
             # Whatever else went wrong, nobody waits for a thread that is no more.

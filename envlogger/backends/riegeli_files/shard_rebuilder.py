@@ -211,8 +211,8 @@ def damage_of(shard: Shard) -> list[Damage]:
     found = list(shard.damage)
     num_steps = len(shard.step_offsets)
     num_before = int(shard.episode_starts[0]) if len(shard.episode_starts) else num_steps
-    num_behind = 0 if num_before == num_steps else num_steps - shard.episodes_end
-    for number, where in ((num_before, "before the first"), (num_behind, "behind the last")):
+    num_after = 0 if num_before == num_steps else num_steps - shard.episodes_end
+    for number, where in ((num_before, "before the first"), (num_after, "after the last")):
         if number:
             problem = f"has steps {where} episode of the index"
             found.append(Damage(path, problem, number, advice=_RECOVER))

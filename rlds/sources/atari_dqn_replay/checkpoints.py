@@ -12,8 +12,8 @@ A checkpoint `i` is a set of files, each one `.npy` stream compressed by gzip:
 | `invalid_range_ckpt.<i>.gz` | rows around the one that is overwritten next |
 
 A buffer that is full is overwritten from its beginning, so its oldest row is at `add_count` modulo
-the number of rows. `add_count` also tells which rows of a checkpoint the one before has, too, and
-whether rows between the two were lost.
+the number of rows. `add_count` also shows which rows of a checkpoint are in the previous one too,
+and whether rows between the two were lost.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ A run is a folder of checkpoints (`rlds.sources.atari_dqn_replay.checkpoints`). 
 transitions, read in blocks; no more than the PNG files of one episode are held. The frame after the
 last transition is not there: an episode of T transitions has T steps, and `final_observation_known`
 is false. An episode may begin in one checkpoint and end in the next. At a gap between them, or
-where the recording begins or ends in the middle of an episode, what there is of it is an episode
-with `complete=False`.
+where the recording begins or ends in the middle of an episode, the recorded part is an episode with
+`complete=False`.
 
-Rows of zeros may be padding, which is no step, or black frames. The rule is that of
-`rlds.sources.atari_dqn_replay.episodes`; what it decided is told by `padding_rows` and
-`blank_rows`.
+Rows of zeros may be padding, which is not a step, or black frames.
+`rlds.sources.atari_dqn_replay.episodes` has the rule that decides. Its decisions are stored in
+`padding_rows` and `blank_rows`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class AtariDqnReplaySource(Source):
     A part is a run, `<game>/<run>`; the key of an episode is `<game>/<run>:<checkpoint>:<row>`. The
     `begin` and `end` of its origin count the rows of the whole run.
 
-    Damage to a file costs the rest of its checkpoint, and is told as one damaged episode; reading
-    goes on with the next checkpoint.
+    If a file is damaged, the rest of its checkpoint is lost, and reported as one damaged episode.
+    Reading continues with the next checkpoint.
 
     Pickled files, such as `episode_end_indices` of later versions of the recorder, are not read.
 

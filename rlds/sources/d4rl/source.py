@@ -115,11 +115,10 @@ class D4rlSource(RandomAccessSource):
     In files without `next_observations` it is not known, and `T` transitions are `T` steps.
 
     Most often `next_observations` repeats the observation of the next row, bit for bit, in all rows
-    but the last of each episode. To find out takes another pass over the two arrays, in blocks,
-    which is made when features or metadata are first asked for. If it is so, nothing is stored
-    beside the final observations. If it is not, even in a single row (a reset that no flag tells
-    of), or if some rows are damaged, all steps have the field `next_observation`: a field that some
-    episodes lack is not possible in a dataset.
+    but the last of each episode. Then only the final observations are stored. If a single row
+    differs (after a reset without a flag), or if some rows are damaged, all steps have the field
+    `next_observation`, because all episodes of a dataset have the same fields. To find out takes
+    another pass over the two arrays, in blocks, when you first ask for fields or metadata.
 
     Args:
       path: The HDF5 file.
@@ -303,7 +302,7 @@ class D4rlSource(RandomAccessSource):
                 final.append(self._reader.rows(NEXT_OBSERVATIONS, last, last + 1))
         except SourceChangedError:
             raise
-        except SourceError:  # Who reads the episodes is told which of them it is in.
+        except SourceError:  # Reading the episodes raises it again, with the episode it is in.
             return _NextObservations(None)
         if num_inconsistent:
             return _NextObservations(num_inconsistent)

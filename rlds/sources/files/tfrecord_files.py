@@ -101,5 +101,5 @@ def _is_compressed(file: epath.Path) -> bool:
         begin: bytes = stream.read(HEADER.size)
     if not begin.startswith(GZIP_MAGIC) or len(begin) < HEADER.size:
         return begin.startswith(GZIP_MAGIC)
-    # A record may be of a length whose first bytes look like gzip; its checksum tells.
+    # The length of a record may begin like a gzip file; its checksum decides.
     return masked_checksum(begin[:8]) != int(HEADER.unpack(begin)[1])

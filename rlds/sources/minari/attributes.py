@@ -69,13 +69,13 @@ def metadata_of(
         fields[ATTRIBUTES] = {
             name: str(value) if value.dtype.kind == "U" else value for name, value in arrays.items()
         }
-    # What can be told from the fields above needs not to be said again.
-    told = restored_attributes(fields, transitions)
-    irregular.missing = [name for name in told if name not in attributes]
+    # What follows from the fields above is not stored again.
+    restored = restored_attributes(fields, transitions)
+    irregular.missing = [name for name in restored if name not in attributes]
     irregular.attributes = {
         name: _encode(value)
         for name, value in attributes.items()
-        if name not in told or not _same(told[name], value)
+        if name not in restored or not _same(restored[name], value)
     }
     fields[IRREGULAR] = irregular.to_json()
     return fields
@@ -204,25 +204,25 @@ def common_attributes(
     }
 
 
-def _same(told: Any, value: Any) -> bool:
-    """Whether an attribute that a writer is told is what is there, type and all."""
-    if isinstance(told, Mapping) or isinstance(value, Mapping):
+def _same(restored: Any, value: Any) -> bool:
+    """Whether an attribute that a writer would restore equals the stored one, type and all."""
+    if isinstance(restored, Mapping) or isinstance(value, Mapping):
         return (
-            isinstance(told, Mapping)
+            isinstance(restored, Mapping)
             and isinstance(value, Mapping)
-            and told.keys() == value.keys()
-            and all(_same(child, value[name]) for name, child in told.items())
+            and restored.keys() == value.keys()
+            and all(_same(child, value[name]) for name, child in restored.items())
         )
-    if isinstance(value, list):  # Of JSON, as is what is told.
-        return json.dumps(told) == json.dumps(value)
-    if isinstance(told, str) or isinstance(value, str):
-        return type(told) is type(value) and bool(told == value)
-    one, other = np.asarray(told), np.asarray(value)
+    if isinstance(value, list):  # Of JSON, as the restored one.
+        return json.dumps(restored) == json.dumps(value)
+    if isinstance(restored, str) or isinstance(value, str):
+        return type(restored) is type(value) and bool(restored == value)
+    one, other = np.asarray(restored), np.asarray(value)
     return (
         one.dtype == other.dtype != object
         and one.shape == other.shape
         and one.tobytes() == other.tobytes()
-    ) or (told is None and value is None)
+    ) or (restored is None and value is None)
 
 
 def _integer(value: Any, dtype: type[np.integer[Any]]) -> np.integer[Any] | None:

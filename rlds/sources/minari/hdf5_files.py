@@ -265,7 +265,7 @@ class Hdf5Storage(Storage):
         columns: dict[str, Column],
     ) -> None:
         """Keeps what was found of an episode, as long as there is room."""
-        # What is behind a link may be another file at any time. Arrays could be written to.
+        # A link may lead to another file at any time. Arrays could be written to.
         values = raw.attributes.values()
         if self._file.follow_links or not all(isinstance(value, _SINGLE) for value in values):
             return

@@ -169,7 +169,7 @@ class MinariSource(RandomAccessSource):
     def _scan(self) -> tuple[dict[str, Column], dict[str, np.ndarray]]:
         """Returns the columns of all episodes, without rows, and their common attributes.
 
-        Episodes that are damaged are passed over; who reads them is told.
+        It passes over damaged episodes: reading them raises the error.
         """
         found: dict[str, Column] = {}
         attributes: dict[str, np.ndarray] | None = None

@@ -1,4 +1,4 @@
-"""What the products of RL Unplugged are told by: a field, and whether their episodes are whole."""
+"""How to recognize the products of RL Unplugged: by a field, and by whether episodes are whole."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def num_rows(values: Mapping[str, Values], row_field: str) -> int:
     """Returns how many rows a record has.
 
     Raises:
-      FieldError: The field that tells is missing.
+      FieldError: `row_field` is missing.
     """
     if not len(values.get(row_field, ())):
         raise FieldError(row_field, f"there is no such field, or it is empty; got {sorted(values)}")

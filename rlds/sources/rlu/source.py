@@ -97,7 +97,7 @@ class RluSource(Source):
     ends_with_observation: ClassVar[bool] = True  # In the order SAR; in RSA that is always so.
     action_led_here: ClassVar[bool] = False  # In the order RSA.
     has_vectors: ClassVar[bool] = False  # Whether observations and actions are vectors of floats.
-    unused_reward_is_zero: ClassVar[bool] = False  # Whether that tells one order from the other.
+    unused_reward_is_zero: ClassVar[bool] = False  # Whether that shows which order it is.
     image_fields: ClassVar[Sequence[str]] = ()  # What has to be PNG files.
     may_lack_last: ClassVar[bool] = False  # Whether the last row may have no action, reward, ...
 
@@ -254,7 +254,7 @@ class RluSource(Source):
         """Checks that there is no other builder for these records."""
 
         def undamaged() -> Iterator[dict[str, Values]]:
-            with contextlib.suppress(SourceError):  # It is told when that record is needed.
+            with contextlib.suppress(SourceError):  # Raised when that record is needed.
                 for _, _, values in self._raw_records():
                     yield values
 
@@ -267,9 +267,9 @@ class RluSource(Source):
             )
 
     def _discover(self) -> dict[str, Field]:
-        """Lays out the fields by the first record with several rows: it tells them from one value.
+        """Finds out the fields from the first record with several rows, or else the first record.
 
-        If there is none, the first record has to do.
+        Only several rows show whether a field has a value for each row or one for all.
         """
         chosen = None
         for part, index, values in self.records():

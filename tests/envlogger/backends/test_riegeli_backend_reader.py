@@ -364,7 +364,7 @@ def test_the_last_episode_of_the_index_does_not_swallow_those_behind_it(
         assert episodes(reader) == EPISODES + expected
         assert observations(reader.steps[9:]) == list(range(len(types)))
         num_behind = len(types) - sum(map(len, expected))
-        problem = f"{directory}/steps.riegeli has steps behind the last episode of the index"
+        problem = f"{directory}/steps.riegeli has steps after the last episode of the index"
         if num_behind:
             assert told(reader)[0].startswith(f"{problem} ({num_behind} steps): envlogger.recover")
         else:

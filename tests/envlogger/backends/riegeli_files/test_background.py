@@ -12,7 +12,7 @@ from envlogger.backends.riegeli_files.background import (
     DiscardEpisode,
     Flush,
     SetEpisodeMetadata,
-    WritingFailed,
+    WritingError,
 )
 from envlogger.errors import UsageError
 
@@ -195,11 +195,11 @@ def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
         assert [result() for result in waiting] == [None, None]
     else:
         failures = [result() for result in waiting]
-        assert [type(failure) for failure in failures] == [WritingFailed] * 2
+        assert [type(failure) for failure in failures] == [WritingError] * 2
         assert failures[0].cause is error
         num_not_done = sum(name in ("begin", "step") for name in names[names.index(fails_at) :])
         assert failures[0].num_lost_steps == 100 + num_not_done
-    with pytest.raises(WritingFailed) as first_failure:
+    with pytest.raises(WritingError) as first_failure:
         background.close()
     for call in (
         lambda: locked(background, background.add_step, b"more"),
@@ -207,7 +207,7 @@ def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
         lambda: locked(background, background.finish, flush=True),
         background.close,
     ):
-        with pytest.raises(WritingFailed) as failure:
+        with pytest.raises(WritingError) as failure:
             call()
         assert failure.value is first_failure.value
         assert failure.value.cause is error
@@ -230,7 +230,7 @@ def test_a_step_that_waits_for_room_does_not_wait_for_a_dead_thread(salvage_erro
         time.sleep(0.001)
     shards.may_go_on.set()
     assert [result() for result in results] == [None] * 3  # They were accepted before.
-    with pytest.raises(WritingFailed) as failure:
+    with pytest.raises(WritingError) as failure:
         background.close()
     assert failure.value.num_lost_steps == (104 if salvage_error is None else None)
 
@@ -240,7 +240,7 @@ def test_trouble_ends_the_recording_when_all_is_written():
     background = make(shards)
     shards.trouble = OSError("the disk is almost full")
     hand_over(background, "begin", "step")
-    with pytest.raises(WritingFailed) as failure:
+    with pytest.raises(WritingError) as failure:
         locked(background, background.finish, flush=True)
     assert failure.value.cause is shards.trouble
     assert failure.value.num_lost_steps == 0
