@@ -65,7 +65,7 @@ def measure(client, megabytes):
     import stores_of_tests
 
     import tfds_builders
-    from rlds_ecosystem import stores
+    from rlds_ecosystem.stores import _objects
 
     num_episodes = megabytes * 1_000_000 // BYTES_PER_EPISODE // 4 * 4
     shuffled = np.random.default_rng(0).permutation
@@ -83,7 +83,7 @@ def measure(client, megabytes):
             result = {}
             for name, job in jobs.items():
                 store.control.requests()
-                stores._cache = stores._Cache()
+                _objects._cache = _objects._Cache()
                 job()
                 asked = store.control.requests()
                 sent, received = (sum(item[i] for item in asked) for i in (2, 3))

@@ -28,6 +28,7 @@ from envlogger import StepData
 from envlogger.converters import spec_codec
 from envlogger.errors import StorageError
 from rlds_ecosystem import stores
+from rlds_ecosystem.stores import _clients, _paths
 from tfds_builders import FolderSource
 
 pytestmark = [
@@ -290,7 +291,8 @@ def test_publishing_that_ends_at_any_object(store, tmp_path, monkeypatch):
             original(here, there)
 
         data, num_copies = store.directory(), 0
-        monkeypatch.setattr(stores, "copy_file", copy_file)
+        for module in (stores, _paths):
+            monkeypatch.setattr(module, "copy_file", copy_file)
         try:
             tfds_builders.convert(source, data_dir=data, download_config=config, **options)
             ending = False
@@ -370,7 +372,7 @@ def test_an_outage(store):
 def test_a_store_that_is_gone(store, monkeypatch):
     if store.client == "gcsfs":
         pytest.skip("gcsfs gives up after some minutes, which cannot be changed")
-    monkeypatch.setattr(stores, "_PATIENCE", 1.0)
+    monkeypatch.setattr(_clients, "_PATIENCE", 1.0)
     log = store.directory()
     writer = make_recorder(log)
     record(writer, 0, 1)

@@ -14,6 +14,7 @@ import riegeli
 from envlogger import StepData
 from envlogger.errors import StorageError
 from rlds_ecosystem import stores
+from rlds_ecosystem.stores import _clients
 
 
 class Memory:
@@ -42,9 +43,9 @@ class Memory:
         self.ask("stat")
         if url in self.objects:
             data, number = self.objects[url]
-            return stores._Found(False, len(data), 0.0, (number,))
+            return _clients.Found(False, len(data), 0.0, (number,))
         if any(name.startswith(url + "/") for name in self.objects):
-            return stores._Found(True, 0, 0.0, ())
+            return _clients.Found(True, 0, 0.0, ())
         raise FileNotFoundError(url)
 
     def entries(self, url):
@@ -74,6 +75,7 @@ class Memory:
 
     def copy(self, source, target):
         self.upload(io.BytesIO(self.objects[source][0]), target)
+        return True
 
     def remove(self, url):
         self.ask("remove")
@@ -85,7 +87,7 @@ class Memory:
 @pytest.fixture
 def memory(monkeypatch):
     store = Memory()
-    monkeypatch.setattr(stores, "_store", lambda url: store)
+    monkeypatch.setattr(_clients, "client_of", lambda url: store)
     return store
 
 
@@ -225,5 +227,5 @@ def test_what_clients_raise(monkeypatch):
         RuntimeError("odd"): (OSError, "gs://b/o: RuntimeError: odd"),
     }
     for raised, (kind, words) in expected.items():
-        with pytest.raises(kind, match=words), stores._named("gs://b/o"):
+        with pytest.raises(kind, match=words), _clients._named("gs://b/o"):
             raise raised

@@ -22,6 +22,7 @@ from rlds.sources.files.input_files import check_unchanged, state_of
 from rlds.sources.source import DamagedEpisode, SourceError
 from rlds.sources.untrusted import SourceChangedError
 from rlds_ecosystem import stores
+from rlds_ecosystem.stores import _clients
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.conversion import encoder as episode_encoder
 from tfds_builders.conversion import staging
@@ -223,7 +224,7 @@ def remote(monkeypatch):
     monkeypatch.setitem(gpath._URI_MAP_ROOT, "ram://", "/ram/")
     monkeypatch.setitem(gpath._PREFIX_TO_BACKEND, "ram", backend.tf_backend)
     register.register_path_cls(("ram://",))(gpath.PosixGPath)
-    store = stores._TensorFlowStore()
+    store = _clients._TensorFlowStore()
     upload = store.upload
 
     def upload_anew(file, url):
@@ -232,8 +233,8 @@ def remote(monkeypatch):
         upload(file, url)
 
     monkeypatch.setattr(store, "upload", upload_anew)
-    monkeypatch.setattr(stores, "_store", lambda url: store)
-    monkeypatch.setitem(stores._LIBRARIES, "ram", "tensorflow")
+    monkeypatch.setattr(_clients, "client_of", lambda url: store)
+    monkeypatch.setitem(_clients.LIBRARIES, "ram", "tensorflow")
     epath.Path("ram://bucket").mkdir(parents=True, exist_ok=True)
     return stores.as_path(f"ram://bucket/{uuid.uuid4().hex}")
 

@@ -1,0 +1,335 @@
+"""The clients of object stores: what is asked of a store, and by which library.
+
+`gs://` goes through TensorFlow where it is installed, as in TensorFlow Datasets, or through gcsfs
+if the environment variable `EPATH_USE_TF` is 0. All others go through fsspec: `s3://` through s3fs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, NamedTuple, Protocol
+
+import rlds_ecosystem
+
+__all__ = [
+    "BLOCK_SIZE",
+    "COPY_STEP",
+    "LIBRARIES",
+    "Entry",
+    "Found",
+    "PathLike",
+    "Store",
+    "client_of",
+    "is_local",
+    "scheme_of",
+]
+
+PathLike = str | os.PathLike[str]
+
+# What a request of TensorFlow fetches: this much from where it begins. It cannot be asked for less.
+_TENSORFLOW_BLOCK = int(os.environ.get("GCS_READ_CACHE_BLOCK_SIZE_MB", "") or 64) << 20
+BLOCK_SIZE = 1 << 20
+
+COPY_STEP = 1 << 23
+
+# How long a store may take that does not answer, in seconds, and the bytes that it takes in one.
+_PATIENCE = 120.0
+_SLOWEST = 1 << 17
+
+# The libraries through which fsspec opens what TensorFlow does not.
+LIBRARIES = {"gs": "gcsfs", "s3": "s3fs"}
+_LOG_IN = {
+    "gs": "log in with `gcloud auth application-default login`, or set "
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+}
+
+
+class Entry(NamedTuple):
+    """What is known of a file or directory.
+
+    Attributes:
+      name: The last part of its path.
+      is_dir: Whether it is a directory.
+      size: Its size in bytes; None where it is not known without another request.
+    """
+
+    name: str
+    is_dir: bool
+    size: int | None
+
+
+def is_local(path: PathLike) -> bool:
+    """Whether the path is one of the operating system, rather than a URL such as `gs://...`."""
+    return "://" not in os.fspath(path)
+
+
+class Found(NamedTuple):
+    """What a store says about an object, or about the directory of that name."""
+
+    is_dir: bool
+    size: int
+    seconds: float  # When it was written.
+    version: tuple[Any, ...]  # Another one after it was written anew.
+
+
+class Store(Protocol):
+    """What can be done in a store. Raises `OSError`."""
+
+    block_size: int
+
+    def exists(self, url: str) -> bool: ...
+    def stat(self, url: str) -> Found: ...
+    def entries(self, url: str) -> list[Entry]: ...
+    def read(self, url: str) -> bytes: ...
+    def fetcher(self, url: str) -> Callable[[int, int], bytes]: ...
+    def upload(self, file: BinaryIO, url: str) -> None: ...
+    def copy(self, source: str, target: str) -> bool: ...  # False if it cannot do that itself.
+    def remove(self, url: str) -> None: ...
+
+
+def _within(seconds: float, action: Callable[[], None]) -> None:
+    """Does something; gives up waiting for it, and leaves it alone, after some time."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            action()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="upload", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise ConnectionError(f"there was no answer for {seconds:.0f} seconds")
+    if failures:
+        raise failures[0]
+
+
+def scheme_of(url: PathLike) -> str:
+    return os.fspath(url).partition("://")[0]
+
+
+def client_of(url: str) -> Store:
+    scheme = scheme_of(url)
+    if scheme == "gs" and _wants_tensorflow():
+        return _TensorFlowStore()
+    return _FsspecStore(scheme)
+
+
+def _wants_tensorflow() -> bool:
+    """The same choice as that of epath, which TensorFlow Datasets uses."""
+    if os.environ.get("EPATH_USE_TF", "").lower() in ("false", "no", "f", "0"):
+        return False
+    return importlib.util.find_spec("tensorflow") is not None
+
+
+class _TensorFlowStore:
+    """Google Cloud Storage through TensorFlow."""
+
+    block_size = _TENSORFLOW_BLOCK
+
+    def __init__(self) -> None:
+        # It takes its time: it is loaded when a URL is used that it opens.
+        self._gfile: Any = importlib.import_module("tensorflow").io.gfile
+
+    def exists(self, url: str) -> bool:
+        with _named(url):
+            return bool(self._gfile.exists(url))
+
+    def stat(self, url: str) -> Found:
+        with _named(url):
+            found = self._gfile.stat(url)
+        seconds = found.mtime_nsec / 1e9
+        return Found(found.is_directory, found.length, seconds, (found.length, found.mtime_nsec))
+
+    def entries(self, url: str) -> list[Entry]:
+        with _named(url):
+            names = self._gfile.listdir(url)
+        return sorted(
+            Entry(name.rstrip("/"), name.endswith("/"), None) for name in names if name.strip("/")
+        )
+
+    def read(self, url: str) -> bytes:
+        with _named(url), self._gfile.GFile(url, "rb") as file:
+            return bytes(file.read())
+
+    def fetcher(self, url: str) -> Callable[[int, int], bytes]:
+        file = self._gfile.GFile(url, "rb")
+        lock = threading.Lock()
+
+        def fetch(begin: int, end: int) -> bytes:
+            with lock, _named(url):
+                file.seek(begin)
+                return bytes(file.read(end - begin))
+
+        return fetch
+
+    def upload(self, file: BinaryIO, url: str) -> None:
+        def write() -> None:
+            with self._gfile.GFile(url, "wb") as target:
+                shutil.copyfileobj(file, target, COPY_STEP)
+
+        begin = file.tell()
+        size = file.seek(0, io.SEEK_END) - begin
+        file.seek(begin)
+        # It tries ten times what it has tried ten times, and so for half an hour.
+        with _named(url):
+            _within(_PATIENCE + size / _SLOWEST, write)
+
+    def copy(self, source: str, target: str) -> bool:
+        return False
+
+    def remove(self, url: str) -> None:
+        with _named(url):
+            self._gfile.remove(url)
+
+
+class _FsspecStore:
+    """A store that fsspec knows."""
+
+    block_size = BLOCK_SIZE
+
+    def __init__(self, scheme: str) -> None:
+        try:
+            rlds_ecosystem.import_extra(LIBRARIES[scheme])
+            fsspec = importlib.import_module("fsspec")
+        except ImportError as error:
+            raise OSError(f"{scheme}:// cannot be opened: {error}") from error
+        # This returns the same object every time, but another one in a process that was forked.
+        self._fs: Any = fsspec.filesystem(scheme, use_listings_cache=False)
+
+    def exists(self, url: str) -> bool:
+        try:
+            self.stat(url)  # The `exists` of fsspec takes all errors for "no".
+        except FileNotFoundError:
+            return False
+        return True
+
+    def stat(self, url: str) -> Found:
+        with _named(url):
+            info = self._fs.info(url)
+        time = info.get("mtime") or info.get("LastModified")
+        seconds = time.timestamp() if hasattr(time, "timestamp") else 0.0
+        marks = ("generation", "ETag", "etag", "LastModified", "mtime")
+        version = (info["size"], *(str(info[mark]) for mark in marks if info.get(mark)))
+        return Found(info["type"] == "directory", info["size"] or 0, seconds, version)
+
+    def entries(self, url: str) -> list[Entry]:
+        with _named(url):
+            found = self._fs.ls(url, detail=True)
+        own = url.partition("://")[2].strip("/")
+        entries = [
+            Entry(
+                info["name"].rstrip("/").rpartition("/")[2],
+                info["type"] == "directory",
+                info["size"],
+            )
+            for info in found
+            if info["name"].strip("/") != own
+        ]
+        return sorted(entries)
+
+    def read(self, url: str) -> bytes:
+        with _named(url):
+            return bytes(self._fs.cat_file(url))
+
+    def fetcher(self, url: str) -> Callable[[int, int], bytes]:
+        def fetch(begin: int, end: int) -> bytes:
+            with _named(url):
+                return bytes(self._fs.cat_file(url, start=begin, end=end))
+
+        return fetch
+
+    def upload(self, file: BinaryIO, url: str) -> None:
+        with _named(url):
+            target = self._fs.open(url, "wb")
+            try:
+                shutil.copyfileobj(file, target, COPY_STEP)
+                target.close()
+            except BaseException:
+                target.closed = True  # Or it would be published when it is garbage collected.
+                with contextlib.suppress(Exception):
+                    target.discard()
+                raise
+
+    def copy(self, source: str, target: str) -> bool:
+        with _named(source):
+            self._fs.cp_file(source, target)
+        return True
+
+    def remove(self, url: str) -> None:
+        with _named(url):
+            self._fs.rm_file(url)
+
+
+# By the names of their classes, so that none of the packages that have them need be loaded.
+_KINDS: dict[type[OSError], set[str]] = {
+    FileNotFoundError: {"NotFoundError", "NoSuchBucket", "NoSuchKey"},
+    PermissionError: {
+        "PermissionDeniedError",
+        "UnauthenticatedError",
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "DefaultCredentialsError",
+        "RefreshError",
+        "ClientAuthenticationError",
+    },
+    FileExistsError: {
+        "AlreadyExistsError",
+    },
+    ConnectionError: {
+        "AbortedError",
+        "DeadlineExceededError",
+        "UnavailableError",
+        "ClientConnectionError",
+        "ClientConnectorError",
+        "EndpointConnectionError",
+        "TransportError",
+        "TimeoutError",
+    },
+}
+_KINDS_OF_CODES: dict[str, type[OSError]] = {
+    "401": PermissionError,
+    "403": PermissionError,
+    "404": FileNotFoundError,
+}
+
+
+@contextlib.contextmanager
+def _named(url: str) -> Iterator[None]:
+    """Turns what clients raise into an `OSError` of a fitting kind that names the object."""
+    try:
+        yield
+    except (TypeError, AttributeError, NameError):  # What no store is to blame for.
+        raise
+    except Exception as error:
+        raise _os_error(url, error) from error
+
+
+def _os_error(url: str, error: Exception) -> OSError:
+    text = " ".join(str(error).split())
+    why = f"{type(error).__name__}: {text}"[:400]
+    names = {cls.__name__ for cls in type(error).__mro__}
+    code = str(getattr(error, "code", ""))
+    kind = next((k for k, known in _KINDS.items() if isinstance(error, k) or names & known), None)
+    kind = kind or _KINDS_OF_CODES.get(code, OSError)
+    if kind is PermissionError:
+        log_in = _LOG_IN.get(scheme_of(url), "log in")
+        return PermissionError(f"{url}: access was refused; {log_in} ({why})")
+    if kind is FileNotFoundError:
+        what = "object"
+        if "bucket does not exist" in text or "NoSuchBucket" in text:
+            what = f"bucket as {url.split('/')[2]!r}; check its name, or make it first"
+        return FileNotFoundError(f"{url}: there is no such {what}")
+    if kind is ConnectionError:
+        return ConnectionError(f"{url}: the store cannot be reached ({why})")
+    return kind(f"{url}: {why}")

@@ -1,0 +1,211 @@
+"""Objects as files: read in ranges that are kept for a while, and written as a whole."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import threading
+from collections import OrderedDict
+from types import TracebackType
+from typing import Any
+
+from rlds_ecosystem.stores import _clients as clients
+from rlds_ecosystem.stores._clients import BLOCK_SIZE, Found, Store
+
+__all__ = ["NewObject", "ReadObject"]
+
+# Who reads on gets more at a time, up to this many blocks.
+_MAX_BLOCKS = 8
+# How much of what was fetched is kept, for all open files together.
+_MAX_CACHED = 1 << 28
+
+
+class ReadObject(io.RawIOBase):
+    """An object, to be read at any place. Each range is fetched once, as far as memory goes."""
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        self._client = clients.client_of(url)
+        self._found = self._client.stat(url)
+        if self._found.is_dir:
+            raise IsADirectoryError(f"{url} is no object, but the beginning of the names of some")
+        self._size = self._found.size
+        self._blocks = _Blocks(self._client, url, self._found)
+        self._pos = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._pos, io.SEEK_END: self._size}[whence]
+        if begin + offset < 0:
+            raise ValueError(f"{self.name}: negative position {begin + offset}")
+        self._pos = begin + offset
+        return self._pos
+
+    def tell(self) -> int:
+        return self._pos
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        end = min(self._pos + len(view), self._size)
+        begin = pos = self._pos
+        while pos < end:
+            block, offset = self._blocks.at(pos, end)
+            piece = memoryview(block)[offset : offset + end - pos]
+            view[pos - begin : pos - begin + len(piece)] = piece
+            pos += len(piece)
+        self._pos = max(pos, begin)
+        return self._pos - begin
+
+
+class _Cache:
+    """The blocks of objects that were last used, of all files together."""
+
+    def __init__(self) -> None:
+        self._blocks: OrderedDict[tuple[Any, int], bytes] = OrderedDict()
+        self._num_bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[Any, int]) -> bytes | None:
+        """The block; None if it is not kept."""
+        with self._lock:
+            if key in self._blocks:
+                self._blocks.move_to_end(key)
+            return self._blocks.get(key)
+
+    def put(self, key: tuple[Any, int], block: bytes) -> None:
+        """Keeps a block, and drops those that were not used for the longest time."""
+        with self._lock:
+            self._num_bytes += len(block) - len(self._blocks.pop(key, b""))
+            self._blocks[key] = block
+            while self._num_bytes > _MAX_CACHED and len(self._blocks) > 1:
+                self._num_bytes -= len(self._blocks.popitem(last=False)[1])
+
+
+_cache = _Cache()
+
+
+def _begin_anew() -> None:
+    # Another thread may have held the lock when this process was forked.
+    _cache._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
+class _Blocks:
+    """The blocks of an object, fetched as they are asked for."""
+
+    def __init__(self, client: Store, url: str, found: Found) -> None:
+        self._fetch = client.fetcher(url)
+        self._url = url
+        self._size = found.size
+        self._block_size = client.block_size
+        # Another file may be the same object, later; one that was replaced is another object.
+        self._object = (type(client), url, *found.version)
+        self._next = -1  # Where reading goes on, if it goes on.
+        self._num_blocks = 1
+
+    def at(self, pos: int, end: int) -> tuple[bytes, int]:
+        """The block that holds a position, and where in it; those up to `end` will be asked for."""
+        index = pos // self._block_size
+        block = _cache.get((self._object, index))
+        if block is None:
+            block = self._fetch_from(index, -(-end // self._block_size))
+        return block, pos - index * self._block_size
+
+    def _fetch_from(self, index: int, end_index: int) -> bytes:
+        goes_on = index == self._next and self._block_size == BLOCK_SIZE
+        self._num_blocks = min(2 * self._num_blocks, _MAX_BLOCKS) if goes_on else 1
+        count = min(max(end_index - index, self._num_blocks), _MAX_BLOCKS)
+        kept = (i for i in range(1, count) if _cache.get((self._object, index + i)) is not None)
+        count = next(kept, count)
+        begin = index * self._block_size
+        end = min(begin + count * self._block_size, self._size)
+        data = self._fetch(begin, end)
+        if len(data) != end - begin:
+            raise OSError(
+                f"{self._url}: got {len(data)} of the {end - begin} bytes from {begin} on: it was "
+                "replaced while it was read; open it again"
+            )
+        self._next = index + count
+        blocks = [data[i : i + self._block_size] for i in range(0, len(data), self._block_size)]
+        for number, block in enumerate(blocks, index):
+            _cache.put((self._object, number), block)
+        return blocks[0]
+
+
+class NewObject(io.RawIOBase):
+    """A temporary file that becomes an object when it is closed, or `publish` is called."""
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (kept open)
+        self._is_published = False
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        self._is_published = False
+        return self._file.write(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def truncate(self, size: int | None = None, /) -> int:
+        self._is_published = False
+        return self._file.truncate(size)
+
+    def publish(self) -> None:
+        """Makes or replaces the object with what was written, unless it is that already."""
+        if self._is_published:
+            return
+        end = self._file.tell()
+        self._file.seek(0)
+        try:
+            clients.client_of(self.name).upload(self._file, self.name)
+        finally:
+            self._file.seek(end)
+        self._is_published = True
+
+    def discard(self) -> None:
+        """Closes the file, of which there will be no object."""
+        self._is_published = True
+        self.close()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            self.publish()
+        finally:
+            super().close()
+            self._file.close()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # What a `with` could not write to its end is not an object.
+        self.close() if exc_type is None else self.discard()
+
+    def __del__(self) -> None:
+        self.discard()

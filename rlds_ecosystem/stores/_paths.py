@@ -1,0 +1,331 @@
+"""Paths and files, wherever they are."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any, BinaryIO, TypeVar, cast
+
+from etils import epath
+from etils.epath import stat_utils
+
+from rlds_ecosystem.stores import _clients as clients
+from rlds_ecosystem.stores._clients import (
+    COPY_STEP,
+    LIBRARIES,
+    Entry,
+    PathLike,
+    Store,
+    is_local,
+    scheme_of,
+)
+from rlds_ecosystem.stores._objects import NewObject, ReadObject
+
+__all__ = [
+    "StorePath",
+    "as_path",
+    "copy_file",
+    "in_parallel",
+    "list_directory",
+    "move_file",
+    "on_disk",
+    "open_binary",
+    "require_bucket",
+    "version_of",
+]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_NUM_THREADS = 16
+
+
+def as_path(path: PathLike) -> epath.Path:
+    """The path or URL as an object like `pathlib.Path`, whose methods raise `OSError`.
+
+    Raises:
+      ValueError: There is no client for such URLs.
+    """
+    if isinstance(path, StorePath):
+        return path
+    if is_local(path):
+        return epath.Path(path)
+    name = os.fspath(path)
+    if scheme_of(name) not in LIBRARIES:
+        known = ", ".join(f"{scheme}://" for scheme in LIBRARIES)
+        raise ValueError(f"{name!r} is neither a path nor a URL that can be opened: {known}")
+    return StorePath(name)
+
+
+def open_binary(path: PathLike, mode: str = "rb") -> BinaryIO:
+    """Opens a file for reading ("rb"), or makes or replaces it ("wb").
+
+    A file of a store can be seeked in when it is read, and appears there when it is closed;
+    `flush` does nothing.
+
+    Raises:
+      OSError: It cannot be opened.
+    """
+    if is_local(path):
+        return cast(BinaryIO, open(path, mode))
+    return cast(BinaryIO, as_path(path).open(mode))
+
+
+def list_directory(path: PathLike) -> list[Entry]:
+    """What is in a directory, by name; a store is asked once.
+
+    Raises:
+      FileNotFoundError: There is no such directory; or in a store, nothing under that name.
+      OSError: It cannot be read.
+    """
+    if not is_local(path):
+        return clients.client_of(os.fspath(path)).entries(os.fspath(path))
+    with os.scandir(path) as found:
+        return sorted(Entry(entry.name, entry.is_dir(), None) for entry in found)
+
+
+def version_of(path: PathLike) -> list[Any]:
+    """What is another list, of JSON values, when a file was written anew.
+
+    Raises:
+      OSError: There is no such file, or it cannot be read.
+    """
+    if not is_local(path):
+        return list(clients.client_of(os.fspath(path)).stat(os.fspath(path)).version)
+    found = os.stat(path)
+    return [found.st_size, found.st_mtime_ns, found.st_ino]
+
+
+def require_bucket(path: PathLike) -> None:
+    """Does nothing if a path is local, or in a bucket that is there.
+
+    Raises:
+      OSError: There is no such bucket, or the store cannot be reached, or refuses to answer.
+    """
+    if is_local(path):
+        return
+    name = os.fspath(path)
+    bucket = name.split("/")[2]
+    try:
+        is_there = clients.client_of(name).exists(f"{scheme_of(name)}://{bucket}")
+    except PermissionError as error:
+        # Those who may use the objects of a bucket may often not ask for the bucket itself.
+        if "403" not in str(error):
+            raise
+        return
+    if not is_there:
+        raise FileNotFoundError(
+            f"there is no bucket {bucket!r} for {name}; check its name, or make it first"
+        )
+
+
+def in_parallel(function: Callable[[T], R], items: Iterable[T], path: PathLike) -> list[R]:
+    """Calls a function for each item; if `path` is in a store, which takes its time, at once."""
+    items = list(items)
+    if is_local(path) or len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="stores") as threads:
+        return list(threads.map(function, items))
+
+
+@contextlib.contextmanager
+def on_disk(path: PathLike) -> Iterator[str]:
+    """The path of a file on this machine: that of a copy, for a while, if it is in a store.
+
+    Raises:
+      OSError: It cannot be copied.
+    """
+    if is_local(path):
+        yield os.fspath(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="rlds-copy-") as directory:
+        copy = os.path.join(directory, os.path.basename(os.fspath(path)))
+        copy_file(path, copy)
+        yield copy
+
+
+def copy_file(source: PathLike, target: PathLike) -> None:
+    """Copies a file, whichever of the two is in a store; replaces what is there.
+
+    Raises:
+      OSError: It cannot be read or written.
+    """
+    if is_local(target):
+        with open_binary(source) as here, open(target, "wb") as there:
+            shutil.copyfileobj(here, there, COPY_STEP)
+        return
+    old, new = os.fspath(source), os.fspath(target)
+    client = clients.client_of(new)
+    if scheme_of(old) != scheme_of(new) or not client.copy(old, new):
+        with open_binary(source) as file:
+            client.upload(file, new)
+
+
+def move_file(source: PathLike, target: PathLike) -> None:
+    """Moves a file, over one that is there: at once on this machine, else it is copied.
+
+    Raises:
+      OSError: It cannot be moved.
+    """
+    if is_local(source) and is_local(target):
+        os.replace(source, target)
+        return
+    copy_file(source, target)
+    as_path(source).unlink()
+
+
+class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
+    """The URL of an object, or of a directory: what the names of objects begin with."""
+
+    @property
+    def _url(self) -> str:
+        return os.fspath(self)
+
+    @property
+    def _client(self) -> Store:
+        return clients.client_of(self._url)
+
+    def exists(self) -> bool:
+        """See `pathlib.Path`."""
+        return self._client.exists(self._url)
+
+    def is_dir(self) -> bool:
+        """See `pathlib.Path`."""
+        try:
+            return self._client.stat(self._url).is_dir
+        except FileNotFoundError:
+            return False
+
+    def is_file(self) -> bool:
+        """See `pathlib.Path`."""
+        return self.exists() and not self.is_dir()
+
+    def iterdir(self) -> Iterator[StorePath]:
+        """See `pathlib.Path`; there is nothing in a directory that is not there."""
+        with contextlib.suppress(FileNotFoundError):
+            for entry in list_directory(self):
+                yield self / entry.name
+
+    def glob(self, pattern: str) -> Iterator[StorePath]:
+        """See `pathlib.Path`."""
+        first, _, rest = pattern.partition("/")
+        with contextlib.suppress(FileNotFoundError):
+            for entry in list_directory(self):
+                if fnmatch.fnmatchcase(entry.name, first):
+                    if not rest:
+                        yield self / entry.name
+                    elif entry.is_dir:
+                        yield from (self / entry.name).glob(rest)
+
+    def walk(
+        self, *, top_down: bool = True, on_error: Any = None
+    ) -> Iterator[tuple[StorePath, list[str], list[str]]]:
+        """See `pathlib.Path`."""
+        entries: list[Entry] = []
+        with contextlib.suppress(FileNotFoundError):
+            entries = list_directory(self)
+        directories = [entry.name for entry in entries if entry.is_dir]
+        here = self, directories, [entry.name for entry in entries if not entry.is_dir]
+        if top_down:
+            yield here
+        for name in directories:
+            yield from (self / name).walk(top_down=top_down, on_error=on_error)
+        if not top_down:
+            yield here
+
+    def stat(self) -> Any:
+        """See `pathlib.Path`."""
+        found = self._client.stat(self._url)
+        return stat_utils.StatResult(
+            is_directory=found.is_dir,
+            length=found.size,
+            mtime=int(found.seconds),
+            owner=None,
+            group=None,
+            mode=None,
+        )
+
+    def mkdir(self, mode: Any = None, parents: bool = False, exist_ok: bool = False) -> None:
+        """Sees to it that there is a bucket: there are no directories."""
+        require_bucket(self)
+        if not exist_ok and self.exists():
+            raise FileExistsError(f"{self} exists")
+
+    def open(self, mode: str = "r", *, encoding: str | None = None, **kwargs: Any) -> IO[Any]:
+        """See `pathlib.Path`."""
+        if mode.replace("b", "") not in ("r", "w"):
+            raise io.UnsupportedOperation(f"{self}: objects cannot be opened with mode {mode!r}")
+        file: Any = ReadObject(self._url) if "r" in mode else NewObject(self._url)
+        return file if "b" in mode else io.TextIOWrapper(file, encoding=encoding or "utf-8")
+
+    def read_bytes(self) -> bytes:
+        """See `pathlib.Path`."""
+        return self._client.read(self._url)
+
+    def read_text(self, encoding: str | None = None, **kwargs: Any) -> str:
+        """See `pathlib.Path`."""
+        return self.read_bytes().decode(encoding or "utf-8")
+
+    def write_bytes(self, data: bytes) -> int:
+        """See `pathlib.Path`."""
+        with self.open("wb") as file:
+            return file.write(data)
+
+    def write_text(self, data: str, encoding: str | None = None, **kwargs: Any) -> int:
+        """See `pathlib.Path`."""
+        return self.write_bytes(data.encode(encoding or "utf-8"))
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """See `pathlib.Path`."""
+        try:
+            self._client.remove(self._url)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def rmdir(self) -> None:
+        """See `pathlib.Path`."""
+        if any(self.iterdir()):
+            raise OSError(f"{self} is not empty")
+
+    def rmtree(self, missing_ok: bool = False) -> None:
+        """Removes all objects in the directory; there may be none."""
+        paths = [directory / name for directory, _, names in self.walk() for name in names]
+        in_parallel(lambda path: path.unlink(missing_ok=True), paths, self)
+
+    def copy(self, dst: PathLike, overwrite: bool = False) -> epath.Path:
+        """See `pathlib.Path`."""
+        target = as_path(dst)
+        if not overwrite and target.exists():
+            raise FileExistsError(f"{target} exists")
+        copy_file(self, target)
+        return target
+
+    def rename(self, target: PathLike) -> epath.Path:
+        """Like `replace`, unless there is something."""
+        if as_path(target).exists():
+            raise FileExistsError(f"{os.fspath(target)} exists")
+        return self.replace(target)
+
+    def replace(self, target: PathLike) -> epath.Path:
+        """Moves a file, or the files of a directory: copies them, and then removes them."""
+        target = as_path(target)
+        if not self.is_dir():
+            copy_file(self, target)
+            self.unlink()
+            return target
+        for directory, _, names in list(self.walk()):
+            for name in names:
+                copy_file(directory / name, target / directory.relative_to(self) / name)
+        self.rmtree()
+        return target
+
+
+# TensorFlow opens no s3://, so that nothing works with the path that epath itself has for it.
+epath.register_path_cls("s3://")(StorePath)
