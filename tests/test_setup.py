@@ -22,29 +22,36 @@ TEXTS = [
 ]
 
 
-def build_without_compiler(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What it takes to compile the core; it is translated to C once."""
+    path = tmp_path_factory.mktemp("project")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / "riegeli").mkdir()
-    shutil.copy(ROOT / "riegeli" / "_compiled.pyx", tmp_path / "riegeli")
+        shutil.copy(ROOT / name, path)
+    (path / "riegeli").mkdir()
+    shutil.copy(ROOT / "riegeli" / "_compiled.pyx", path / "riegeli")
+    return path
+
+
+def build_without_compiler(project: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--build-lib", "out"],
-        cwd=tmp_path,
+        cwd=project,
         env={**os.environ, "RIEGELI_IMPLEMENTATION": "", "CC": "/bin/false", **environment},
         capture_output=True,
         text=True,
     )
 
 
-def test_the_compiled_core_is_left_out(tmp_path: Path) -> None:
-    done = build_without_compiler(tmp_path)
+def test_the_compiled_core_is_left_out(project: Path) -> None:
+    done = build_without_compiler(project)
 
     assert done.returncode == 0, done.stderr
-    assert not list((tmp_path / "out").rglob("*.so"))
+    assert not list((project / "out").rglob("*.so"))
 
 
-def test_the_environment_insists_on_the_compiled_core(tmp_path: Path) -> None:
-    done = build_without_compiler(tmp_path, RIEGELI_IMPLEMENTATION="cython")
+def test_the_environment_insists_on_the_compiled_core(project: Path) -> None:
+    done = build_without_compiler(project, RIEGELI_IMPLEMENTATION="cython")
 
     assert done.returncode != 0
     assert "/bin/false" in done.stderr

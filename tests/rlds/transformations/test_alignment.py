@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_episodes import few_examples
 
 from rlds.transformations import episode_length, final_step, map_steps
 from rlds.transformations.alignment import AlignmentType, add_alignment_to_step, shift_keys
@@ -53,7 +54,7 @@ def test_a_shift_by_zero_is_not_empty_but_the_identity(layout: Callable[[Any], A
     assert as_lists(shift_keys(steps, ["a"], 0), "a") == [(0,), (1,), (2,)]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(few_examples, max_examples=3 * few_examples.max_examples)
 @given(
     n=st.integers(0, 9),
     shift=st.integers(-5, 5),

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_episodes import few_examples
 
 from rlds.transformations import layouts, sar_fields_mask
 from rlds.transformations.dataset_truncate import truncate_after_condition
@@ -80,7 +81,7 @@ def test_the_last_step_can_be_marked_as_such(layout: Callable[[Any], Any]) -> No
     assert not sar_fields_mask(last)[1]["action"]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(few_examples, max_examples=3 * few_examples.max_examples)
 @given(met=st.lists(st.booleans(), max_size=8), chunk=st.integers(1, 3))
 def test_chunks_do_not_show(met: list[bool], chunk: int) -> None:
     # Wide steps, of which so many fit into a chunk.

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_episodes import few_examples
 
 from rlds.transformations import batch, flexible_batch
 
@@ -35,7 +36,7 @@ def simple_windows(
     return windows.flat_map(lambda window: tf.data.Dataset.zip(window).batch(size))
 
 
-@settings(max_examples=30)
+@settings(few_examples, max_examples=4 * few_examples.max_examples)
 @given(
     n=st.integers(0, 12),
     size=st.integers(1, 5),

@@ -114,9 +114,13 @@ def test_iterators_can_be_restored(layout: int, tmp_path: Any) -> None:
             assert_equal(before, after)
 
 
-@pytest.mark.parametrize("count", [0, 2, 3, 7, 8, 9])
-@pytest.mark.parametrize("is_known", [True, False])
-@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize(
+    ("count", "is_known", "layout"),
+    [
+        *[(0, True, 0), (0, False, 1), (2, True, 1), (3, False, 0), (7, True, 0)],
+        *[(7, False, 1), (8, True, 1), (8, False, 0), (9, True, 0), (9, False, 1)],
+    ],
+)
 def test_hosts_get_other_episodes_and_as_many(count: int, is_known: bool, layout: int) -> None:
     data = in_both_layouts(*[episode_columns(2)] * max(count, 1))[layout].take(count)
     if not is_known:

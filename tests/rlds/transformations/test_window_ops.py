@@ -109,9 +109,9 @@ def test_a_long_episode_streams() -> None:
     steps = tf.data.Dataset.range(10**12).map(lambda i: {"observation": i, "action": i})
     made = windows(steps, history=2, horizon=2)
     assert len(made) == 10**12
-    (window,) = made.skip(49_999).take(1)
-    assert window["observation"].numpy().tolist() == [49_998, 49_999]
-    assert window["action"].numpy().tolist() == [49_999, 50_000]
+    (window,) = made.skip(9_999).take(1)
+    assert window["observation"].numpy().tolist() == [9_998, 9_999]
+    assert window["action"].numpy().tolist() == [9_999, 10_000]
 
 
 def test_iterators_can_be_restored(tmp_path: Any) -> None:
