@@ -190,6 +190,9 @@ class ExampleEncoder:
         """Yields the fields of examples for what has a row for each of them."""
         rows = _in_one_row(feature, values) if splits is None else values
         bounds = np.arange(2 if splits is None else len(splits))
+        if splits is not None and set(_lengths(rows)) != {len(splits) - 1}:
+            got = sorted(set(_lengths(rows)))
+            raise ValueError(f"{_name(path)}: got {got} rows for {len(splits) - 1} examples")
         leaves = None if isinstance(feature, Dataset) else _leaves(feature, rows, path)
         if leaves is None:
             yield from self._fallback(path, rows, bounds)
@@ -338,7 +341,10 @@ def _leaves(
             if inner is None:
                 return None
             found += inner
-        return found
+        # Those of one sequence are of one length.
+        around = [leaf.lengths[: len(sizes)] for leaf in found]
+        are_equal = all(all(map(np.array_equal, lengths, around[0])) for lengths in around[1:])
+        return found if are_equal else None
     if isinstance(feature, nodes.Sequence):
         return _leaves(feature.feature, rows, (*path, None), (*sizes, feature.length))
     lengths = []

@@ -173,6 +173,38 @@ def test_values_that_are_not_what_their_feature_says(feature, value, words):
         ExampleEncoder(Features(features={"x": feature})).encode({"x": value})
 
 
+def test_columns_that_differ_in_length():
+    numbers = tensor(np.int64)
+    pairs = Sequence(feature=Features(features={"a": numbers, "b": numbers}))
+    steps = Dataset(feature=Features(features={"x": pairs}))
+    encoder = ExampleEncoder(Features(features={"pairs": pairs, "steps": steps, "id": numbers}))
+    two, three = np.zeros(2, np.int64), np.zeros(3, np.int64)
+    one = {"a": two, "b": two}
+    in_steps = {name: RaggedColumn(three, np.array([1, 2])) for name in "ab"}
+    other = RaggedColumn(three, np.array([2, 1]))
+    right = {"pairs": one, "steps": {"x": in_steps}, "id": 1}
+    encoder.encode(right)
+    for wrong, words in (
+        ({"pairs": {"a": two, "b": three}}, "pairs: .* expected arrays, or a RaggedColumn"),
+        ({"steps": {"x": {**in_steps, "b": other}}}, "steps/x: .* expected arrays, or a Ragged"),
+        ({"steps": {"x": {**in_steps, "b": RaggedColumn(two, two[:1])}}}, "steps: the columns d"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            encoder.encode({**right, **wrong})
+    many = {"pairs": {name: np.zeros((2, 3), np.int64) for name in "ab"}, "steps": {"x": in_steps}}
+    assert len(encoder.encode_all({**many, "id": two}, np.array([1, 1]))) == 2
+    for wrong, words in (
+        ({"id": three}, r"id: got \[3\] rows for 2 examples"),
+        ({"id": two[:1]}, r"id: got \[1\] rows for 2 examples"),
+        (
+            {"pairs": {"a": np.zeros((1, 3), np.int64), "b": other}},
+            r"pairs: got \[1, 2\] rows for 2",
+        ),
+    ):
+        with pytest.raises(ValueError, match=words):
+            encoder.encode_all({**many, "id": two, **wrong}, np.array([1, 1]))
+
+
 def test_what_is_not_encoded_here_goes_to_the_fallback():
     features = Features(
         features={
