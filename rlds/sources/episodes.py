@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,9 +11,9 @@ import numpy as np
 
 import rlds
 import tfds_files
-from envlogger.converters.fields import Field, in_words
+from envlogger.converters.fields import Field, MismatchError, in_words, match_columns
 from rlds.sources.episode_fields import EPISODE_FIELDS
-from rlds.sources.nests import at, leaves_at, put
+from rlds.sources.nests import leaves_at, put
 from rlds.sources.source import (
     DamagedEpisode,
     RandomAccessSource,
@@ -84,7 +85,7 @@ class Episodes(Sequence[SourceEpisode]):
     @property
     def spec(self) -> dict[str, Any]:
         """The fields of an episode, those of a step under `steps`."""
-        flags = {name: Field(np.bool_) for name in rlds.STEP_FLAGS}
+        flags = {name: Field(np.bool_) for name in self.source.step_flags}
         return {
             rlds.STEPS: {**self._fields, **flags},
             **EPISODE_FIELDS,
@@ -146,24 +147,24 @@ class Episodes(Sequence[SourceEpisode]):
           KeyError: There is no such field; says which there are.
           SourceError: The episode is damaged; says where.
         """
-        wanted = [name for name, _ in leaves_at(self.spec[rlds.STEPS], fields)]
-        steps = self._episodes.read_steps(self._checked(index), wanted)
+        index, spec = self._checked(index), self.spec[rlds.STEPS]
+        wanted = dict(leaves_at(spec, fields))
+        steps = self._episodes.read_steps(index, None if fields is None else list(wanted))
+        found = dict(leaves_at(steps, None))
         chosen: dict[str, Any] = {}
-        for path, column in leaves_at(steps, wanted):
-            put(chosen, path, self._decoded(path, column[start:stop]))
+        for path, field in wanted.items():
+            with self._errors_at(index, path):
+                put(chosen, path, _values(found.get(path), field)[start:stop])
         return chosen
 
-    def _decoded(self, path: str, column: Any) -> Any:
-        field = at(self._fields, path) if path not in rlds.STEP_FLAGS else None
-        if not isinstance(field, Field) or not field.encoding or column.dtype != object:
-            return column
-        feature = tfds_files.Image(
-            shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding
-        )
+    @contextlib.contextmanager
+    def _errors_at(self, index: int, path: str) -> Iterator[None]:
         try:
-            return tfds_files.stack([tfds_files.decode_image(data, feature) for data in column])
-        except tfds_files.TfdsFilesError as error:
-            raise SourceError(str(error), file=files_of(self.source), field=path) from error
+            yield
+        except ValueError as error:
+            what = error.what if isinstance(error, MismatchError) else str(error)
+            file = files_of(self.source)
+            raise SourceError(what, file=file, episode=index, field=path) from error
 
     def _checked(self, index: int) -> int:
         if index < 0:
@@ -185,6 +186,23 @@ class Episodes(Sequence[SourceEpisode]):
             lines.append("Episodes are read in their order; this format has no index.")
         lines += ["fields of an episode:", *_described(self.spec, "  ")]
         return "\n".join(lines)
+
+
+def _values(column: Any, field: Any) -> Any:
+    """A column as its field says, with images as arrays.
+
+    Raises:
+      ValueError: It does not fit, or an image is damaged.
+    """
+    if isinstance(column, tfds_files.RaggedColumn):
+        return column
+    values = match_columns(column, field, rows=0 if column is None else len(column), where="")
+    if not isinstance(field, Field) or not field.encoding or values.dtype != object:
+        return values
+    feature = tfds_files.Image(
+        shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding
+    )
+    return tfds_files.stack([tfds_files.decode_image(data, feature) for data in values])
 
 
 def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:

@@ -102,15 +102,20 @@ class FolderSource(StoredSource, RandomAccessSource):
         """The names of the splits that have episodes."""
         return [name for name in self._splits if len(self._folder[name])]
 
+    @property
+    def step_flags(self) -> Sequence[str]:
+        """Those that the dataset has."""
+        return [name for name in rlds.STEP_FLAGS if name in self._steps()]
+
     def step_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
+        fields = self._steps().items()
+        return {name: field for name, field in fields if name not in rlds.STEP_FLAGS}
+
+    def _steps(self) -> dict[str, Any]:
         steps = self._folder.features[rlds.STEPS]
         assert isinstance(steps, tfds_files.Dataset)
-        return {
-            name: field
-            for name, field in _fields_of(steps.feature).items()
-            if name not in rlds.STEP_FLAGS
-        }
+        return _fields_of(steps.feature)
 
     def episode_fields(self) -> Mapping[str, Any]:
         """See `Source`."""

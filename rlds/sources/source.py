@@ -240,6 +240,11 @@ class Source(abc.ABC):
         """The names of the splits."""
         return ("train",)
 
+    @property
+    def step_flags(self) -> Sequence[str]:
+        """Which of the flags of a step the source gives: all three, unless it copies a dataset."""
+        return rlds.STEP_FLAGS
+
     @abc.abstractmethod
     def step_fields(self) -> Mapping[str, Any]:
         """Returns the fields of a step, without the three flags.

@@ -254,6 +254,7 @@ def test_episodes_are_read_with_all_they_have(original):
     assert episodes.spec["label"] == Field(np.int64)
     assert sorted(episode.metadata["label"] for episode in episodes) == list(range(17))
     assert {episode.num_steps for episode in episodes} == {3}
+    assert list(episodes.columns(0)) == ["observation", "words", "is_first", "is_last"]
     columns = episodes.columns(-1, ["observation", "words"], start=1)
     assert columns["observation"].shape == (2, 8, 8, 3)
     assert [list(row) for row in columns["words"]] == [[b"a"], [b"a", b"a"]]

@@ -8,6 +8,7 @@ import sys
 import hostile_sources
 import numpy as np
 import pytest
+import raw_rlu
 import tree
 
 import envlogger
@@ -124,6 +125,17 @@ def test_some_columns_and_some_steps(raw_data):
             np.testing.assert_array_equal(column, whole[field][1:-1])
         with pytest.raises(KeyError, match=r"no field 'rewards'; there are .*reward"):
             episodes.columns(0, ["rewards"])
+
+
+def test_an_episode_that_is_not_like_the_first(tmp_path):
+    """A record of RL Unplugged that lacks a field, or has it in another shape."""
+    episodes = raw_rlu.control_suite_episodes()
+    del episodes[-1]["observation/height"]
+    raw_rlu.write_files(tmp_path, "train", episodes, num_files=1)
+    opened = open_episodes(tmp_path)
+    assert opened.columns(0, ["reward"])
+    with pytest.raises(SourceError, match="height"):
+        opened.columns(len(opened) - 1)
 
 
 def test_what_is_there_is_said_in_words(raw_data):
