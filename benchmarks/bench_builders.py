@@ -12,6 +12,8 @@ streaming: logs as a dataset without a conversion, beside a loop over the same l
 that they are converted to. STEPS steps of floats, and FRAMES of images.
 minari: an HDF5 dataset of STEPS steps, by `tfds_builders`; Minari only reads it. Reading alone, in
 turn with Minari, of episodes of 500 steps and of 10.
+columns: a log, a TFDS folder and a Minari dataset of STEPS steps, opened by `rlds.sources.open` and
+read as columns, in turn with the reader of each format.
 tiny: EPISODES windows (Control Suite) and transitions (Atari) of RL Unplugged, each an episode
 of its own, by `tfds_builders` with and without verification, and by a builder of TFDS that is given
 the same episodes.
@@ -330,6 +332,13 @@ def bench_minari_readers(steps: int, rounds: int) -> None:
         show(f"Reading Minari, HDF5, episodes of {length} steps", found, steps, "steps")
 
 
+def bench_columns(steps: int, rounds: int) -> None:
+    """Columns of any format, and of the reader that knows but one."""
+    with tempfile.TemporaryDirectory() as directory:
+        for name, readers in cases.readers_of_columns(steps, directory).items():
+            show(f"Columns, {name}", cases.medians(readers, rounds), steps, "steps")
+
+
 def bench_large(gigabytes: float) -> None:
     """Memory."""
     found = measure(["large_by_us"], str(gigabytes), 1)["large_by_us"]
@@ -346,7 +355,7 @@ def main() -> None:
     """Runs what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    usual = ["d4rl", "logs", "streaming", "minari", "rlu", "tiny", "dqn"]
+    usual = ["d4rl", "logs", "streaming", "minari", "columns", "rlu", "tiny", "dqn"]
     parser.add_argument("--only", nargs="+", default=usual, choices=[*usual, "large"])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, default=100_000)
@@ -374,6 +383,8 @@ def main() -> None:
         }
         bench_jobs("Minari, HDF5", cases.write_minari, arguments.steps, jobs, arguments.rounds)
         bench_minari_readers(arguments.steps, arguments.rounds)
+    if "columns" in arguments.only:
+        bench_columns(arguments.steps, arguments.rounds)
     if "rlu" in arguments.only:
         jobs = {"rlu_by_us": "tfds_builders", "rlu_by_tfds": "TFDS rlu_rwrl"}
         bench_jobs("RWRL", cases.write_rwrl, arguments.steps, jobs, arguments.rounds)

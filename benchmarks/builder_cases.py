@@ -239,6 +239,61 @@ def _num_steps(source: Any) -> int:
     return sum(episode.num_steps for episode in itertools.chain.from_iterable(parts))
 
 
+# --- One door for all of them --------------------------------------------------------------------
+
+
+def readers_of_columns(steps: int, directory: str) -> dict[str, dict[str, Callable[[], int]]]:
+    """Returns ways of reading the columns of all episodes, which count the steps, by format."""
+    import envlogger
+    import tfds_files
+    from tfds_builders import build_from_logs
+
+    logs, minari_root = (os.path.join(directory, name) for name in ("logs", "minari"))
+    record(logs, (17,), lengths_of_logs(steps))
+    folder = build_from_logs(logs, name="logs", data_dir=directory).data_path
+    os.mkdir(minari_root)
+    write_minari(minari_root, steps)
+
+    def by_reader() -> int:
+        with envlogger.Reader(logs) as reader:
+            indices = range(len(reader.episodes))
+            return sum(len(reader.columns(index, rlds=True)["is_last"]) for index in indices)
+
+    def by_tfds_files() -> int:
+        train = tfds_files.open_folder(folder)["train"]
+        return sum(len(train.example(index)["steps"]["is_last"]) for index in range(len(train)))
+
+    direct = {
+        "log": (logs, "envlogger.Reader.columns", by_reader),
+        "TFDS folder": (folder, "tfds_files", by_tfds_files),
+        "Minari, HDF5": (
+            os.path.join(minari_root, MINARI_ID),
+            "Minari",
+            lambda: minari_by_minari(minari_root, ""),
+        ),
+    }
+    return {
+        name: {way: read, **_through_the_door(os.fspath(path))}
+        for name, (path, way, read) in direct.items()
+    }
+
+
+def _through_the_door(path: str) -> dict[str, Callable[[], int]]:
+    import rlds.sources
+
+    def read(episodes: rlds.sources.Episodes, fields: list[str] | None = None) -> int:
+        indices = range(len(episodes))
+        columns = (episodes.columns(index, fields) for index in indices)
+        return sum(len(found["is_last"]) for found in columns)
+
+    opened = rlds.sources.open(path)
+    return {
+        "rlds.sources, opened and read": lambda: read(rlds.sources.open(path)),
+        "rlds.sources, read again": lambda: read(opened),
+        "rlds.sources, read again, action": lambda: read(opened, ["action", "is_last"]),
+    }
+
+
 # --- RL Unplugged --------------------------------------------------------------------------------
 
 
