@@ -16,7 +16,7 @@ from rlds.sources.nests import excludes
 from rlds.sources.source import SourceError
 from rlds.sources.untrusted import Budget, check_is_file, source_errors, trusted_bytes
 
-__all__ = ["OF_TRANSITIONS", "EpisodeFile", "open_episode", "root_of"]
+__all__ = ["OF_TRANSITIONS", "EpisodeFile", "has_actions", "open_episode", "root_of"]
 
 OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 
@@ -195,6 +195,14 @@ class EpisodeFile:
             raise self.error(what, name)
         with source_errors(self.file, field=name), self._archive.open(member) as stream:
             yield stream
+
+
+def has_actions(file: epath.Path) -> bool:
+    """Whether a file has an array of actions, by the names in it alone."""
+    check_is_file(file)
+    with file.open("rb") as stream, zipfile.ZipFile(stream) as archive:
+        names = [root_of(name.removesuffix(".npy")) for name in archive.namelist()]
+    return any(_PLURALS.get(name, name) == rlds.ACTION for name in names)
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from envlogger.converters.fields import Field
 from rlds.alignment import from_sars
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.nests import leaves_at, nest
-from rlds.sources.npz.arrays import OF_TRANSITIONS, EpisodeFile, open_episode, root_of
+from rlds.sources.npz.arrays import OF_TRANSITIONS, EpisodeFile, has_actions, open_episode, root_of
 from rlds.sources.source import (
     Origin,
     RandomAccessSource,
@@ -97,7 +97,9 @@ class NpzSource(RandomAccessSource):
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
         """See `Source`."""
-        return bool(_find_files(path))
+        files = _find_files(path)
+        # Logs and datasets may have others beside them, with statistics for example.
+        return bool(files) and has_actions(files[0])
 
     def step_fields(self) -> Mapping[str, Any]:
         """See `Source`."""

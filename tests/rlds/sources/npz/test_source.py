@@ -258,7 +258,13 @@ def test_what_is_recognized(tmp_path):
     (tmp_path / ".hidden.npz").write_bytes(b"")
     (tmp_path / "folder.npz").mkdir()
     assert not NpzSource.recognizes(tmp_path)
-    np.savez(tmp_path / "a.npz", observation=np.zeros(2), action=np.zeros(2))
+    np.savez(tmp_path / "a.npz", mean=np.zeros(2), std=np.zeros(2))
+    assert not NpzSource.recognizes(tmp_path)
+    with pytest.raises(SourceError, match="of no known format"):
+        rlds.sources.open(tmp_path)
+    with pytest.raises(SourceError, match=r"a\.npz, field 'action': no such array; there are mean"):
+        rlds.sources.open(tmp_path, format="npz")
+    np.savez(tmp_path / "a.npz", **{"observations": np.zeros(2), "actions/arm": np.zeros(2)})
     assert NpzSource.recognizes(tmp_path)
     assert NpzSource.recognizes(tmp_path / "a.npz")
     assert len(rlds.sources.open(tmp_path / "a.npz")) == 1
