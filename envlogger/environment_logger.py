@@ -31,7 +31,7 @@ StepFn = Callable[[dm_env.TimeStep, Any, dm_env.Environment], Any]
 
 
 class EnvLogger(EnvironmentWrapper):
-    """An environment that records every step that is taken in it.
+    """An environment that records every step.
 
         with envlogger.EnvLogger(env, data_directory=data_directory) as env:
             timestep = env.reset()
@@ -44,22 +44,22 @@ class EnvLogger(EnvironmentWrapper):
         it returns is stored as `custom_data` of the step.
       episode_fn: Called like `step_fn`, after the step was recorded. The last value other than None
         that it returns in an episode is stored as the metadata of the episode.
-      metadata: What is stored about the whole dataset. The encoded specs of `env` are added under
-        the key `environment_specs`, in what is stored only.
-      backend: Where the steps go: a type of backend, or a function that makes one, called with
-        `metadata` and `backend_kwargs`; or a backend, which has its arguments already: `metadata`
-        and `backend_kwargs` are ignored then, with a warning.
-      validate: Whether to check each step against the specs of `env`. One that does not fit raises
-        `InvalidStepError`, and is not recorded.
+      metadata: Metadata of the whole dataset. The recorder stores it with the encoded specs of
+        `env` under the key `environment_specs`; your dict does not change.
+      backend: Where the steps go: a type of backend, or a function that makes a backend from
+        `metadata` and `backend_kwargs`. Or a backend, which has its arguments already: then
+        `metadata` and `backend_kwargs` are ignored, with a warning.
+      validate: Whether to check each step against the specs of `env`. A step that does not fit
+        raises `InvalidStepError`, and is not recorded.
       **backend_kwargs: Passed to the backend, such as `data_directory`; see `RiegeliBackendWriter`.
 
     Raises:
       TypeError: A spec of `env` is of an unknown kind, or the arguments do not fit the backend.
       EnvLoggerError: The backend cannot record, see `RiegeliBackendWriter`.
 
-    When a step was taken but could not be recorded, because it is not valid, or `step_fn` or the
-    backend raised, `step` raises `UsageError` until the next `reset`: the episode would go on with
-    a hole.
+    If a step was taken but not recorded, `step` raises `UsageError` until the next `reset`, because
+    the episode would have a hole. This happens if the step is not valid, or if `step_fn` or the
+    backend raises.
 
     >>> from envlogger.testing.catch_env import Catch
     >>> backend = InMemoryBackendWriter()
@@ -114,7 +114,7 @@ class EnvLogger(EnvironmentWrapper):
             return
         warnings.warn(
             f"the specs of the environment are not recorded, because this "
-            f"{type(self._backend).__name__} was made without them; give it "
+            f"{type(self._backend).__name__} was made without them; pass it "
             "metadata={'environment_specs': spec_codec.encode_environment_specs(env)}",
             stacklevel=3,
         )
@@ -177,7 +177,7 @@ class EnvLogger(EnvironmentWrapper):
         self._has_hole = False
 
     def flush(self) -> None:
-        """Brings what was recorded to the disk, and makes finished episodes visible to readers.
+        """Writes all recorded steps to the disk, and makes finished episodes visible to readers.
 
         Raises:
           EnvLoggerError: It cannot be written.

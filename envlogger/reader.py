@@ -32,15 +32,15 @@ class Reader:
                 for step in episode:
                     step.timestep.observation, step.action
 
-    What was recorded is fixed when the reader is made. The sequences read, and make a new object,
-    whenever an item is asked for; slices of them are lists.
+    A reader sees the steps that were stored when it was made. Each time you ask for an item, a
+    sequence reads it and makes a new object; slices are lists.
 
     Args:
       *backend_args: Passed to the backend: for `BackendType.RIEGELI` the `data_directory`, for
         `BackendType.IN_MEMORY` the `in_memory_backend_writer`.
-      backend: What to read from: a type of backend, or a backend, for which all other arguments are
-        ignored, with a warning.
-      **backend_kwargs: Likewise passed to the backend.
+      backend: A type of backend, or a backend. With a backend, all other arguments are ignored,
+        with a warning.
+      **backend_kwargs: Passed to the backend.
 
     Raises:
       TypeError: The arguments do not fit the backend.
@@ -82,7 +82,7 @@ class Reader:
         return self._backend.episodes
 
     def episode_metadata(self) -> Sequence[Any]:
-        """The metadata of each episode; None for those that have none."""
+        """The metadata of each episode, or None."""
         return self._backend.episode_metadata()
 
     def columns(self, i: int, *, rlds: bool = False) -> dict[str, Any]:
@@ -91,21 +91,21 @@ class Reader:
         This is many times as fast as reading its steps one by one.
 
         Args:
-          i: The number of the episode; negative ones count from the end.
-          rlds: Whether to give the steps the form of an RLDS episode, in which the action, reward
-            and discount of a step are those that follow its observation.
+          i: The index of the episode; negative indices count from the end.
+          rlds: Whether to return the steps in RLDS order, in which the action, reward and discount
+            of a step follow its observation.
 
         Returns:
           With `rlds`, what `to_rlds_episode` returns: `observation`, `action`, `reward`,
           `discount`, `is_first`, `is_last`, `is_terminal`, and custom data. Otherwise columns in
           the order in which the steps were recorded: `step_type`, `reward`, `discount`,
-          `observation`, `action` and `custom_data`; where the first step has no reward, discount
-          and action, they have zeros. Nested values are nests of columns. The arrays are writable;
-          rows of images may have gaps between them, which `numpy.ascontiguousarray` closes.
+          `observation`, `action` and `custom_data`. The first step has zeros for a missing reward,
+          discount and action. Nested values are nested columns. The arrays are writable. Rows of
+          images may have gaps between them; `numpy.ascontiguousarray` removes the gaps.
 
         Raises:
           IndexError: There is no such episode.
-          ValueError: The steps are not built alike, so they cannot be stacked; says which field.
+          ValueError: The steps differ in structure, so they cannot be stacked; names the field.
           EnvLoggerError: The steps cannot be read.
 
         >>> import tempfile
@@ -132,20 +132,20 @@ class Reader:
         )
 
     def recorded_columns(self, begin: int, end: int) -> dict[str, Any]:
-        """Reads several episodes at once: the steps of all, one after the other.
+        """Reads several episodes at once: all their steps, one episode after the other.
 
-        If episodes are short, this is faster than `columns`, which gives the same for a single one.
+        For short episodes this is faster than `columns`, which reads a single episode.
 
         Args:
-          begin: The number of the first episode.
-          end: The number of the one after the last.
+          begin: The index of the first episode.
+          end: The index after the last episode.
 
         Returns:
           The columns in the order in which the steps were recorded, as `columns` returns them.
 
         Raises:
           IndexError: There is no such episode.
-          ValueError: There are none between the two. Or the steps are not built alike.
+          ValueError: The range is empty, or the steps differ in structure.
           EnvLoggerError: The steps cannot be read.
         """
         if not 0 <= begin <= end <= len(self.episodes):
@@ -155,19 +155,19 @@ class Reader:
         return self._backend.recorded_columns(begin, end)
 
     def metadata(self) -> dict[str, Any]:
-        """What was stored about the whole dataset; always the same dict."""
+        """The metadata of the whole dataset; always the same dict."""
         return self._backend.metadata()
 
     def damage(self) -> list[Damage]:
-        """What is damaged, lost or not indexed, and was left out here; empty if all is sound.
+        """Lists damaged, lost and unindexed data, which this reader leaves out.
 
-        Most of it comes back with `envlogger.recover`. Looks at more than was read on opening, and
-        may take as long as reading what is not indexed.
+        `envlogger.recover` brings most of it back. This call checks more than opening does: it
+        reads all unindexed data, which may take long.
         """
         return self._backend.damage()
 
     def observation_spec(self) -> Any:
-        """The spec of the observations, nested as they are; None if it was not recorded."""
+        """The spec of the observations, with their structure; None if it was not recorded."""
         return self._observation_spec
 
     def action_spec(self) -> Any:
@@ -183,13 +183,13 @@ class Reader:
         return self._discount_spec
 
     def copy(self) -> Self:
-        """Another reader of the same data, for another thread; to be closed on its own."""
+        """Returns another reader of the same data, for another thread. Close each of them."""
         other = copy.copy(self)
         other._backend = self._backend.copy()
         return other
 
     def close(self) -> None:
-        """Closes the files; steps and metadata of episodes cannot be read any more."""
+        """Closes the files. After that, steps and metadata of episodes cannot be read."""
         self._backend.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Makes recordings whole that were cut short or damaged."""
+"""Repairs recordings that were cut short or damaged."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class ShardReport:
       path: Its directory, as it was read.
       num_steps_before: How many steps a reader saw.
       num_episodes_before: How many episodes a reader saw.
-      num_steps: How many there are now.
-      num_episodes: How many there are now.
+      num_steps: How many steps a reader sees now.
+      num_episodes: How many episodes a reader sees now.
       num_lost_steps: How many steps the index had that cannot be read.
       num_lost_metadata: How many episodes had metadata that cannot be read.
       lost_regions: The damaged parts of the file of steps, as text.
-      is_changed: Whether the files of its index are others now.
+      is_changed: Whether the files of its index changed.
     """
 
     path: str
@@ -67,7 +67,7 @@ class ShardReport:
             f"{self.num_steps_before} -> {self.num_steps} steps"
         ]
         if not self.num_steps:
-            lines.append("  no step is left of it, so that it is no shard any more")
+            lines.append("  no step is left, so it is not a shard any more")
         if self.num_lost_steps:
             lines.append(f"  {self.num_lost_steps} steps of its index cannot be read")
         if self.num_lost_metadata:
@@ -83,8 +83,8 @@ class RecoveryReport:
     Attributes:
       path: The recovered directory.
       shards: What was found in each shard.
-      metadata_problem: Why the metadata of the dataset were replaced by none; None if they were
-        not.
+      metadata_problem: Why the metadata of the dataset were replaced by empty metadata; None if
+        they were kept.
     """
 
     path: str
@@ -122,10 +122,10 @@ class RecoveryReport:
             f"{self.num_steps_before} -> {self.num_steps} steps, {len(self.shards)} shards"
         ]
         if self.metadata_problem is not None:
-            lines.append(f"no metadata and specs any more: {self.metadata_problem}")
+            lines.append(f"the metadata and specs are lost: {self.metadata_problem}")
         lines += [str(s) for s in self.shards if s.is_changed or s.lost_regions or s.num_lost_steps]
         if not self.is_changed:
-            lines.append("nothing was to be recovered")
+            lines.append("there is nothing to recover")
         return "\n".join(lines)
 
 
@@ -136,25 +136,24 @@ def recover(
     in_place: bool = False,
     on_progress: Callable[[str, int, int], None] | None = None,
 ) -> RecoveryReport:
-    """Makes readable what a recorder that was killed, or a damaged disk, has left of a recording.
+    """Recovers a recording after its recorder was killed, or its disk was damaged.
 
-    Steps that no index leads to are put into episodes: with step type FIRST one begins, and so with
-    the step after one with type LAST, where the recorder did not note otherwise. What the index
-    says about other steps is kept; so are discarded episodes left out. After a damaged region, the
-    steps up to the next episode become an episode of their own. Works for recordings of this
-    package and of the published EnvLogger, and makes ones that both read. Recovering again changes
-    nothing.
+    Steps that are not in the index are put into episodes. An episode begins at a step of type FIRST
+    and after a step of type LAST, unless the recorder noted otherwise. The index still decides
+    about all other steps, so discarded episodes stay discarded. After a damaged region, the steps
+    up to the next episode become an episode of their own. This works for recordings of this package
+    and of the published EnvLogger, and both can read the result. Recovering again changes nothing.
 
-    The recording must have ended. One that grows meanwhile is recovered as far as it was, with a
-    warning; with `in_place` it would lose what is recorded afterwards.
+    Stop the recorder first. If the recording grows meanwhile, you get a warning, and only what was
+    there at the beginning is recovered. With `in_place`, later steps would be lost.
 
     Args:
       data_directory: The directory of the recording.
-      destination: Where to write the recovered recording, a directory that is empty or not there,
-        and not in `data_directory`; that stays as it is.
+      destination: Where to write the recovered recording: an empty or new directory outside of
+        `data_directory`, which does not change.
       in_place: Whether to replace the index in `data_directory` instead. No byte is lost: the file
-        of steps stays as it is, and what is replaced is kept beside, named `*.damaged`.
-      on_progress: Called now and then with the file that is read, how far, and its length in bytes.
+        of steps does not change, and the old index is kept as `*.damaged`.
+      on_progress: Called with the current file, the position in it, and its length in bytes.
 
     Returns:
       What was found.
@@ -163,10 +162,10 @@ def recover(
       ValueError: Neither or both of `destination` and `in_place` are given, or `destination` is not
         empty, or in `data_directory`.
       StorageError: There is no recording in the directory, or a file cannot be read or written.
-      riegeli.UnimplementedError: An index is written in a way that cannot be read yet.
+      riegeli.UnimplementedError: An index uses a feature that cannot be read yet.
     """
     if (destination is None) is not in_place:
-        raise ValueError("give either a destination, or in_place=True")
+        raise ValueError("pass either a destination or in_place=True")
     source = directory_to_read(data_directory)
     shards = load_shards(source)
     if not shards and not (source / layout.METADATA_FILE).exists():
@@ -185,10 +184,10 @@ def _new_directory(path: str | os.PathLike[str], source: epath.Path) -> epath.Pa
         # Whoever looks for recordings in `source` and below it would find the same steps twice.
         raise ValueError(
             f"destination {directory} is in the recording {source}, where its episodes would count "
-            "twice; give a place outside"
+            "twice; pass a directory outside"
         )
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise ValueError(f"destination {directory} is there and not empty; give another one")
+        raise ValueError(f"destination {directory} exists and is not empty; pass another one")
     with storage_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
     return directory

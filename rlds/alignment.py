@@ -47,15 +47,15 @@ def from_sars(
       terminal: Whether the last transition led to a terminal state.
       discount: A column of `T` rows. If None, float32 ones, with a zero for the transition into the
         terminal state.
-      transition_metadata: Columns of `T` rows that tell of the transition. They get a row of zeros
-        (or of empty strings) for the final observation.
-      observation_metadata: Columns that tell of the observation and have as many rows.
+      transition_metadata: Columns of `T` rows about the transitions. They get a row of zeros (or of
+        empty strings) for the final observation.
+      observation_metadata: Columns about the observations, with as many rows.
 
     Returns:
       The columns of `T + 1` steps, or of `T` if the final observation is not known.
 
     Raises:
-      ValueError: There is no row; the columns differ in length; two fields have the same name.
+      ValueError: There are no rows, the columns differ in length, or two fields have the same name.
 
     >>> steps = from_sars(
     ...     observation=np.array([7, 8, 9]), action=np.array([1, 2]), reward=np.array([0.5, 1.5]),
@@ -111,7 +111,7 @@ def from_rsa(
       action_led_here: Whether the action of a row is the one that led to its observation (so that
         the first belongs to no transition), or the one taken on it (so that the last does not).
       transition_metadata: Columns of `T + 1` rows that arrived with the reward.
-      observation_metadata: Columns of `T + 1` rows that tell of the observation.
+      observation_metadata: Columns of `T + 1` rows about the observations.
 
     Returns:
       The columns of `T + 1` steps.

@@ -178,7 +178,9 @@ def _step(features: Any) -> Mapping[str, Any]:
         steps = features["featuresDict"]["features"][rlds_types.STEPS]
         step: Mapping[str, Any] = steps["sequence"]["feature"]["featuresDict"]["features"]
     except (KeyError, TypeError) as error:
-        raise ValueError(f"no features of episodes with steps: {features!r:.200}") from error
+        raise ValueError(
+            f"these are not features of episodes with steps: {features!r:.200}"
+        ) from error
     return step
 
 

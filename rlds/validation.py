@@ -1,7 +1,7 @@
 """Checks that a dataset keeps the rules of RLDS, and names every place where it does not.
 
-Datasets of `tf.data` are checked, and so are plain Python and NumPy episodes, and the directory of
-a dataset. TensorFlow is imported for a directory only: who has a dataset of it has it loaded.
+It checks `tf.data` datasets, plain Python and NumPy episodes, and the directory of a dataset.
+TensorFlow is imported for a directory only; a `tf.data` dataset has loaded it already.
 """
 
 import dataclasses
@@ -123,7 +123,7 @@ def validate(
     profile: str | None = None,
     features: Any = None,
 ) -> Report:
-    """Checks a dataset of episodes, reading it once, step by step, and all of it.
+    """Checks all steps of a dataset of episodes, in one pass.
 
     The rules:
 
@@ -138,13 +138,14 @@ def validate(
       action, reward and discount are not in the last step, unless `final_observation_known` is
       False.
 
-    The profile "octo" says too whether the loaders of dlimp, Octo and OpenVLA can read the dataset:
+    The profile "octo" also checks whether the loaders of dlimp, Octo and OpenVLA can read the
+    dataset:
 
-    * The steps hold no arrays that are compressed, or stored as bytes as float64 is by default, and
-      no images of float32.
-    * The action is one vector; it is neither NaN nor infinite, in the last step either, because
-      their statistics count it. The observation is a dict. There is a text beside them.
-    * Of a directory: it is `.../name/version`, with files in the format `tfrecord`.
+    * The steps have no compressed arrays, no arrays stored as bytes (the default for float64), and
+      no float32 images.
+    * The action is one vector. It is neither NaN nor infinite, even in the last step, because the
+      statistics of these loaders count it. The observation is a dict. The step has a text field.
+    * A directory is `.../name/version`, and its files have the format `tfrecord`.
 
     Args:
       episodes: a `tf.data.Dataset` of episodes with steps in either layout, or any iterable of
@@ -153,7 +154,7 @@ def validate(
       max_violations: how many violations to collect before giving up.
       finite_fields: paths of fields, such as "observation/state"; a name stands for all that is
         nested in it.
-      profile: "octo", to check also what that profile demands.
+      profile: "octo", to check that profile too.
       features: how the episodes are stored (`builder.info.features`), which a profile has to know,
         unless `episodes` is a directory.
 
@@ -231,9 +232,9 @@ def _is_tf_dataset(value: Any) -> bool:
 
 
 class Validator:
-    """Checks episode after episode, and remembers what the later ones have to agree with.
+    """Checks episodes one by one, and compares each with those before it.
 
-    For who has the episodes in hand one by one; otherwise see `validate`, also for the rules.
+    Use it if you get the episodes one by one. `validate` checks a dataset, and lists the rules.
 
     Args:
       finite_fields: See `validate`.
@@ -305,9 +306,9 @@ class Validator:
             yield Violation(finding.what, index, name, finding.step, finding.field, finding.hint)
 
     def add_all(self, steps: Any, lengths: np.ndarray, fields: Mapping[str, Any]) -> bool:
-        """Checks several episodes at once, in much less time, and says whether all is well.
+        """Checks several episodes at once, in much less time; returns whether all are valid.
 
-        If it is not, nothing is remembered of them; `add` says what is wrong with which of them.
+        If not, nothing is remembered of them: call `add` for each, to find out what is wrong.
 
         Args:
           steps: The columns of the steps of all episodes, one after the other.

@@ -41,7 +41,7 @@ CONVERSION = "conversion"
 _FLOAT64 = "float64"
 # Options of a DownloadConfig that would change what is in a dataset.
 _UNSUPPORTED = {
-    "max_examples_per_split": "give a source with less episodes",
+    "max_examples_per_split": "pass a source with fewer episodes",
     "ignore_duplicates": "two episodes with the same key are an error of the source",
 }
 _DESCRIPTION = "Episodes in the format of RLDS."
@@ -65,18 +65,18 @@ def convert(
 ) -> tfds.core.DatasetBuilder:
     """Converts a source to an RLDS dataset, and returns a builder that reads it.
 
-    A conversion that was interrupted, even by the death of the process, goes on where it stopped
-    when it is called again with the same arguments; the result is the same to the last byte.
+    If a conversion was interrupted, even by a kill, call it again with the same arguments. It
+    continues where it stopped, and the result is the same to the last byte.
 
     Args:
       source: What is converted.
       name: The name of the dataset: lower-case letters, digits and `_`, as `tfds.load` needs it.
       version: Its version, as `major.minor.patch`.
       data_dir: The directory that TFDS keeps datasets in; its default directory if None.
-      description: What the dataset is about; what the source says if None.
+      description: What the dataset is about; None for the description of the source.
       file_format: `tfrecord`, or `array_record` for random access (`as_data_source`).
-      shuffle: Whether episodes are stored in a random order (that of the hashes of their keys), as
-        TFDS does; otherwise they are in the order of the source.
+      shuffle: Whether to store episodes in a random order (sorted by the hashes of their keys), as
+        TFDS does, or in the order of the source.
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning; they are
         listed in `info.metadata["conversion"]`. Otherwise the first of them is an error.
       verify: Whether to read the dataset back, and compare it with what was written.
@@ -89,7 +89,7 @@ def convert(
         Beam does the work; see `tfds_builders.conversion.beam`.
 
     Returns:
-      What `tfds.builder_from_directory` makes of the new directory, which is its `data_path`.
+      The builder that `tfds.builder_from_directory` makes. Its `data_path` is the new directory.
 
     Raises:
       FileExistsError: The dataset exists in this version; it is left as it is.
@@ -125,7 +125,7 @@ def prepared(
     """
     if builder.is_made() and not builder.was_just_made(download_config):
         raise FileExistsError(
-            f"{builder.data_path} exists and is not overwritten; give another version, name or "
+            f"{builder.data_path} exists and is not overwritten; pass another version, name or "
             "data_dir, or delete it first."
         )
     builder.download_and_prepare(download_config=download_config)
@@ -135,25 +135,29 @@ def prepared(
 class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[misc,call-arg]
     """A TFDS builder for raw data in one format.
 
-    Derived classes say what reads it (`source_class`, or `make_source` if that takes more), and are
-    registered with TFDS under their names. An example of the dataset is an episode: its `steps`;
-    `episode_id`, the key that the source gives it; `final_observation_known`, `truncated` and
-    `complete`, see `rlds.sources.source.SourceEpisode`; `source`, which says where its raw data
-    is; and what else the source has to tell.
+    Derived classes name the source in `source_class`, or make it in `make_source` if that takes
+    more. They are registered with TFDS under their names. An example of the dataset is an episode:
 
-    What the source says of the data as a whole becomes `info.metadata`. `info.metadata` also has
-    the numbers of what was converted under "conversion", for each of the "splits".
+    * `steps`;
+    * `episode_id`, the key of the episode in the source;
+    * `final_observation_known`, `truncated` and `complete`, see
+      `rlds.sources.source.SourceEpisode`;
+    * `source`, the place of its raw data;
+    * the fields of the episode that the source declares.
 
-    The raw data is looked for in `path`, if it is given; then, by the name that `raw_name` says, in
-    the `manual_dir` of TFDS; else it is downloaded, if there is a URL.
+    `info.metadata` has the metadata of the source, and under "conversion" the numbers of the
+    conversion, for each of the "splits".
 
-    As with any TFDS builder, `download_and_prepare` does nothing if the dataset exists. While it is
-    made, what is finished is kept in a directory beside it (`.staging-<version>`), so that a later
-    call goes on where one was interrupted.
+    Without a `path`, a builder looks for `raw_name` in the `manual_dir` of TFDS. If that is not
+    there, it downloads the raw data, if there is a URL.
+
+    As with any TFDS builder, `download_and_prepare` does nothing if the dataset exists. While it
+    works, finished parts are kept in a directory next to the dataset (`.staging-<version>`), so
+    that a later call can continue.
 
     Args:
       path: Where the raw data is.
-      shuffle: See `convert`; if None, what the class says.
+      shuffle: See `convert`; None for `SHUFFLE` of the class.
       skip_damaged: See `convert`.
       verify: See `convert`.
       progress: See `convert`.
@@ -167,8 +171,8 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
       **options: Arguments of `source_class`, by name.
 
     Attributes:
-      source_class: What makes a source of a path. Its other arguments are the options of the
-        builder, which its config may have as fields of the same names.
+      source_class: Makes a source from a path. Its other arguments are the options of the builder.
+        A config may have fields of the same names.
       SHUFFLE: The default for `shuffle`.
       EXTRACT: Whether raw data that is an archive is extracted, to the `extract_dir` of TFDS.
     """
@@ -241,7 +245,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
     def make_source(self, path: epath.Path) -> Source:
         """Returns the source for raw data.
 
-        Options that the builder was given go before those of its config.
+        Options of the builder override those of its config.
 
         Args:
           path: The file or the directory that the raw data is in.
@@ -426,14 +430,14 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         if self._storage.float64 not in (None, stored):
             raise FileExistsError(
                 f"{self.data_path} has a dataset that was made with float64={stored!r}, which is "
-                "not overwritten; give another data_dir, or delete it first."
+                "not overwritten; pass another data_dir, or delete it first."
             )
         if self._source is None:
             return
         if conversion.get("inputs", _digest(self._source)) != _digest(self._source):
             raise FileExistsError(
                 f"{self.data_path} has a dataset that was made of other raw data, which is not "
-                "overwritten; give another data_dir, or delete it first."
+                "overwritten; pass another data_dir, or delete it first."
             )
 
     def _download_and_prepare(
@@ -511,7 +515,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             return self._extracted(path, dl_manager, download_config)
         if url is None or self._given_path is not None:
             raise FileNotFoundError(
-                f"{self.name}: there is no raw data: {path} does not exist. Give the path "
+                f"{self.name}: there is no raw data: {path} does not exist. Pass the path "
                 "(`path=...`, with tfds.load: `builder_kwargs={'path': ...}`), or a `manual_dir` "
                 "in the DownloadConfig."
             )

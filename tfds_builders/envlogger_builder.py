@@ -39,7 +39,7 @@ def build_from_logs(
       name: The name of the dataset.
       version: Its version.
       data_dir: The directory that TFDS keeps datasets in.
-      config: Features to use instead of those that are found.
+      config: Features of your own; the others are taken from the logs.
       description: What the dataset is about.
       metadata: Replaces the recorded metadata of the logs.
       episode_metadata_defaults: Stand in for fields that some episodes lack.
@@ -55,8 +55,8 @@ def build_from_logs(
       The builder that `tfds.builder_from_directory` makes. Its `data_path` is the new directory.
 
     Raises:
-      FileExistsError: If the dataset exists in this version; it is left as it is. (A TFDS builder
-        would silently go on with the old data.)
+      FileExistsError: This version of the dataset exists; it does not change. (A TFDS builder
+        would silently use the old data.)
       FileNotFoundError: As `EnvLoggerBuilder`.
       ValueError: As `EnvLoggerBuilder`. Nothing is left at the place of the dataset.
     """
@@ -80,27 +80,27 @@ def build_from_logs(
 class EnvLoggerBuilder(NamedBuilder, skip_registration=True):  # type: ignore[call-arg]
     """A TFDS builder for the episodes of EnvLogger logs.
 
-    An example of the dataset is an episode: its `steps`, aligned as RLDS demands (see
-    `envlogger.converters.rlds_episode`), the metadata recorded with it, `episode_id`, the index of
-    the episode counted over all logs in the order given, and what `tfds_builders.SourceBuilder`
-    says of every episode. Episode `i` of a single log is `Reader(log).episodes[i]`. Episodes are
-    stored in this order. TFDS reads a dataset of several files from 16 at a time, unless
-    `tfds.ReadConfig(interleave_cycle_length=1)` asks for the order.
+    An example of the dataset is an episode: its `steps` in RLDS order (see
+    `envlogger.converters.rlds_episode`), the metadata recorded with it, `episode_id`, and the
+    fields that `tfds_builders.SourceBuilder` adds to every episode. `episode_id` counts the
+    episodes of all logs, in the order of `logs`. Episode `i` of a single log is
+    `Reader(log).episodes[i]`. Episodes are stored in this order. TFDS reads 16 files of a dataset
+    at a time; pass `tfds.ReadConfig(interleave_cycle_length=1)` to keep the order.
 
     The metadata recorded for the whole log, without the environment specs, becomes
     `info.metadata`, in the types of JSON: arrays as lists, UTF-8 bytes as strings, keys as strings.
-    If several logs differ in it, it is `{"logs": [metadata of the first log, ...]}`.
+    If the metadata of several logs differ, it is `{"logs": [metadata of the first log, ...]}`.
 
     As with any TFDS builder, `download_and_prepare` does nothing if the dataset exists;
     `build_from_logs` raises an error instead.
 
     Args:
-      logs: See `EnvLoggerSource`, also for what becomes of the values.
+      logs: See `EnvLoggerSource`, which also describes the conversion of values.
       name: The name of the dataset: lower-case letters, digits and `_`, as `tfds.load` needs it.
       version: The version as `major.minor.patch`; `1.0.0` if neither this nor the config says.
       data_dir: The directory that TFDS keeps datasets in; its default directory if None.
-      config: Features to use instead of those that are found; fields of it that are None are found
-        as without it. Its name becomes the name of the TFDS config, a directory of its own.
+      config: Features of your own. Fields of it that are None are taken from the logs. Its name
+        becomes the name of the TFDS config, which has its own directory.
       description: What the dataset is about. The config's `overall_description`, if given, wins.
       metadata: Replaces the recorded metadata of the logs in `info.metadata`.
       episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of

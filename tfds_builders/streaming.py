@@ -1,7 +1,7 @@
 """Reads a source, such as EnvLogger logs, as an RLDS dataset without converting it first.
 
-The result is what you would get by converting the source and reading that dataset. An episode is
-read at once, as columns, when it is asked for.
+The result is the same as converting the source and reading that dataset. Each episode is read when
+you ask for it, as a whole, as columns.
 """
 
 from __future__ import annotations
@@ -52,21 +52,20 @@ def episodes_from_logs(
 ) -> tf.data.Dataset:
     """Returns the episodes of EnvLogger logs as an RLDS dataset.
 
-    Nothing is written. The episodes, their fields and the values are those that the dataset has
-    that `convert` makes of an `EnvLoggerSource` of the logs: images are decoded, and tuples are
-    dicts with the keys `'0'`, `'1'`, .... They come in the order in which they were recorded,
-    unless they are shuffled. Of logs that grow, the episodes that are there now are read.
+    Nothing is written. The episodes, their fields and their values are those of the converted
+    dataset, see `build_from_logs`: images are decoded, and tuples are dicts with the keys `'0'`,
+    `'1'`, .... Episodes come in the order in which they were recorded, unless you shuffle them. If
+    the logs grow, you get the episodes that are there now.
 
     The cardinality is known, and iterators can be checkpointed.
 
     Args:
       logs: A directory (every log in and below it counts), an open `envlogger.Reader`, or several
         of these.
-      layout: 'nested', where `steps` is a dataset of steps, or 'batched', where it is one dict of
-        tensors with a leading time axis. That is several times faster.
-      shuffle: Whether the episodes come in a random order; any order of all episodes may come. Only
-        their numbers are kept in memory.
-      seed: Determines the order, as that of `tf.data.Dataset.shuffle`.
+      layout: 'nested': `steps` is a dataset of steps. 'batched': `steps` is one dict of tensors
+        with a leading time axis, which is several times faster.
+      shuffle: Whether to shuffle all episodes. Only their indices are kept in memory.
+      seed: Determines the order, like that of `tf.data.Dataset.shuffle`.
       reshuffle_each_iteration: Whether each pass has another order.
       num_shards: How many hosts share the episodes. In each pass, no two hosts get the same
         episode, and all hosts together get them all.
@@ -78,7 +77,7 @@ def episodes_from_logs(
       FileNotFoundError: A directory does not exist, or holds no log.
       SourceError: Logs hold no episodes, or differ in their specs; the error names the log. While
         you read, a damaged episode raises an error of TensorFlow with the same text.
-      ValueError: An argument is wrong. Or hosts would shuffle without a common seed.
+      ValueError: An argument is wrong, or hosts would shuffle without a common seed.
 
     >>> import tempfile
     >>> import envlogger
@@ -94,7 +93,7 @@ def episodes_from_logs(
     """
     if isinstance(logs, Mapping):
         raise ValueError(
-            f"episodes_from_logs: logs has splits {list(logs)}; give the logs of one of them"
+            f"episodes_from_logs: logs has splits {list(logs)}; pass the logs of one of them"
         )
     order = _Order(shuffle, seed, reshuffle_each_iteration, num_shards, shard_index)
     order.check("episodes_from_logs", layout)
@@ -186,7 +185,7 @@ class _Order:
         if self.shuffle and self.num_shards > 1 and self.seed is None:
             raise ValueError(
                 f"{caller}: {self.num_shards} hosts that shuffle need the same seed, or else they "
-                "get some episodes twice and others never; give one"
+                "get some episodes twice and others never; pass one"
             )
 
     def indices(self, number: int) -> tf.data.Dataset:

@@ -381,7 +381,7 @@ def _array(data: bytes, feature: Tensor, shape: Sequence[int | None]) -> np.ndar
     if None not in shape:
         _check_size(len(data), shape, feature.dtype)
     elif len(data) % feature.dtype.itemsize:
-        raise DamagedFileError(f"{len(data)} bytes are no array of {feature.dtype}")
+        raise DamagedFileError(f"{len(data)} bytes are not an array of {feature.dtype}")
     values = np.frombuffer(bytearray(data), feature.dtype.newbyteorder("<"))
     return _reshaped(values, shape)
 

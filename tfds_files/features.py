@@ -223,7 +223,7 @@ def parse_features(tree: Any) -> Features:
     """
     parsed = _parse(tree, "", 0)
     if not isinstance(parsed, Features):
-        raise UnsupportedFileError("the examples are no dicts")
+        raise UnsupportedFileError("the examples are not dicts")
     return parsed
 
 
@@ -603,7 +603,7 @@ def _dtype(name: Any, path: str) -> np.dtype:
     try:
         dtype: np.dtype = np.dtype(name)
     except TypeError:
-        raise DamagedFileError(f"{path}: {name!r:.50} is no dtype") from None
+        raise DamagedFileError(f"{path}: {name!r:.50} is not a dtype") from None
     if dtype.kind not in "biufc":
         raise DamagedFileError(f"{path}: the dtype {name!r:.50}")
     return dtype

@@ -187,7 +187,7 @@ def ranges_of(name: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[tup
                 raise ValueError(f"{part!r} does not say where to begin or to end")
             if not colon:
                 if end is not None or unit != "shard":
-                    raise ValueError(f"{part!r}: a single number has to be that of a shard")
+                    raise ValueError(f"{part!r}: a single number must be the number of a shard")
                 end = str(int(begin) + 1)
         low = _position(part, begin, unit, lengths, 0)
         high = _position(part, end, unit, lengths, sum(lengths), is_end=True)
@@ -211,7 +211,7 @@ def _position(
     try:
         number = float(bound) if unit == "%" else int(bound)
     except ValueError:
-        raise ValueError(f"{part!r}: {bound!r} is no number to count with") from None
+        raise ValueError(f"{part!r}: {bound!r} is not a number") from None
     if unit == "%":
         if abs(number) > 100:
             raise ValueError(f"{part!r}: more than 100 %")

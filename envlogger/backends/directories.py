@@ -41,7 +41,7 @@ def directory_to_write(data_directory: str | os.PathLike[str]) -> epath.Path:
 
 def _usable(data_directory: str | os.PathLike[str]) -> epath.Path:
     if not os.fspath(data_directory):
-        raise StorageError("data_directory is empty; give the path of a directory")
+        raise StorageError("data_directory is empty; pass the path of a directory")
     try:
         path = stores.as_path(data_directory)
         if not stores.is_local(path):

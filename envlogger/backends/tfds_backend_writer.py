@@ -193,7 +193,7 @@ class TFDSBackendWriter(BackendWriter):
         where = f"episode {self._num_episodes + (index == 0 and bool(self._steps))}, step {index}"
         if custom_data is not None and not isinstance(custom_data, Mapping):
             raise InvalidStepError(
-                f"{where}: the custom data of a step has to be a dict, whose entries are fields of "
+                f"{where}: the custom data of a step must be a dict, whose entries are fields of "
                 f"the dataset; got {type(custom_data).__name__}"
             )
         taken = [name for name in custom_data or {} if name in _OF_EVERY_STEP]
@@ -227,7 +227,7 @@ class TFDSBackendWriter(BackendWriter):
         where = f"episode {self._num_episodes}"
         if not isinstance(data, Mapping):
             raise UnsupportedTypeError(
-                f"{where}: the metadata of an episode has to be a dict, whose entries are fields "
+                f"{where}: the metadata of an episode must be a dict, whose entries are fields "
                 f"of the dataset; got {type(data).__name__}"
             )
         expected = _select(self._episode_fields, lambda name: name in data)
@@ -257,7 +257,7 @@ class TFDSBackendWriter(BackendWriter):
         if missing:
             raise UnsupportedValueError(
                 f"episode {number} is not stored, because its metadata lacks {missing}; call "
-                "set_episode_metadata for each episode, or give episode_metadata_defaults, or have "
+                "set_episode_metadata for each episode, or pass episode_metadata_defaults, or have "
                 f"the ds_config mark what is missing, in a bool {known_field(missing[0])!r}"
             )
         try:

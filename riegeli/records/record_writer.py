@@ -119,7 +119,7 @@ class RecordWriter:
             if size is not None and size < 0:
                 raise OverflowError(f"sizes and positions cannot be negative, got {size}")
         if metadata is not None and serialized_metadata:
-            raise TypeError("give either metadata or serialized_metadata, not both")
+            raise TypeError("pass either metadata or serialized_metadata, not both")
         self._options = parse_options(_as_text(options))
         self._choose_compression: Callable[[Sequence[bytes]], str] | None = None
         if metadata is not None:

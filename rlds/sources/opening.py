@@ -120,8 +120,8 @@ def open(
     Args:
       path: A file or a folder, here or in an object store: logs of EnvLogger, a dataset of TFDS, or
         data of any other of the `formats`. For Minari, the identifier of a dataset will do.
-      split: Which split; it has to be given if there are several.
-      format: The name of the format, if it cannot be found out, or to save the search.
+      split: The split; needed if there are several.
+      format: The name of the format, if it cannot be recognized, or to save the search.
       **options: Options of the format; `formats()[name].options` has them.
 
     Returns:
@@ -129,8 +129,8 @@ def open(
 
     Raises:
       FileNotFoundError: There is nothing at the path.
-      KeyError: There is no such split; says which there are.
-      SourceError: The data is of no known format, or it is damaged; says where.
+      KeyError: There is no such split; lists the splits.
+      SourceError: The format is unknown, or the data is damaged; says where.
       TypeError: The format has no such option.
       ValueError: There is no such format, or the data could be of several.
 

@@ -139,7 +139,7 @@ def _fit(value: Any, kind: Any) -> Any:
         return float(value)
     elif type(value) is kind:
         return value
-    raise ValueError(f"{value!r} is no {kind}")
+    raise ValueError(f"{value!r} is not of type {kind}")
 
 
 def _words(kind: Any) -> str | None:

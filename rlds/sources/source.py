@@ -1,10 +1,10 @@
-"""What is read: a source of episodes, one at a time, each with a name that never changes.
+"""Sources: raw data that is read as episodes, one at a time, each with a permanent key.
 
-A source knows a raw format and nothing of how datasets are written. It reads in parts, of which
-each can be read without the others, so that several processes may share the work; it yields the
-episodes of a part in the same order every time, and goes on after any of them, so that a conversion
-that was interrupted need not begin anew. No more than an episode is in memory at a time, or a
-bounded group of small ones (`tfds_builders.conversion.episode_groups`).
+A source knows its raw format, and nothing about how datasets are written. Each part of a source can
+be read without the others, so that several processes can share the work. The episodes of a part
+always come in the same order, and a source can begin after any of them, so that an interrupted
+conversion can continue. Only one episode is in memory at a time, or a bounded group of small ones
+(`tfds_builders.conversion.episode_groups`).
 """
 
 from __future__ import annotations
@@ -190,13 +190,13 @@ _GUARDS: Mapping[str, Callable[[Any], Any]] = {
 class Source(abc.ABC):
     """Raw data that can be read as episodes.
 
-    A source can be pickled (worker processes get a copy), so it holds paths and options, no open
-    files. What can be found out about the raw data before reading it as a whole is checked when the
-    source is made.
+    A source can be pickled, because worker processes get a copy. So it holds paths and options, and
+    no open files. When you make a source, it checks everything that it can without reading all of
+    the data.
 
-    The data may be damaged, or hostile. Whatever a method of a derived class raises because of it
-    becomes a `SourceError`, see `rlds.sources.untrusted`. (Not so in `__init__`, where an error
-    may be about the arguments: use `source_errors` for what is read there.)
+    The data may be damaged, or hostile. Any error that a method of a derived class raises because
+    of the data becomes a `SourceError`, see `rlds.sources.untrusted`. In `__init__`, where an error
+    may be about the arguments, use `source_errors` around the code that reads.
 
     Attributes:
       description: What the data is, in a sentence or two.

@@ -42,7 +42,7 @@ def fit_steps(steps: Any, features: Feature, where: str) -> dict[str, Any]:
     lengths = {path: _num_rows(leaf) for path, leaf in _leaves(steps, "steps")}
     if len(set(lengths.values())) > 1:
         raise ValueError(
-            f"{where}: the columns of the steps differ in length, or are no columns: {lengths}"
+            f"{where}: the columns of the steps differ in length, or are not columns: {lengths}"
         )
     num_steps = next(iter(lengths.values()), None)
     if num_steps is None:

@@ -238,7 +238,7 @@ def _shape_and_dtype(data: Any, path: str) -> tuple[tuple[int | None, ...], tf.D
         )
     shape = tf.TensorShape(data.shape)
     if shape.rank is None:
-        raise ValueError(f"{_in_words(path)} has an unknown number of axes; TFDS has to know it.")
+        raise ValueError(f"{_in_words(path)} has an unknown number of axes, which TFDS must know.")
     try:
         dtype = tf.as_dtype(data.dtype)
     except TypeError:

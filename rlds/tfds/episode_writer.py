@@ -30,16 +30,16 @@ _FILE_FORMATS = ("tfrecord", "array_record")
 class EpisodeWriter:
     """Writes episodes to a directory as an RLDS dataset, for `tfds.builder_from_directory`.
 
-    A context manager. Episodes go to shards; a shard is part of the dataset from the moment when it
-    is full, and the rest on `close`. Shards are never written to again, and several writers may add
-    to a dataset at a time.
+    A context manager. Episodes go to shards. A shard becomes part of the dataset when it is full,
+    the last one on `close`. Shards do not change after that. Several writers may add to a dataset
+    at a time.
 
     If the process dies, all finished shards can be read. The episodes of the shard that was being
     written are added, with a warning, by the next writer that opens the directory.
 
-    With `overwrite`, splits that have episodes are replaced by `close`, when the new ones are
-    complete: until then the old ones stay as they are, also if the process dies or the `with` block
-    is left by an exception.
+    With `overwrite`, `close` replaces the splits for which you added episodes, when they are
+    complete. Until then the old splits do not change, even if the process dies or an exception
+    leaves the `with` block.
 
     Args:
       data_directory: Where the dataset is written; made if it is missing.
@@ -167,7 +167,7 @@ class EpisodeWriter:
           split: The name of the split.
 
         Raises:
-          KeyError: The writer has not this split.
+          KeyError: The writer does not write this split.
           StorageError: See `add_episode`.
           ValueError: See `add_episode`.
         """

@@ -48,18 +48,18 @@ def load(
       split: What to read: 'train', 'train[:10%]', 'train+test', ...
       layout: 'batched' or 'nested'.
       fields: The fields of a step to read, such as 'action', 'observation/image', or 'observation'
-        for all below it; None for all. Others are not even parsed. The flags `is_first`, `is_last`
-        and `is_terminal` come along always, because transformations and statistics need them.
-      episode_fields: Likewise, which fields there are beside `steps`; `final_observation_known`,
-        which belongs to the flags, comes along.
-      decode: Whether to decode images and encoded tensors; otherwise they are the strings that are
-        stored. Or those fields of a step to decode.
+        for all below it; None for all. Other fields are not parsed. The flags `is_first`, `is_last`
+        and `is_terminal` are always read, because transformations and statistics need them.
+      episode_fields: The fields of an episode to read, besides `steps`. `final_observation_known`
+        is always read.
+      decode: Whether to decode images and encoded tensors, or to return the stored strings. Or the
+        fields of a step to decode.
       shuffle_files: Whether to read the files in a random order.
       read_config: See `tfds.ReadConfig`. Not for ArrayRecord files.
 
     Raises:
       FileNotFoundError: There is no such directory, and no such dataset.
-      KeyError: There is no such field; says which there are.
+      KeyError: There is no such field; lists the fields.
       ValueError: The dataset has no steps, or an argument is wrong.
     """
     if layout not in _LAYOUTS:

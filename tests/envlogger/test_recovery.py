@@ -97,7 +97,7 @@ def test_what_is_whole_is_copied_as_it_is(recording, tmp_path):
     assert not report.is_changed
     assert str(report).splitlines() == [
         f"{tmp_path}/new: 4 -> 4 episodes, 8 -> 8 steps, 2 shards",
-        "nothing was to be recovered",
+        "there is nothing to recover",
     ]
 
 
@@ -143,11 +143,11 @@ def test_names_of_what_is_set_aside_are_free(recording):
 def test_a_destination_must_be_empty(recording, tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "file").touch()
-    with pytest.raises(ValueError, match=r"destination .*new is there and not empty"):
+    with pytest.raises(ValueError, match=r"destination .*new exists and is not empty"):
         envlogger.recover(recording, tmp_path / "new")
-    with pytest.raises(ValueError, match="give either a destination, or in_place=True"):
+    with pytest.raises(ValueError, match="pass either a destination or in_place=True"):
         envlogger.recover(recording)
-    with pytest.raises(ValueError, match="give either"):
+    with pytest.raises(ValueError, match="pass either"):
         envlogger.recover(recording, tmp_path / "other", in_place=True)
 
 
@@ -207,7 +207,7 @@ def test_damaged_metadata_are_replaced(recording):
     path = recording / "metadata.riegeli"
     path.write_bytes(b"")
     report = envlogger.recover(recording, in_place=True)
-    assert "no metadata and specs any more: " in str(report)
+    assert "the metadata and specs are lost: " in str(report)
     with envlogger.Reader(recording) as reader:
         assert reader.metadata() == {}
         assert reader.observation_spec() is None
@@ -460,7 +460,7 @@ def test_the_command(recording, tmp_path, capsys):
     assert main(["recover", str(recording), "--destination", str(tmp_path / "new")]) == 0
     assert "0 -> 3 episodes, 7 -> 7 steps" in capsys.readouterr().out
     assert main(["recover", str(recording), "--destination", str(tmp_path / "new")]) == 1
-    assert "is there and not empty" in capsys.readouterr().err
+    assert "exists and is not empty" in capsys.readouterr().err
     assert main(["recover", str(recording), "--in-place"]) == 0
     assert episodes(recording) == EPISODES
     with pytest.raises(SystemExit) as exited:

@@ -388,5 +388,5 @@ def test_a_profile_needs_to_know_the_features() -> None:
         validate([], profile="octo")
     with pytest.raises(ValueError, match=r"no profile 'rt1'; expected one of \['octo'\]"):
         Validator(profile="rt1")
-    with pytest.raises(ValueError, match="no features of episodes with steps"):
+    with pytest.raises(ValueError, match="these are not features of episodes with steps"):
         validate([], profile="octo", features={"featuresDict": {}})

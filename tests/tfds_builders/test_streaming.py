@@ -388,7 +388,7 @@ def test_wrong_arguments(tmp_path, arguments, message):
 
 
 def test_splits_are_no_logs(tmp_path):
-    with pytest.raises(ValueError, match=r"logs has splits \['train'\]; give the logs of one"):
+    with pytest.raises(ValueError, match=r"logs has splits \['train'\]; pass the logs of one"):
         episodes_from_logs({"train": tmp_path})
 
 

@@ -209,8 +209,8 @@ def tensor(**content):
     ("tree", "error", "words"),
     [
         ([], DamagedFileError, "the top: got list, expected a dict"),
-        ({"tensor": {"dtype": "int64"}}, UnsupportedFileError, "the examples are no dicts"),
-        (tensor(dtype="int65"), DamagedFileError, "x: 'int65' is no dtype"),
+        ({"tensor": {"dtype": "int64"}}, UnsupportedFileError, "the examples are not dicts"),
+        (tensor(dtype="int65"), DamagedFileError, "x: 'int65' is not a dtype"),
         (tensor(dtype="U3"), DamagedFileError, "x: the dtype 'U3'"),
         (tensor(shape={"dimensions": ["many"]}), DamagedFileError, "x: got 'many', expected a"),
         (tensor(encoding="gzip"), UnsupportedFileError, "x: the encoding 'gzip'"),

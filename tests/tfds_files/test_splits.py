@@ -97,9 +97,9 @@ def test_parts():
     assert pickle.loads(pickle.dumps(part)).example_bytes(0) == dataset["train"].example_bytes(1)
     for name, words in (
         ("train[:9]", r"tfrecord: 'train\[:9\]': there are 3 examples"),
-        ("train[0]", "a single number has to be that of a shard"),
+        ("train[0]", "a single number must be the number of a shard"),
         ("train[:200%]", "more than 100 %"),
-        ("train[1.5:]", "'1.5' is no number to count with"),
+        ("train[1.5:]", "'1.5' is not a number"),
         ("train 1", "'train 1' names no part of a split"),
     ):
         with pytest.raises(ValueError, match=words):

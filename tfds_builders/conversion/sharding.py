@@ -187,7 +187,7 @@ def _check_unique(examples: Sequence[_Placed], split: str) -> None:
     for part, example in examples:
         if example.key in seen:
             raise SourceError(
-                f"there is another episode with the key {example.key!r}; keys have to be unique",
+                f"there is another episode with the key {example.key!r}; keys must be unique",
                 file=f"split {split!r}, part {part}",
                 episode=example.key,
             )

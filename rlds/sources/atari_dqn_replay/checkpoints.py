@@ -108,7 +108,7 @@ def find_directories(path: epath.Path, depth: int = _DEPTH) -> list[epath.Path]:
       FileNotFoundError: There is none.
     """
     if not path.is_dir():
-        raise FileNotFoundError(f"{os.fspath(path)!r} is no directory.")
+        raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
     found = _directories(path, depth)
     if not found:
         raise FileNotFoundError(

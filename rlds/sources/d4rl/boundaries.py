@@ -54,7 +54,7 @@ def check_rules(
         raise ValueError(f"length: got {length}, expected 1 or more")
     if "observation_jump" in rules and NEXT_OBSERVATIONS not in arrays:
         if jump is None:
-            raise ValueError(f"boundary: {name} has no next_observations; give a distance as jump")
+            raise ValueError(f"boundary: {name} has no next_observations; pass a distance as jump")
         shape = arrays[OBSERVATIONS]["shape"]
         if len(shape) != 2 or shape[1] < 2:
             raise ValueError(f"boundary: {name} has observations of shape {shape}: no position")

@@ -127,7 +127,7 @@ def read_member(archive: epath.Path, name: str, max_bytes: int) -> bytes:
 def _too_large(file: epath.Path, most: int, size: int, member: str | None = None) -> SourceError:
     return SourceError(
         f"it holds more than {most:,} bytes, which is what {size:,} bytes in an archive are "
-        "trusted with; if you know where it comes from, unpack it, and give the directory",
+        "trusted with; if you know where it comes from, unpack it, and pass the directory",
         file=file,
         field=member,
     )
@@ -197,7 +197,7 @@ class _Extraction:
 
     def _error(self, what: str, member: _Member) -> SourceError:
         return SourceError(
-            f"{what}; if you trust it, unpack it, and give the directory",
+            f"{what}; if you trust it, unpack it, and pass the directory",
             file=self._archive,
             field=member.name[:_MAX_NAME],
         )

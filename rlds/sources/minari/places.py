@@ -40,8 +40,8 @@ def dataset_directory(path_or_id: str | os.PathLike[str]) -> Any:
         if directory.name == "data" and (directory / "metadata.json").is_file():
             return directory.parent
     raise FileNotFoundError(
-        f"{name!r} is no Minari dataset: there is no data/metadata.json in the directory of this "
-        f"name, nor in {os.fspath(datasets_root() / name)!r}, where Minari would look for it."
+        f"{name!r} is not a Minari dataset: there is no data/metadata.json in this directory, nor "
+        f"in {os.fspath(datasets_root() / name)!r}, where Minari would look for it."
     )
 
 
@@ -63,7 +63,7 @@ def new_dataset(target: str | os.PathLike[str], recorded_id: str) -> tuple[pathl
     if isinstance(target, str) and not name.startswith((".", "/")) and not os.path.isabs(name):
         if not _DATASET_ID.fullmatch(name):
             raise ValueError(
-                f"{name!r} is no identifier of a dataset: <namespace>/<name>-v<number>"
+                f"{name!r} is not the identifier of a dataset: <namespace>/<name>-v<number>"
             )
         return root / name, name
     directory = pathlib.Path(name).absolute()

@@ -90,7 +90,9 @@ def _check(name: str, values: Mapping[str, Values], dtype: np.dtype | None, coun
         return
     for index, frame in enumerate(found):
         if not is_png(frame):
-            raise FieldError(name, f"string {index} is no PNG image: it begins with {frame[:8]!r}")
+            raise FieldError(
+                name, f"string {index} is not a PNG image: it begins with {frame[:8]!r}"
+            )
 
 
 def _in_words(dtype: np.dtype | None) -> str:

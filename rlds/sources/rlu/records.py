@@ -231,7 +231,7 @@ def _column(name: str, found: Values, field: Field, rows: int) -> np.ndarray:
 def _as_png_files(name: str, images: list[bytes], field: Field) -> list[bytes]:
     for row, image in enumerate(images):
         if field.png is not None and not image.startswith(field.png):
-            what = f"this is no PNG image of shape {field.shape}, as the first one is"
+            what = f"this is not a PNG image of shape {field.shape}, as the first one is"
             raise FieldError(name, what, row)
         if field.png is not None and not image.endswith(_PNG_END):
             raise FieldError(name, "this PNG image is cut off", row)

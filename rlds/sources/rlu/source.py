@@ -303,7 +303,7 @@ class RluSource(Source):
             if name in self.image_fields and field.png is None:
                 first = values[name][0]
                 begin = first[:8] if isinstance(first, bytes) else first
-                raise FieldError(name, f"this is no PNG image: it begins with {begin!r}", row=0)
+                raise FieldError(name, f"this is not a PNG image: it begins with {begin!r}", row=0)
             if field.path[0] in (rlds.REWARD, rlds.DISCOUNT, STEP_TYPE) and field.dtype == object:
                 raise FieldError(name, "these are strings, expected numbers")
         return layout

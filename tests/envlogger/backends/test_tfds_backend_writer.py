@@ -283,7 +283,7 @@ def test_metadata_that_does_not_fit_is_refused_at_once(tmp_path):
             writer.set_episode_metadata({"trial": "one"})
         with pytest.raises(UnsupportedValueError, match="episode 0, seed: got a field"):
             writer.set_episode_metadata({"seed": 1})
-        with pytest.raises(UnsupportedTypeError, match="has to be a dict"):
+        with pytest.raises(UnsupportedTypeError, match="must be a dict"):
             writer.set_episode_metadata(7)
         writer.set_episode_metadata({"trial": 1, "operator": "Ada"})
     assert len(counts(tmp_path)) == 1
@@ -301,7 +301,7 @@ def test_metadata_that_does_not_fit_is_refused_at_once(tmp_path):
             mid(1)._replace(custom_data={"reward": 1}),
             r"has \['reward'\], the names of other fields",
         ),
-        (mid(1)._replace(custom_data=[1]), "custom data of a step has to be a dict"),
+        (mid(1)._replace(custom_data=[1]), "custom data of a step must be a dict"),
         (StepData(dm_env.transition(1.0, {"count": 1}), 1), "step 1, observation/exact: got noth"),
         (StepData(dm_env.transition("1", observation(1)), 1), "step 1, reward: got str"),
     ],

@@ -283,7 +283,7 @@ def with_step(**fields):
         ({"steps": [1, 2], "id": 1}, "step 0, steps: got int 1, expected the fields"),
         ({"steps": columns(0)}, r"got \['steps'\], expected the fields \['id', 'steps'\]"),
         ({"steps": columns(0), "id": 1.5}, r"episode 1, id: got 1.5 \(float\), expected int64"),
-        ({"steps": rows(columns(0))[0], "id": 1}, "differ in length, or are no columns"),
+        ({"steps": rows(columns(0))[0], "id": 1}, "differ in length, or are not columns"),
     ],
 )
 def test_what_does_not_fit_is_not_written(tmp_path, wrong, message):

@@ -490,7 +490,7 @@ def test_nothing_is_overwritten(tmp_path):
         ({"data_format": "zarr"}, "data_format: 'zarr', expected one of"),
         ({"unknown_final_observation": "pad"}, "unknown_final_observation: 'pad'"),
         ({"metadata": {"total_steps": 1}}, "metadata: 'total_steps' comes from the dataset"),
-        ({"target": "no-version"}, "'no-version' is no identifier of a dataset"),
+        ({"target": "no-version"}, "'no-version' is not the identifier of a dataset"),
         ({"target": "./no-version"}, "'./no-version' does not end with <name>-v<number>"),
     ],
 )

@@ -419,7 +419,7 @@ def test_a_folder_without_checkpoints_is_refused(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match=r"no files such as \$store\$_observation_ckpt"):
         AtariDqnReplaySource(tmp_path)
-    with pytest.raises(FileNotFoundError, match="is no directory"):
+    with pytest.raises(FileNotFoundError, match="is not a directory"):
         AtariDqnReplaySource(tmp_path / "c")
 
 

@@ -205,7 +205,7 @@ def test_windows_are_not_complete_unless_they_end_like_episodes(tmp_path):
 
 def test_jumps_of_the_position(tmp_path):
     path = small_file(tmp_path / "a.hdf5", next_observations=None)
-    with pytest.raises(ValueError, match=r"a.hdf5 has no next_observations; give a distance as ju"):
+    with pytest.raises(ValueError, match=r"a.hdf5 has no next_observations; pass a distance as ju"):
         D4rlSource(path, "observation_jump")
     assert bounds(D4rlSource(path, "observation_jump", jump=1.0)) == [(0, 4), (4, 10)]
     assert bounds(D4rlSource(path, "observation_jump", jump=1000.0)) == [(0, 10)]

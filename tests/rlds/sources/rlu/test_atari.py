@@ -113,13 +113,13 @@ def test_an_image_that_is_cut_off_is_damage(tmp_path, raw):
 def test_frames_that_are_no_images_are_not_taken_for_text(tmp_path, raw):
     for episode in raw:
         episode["observations"] = [b"GIF89a" + frame for frame in episode["observations"]]
-    with pytest.raises(SourceError, match=r"row 0, field 'observations': this is no PNG image"):
+    with pytest.raises(SourceError, match=r"row 0, field 'observations': this is not a PNG image"):
         read(tmp_path, raw)
 
 
 def test_an_image_of_another_size_is_damage(tmp_path, raw):
     raw[1]["observations"][2] = tf.io.encode_png(np.zeros((4, 6, 1), np.uint8)).numpy()
     _, damaged, *_ = read(tmp_path, raw)
-    assert "row 2, field 'observations': this is no PNG image of shape (6, 4, 1)" in str(
+    assert "row 2, field 'observations': this is not a PNG image of shape (6, 4, 1)" in str(
         damaged.error
     )

@@ -106,7 +106,10 @@ def png(height, width):
         ({"r_t": np.array([1])}, "field 'r_t': 1 int64 numbers, expected 1 float32 numbers"),
         ({"o_t": np.arange(4)}, "field 'o_t': 4 int64 numbers, expected 4 strings"),
         ({"episode_return": None}, "field 'episode_return': there is no such field, but the first"),
-        ({"o_t": [b"GIF89a"] * 4}, "field 'o_t': string 0 is no PNG image: it begins with b'GIF89"),
+        (
+            {"o_t": [b"GIF89a"] * 4},
+            "field 'o_t': string 0 is not a PNG image: it begins with b'GIF89",
+        ),
         ({"r_t": np.array([np.nan], np.float32)}, "row 0, field 'reward': nan, expected a finite"),
     ],
     ids=str,
@@ -124,7 +127,7 @@ def test_damage(tmp_path, raw, change, message):
     ("name", "row", "frame", "message"),
     [
         ("o_t", 0, png(*SHAPE)[:-1], "this PNG image is cut off"),
-        ("o_tp1", 1, png(4, 6), "this is no PNG image of shape (6, 4, 1)"),
+        ("o_tp1", 1, png(4, 6), "this is not a PNG image of shape (6, 4, 1)"),
     ],
 )
 def test_damaged_frames(tmp_path, raw, name, row, frame, message):
