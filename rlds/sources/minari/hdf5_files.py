@@ -36,7 +36,7 @@ class Hdf5Storage(Storage):
     """Reads the file.
 
     Opening what is in it, asking what it is, and checking that it is in the file at all takes most
-    of the time. What is found where the layouts are asked for is kept, in bounded memory and for
+    of the time. What `structures` finds out is kept, in bounded memory and for
     this process alone; values until they are read once. It holds as long as the file is the same
     one, which `Hdf5File` sees to.
     """
@@ -78,18 +78,18 @@ class Hdf5Storage(Storage):
             names = [name.removeprefix(_EPISODE) for name in file]
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def layouts(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
+    def structures(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
         """See `Storage`. What is found is kept for those who read it."""
         with self:
             for index in indices:
                 try:
-                    yield self._layout(index)
+                    yield self._structure(index)
                 except SourceChangedError:
                     raise
                 except SourceError as error:
                     yield error
 
-    def _layout(self, index: int) -> RawEpisode:
+    def _structure(self, index: int) -> RawEpisode:
         with self._reading(index) as opened:
             group = self._group(opened, index)
             empty: list[str] = []
@@ -208,7 +208,7 @@ class Hdf5Storage(Storage):
         if not is_jpeg and string is None and not type_.is_number:
             raise self.error(f"values of the HDF5 type {dtype} are not known", index, path)
         chunk = self._file.check_place(array, path, dtype)
-        # Also where only the layout is asked for: other episodes get rows of this shape.
+        # Also where only the structure is asked for: other episodes get rows of this shape.
         budget.take((math.prod(shape) + chunk) * dtype.itemsize, path)
         kind: Kind = "numbers" if string is None else "bytes"
         if is_jpeg:

@@ -175,17 +175,17 @@ class MinariSource(RandomAccessSource):
         attributes: dict[str, np.ndarray] | None = None
         damage: SourceError | None = None
         last: Mapping[str, Column] | None = None
-        for layout in self._storage.layouts(self._indices):
-            if isinstance(layout, SourceError):
-                damage = damage or layout
+        for structure in self._storage.structures(self._indices):
+            if isinstance(structure, SourceError):
+                damage = damage or structure
                 continue
             # Those of the last episode have been looked at.
-            columns = {} if layout.columns is last else layout.columns
-            last = layout.columns
+            columns = {} if structure.columns is last else structure.columns
+            last = structure.columns
             for path, column in columns.items():
                 if self._objection(path, column) is None and not excludes(found, path):
                     found[path] = _merge(found.get(path), column)
-            attributes = common_attributes(attributes, layout.attributes)
+            attributes = common_attributes(attributes, structure.attributes)
         missing = [path for path in self._required() if not has(found, path)]
         if missing:
             raise damage or self._storage.error("missing in all episodes", 0, missing[0])

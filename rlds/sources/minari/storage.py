@@ -109,10 +109,10 @@ class Storage(abc.ABC):
         """Returns where an episode is, as a path below the dataset."""
 
     @abc.abstractmethod
-    def layouts(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
+    def structures(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
         """Yields episodes, their columns without rows, or what is wrong with one.
 
-        Episodes with the same layout may have the same `columns`, which saves looking at them.
+        Episodes with the same structure may have the same `columns`, which saves looking at them.
         """
 
     @abc.abstractmethod

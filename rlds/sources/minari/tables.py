@@ -57,19 +57,19 @@ class TableStorage(Storage):
         directories = [path for path in self._directory.iterdir() if path.is_dir()]
         return sorted(int(path.name) for path in directories if path.name.isdecimal())
 
-    def layouts(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
+    def structures(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
         """See `Storage`."""
         for index in indices:
             try:
-                yield self._episode(index, layout_only=True)
+                yield self._episode(index, structure_only=True)
             except SourceError as error:
                 yield error
 
     def read(self, index: int) -> RawEpisode:
         """See `Storage`."""
-        return self._episode(index, layout_only=False)
+        return self._episode(index, structure_only=False)
 
-    def _episode(self, index: int, *, layout_only: bool) -> RawEpisode:
+    def _episode(self, index: int, *, structure_only: bool) -> RawEpisode:
         arrow = import_extra("pyarrow")
         file = self._directory.parent / self.place(index)
         for path in (file, file.parent / _METADATA):
@@ -77,7 +77,7 @@ class TableStorage(Storage):
                 check_is_file(path)
         try:
             with file.open("rb") as opened:
-                table = self._table(opened, layout_only)
+                table = self._table(opened, structure_only)
             attributes = json.loads((file.parent / _METADATA).read_text())
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise self.error(f"cannot be read: {error}", index) from error
@@ -91,12 +91,12 @@ class TableStorage(Storage):
             self._flatten(array, field, field.name, index, columns)
         return RawEpisode(columns, attributes)
 
-    def _table(self, file: Any, layout_only: bool) -> Any:
+    def _table(self, file: Any, structure_only: bool) -> Any:
         if self._format == "parquet":
             parquet = import_extra("pyarrow.parquet").ParquetFile(file)
-            return parquet.schema_arrow.empty_table() if layout_only else parquet.read()
+            return parquet.schema_arrow.empty_table() if structure_only else parquet.read()
         reader = import_extra("pyarrow.ipc").open_file(file)
-        return reader.schema.empty_table() if layout_only else reader.read_all()
+        return reader.schema.empty_table() if structure_only else reader.read_all()
 
     def _flatten(
         self, array: Any, field: Any, path: str, index: int, columns: dict[str, Column]

@@ -126,7 +126,7 @@ def lay_out(
       FieldError: A field does not fit the number of rows, or is not known to be anything.
     """
     rows = num_rows(values, row_field)
-    layout = {}
+    fields = {}
     for name, found in sorted(values.items()):
         path = place(name)
         per: Per = "row"
@@ -142,12 +142,12 @@ def lay_out(
             raise FieldError(name, what)
         if isinstance(found, np.ndarray):
             shape = () if width == 1 and not must_be_vector else (width,)
-            layout[name] = Field(path, per, shape, found.dtype, found.dtype)
+            fields[name] = Field(path, per, shape, found.dtype, found.dtype)
         elif width > 1:
             raise FieldError(name, f"{width} strings per row, expected one")
         else:
-            layout[name] = _field_of_strings(name, path, per, found, raw_image_shape(name))
-    return layout
+            fields[name] = _field_of_strings(name, path, per, found, raw_image_shape(name))
+    return fields
 
 
 def num_rows(values: Mapping[str, Values], row_field: str) -> int:
@@ -182,7 +182,7 @@ def _field_of_strings(
 
 
 def read_fields(
-    values: Mapping[str, Values], layout: Mapping[str, Field], row_field: str
+    values: Mapping[str, Values], fields: Mapping[str, Field], row_field: str
 ) -> Contents:
     """Returns what a record has.
 
@@ -193,12 +193,12 @@ def read_fields(
     """
     rows = num_rows(values, row_field)
     contents = Contents({}, {}, {})
-    for name in sorted(layout.keys() | values.keys()):
+    for name in sorted(fields.keys() | values.keys()):
         if name not in values:
             raise FieldError(name, "there is no such field, but the first record has it")
-        if name not in layout:
+        if name not in fields:
             raise FieldError(name, "there is such a field, but the first record does not have it")
-        field = layout[name]
+        field = fields[name]
         column = _column(name, values[name], field, rows)
         if field.per == "episode":
             put(contents.episode, field.path, column[0])

@@ -114,7 +114,7 @@ class RluSource(Source):
         self._files = find_files(path, prefix)
         with source_errors(next(iter(self._files))):
             self._check_product()
-            self._layout = self._discover()
+            self._fields = self._discover()
             self.alignment: Alignment = alignment or self.find_alignment()
         self._order = RowOrder(self.alignment, self.ends_with_observation, self.action_led_here)
         for recorded_id, keys in self.repeated_ids().items() if require_unique_ids else ():
@@ -172,7 +172,7 @@ class RluSource(Source):
     def step_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
         fields: dict[str, Any] = {}
-        for field in self._layout.values():
+        for field in self._fields.values():
             if field.per != "episode":
                 put(fields, _without_mark(field.path), field.declared())
         return fields
@@ -180,7 +180,7 @@ class RluSource(Source):
     def episode_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
         fields: dict[str, Any] = {}
-        for field in self._layout.values():
+        for field in self._fields.values():
             if field.per == "episode":
                 put(fields, field.path, field.declared())
             elif self._has_placeholder(field):
@@ -228,7 +228,7 @@ class RluSource(Source):
 
     def repeated_ids(self) -> dict[tuple[int, ...], list[str]]:
         """Returns ids that several episodes have, and the keys of these. Reads all files."""
-        fields = [name for name in self.id_fields if name in self._layout]
+        fields = [name for name in self.id_fields if name in self._fields]
         keys = collections.defaultdict(list)
         for part, index, values in self.records() if fields else ():
             keys[tuple(int(values[name][0]) for name in fields)].append(f"{part}:{index}")
@@ -286,7 +286,7 @@ class RluSource(Source):
             return self._lay_out(values)
 
     def _lay_out(self, values: Mapping[str, Values]) -> dict[str, Field]:
-        layout = lay_out(
+        fields = lay_out(
             values,
             row_field=self.row_field,
             place=self.place,
@@ -295,23 +295,23 @@ class RluSource(Source):
             is_vector=lambda path: self.has_vectors and path[0] in (rlds.OBSERVATION, rlds.ACTION),
             raw_image_shape=self.raw_image_shape,
         )
-        found = {field.path[0] for field in layout.values()}
+        found = {field.path[0] for field in fields.values()}
         for role in (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT):
             if role not in found:
                 raise FieldError(role, f"there is none; the record has {sorted(values)}")
-        for name, field in layout.items():
+        for name, field in fields.items():
             if name in self.image_fields and field.png is None:
                 first = values[name][0]
                 begin = first[:8] if isinstance(first, bytes) else first
                 raise FieldError(name, f"this is not a PNG image: it begins with {begin!r}", row=0)
             if field.path[0] in (rlds.REWARD, rlds.DISCOUNT, STEP_TYPE) and field.dtype == object:
                 raise FieldError(name, "these are strings, expected numbers")
-        return layout
+        return fields
 
     def _episode(self, part: str, index: int, record: bytes, fraction: float) -> SourceEpisode:
         values = _parse(part, index, record)
         with _errors_of(part, index):
-            contents = read_fields(self.prepare(values), self._layout, self.row_field)
+            contents = read_fields(self.prepare(values), self._fields, self.row_field)
             is_complete = self.is_complete(contents.rows)
             metadata = self.episode_metadata(contents)
             steps = self._order.steps(contents)
@@ -333,7 +333,7 @@ class RluSource(Source):
         return is_known and field.per == "row" and field.path[0] in TRANSITION
 
     def _placeholders(self, contents: Contents) -> dict[str, Any]:
-        if not any(map(self._has_placeholder, self._layout.values())):
+        if not any(map(self._has_placeholder, self._fields.values())):
             return {}
         self._check_unused_reward(contents.rows)
         return {PLACEHOLDERS: self._order.placeholders(contents.rows)}

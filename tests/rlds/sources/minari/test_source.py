@@ -264,7 +264,7 @@ def test_datasets_are_found_by_path_and_identifier(root, monkeypatch):
         assert MinariSource(path).num_episodes("train") == 1
     monkeypatch.delenv("MINARI_DATASETS_PATH")
     monkeypatch.setenv("HOME", str(root / "home"))
-    with pytest.raises(FileNotFoundError, match=r"'box-v0' is no .* '.*/.minari/datasets/box-v0'"):
+    with pytest.raises(FileNotFoundError, match=r"'box-v0' is not .* '.*/.minari/datasets/box-v0'"):
         MinariSource("box-v0")
 
 
