@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -64,7 +63,9 @@ class Episodes(Sequence[SourceEpisode]):
             if isinstance(source, RandomAccessSource)
             else _InOrder(source, split)
         )
-        self._fields = _as_fields(source.step_fields())
+        flags = {name: Field(np.bool_) for name in source.step_flags}
+        self._steps = {**_as_fields(source.step_fields()), **flags}
+        self._leaves = dict(leaves_at(self._steps, None))
 
     def __repr__(self) -> str:
         name = self.format or type(self.source).__name__
@@ -85,9 +86,8 @@ class Episodes(Sequence[SourceEpisode]):
     @property
     def spec(self) -> dict[str, Any]:
         """The fields of an episode, those of a step under `steps`."""
-        flags = {name: Field(np.bool_) for name in self.source.step_flags}
         return {
-            rlds.STEPS: {**self._fields, **flags},
+            rlds.STEPS: self._steps,
             **EPISODE_FIELDS,
             **_as_fields(self.source.episode_fields()),
         }
@@ -147,24 +147,21 @@ class Episodes(Sequence[SourceEpisode]):
           KeyError: There is no such field; says which there are.
           SourceError: The episode is damaged; says where.
         """
-        index, spec = self._checked(index), self.spec[rlds.STEPS]
-        wanted = dict(leaves_at(spec, fields))
+        index = self._checked(index)
+        wanted = self._leaves if fields is None else dict(leaves_at(self._steps, fields))
         steps = self._episodes.read_steps(index, None if fields is None else list(wanted))
         found = dict(leaves_at(steps, None))
         chosen: dict[str, Any] = {}
-        for path, field in wanted.items():
-            with self._errors_at(index, path):
-                put(chosen, path, _values(found.get(path), field)[start:stop])
-        return chosen
-
-    @contextlib.contextmanager
-    def _errors_at(self, index: int, path: str) -> Iterator[None]:
         try:
-            yield
+            for path, field in wanted.items():
+                column = found.get(path)
+                values = None if column is None else column[start:stop]
+                put(chosen, path, _values(values, field))
         except ValueError as error:
             what = error.what if isinstance(error, MismatchError) else str(error)
             file = files_of(self.source)
             raise SourceError(what, file=file, episode=index, field=path) from error
+        return chosen
 
     def _checked(self, index: int) -> int:
         if index < 0:
@@ -194,7 +191,7 @@ def _values(column: Any, field: Any) -> Any:
     Raises:
       ValueError: It does not fit, or an image is damaged.
     """
-    if isinstance(column, tfds_files.RaggedColumn):
+    if isinstance(column, tfds_files.RaggedColumn) or _is_as_said(column, field):
         return column
     values = match_columns(column, field, rows=0 if column is None else len(column), where="")
     if not isinstance(field, Field) or not field.encoding or values.dtype != object:
@@ -203,6 +200,16 @@ def _values(column: Any, field: Any) -> Any:
         shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding
     )
     return tfds_files.stack([tfds_files.decode_image(data, feature) for data in values])
+
+
+def _is_as_said(column: Any, field: Any) -> bool:
+    """Whether a column of numbers is one already: most are, and episodes may be short."""
+    return (
+        isinstance(column, np.ndarray)
+        and isinstance(field, Field)
+        and column.dtype == field.dtype
+        and column.shape[1:] == field.shape
+    )
 
 
 def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:

@@ -98,14 +98,22 @@ def formats() -> dict[str, Format]:
     found = {name: Format(name, target) for name, target in _FORMATS.items()}
     for name, target in _added().items():
         if name in found:
-            raise ValueError(f"two formats are called {name!r}: {found[name].target} and {target}")
+            raise _two_formats(name, found[name].target, target)
         found[name] = Format(name, target)
     return found
 
 
 @functools.cache
 def _added() -> dict[str, str]:
-    return {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
+    added: dict[str, str] = {}
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        if added.setdefault(point.name, point.value) != point.value:
+            raise _two_formats(point.name, added[point.name], point.value)
+    return added
+
+
+def _two_formats(name: str, one: str, other: str) -> ValueError:
+    return ValueError(f"two formats are called {name!r}: {one} and {other}; uninstall one of them")
 
 
 def open(
