@@ -582,7 +582,7 @@ def test_a_kill_while_a_shard_gets_its_format(tmp_path, monkeypatch):
         assert not [name for name in files(directory) if name.startswith(".")]
 
 
-@pytest.mark.parametrize("step", ["_sync", "GrowingDataset._write"])
+@pytest.mark.parametrize("step", ["sync", "GrowingDataset._write"])
 def test_a_kill_while_a_split_is_replaced(tmp_path, monkeypatch, step):
     write(tmp_path, range(3), max_episodes_per_file=1)
     writer = EpisodeWriter(tmp_path, CONFIG)
