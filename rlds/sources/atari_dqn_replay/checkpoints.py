@@ -322,7 +322,10 @@ def _read_header(stream: ByteStream) -> tuple[tuple[int, ...], np.dtype]:
     header = _read_header_bytes(stream)
     with source_errors(stream.name):
         np.lib.format.read_magic(header)
-        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
+        try:
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
+        except MemoryError as error:  # Python's parser has no room for it.
+            raise ValueError("the header is damaged") from error
     if any(type(size) is not int or size < 0 for size in shape):
         raise SourceError(f"an array of shape {shape}", file=stream.name)
     if dtype.hasobject or (is_fortran and len(shape) > 1):

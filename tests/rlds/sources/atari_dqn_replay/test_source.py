@@ -505,3 +505,12 @@ def test_flags_other_than_0_and_1_are_damage(tmp_path):
 def test_numbers_have_to_be_positive(tmp_path, name):
     with pytest.raises(ValueError, match=f"{name}: got 0, expected a positive number"):
         AtariDqnReplaySource(tmp_path, **{name: 0})
+
+
+def test_a_header_that_is_too_deep_for_the_parser(tmp_path):
+    folder = write(tmp_path, played(5))
+    header = b"-" * 9000
+    content = np.lib.format.magic(1, 0) + len(header).to_bytes(2, "little") + header
+    (folder / "$store$_action_ckpt.0.gz").write_bytes(gzip.compress(content))
+    with pytest.raises(SourceError, match=r"action_ckpt.0.gz: "):
+        AtariDqnReplaySource(tmp_path)
