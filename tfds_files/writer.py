@@ -73,7 +73,9 @@ class DatasetWriter:
         if file_format not in _FILE_FORMATS:
             raise ValueError(f"file_format must be one of {_FILE_FORMATS}, got {file_format!r}")
         if max_examples_per_shard < 1:
-            raise ValueError(f"max_examples_per_shard: got {max_examples_per_shard}, expected 1")
+            raise ValueError(
+                f"max_examples_per_shard must be positive, got {max_examples_per_shard}"
+            )
         for leaf in leaves_of(features):
             _check_readable(leaf)
         info = {"name": name, "version": version, "fileFormat": file_format}

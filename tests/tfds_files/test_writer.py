@@ -165,7 +165,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
         ({"name": "my set"}, "name: got 'my set'"),
         ({"version": "1"}, "version: got '1'"),
         ({"file_format": "parquet"}, "file_format must be one of"),
-        ({"max_examples_per_shard": 0}, "max_examples_per_shard: got 0"),
+        ({"max_examples_per_shard": 0}, "max_examples_per_shard must be positive, got 0"),
     ],
 )
 def test_another_dataset_or_none(tmp_path, arguments, words):

@@ -268,12 +268,29 @@ class EnvLoggerSource(RandomAccessSource):
 
     def read(self, split: str, index: int) -> SourceEpisode:
         """See `RandomAccessSource`."""
+        log, number = self._place(split, index)
+        with self._idle.borrow(log) as reader, _errors_of(log, number):
+            episode = reader.episodes[number]
+            begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
+            steps = self._read_steps(log, reader, number)
+            ends = bool(steps[rlds.IS_TERMINAL][-1]) or episode[-1].timestep.last()
+            metadata = reader.episode_metadata()[number]
+        key = self.key(split, index)
+        return self._episode(log, number, key, steps, metadata, begins=begins, ends=ends)
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads the steps of an episode, without its metadata."""
+        del fields
+        log, number = self._place(split, index)
+        with self._idle.borrow(log) as reader, _errors_of(log, number):
+            return self._read_steps(log, reader, number)
+
+    def _place(self, split: str, index: int) -> tuple[Log, int]:
+        """Returns the log that an episode is in, and its number there."""
         number = bisect.bisect_right(self._ends[split], index)
-        log = self._logs[split][number]
-        with self._idle.borrow(log) as reader:
-            return self._read(
-                log, reader, index - self._begin(split, number), self.key(split, index)
-            )
+        return self._logs[split][number], index - self._begin(split, number)
 
     def _begin(self, split: str, number: int) -> int:
         """Returns how many episodes come before those of a log of a split."""
@@ -331,30 +348,16 @@ class EnvLoggerSource(RandomAccessSource):
                 ends=bool(types[after - 1] == dm_env.StepType.LAST),
             )
 
-    def _read(self, log: Log, reader: envlogger.Reader, index: int, key: str) -> SourceEpisode:
-        try:
-            episode = reader.episodes[index]
-            begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
-            if len(episode) == 1:  # Its missing action, reward and discount may have no spec.
-                steps = _step_columns(list(episode), self._specs)
-            else:
-                steps = reader.columns(index, rlds=True)
-            steps = match_columns(
-                steps,
-                self._expected_steps,
-                rows=len(episode),
-                where="",
-                rounds=self._rounds,
-            )
-            ends = bool(steps[rlds.IS_TERMINAL][-1]) or episode[-1].timestep.last()
-            metadata = reader.episode_metadata()[index]
-        except MismatchError as error:
-            raise SourceError(error.what, file=log.path, episode=index, field=error.path) from error
-        except StorageError:  # Of the operating system, it may be.
-            raise
-        except (EnvLoggerError, TypeError, ValueError) as error:
-            raise SourceError(str(error), file=log.path, episode=index) from error
-        return self._episode(log, index, key, steps, metadata, begins=begins, ends=ends)
+    def _read_steps(self, log: Log, reader: envlogger.Reader, index: int) -> dict[str, Any]:
+        num_steps = log.begins[index + 1] - log.begins[index]
+        if num_steps == 1:  # Its missing action, reward and discount may have no spec.
+            steps = _step_columns(list(reader.episodes[index]), self._specs)
+        else:
+            steps = reader.columns(index, rlds=True)
+        matched: dict[str, Any] = match_columns(
+            steps, self._expected_steps, rows=num_steps, where="", rounds=self._rounds
+        )
+        return matched
 
     def _episode(
         self,
@@ -417,6 +420,19 @@ class EnvLoggerSource(RandomAccessSource):
             return stack_values([{**self._defaults, **metadata}], "")
         except (TypeError, ValueError) as error:
             raise SourceError(str(error), file=log.path, episode=index) from error
+
+
+@contextlib.contextmanager
+def _errors_of(log: Log, index: int) -> Iterator[None]:
+    """Says where in a log something is wrong."""
+    try:
+        yield
+    except MismatchError as error:
+        raise SourceError(error.what, file=log.path, episode=index, field=error.path) from error
+    except StorageError:  # Of the operating system, it may be.
+        raise
+    except (EnvLoggerError, TypeError, ValueError) as error:
+        raise SourceError(str(error), file=log.path, episode=index) from error
 
 
 def _rows(columns: Any, rows: slice) -> Any:
