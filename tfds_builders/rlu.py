@@ -133,7 +133,7 @@ class RldsRluAtariTransitions(RluBuilder):
 
 
 class RldsRluBsuite(RluBuilder):
-    """Windows of bsuite of bsuite.RL Unplugged; see `rlds.sources.rlu.bsuite`."""
+    """Windows of bsuite of RL Unplugged; see `rlds.sources.rlu.bsuite`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = published(
         RluConfig(

@@ -232,12 +232,10 @@ def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.
         return {**episode, rlds.STEPS: tf.data.Dataset.from_tensor_slices(episode[rlds.STEPS])}
 
     # By one reader: neighbours are in the same chunk of a log, which several would all decompress.
-    if isinstance(source.source, logs_source.EnvLoggerSource):
-        groups = _Groups(source.source, spec)
-        if groups.size > 1:
-            episodes = groups.read_in_graph(indices, read_in_graph)
-        else:
-            episodes = indices.map(read_in_graph)
+    logs = source.source if isinstance(source.source, logs_source.EnvLoggerSource) else None
+    groups = None if logs is None else _Groups(logs, spec)
+    if groups is not None and groups.size > 1:
+        episodes = groups.read_in_graph(indices, read_in_graph)
     else:
         episodes = indices.map(read_in_graph)
     if nested:

@@ -11,6 +11,7 @@ import numpy as np
 import rlds
 import tfds_files
 from envlogger.converters.fields import Field, MismatchError, in_words, match_columns
+from rlds._nests import map_named_leaves
 from rlds.sources.episode_fields import EPISODE_FIELDS
 from rlds.sources.nests import leaves_at, put
 from rlds.sources.source import (
@@ -229,13 +230,12 @@ def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 def _as_fields(declared: Mapping[str, Any]) -> dict[str, Any]:
     """Fields, for which a source may declare dtypes."""
-    fields: dict[str, Any] = {}
-    for name, field in declared.items():
-        if isinstance(field, Mapping):
-            fields[name] = _as_fields(field)
-        else:
-            is_dtype = isinstance(field, type | np.dtype | str)
-            fields[name] = Field(field) if is_dtype else field
+
+    def as_field(path: str, field: Any) -> Any:
+        del path
+        return Field(field) if isinstance(field, type | np.dtype | str) else field
+
+    fields: dict[str, Any] = map_named_leaves(as_field, declared)
     return fields
 
 

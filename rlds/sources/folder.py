@@ -105,7 +105,8 @@ class FolderSource(StoredSource, RandomAccessSource):
     @property
     def step_flags(self) -> Sequence[str]:
         """Those that the dataset has."""
-        return [name for name in rlds.STEP_FLAGS if name in self._steps()]
+        fields = self._steps()
+        return [name for name in rlds.STEP_FLAGS if name in fields]
 
     def step_fields(self) -> Mapping[str, Any]:
         """See `Source`."""

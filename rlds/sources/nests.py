@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rlds._nests import named_leaves
+
 __all__ = ["at", "excludes", "has", "leaves_at", "nest", "put"]
 
 
@@ -52,20 +54,12 @@ def leaves_at(nested: Mapping[str, Any], paths: Iterable[str] | None) -> Iterato
     >>> dict(leaves_at({"a": {"b": 1, "c": 2}, "d": 3}, ["a"]))
     {'a/b': 1, 'a/c': 2}
     """
-    leaves = dict(_leaves(nested, ""))
+    leaves = dict(named_leaves(nested))
     for path in [""] if paths is None else paths:
         found = {name: leaf for name, leaf in leaves.items() if _is_in(name, path)}
         if not found and path:
             raise KeyError(f"no field {path!r}; there are {', '.join(leaves)}")
         yield from found.items()
-
-
-def _leaves(nested: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, child in nested.items():
-        if isinstance(child, Mapping):
-            yield from _leaves(child, f"{prefix}{name}/")
-        else:
-            yield f"{prefix}{name}", child
 
 
 def _is_in(name: str, path: str) -> bool:
