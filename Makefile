@@ -12,7 +12,7 @@ SOURCES := pyproject.toml setup.py $(wildcard riegeli/*.pyx)
 # How long `make fuzz` takes for the files of riegeli, and again for raw data, in seconds.
 FUZZ_SECONDS ?= 1800
 
-.PHONY: quickstart test test-all test-without-tensorflow lint format bench fuzz protos clean
+.PHONY: quickstart test test-all test-without-tensorflow lint format bench notebooks colab fuzz protos clean
 
 quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
@@ -40,6 +40,14 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+# Writes the notebooks from the scripts beside them.
+notebooks: $(VENV)/.dev
+	$(BIN)/python examples/notebooks/make.py
+
+# Installs the project in an environment like Colab's, and runs notebooks there. Takes 10 minutes, and 3 GB of disk.
+colab:
+	$(PYTHON) examples/notebooks/colab.py
 
 # Feeds hostile files to riegeli, whose core is built with AddressSanitizer, and spoilt raw data to the sources. Needs gcc, and Linux.
 fuzz: $(VENV)/.fuzz

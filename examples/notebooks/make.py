@@ -1,0 +1,74 @@
+"""Writes the notebooks, which Jupyter and Colab open, from their sources, the percent scripts.
+
+python examples/notebooks/make.py
+"""
+
+import hashlib
+import tomllib
+from pathlib import Path
+
+import jupytext
+import nbformat
+
+HERE = Path(__file__).parent
+SOURCES = sorted(HERE.glob("[0-9]*.py"))
+
+_PROJECT = tomllib.loads((HERE.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+_TAG = f"v{_PROJECT['version']}"
+REPOSITORY = _PROJECT.get("urls", {}).get(
+    "Source", "https://github.com/rlds-ecosystem/rlds-ecosystem"
+)
+REQUIREMENT = f"rlds-ecosystem[notebooks] @ git+{REPOSITORY}@{_TAG}"
+
+_INSTALL = f"""\
+# Installs the library where it is missing, as on Colab.
+import importlib.util
+
+if not importlib.util.find_spec("tfds_builders"):
+    %pip install --quiet "{REQUIREMENT}"
+"""
+
+
+def notebook(source: Path) -> str:
+    """The text of the `.ipynb` file for a percent script: with badge and installation, no outputs.
+
+    It depends on nothing but the script, the version and the address of the project.
+    """
+    written = jupytext.reads(source.read_text("utf-8"), "py:percent")
+    title, *others = written.cells
+    heading, _, text = title.source.partition("\n")
+    path = source.with_suffix(".ipynb").relative_to(HERE.parents[1]).as_posix()
+    page = f"{REPOSITORY.removeprefix('https://')}/blob/{_TAG}/{path}".removeprefix("github.com/")
+    badge = (
+        "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+        f"(https://colab.research.google.com/github/{page})"
+    )
+    title.source = f"{heading}\n\n{badge}\n{text}"
+    install = nbformat.v4.new_code_cell(_INSTALL.rstrip())
+    cells = [title, install, *others]
+    seen: dict[str, int] = {}
+    for cell in cells:
+        # An id that stays when other cells come and go.
+        digest = hashlib.sha256(cell.source.encode()).hexdigest()[:8]
+        seen[digest] = seen.get(digest, 0) + 1
+        cell.id = f"{digest}-{seen[digest]}"
+        cell.metadata = {}
+    made = nbformat.v4.new_notebook(
+        cells=cells,
+        metadata={
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        },
+    )
+    nbformat.validate(made)
+    return nbformat.writes(made, indent=1) + "\n"
+
+
+def main() -> None:
+    """Writes all notebooks."""
+    for source in SOURCES:
+        source.with_suffix(".ipynb").write_text(notebook(source), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The notebooks are those of their sources, complete, and run."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples" / "notebooks"
+SOURCES = sorted(FOLDER.glob("[0-9]*.py"))
+NAMES = [source.stem for source in SOURCES]
+
+
+@pytest.fixture(scope="module")
+def make():
+    spec = importlib.util.spec_from_file_location("make", FOLDER / "make.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_notebook_has_its_source_and_its_place_in_the_index():
+    assert NAMES
+    assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
+    index = (FOLDER / "README.md").read_text("utf-8")
+    assert [name for name in NAMES if f"({name}.ipynb)" not in index] == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=NAMES)
+def test_notebook_is_that_of_its_source(source, make):
+    written = source.with_suffix(".ipynb").read_text("utf-8")
+    assert written == make.notebook(source), "run `make notebooks`"
+    cells = json.loads(written)["cells"]
+    title, install, *_ = ("".join(cell["source"]) for cell in cells)
+    assert title.startswith("# ")
+    assert f"/examples/notebooks/{source.stem}.ipynb)" in title
+    assert "%pip install" in install
+    assert make.REPOSITORY in install
+    assert sum("\n# " in "\n" + "".join(c["source"]) for c in cells if _is_text(c)) == 1
+    assert len({cell["id"] for cell in cells}) == len(cells)
+    as_python = TransformerManager().transform_cell
+    for cell in cells:
+        if not _is_text(cell):
+            assert cell["outputs"] == []
+            assert cell["execution_count"] is None
+            compile(as_python("".join(cell["source"])), source.name, "exec")
+
+
+def _is_text(cell):
+    return cell["cell_type"] == "markdown"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", SOURCES, ids=NAMES)
+def test_source_runs_as_a_script(source, tmp_path):
+    environment = {**os.environ, "MPLBACKEND": "agg", "TMPDIR": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, source], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of the libraries of Jupyter.
+def test_notebook_shows_its_figures(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    notebook = nbformat.read(FOLDER / "00_tour.ipynb", as_version=4)
+    ran = nbclient.NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": tmp_path}}
+    ).execute()
+    outputs = [output for cell in ran.cells for output in cell.get("outputs", [])]
+    shown = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert len(shown) == sum("plt.show()" in cell.source for cell in ran.cells) > 0
