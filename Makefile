@@ -12,7 +12,7 @@ SOURCES := pyproject.toml setup.py $(wildcard riegeli/*.pyx)
 # How long `make fuzz` takes for the files of riegeli, and again for raw data, in seconds.
 FUZZ_SECONDS ?= 1800
 
-.PHONY: quickstart test test-all test-without-tensorflow lint format bench notebooks colab fuzz protos clean
+.PHONY: quickstart test test-all test-without-tensorflow lint format bench wheel notebooks colab fuzz protos clean
 
 quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
@@ -54,6 +54,10 @@ fuzz: $(VENV)/.fuzz
 	$(BIN)/python fuzz/run.py --seconds $(FUZZ_SECONDS)
 	$(BIN)/python fuzz/sources.py --seconds $(FUZZ_SECONDS)
 
+# The sdist and the wheel, in dist/: checked, and tried on every Python at hand.
+wheel: $(VENV)/.wheel
+	$(BIN)/python tools/wheel.py
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -61,7 +65,9 @@ $(VENV)/.examples: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --editable '.[examples]'
 	touch $@
 
+# A core that was built for one Python would be taken instead of the new one.
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
+	rm -f riegeli/_compiled*.so
 	RIEGELI_IMPLEMENTATION=cython $(BIN)/python -m pip install --editable '.[dev]'
 	touch $@ $(VENV)/.examples
 
@@ -70,6 +76,10 @@ $(LIGHT)/.installed: pyproject.toml tests/without_tensorflow/requirements.py | $
 	$(BIN)/python -m venv --clear $(LIGHT)
 	$(BIN)/python tests/without_tensorflow/requirements.py > $(LIGHT)/requirements.txt
 	$(LIGHT)/bin/python -m pip install --quiet --requirement $(LIGHT)/requirements.txt
+	touch $@
+
+$(VENV)/.wheel: $(SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install --editable '.[wheel]'
 	touch $@
 
 $(VENV)/.fuzz: $(SOURCES) | $(BIN)/python

@@ -1,16 +1,75 @@
-"""Builds the compiled core of `riegeli`; all other settings are in pyproject.toml."""
+"""Builds the compiled core of `riegeli` and the text of the package page.
+
+All other settings are in pyproject.toml.
+"""
 
 import os
+import re
+import sysconfig
+import tomllib
+from pathlib import Path
+from typing import Any
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-(core,) = cythonize(
-    [Extension("riegeli._compiled", ["riegeli/_compiled.pyx"])],
-    compiler_directives={"language_level": "3"},
-)
-# Without a C compiler the package installs too: `riegeli` then warns that it runs in plain Python.
-# As at run time, RIEGELI_IMPLEMENTATION=cython insists on the compiled core.
-core.optional = os.environ.get("RIEGELI_IMPLEMENTATION") != "cython"
+ROOT = Path(__file__).parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-setup(ext_modules=[core])
+# The core uses the stable ABI of Python 3.11, the first that has buffers: one wheel for this Python
+# and all later ones. Python without the interpreter lock does not load such modules.
+ABI = (3, 11)
+HAS_STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+def extension() -> Extension:
+    """Returns the compiled core."""
+    limited: dict[str, Any] = {}
+    if HAS_STABLE_ABI:
+        version = f"0x{ABI[0]:02X}{ABI[1]:02X}0000"
+        macros = [("CYTHON_LIMITED_API", "1"), ("Py_LIMITED_API", version)]
+        limited = {"py_limited_api": True, "define_macros": macros}
+    (core,) = cythonize(
+        [Extension("riegeli._compiled", ["riegeli/_compiled.pyx"], **limited)],
+        compiler_directives={"language_level": "3"},
+    )
+    # Without a C compiler the package installs too: `riegeli` then warns that it runs in plain
+    # Python. As at run time, RIEGELI_IMPLEMENTATION=cython insists on the compiled core.
+    core.optional = os.environ.get("RIEGELI_IMPLEMENTATION") != "cython"
+    return core
+
+
+def page(text: str, source: str, version: str) -> str:
+    """Makes the links of the README absolute: a package page has no files beside it.
+
+    Args:
+      text: The README.
+      source: The address of the repository.
+      version: The version whose files the links lead to; those of a development version lead to the
+        main branch.
+    """
+    ref = "main" if "dev" in version else f"v{version}"
+    raw = source.replace("://github.com/", "://raw.githubusercontent.com/")
+
+    def absolute(link: re.Match[str]) -> str:
+        if link[1] is None:  # A block of code.
+            return link[0]
+        shown = Path(link[1]).suffix in {".gif", ".jpg", ".png", ".svg"}
+        return f"]({f'{raw}/{ref}' if shown else f'{source}/blob/{ref}'}/{link[1]})"
+
+    return re.sub(r"```.*?```|\]\((?!\w+:|#)([^)\s]+)\)", absolute, text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    setup(
+        ext_modules=[extension()],
+        options={"bdist_wheel": {"py_limited_api": f"cp{ABI[0]}{ABI[1]}"}}
+        if HAS_STABLE_ABI
+        else {},
+        long_description=page(
+            (ROOT / "README.md").read_text(encoding="utf-8"),
+            PROJECT["urls"]["Source"],
+            PROJECT["version"],
+        ),
+        long_description_content_type="text/markdown",
+    )

@@ -5,7 +5,7 @@ from array import array
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
@@ -287,7 +287,7 @@ cdef class _Pieces:
         for piece in self.held:
             span = &self.spans[self.count]
             if type(piece) is bytes:
-                span[0] = Span(begin=<uint8_t*>PyBytes_AS_STRING(piece), size=len(<bytes>piece))
+                span[0] = Span(begin=<uint8_t*>PyBytes_AsString(piece), size=len(<bytes>piece))
             else:
                 view = _View(piece)
                 self.held[self.count] = view
@@ -311,7 +311,7 @@ def join(pieces, /):
         return pieces[0]
     cdef _Pieces held = _Pieces(pieces)
     cdef bytes joined = PyBytes_FromStringAndSize(NULL, held.size)
-    cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(joined)
+    cdef uint8_t* out = <uint8_t*>PyBytes_AsString(joined)
     if held.size < MIN_SIZE_WITHOUT_GIL:
         held.copy(out)
     else:
@@ -371,7 +371,7 @@ def interleave_block_headers(pieces, begin, end, /):
     cdef _Pieces held = _Pieces(pieces)
     cdef uint64_t chunk_begin = begin, chunk_end = end
     cdef bytes laid_out = PyBytes_FromStringAndSize(NULL, max(end - begin, 0))
-    cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(laid_out)
+    cdef uint8_t* out = <uint8_t*>PyBytes_AsString(laid_out)
     cdef bint fits
     with nogil:
         fits = lay_out(held, out, chunk_begin, chunk_end)
@@ -422,7 +422,7 @@ def take_out_block_headers(stored, pos, begin, end, /):
     if (size - to_block) % BLOCK_SIZE < BLOCK_HEADER_SIZE:
         size -= (size - to_block) % BLOCK_SIZE
     cdef bytes content = PyBytes_FromStringAndSize(NULL, size - count * BLOCK_HEADER_SIZE)
-    cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(content)
+    cdef uint8_t* out = <uint8_t*>PyBytes_AsString(content)
     with nogil:
         copy_between_block_headers(out, view.begin, size, first)
     return content
@@ -474,7 +474,7 @@ def encode_varints(values):
     """The minimal base-128 varints of `values` (0 <= value < 2**64), one after the other."""
     cdef list numbers = list(values)
     cdef bytes out = PyBytes_FromStringAndSize(NULL, MAX_VARINT_BYTES * len(numbers))
-    cdef uint8_t* begin = <uint8_t*>PyBytes_AS_STRING(out)
+    cdef uint8_t* begin = <uint8_t*>PyBytes_AsString(out)
     cdef uint8_t* p = begin
     for number in numbers:
         p += write_varint(p, number)
@@ -1267,7 +1267,7 @@ cdef class _Walk:
         for index in range(self.pairs.count):
             buffer = PyBytes_FromStringAndSize(NULL, self.nodes[index].size)
             self.nodes[index].front = (
-                <uint8_t*>PyBytes_AS_STRING(buffer) + self.nodes[index].size)
+                <uint8_t*>PyBytes_AsString(buffer) + self.nodes[index].size)
             parent = self.pairs.pairs[index] >> 32
             nodes.append(
                 NodeOfElements(parent, self.nodes[index].tag, FIRST_MESSAGE + index, buffer))
@@ -1296,7 +1296,7 @@ def take_apart(records):
     try:
         for index in range(count):
             record = held[index]
-            spans[index] = Span(begin=<uint8_t*>PyBytes_AS_STRING(record), size=len(record))
+            spans[index] = Span(begin=<uint8_t*>PyBytes_AsString(record), size=len(record))
         with nogil:
             for index in range(count):
                 walk.add_record(spans[index])
@@ -1368,7 +1368,7 @@ def encode_transitions(sequence, ways):
                 held.append(way)
                 pair = pairs.find_or_add(kind, follower)
                 reserve(<void**>&spans, &spans_capacity, pair + 1, sizeof(Span))
-                spans[pair] = Span(begin=<uint8_t*>PyBytes_AS_STRING(way), size=len(way))
+                spans[pair] = Span(begin=<uint8_t*>PyBytes_AsString(way), size=len(way))
         with nogil:
             for i in range(num_elements - 1, 0, -1):
                 pair = pairs.find(kinds[i], kinds[i - 1])

@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Iterable
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 __all__ = ["other_distributions", "warn_of_other_distributions", "why_not_compiled"]
@@ -63,16 +64,15 @@ def why_not_compiled(package: Path, *, error: ImportError) -> str:
       package: The directory of `riegeli`.
       error: What importing the core raised.
     """
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
     checkout = package.parent if (package.parent / "setup.py").exists() else None
     how = f"pip install --editable {checkout}" if checkout else _INSTALL_ANEW
     built = [path.name for path in _compiled_files(package)]
-    if f"_compiled{suffix}" in built:
+    if any(f"_compiled{suffix}" in built for suffix in EXTENSION_SUFFIXES):
         return f"its compiled core does not load ({error}). Install it anew: {how}"
     if built:
         return (
-            f"its compiled core is for another Python ({built[0]}; this one needs {suffix}). "
-            f"Install it with this Python: {how}"
+            f"its compiled core is for another Python ({built[0]}; this one needs "
+            f"{EXTENSION_SUFFIXES[0]}). Install it with this Python: {how}"
         )
     if checkout:
         others = [Path(place, "riegeli") for place in sys.path if place]

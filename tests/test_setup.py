@@ -1,19 +1,28 @@
-"""Installing: the lines that say how, and what is built where there is no C compiler."""
+"""Installing: the lines that say how, what is built, the package page, and the workflows."""
 
+import email
+import fnmatch
 import os
 import re
+import runpy
+import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 import rlds_ecosystem
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYTHONS = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
 # Everything that may say how to install something.
 TEXTS = [
     path
@@ -79,6 +88,21 @@ def test_extras_that_are_named_exist() -> None:
             assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), path
 
 
+def test_all_extras_bring_all_others() -> None:
+    (line,) = PROJECT["optional-dependencies"]["all"]
+    brought = set(line.removeprefix("rlds-ecosystem[").removesuffix("]").split(","))
+    for_the_checkout = {"all", "dev", "docs", "examples", "fuzz", "notebooks", "wheel"}
+    assert brought == set(PROJECT["optional-dependencies"]) - for_the_checkout
+
+
+def test_the_line_for_an_environment_without_tensorflow() -> None:
+    """`make test-without-tensorflow` runs in an environment of these requirements."""
+    requirements = runpy.run_path(str(ROOT / "tests/without_tensorflow/requirements.py"))
+    page = (ROOT / "docs" / "install.md").read_text()
+    (line,) = re.findall(r"^pip install --no-deps \.\npip install ((?:.*\\\n)*.*)$", page, re.M)
+    assert shlex.split(line.replace("\\\n", "")) == requirements["dependencies"]()
+
+
 def test_all_extras_are_in_the_page() -> None:
     page = (ROOT / "docs" / "install.md").read_text()
     assert set(re.findall(r"^\| `([a-z0-9_]+)` \|", page, re.MULTILINE)) == set(
@@ -91,3 +115,109 @@ def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ImportError, match=r"pip install 'rlds-ecosystem\[hdf5\]'") as raised:
         rlds_ecosystem.import_extra("h5py")
     assert raised.value.name == "h5py"
+
+
+# --- The package page, and what is published -----------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def page() -> Callable[[str, str], str]:
+    """Makes the text of the package page of a README and a version."""
+    of_setup = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["page"]
+    return lambda text, version: of_setup(text, "https://github.com/some/where", version)
+
+
+@pytest.mark.parametrize(("version", "ref"), [("1.2.0", "v1.2.0"), ("1.3.0.dev0", "main")])
+def test_links_of_the_page_are_absolute(
+    page: Callable[[str, str], str], version: str, ref: str
+) -> None:
+    files = f"https://github.com/some/where/blob/{ref}"
+    images = f"https://raw.githubusercontent.com/some/where/{ref}"
+    text = "[a](docs/a.md#b), [`c`](c), ![d](docs/d.png) [![e](e.svg)](LICENSE)"
+    assert page(text, version) == (
+        f"[a]({files}/docs/a.md#b), [`c`]({files}/c), ![d]({images}/docs/d.png) "
+        f"[![e]({images}/e.svg)]({files}/LICENSE)"
+    )
+    stays = "[a](https://b.c/d), [e](#f), [g](mailto:h@i)\n```python\nx[0](y)\n```"
+    assert page(stays, version) == stays
+
+
+def test_links_of_the_readme_lead_to_files(page: Callable[[str, str], str]) -> None:
+    text = page((ROOT / "README.md").read_text(), "1.0")
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    assert targets
+    for target in targets:
+        assert re.match("https?://", target), target
+        _, ours, path = target.partition("/v1.0/")
+        assert not ours or (ROOT / path.partition("#")[0]).exists(), target
+
+
+def test_the_page_of_the_package_has_what_people_look_for() -> None:
+    assert PROJECT["urls"].keys() >= {"Documentation", "Source", "Changelog", "Issues"}
+    assert all(
+        url.startswith(PROJECT["urls"]["Source"])
+        for url in map(PROJECT["urls"].get, ["Changelog", "Issues"])
+    )
+    assert PROJECT["authors"]
+    assert "readme" in PROJECT["dynamic"]
+    oldest = min(PYTHONS, key=lambda version: int(version.partition(".")[2]))
+    assert PROJECT["requires-python"] == f">={oldest}"
+
+
+def load_workflow(name: str) -> dict[Any, Any]:
+    """The jobs of a workflow, each of which has been looked at for what it cannot run without."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text())
+    assert workflow[True], "on:"  # In YAML 1.1 the word is a truth value.
+    for job in workflow["jobs"].values():
+        assert job["runs-on"]
+        assert set(job.get("needs", [])) <= workflow["jobs"].keys()
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step)
+            assert "@" in step.get("uses", "@")
+    return workflow
+
+
+def test_every_change_is_tested_on_every_python() -> None:
+    workflow = load_workflow("ci.yml")
+    job = workflow["jobs"]["test"]
+    assert job["strategy"]["matrix"]["python"] == PYTHONS
+    (command,) = (step["run"] for step in job["steps"] if "run" in step)
+    assert os.access(ROOT / command, os.X_OK)
+
+
+def test_wheels_of_all_systems_are_published_from_tags_only() -> None:
+    workflow = load_workflow("wheels.yml")
+    jobs = workflow["jobs"]
+    publish = jobs.pop("publish")
+    assert workflow[True]["push"] == {"tags": ["v*"]}
+    assert "startsWith(github.ref, 'refs/tags/v')" in publish["if"]
+    assert set(publish["needs"]) == jobs.keys()
+    # Trusted publishing: only this job may ask for a token, and no secret is named.
+    assert publish["permissions"] == {"id-token": "write"}
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "secrets" not in str(workflow)
+    pattern = next(step["with"]["pattern"] for step in publish["steps"] if "with" in step)
+    for job in jobs.values():
+        (upload,) = (step for step in job["steps"] if "upload-artifact" in step.get("uses", ""))
+        assert fnmatch.fnmatch(upload["with"]["name"], pattern)
+    systems = {
+        row["os"].partition("-")[0] for row in jobs["wheels"]["strategy"]["matrix"]["include"]
+    }
+    assert systems == {"ubuntu", "macos", "windows"}
+
+
+@pytest.mark.slow
+def test_the_wheel_works_on_every_python_at_hand(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "wheel.py", "--out", tmp_path],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    (wheel,) = tmp_path.glob("*-cp311-abi3-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert "](docs/" not in metadata.get_payload()
+    assert f"works on Python {sys.version_info.major}.{sys.version_info.minor}." in done.stdout

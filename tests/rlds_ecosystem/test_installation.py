@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,9 @@ def test_a_core_for_another_python(package: Path) -> None:
     assert "is for another Python (_compiled.cpython-37m-x86_64-linux-gnu.so; this one" in reason
 
 
-def test_a_core_that_does_not_load(package: Path) -> None:
-    (package / f"_compiled{sysconfig.get_config_var('EXT_SUFFIX')}").touch()
+@pytest.mark.parametrize("suffix", EXTENSION_SUFFIXES)  # Of this Python, and the stable ABI's.
+def test_a_core_that_does_not_load(package: Path, suffix: str) -> None:
+    (package / f"_compiled{suffix}").touch()
     reason = installation.why_not_compiled(package, error=ImportError("undefined symbol: x"))
     assert "its compiled core does not load (undefined symbol: x). Install it anew" in reason
 

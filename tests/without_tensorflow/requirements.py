@@ -9,15 +9,19 @@ from pathlib import Path
 
 EXTRAS = ["hdf5", "images", "parquet"]
 TOOLS = {"hypothesis", "pytest"}
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+
+def dependencies() -> list[str]:
+    """The requirements of the packages."""
+    return [line for line in PROJECT["dependencies"] if not name_of(line).startswith("tensorflow")]
 
 
 def requirements() -> list[str]:
     """The requirements of the packages, of some extras, and of the tests."""
-    path = Path(__file__).parents[2] / "pyproject.toml"
-    project = tomllib.loads(path.read_text())["project"]
-    extras = project["optional-dependencies"]
+    extras = PROJECT["optional-dependencies"]
     return [
-        *(line for line in project["dependencies"] if not name_of(line).startswith("tensorflow")),
+        *dependencies(),
         *(line for extra in EXTRAS for line in extras[extra]),
         *(line for line in extras["dev"] if name_of(line) in TOOLS),
     ]

@@ -1,0 +1,49 @@
+"""Tries the installed packages: records, reads, opens. Run it with `python -I`.
+
+Otherwise Python may find the checkout.
+"""
+
+import platform
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+import envlogger
+import riegeli
+import rlds
+from envlogger.testing.catch_env import Catch
+
+
+def main() -> None:
+    """Raises an exception if something does not work."""
+    for package in (envlogger, riegeli, rlds):
+        place = Path(str(package.__file__))
+        assert place.is_relative_to(sys.prefix), f"{place} is not what was installed"
+    assert riegeli.IMPLEMENTATION == "cython", riegeli.IMPLEMENTATION
+    version = metadata.version("rlds-ecosystem")
+    assert rlds.__version__ == version, rlds.__version__
+
+    with tempfile.TemporaryDirectory() as directory:
+        with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
+            recorded = [env.reset()]
+            while not recorded[-1].last():
+                recorded.append(env.step(action=1))
+        with envlogger.Reader(directory) as reader:
+            read = [step.timestep for step in reader.episodes[0]]
+        assert [step.reward for step in read] == [step.reward for step in recorded]
+        assert len(rlds.sources.open(directory)) == 1
+
+    commands = metadata.distribution("rlds-ecosystem").entry_points.select(group="console_scripts")
+    for command in commands:
+        path = Path(sysconfig.get_path("scripts"), command.name)
+        printed = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+        assert version in printed.stdout, printed.stdout
+    names = ", ".join(["riegeli", "envlogger", "rlds", *(command.name for command in commands)])
+    print(f"{version} works on Python {platform.python_version()}: {names}")
+
+
+if __name__ == "__main__":
+    main()
