@@ -7,7 +7,7 @@ from typing import Any
 
 from rlds._nests import named_leaves
 
-__all__ = ["at", "excludes", "has", "leaves_at", "nest", "put"]
+__all__ = ["at", "excludes", "has", "leaves_at", "nest", "put", "root_of"]
 
 
 def excludes(paths: Mapping[str, Any], path: str) -> bool:
@@ -15,6 +15,11 @@ def excludes(paths: Mapping[str, Any], path: str) -> bool:
     if path in paths:
         return False
     return has(paths, path) or any(path.startswith(f"{other}/") for other in paths)
+
+
+def root_of(path: str) -> str:
+    """Returns the first part of a path: the field that it leads into."""
+    return path.partition("/")[0]
 
 
 def has(paths: Mapping[str, Any], path: str) -> bool:

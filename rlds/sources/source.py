@@ -14,13 +14,14 @@ import dataclasses
 import functools
 import os
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from etils import epath
 
 import rlds
 from envlogger.errors import StorageError
+from rlds.sources.nests import leaves_at
 from rlds.sources.untrusted import (
     SourceChangedError,
     SourceError,
@@ -341,7 +342,7 @@ class RandomAccessSource(Source):
         """
 
     def read_steps(self, split: str, index: int, fields: Sequence[str] | None = None) -> Columns:
-        """Reads the columns of the steps of an episode, at least those that are asked for.
+        """Reads the columns of the steps of an episode, at least those of the wanted fields.
 
         Args:
           split: The split.
@@ -354,6 +355,11 @@ class RandomAccessSource(Source):
         """
         del fields
         return self.read(split, index).steps
+
+    def _step_paths(self, fields: Iterable[str] | None) -> list[str]:
+        """Returns the paths of all fields of a step that are at some paths, or below them."""
+        known = {**self.step_fields(), **dict.fromkeys(self.step_flags)}
+        return [path for path, _ in leaves_at(known, fields)]
 
     def parts(self, split: str) -> Sequence[str]:
         """Returns the ranges of episodes that are read together, such as "100-200"."""

@@ -10,6 +10,7 @@ import numpy as np
 import rlds
 from rlds.sources.d4rl.hdf5 import describe_file, is_ragged
 from rlds.sources.files.hdf5_access import Hdf5File
+from rlds.sources.nests import root_of
 
 __all__ = [
     "ACTIONS",
@@ -65,7 +66,7 @@ def describe(hdf5: Hdf5File) -> dict[str, Any]:
     for name, facts in description["arrays"].items():
         if not isinstance(facts["dtype"], str):
             raise hdf5.error("strings, expected numbers", name)
-        if name.split("/")[0] in _TAKEN:
+        if root_of(name) in _TAKEN:
             raise hdf5.error("the name is that of another field", name)
     if NEXT_OBSERVATIONS in description["arrays"]:
         _check_same_kind(hdf5, description["arrays"])

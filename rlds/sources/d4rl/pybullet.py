@@ -10,36 +10,29 @@ action.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 import rlds
 from envlogger.converters.fields import Field
 from rlds.alignment import from_rsa
-from rlds.sources.d4rl.hdf5 import RowReader, describe_file, rank_of_rewards
+from rlds.sources.d4rl.hdf5 import describe_file, rank_of_rewards
+from rlds.sources.d4rl.layout import ACTIONS, OBSERVATIONS, REWARDS, TERMINALS
+from rlds.sources.d4rl.rows import RowsSource, no_values
 from rlds.sources.files.hdf5_access import Hdf5File
-from rlds.sources.source import (
-    DamagedEpisode,
-    Origin,
-    RandomAccessSource,
-    SourceEpisode,
-    require_files,
-)
+from rlds.sources.source import Origin, SourceEpisode
 
 __all__ = ["D4rlPybulletSource"]
 
-_OBSERVATIONS, _ACTIONS, _REWARDS = "observations", "actions", "rewards"
-_TERMINALS = "terminals"
-_RANKS = {_OBSERVATIONS: "(N, O)", _ACTIONS: "(N, A)", _REWARDS: "(N, 1)", _TERMINALS: "(N, 1)"}
+_RANKS = {OBSERVATIONS: "(N, O)", ACTIONS: "(N, A)", REWARDS: "(N, 1)", TERMINALS: "(N, 1)"}
 # What an episode has that no step has: see `D4rlPybulletSource`.
 FIRST_REWARD, LAST_ACTION = "first_reward", "last_action"
 _IS_AMBIGUOUS = "terminal_is_ambiguous"
 
 
-class D4rlPybulletSource(RandomAccessSource):
+class D4rlPybulletSource(RowsSource):
     """A file of d4rl-pybullet.
 
     An episode ends with a row whose terminal flag is set, or at the end of the file, where it is
@@ -75,16 +68,12 @@ class D4rlPybulletSource(RandomAccessSource):
     ) -> None:
         if time_limit < 1:
             raise ValueError(f"time_limit: got {time_limit}, expected 1 or more")
-        self._path = require_files(path)[0]
+        super().__init__(path, follow_links=follow_links)
         self._time_limit = time_limit
-        self._follow_links = follow_links
-        self._file = Hdf5File(self._path, follow_links=follow_links)
-        self._reader = RowReader(self._file)
         with self._file:
             self._hdf5 = _describe(self._file)
-            terminals = self._reader.flags(_TERMINALS)
-        self._num_terminals = int(np.count_nonzero(terminals))
-        self._ends = np.union1d(np.flatnonzero(terminals) + 1, [len(terminals)])
+            self._terminals = self._reader.flags(TERMINALS)
+        self._ends = np.union1d(np.flatnonzero(self._terminals) + 1, [self._num_rows])
 
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
@@ -94,34 +83,30 @@ class D4rlPybulletSource(RandomAccessSource):
     def step_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
         return {
-            rlds.OBSERVATION: self._field(_OBSERVATIONS),
-            rlds.ACTION: self._field(_ACTIONS),
-            rlds.REWARD: self._field(_REWARDS),
+            rlds.OBSERVATION: self._field(OBSERVATIONS),
+            rlds.ACTION: self._field(ACTIONS),
+            rlds.REWARD: self._field(REWARDS),
             rlds.DISCOUNT: Field(np.float32),
-            _TERMINALS: self._field(_TERMINALS),
+            TERMINALS: self._field(TERMINALS),
         }
 
     def episode_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
         return {
             _IS_AMBIGUOUS: np.bool_,
-            FIRST_REWARD: self._field(_REWARDS),
-            LAST_ACTION: self._field(_ACTIONS),
+            FIRST_REWARD: self._field(REWARDS),
+            LAST_ACTION: self._field(ACTIONS),
         }
 
     def _field(self, name: str) -> Field:
         facts = self._hdf5["arrays"][name]
-        shape = () if name in (_REWARDS, _TERMINALS) else facts["shape"][1:]
+        shape = () if name in (REWARDS, TERMINALS) else facts["shape"][1:]
         return Field(np.dtype(facts["dtype"]).newbyteorder("="), shape)
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns the description of the file; see `rlds.sources.d4rl.hdf5`."""
         about = {"file": self._path.name, "time_limit": self._time_limit}
         return {"d4rl_pybullet": about, "hdf5": self._hdf5}
-
-    def inputs(self) -> Sequence[epath.Path]:
-        """Returns the file, and those that it leads to."""
-        return self._file.inputs()
 
     def options(self) -> Mapping[str, Any]:
         """Returns the options."""
@@ -130,55 +115,56 @@ class D4rlPybulletSource(RandomAccessSource):
     def totals(self, split: str) -> Mapping[str, int]:
         """Returns the number of rows and of terminals."""
         del split
-        return {"rows": int(self._hdf5["rows"]), "terminals": self._num_terminals}
-
-    def num_episodes(self, split: str) -> int:
-        """Returns how many episodes there are."""
-        del split
-        return len(self._ends)
-
-    def key(self, split: str, index: int) -> str:
-        """Returns the name of the file and the index of the episode in it."""
-        del split
-        return f"{self._path.stem}-{index:07d}"
-
-    def episodes(
-        self, split: str, part: str, after: str | None = None
-    ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes of a range, all of the file that is open; see `Source.episodes`."""
-        with self._file:
-            yield from super().episodes(split, part, after)
+        return {
+            "rows": self._num_rows,
+            "terminals": int(np.count_nonzero(self._terminals)),
+        }
 
     def read(self, split: str, index: int) -> SourceEpisode:
         """Reads an episode; see `RandomAccessSource.read`."""
         key = self.key(split, index)
-        begin = int(self._ends[index - 1]) if index else 0
-        end = int(self._ends[index])
-        rows = {name: self._reader.rows(name, begin, end, key) for name in _RANKS}
-        reward, terminals = rows[_REWARDS].reshape(-1), rows[_TERMINALS].reshape(-1)
-        is_done = bool(terminals[-1])
-        is_ambiguous = is_done and end - begin - 1 == self._time_limit
-        terminal = is_done and not is_ambiguous
+        begin, end = self._bounds(index)
+        columns = self._columns(index, key)
+        is_terminal = self._is_terminal(index)
+        is_done = bool(self._terminals[end - 1])
         return SourceEpisode(
             key=key,
-            steps=from_rsa(
-                observation=rows[_OBSERVATIONS],
-                action=rows[_ACTIONS],
-                reward=reward,
-                discount=None,
-                terminal=terminal,
-                action_led_here=False,
-                observation_metadata={_TERMINALS: terminals},
-            ),
+            steps=self._aligned(index, columns),
             origin=Origin(self._path.name, begin, end),
-            truncated=not terminal,
+            truncated=not is_terminal,
             complete=is_done,
             metadata={
-                FIRST_REWARD: reward[0],
-                LAST_ACTION: rows[_ACTIONS][-1],
-                _IS_AMBIGUOUS: np.bool_(is_ambiguous),
+                FIRST_REWARD: columns[rlds.REWARD][0],
+                LAST_ACTION: columns[rlds.ACTION][-1],
+                _IS_AMBIGUOUS: np.bool_(is_done and not is_terminal),
             },
-            counts={"rows": end - begin, "terminals": int(np.count_nonzero(terminals))},
+            counts={
+                "rows": end - begin,
+                "terminals": int(np.count_nonzero(columns[TERMINALS])),
+            },
+        )
+
+    def _is_terminal(self, index: int) -> bool:
+        """Whether the flag at the end of an episode is set, and means no time limit."""
+        begin, end = self._bounds(index)
+        return bool(self._terminals[end - 1]) and end - begin - 1 != self._time_limit
+
+    def _array_names(self) -> Iterable[str]:
+        return _RANKS
+
+    def _aligned(self, index: int, columns: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        begin, end = self._bounds(index)
+        nothing = no_values(end - begin)
+        return from_rsa(
+            observation=columns.get(rlds.OBSERVATION, nothing),
+            action=columns.get(rlds.ACTION, nothing),
+            reward=columns.get(rlds.REWARD, nothing),
+            discount=None,
+            terminal=self._is_terminal(index),
+            action_led_here=False,
+            observation_metadata={
+                name: rows for name, rows in columns.items() if name == TERMINALS
+            },
         )
 
 
@@ -191,9 +177,9 @@ def _describe(hdf5: Hdf5File) -> dict[str, Any]:
             shape = hdf5.array(file, name).shape
             if shape is None or len(shape) != 2 or (expected == "(N, 1)" and shape[1] != 1):
                 raise hdf5.error(f"shape {shape}, expected {expected}", name)
-        num_rows = len(file[_OBSERVATIONS])
+        num_rows = len(file[OBSERVATIONS])
         if not num_rows:
-            raise hdf5.error("there are no rows", _OBSERVATIONS)
+            raise hdf5.error("there are no rows", OBSERVATIONS)
         description = describe_file(hdf5, file, num_rows)
     for name in _RANKS:
         if name in description["constants"]:

@@ -24,11 +24,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 import rlds
 from envlogger.converters.fields import Field
@@ -41,12 +40,11 @@ from rlds.sources.d4rl.families import (
     family_of,
     find_dataset,
 )
-from rlds.sources.d4rl.hdf5 import RowReader, decode_value, rank_of_rewards
+from rlds.sources.d4rl.hdf5 import decode_value, rank_of_rewards
 from rlds.sources.d4rl.layout import (
     FIELDS,
     INFOS,
     METADATA,
-    NEXT_OBSERVATION,
     NEXT_OBSERVATIONS,
     OBSERVATIONS,
     SCALARS,
@@ -55,15 +53,12 @@ from rlds.sources.d4rl.layout import (
     describe,
     is_index,
 )
-from rlds.sources.files.hdf5_access import Hdf5File
-from rlds.sources.nests import put
+from rlds.sources.d4rl.rows import RowsSource, no_values
+from rlds.sources.nests import nest, put
 from rlds.sources.source import (
-    DamagedEpisode,
     Origin,
-    RandomAccessSource,
     SourceEpisode,
     SourceError,
-    require_files,
 )
 from rlds.sources.untrusted import SourceChangedError
 
@@ -88,7 +83,7 @@ class _NextObservations:
     final: np.ndarray | None = None
 
 
-class D4rlSource(RandomAccessSource):
+class D4rlSource(RowsSource):
     """A file of D4RL.
 
     An episode ends where one of the rules of `boundary` says so, and at the end of the file:
@@ -164,14 +159,12 @@ class D4rlSource(RandomAccessSource):
         dataset: str | None = None,
         follow_links: bool = False,
     ) -> None:
-        self._path = require_files(path)[0]
+        super().__init__(path, follow_links=follow_links)
         self._dataset = _dataset_of(self._path.name, dataset)
         self._name = self._path.name
         if dataset is not None and self._dataset is not None:  # Downloads have other names.
             self._name = os.path.basename(self._dataset.file)
-        self._follow_links = follow_links
-        self._file = Hdf5File(self._path, follow_links=follow_links)
-        self._reader = RowReader(self._file)
+        self._stem = self._name.removesuffix(".hdf5")
         with self._file:
             self._hdf5 = describe(self._file)
             self._arrays: Mapping[str, Mapping[str, Any]] = self._hdf5["arrays"]
@@ -197,10 +190,6 @@ class D4rlSource(RandomAccessSource):
                 jump=self._jump,
             )
         self._ends = cut(np.flatnonzero(self._marked) + 1, self._num_rows, length)
-
-    @property
-    def _num_rows(self) -> int:
-        return int(self._hdf5["rows"])
 
     def _rules(self, boundary: str | Sequence[str] | None) -> tuple[str, ...]:
         if isinstance(boundary, str):
@@ -261,10 +250,6 @@ class D4rlSource(RandomAccessSource):
             about["rows_with_other_next_observation"] = self._next.num_inconsistent
         return {"d4rl": about, "hdf5": self._hdf5}
 
-    def inputs(self) -> Sequence[epath.Path]:
-        """Returns the file, and those that it leads to."""
-        return self._file.inputs()
-
     def options(self) -> Mapping[str, Any]:
         """Returns the options that were given or chosen."""
         return {
@@ -310,59 +295,50 @@ class D4rlSource(RandomAccessSource):
 
     # --- Episodes --------------------------------------------------------------------------------
 
-    def num_episodes(self, split: str) -> int:
-        """Returns how many episodes there are."""
-        del split
-        return len(self._ends)
-
-    def key(self, split: str, index: int) -> str:
-        """Returns the name of the file and the index of the episode in it."""
-        del split
-        return f"{self._name.removesuffix('.hdf5')}-{index:07d}"
-
-    def episodes(
-        self, split: str, part: str, after: str | None = None
-    ) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes of a range, all of the file that is open; see `Source.episodes`."""
-        with self._file:
-            yield from super().episodes(split, part, after)
-
     def read(self, split: str, index: int) -> SourceEpisode:
         """Reads an episode; see `RandomAccessSource.read`."""
         key = self.key(split, index)
-        begin = int(self._ends[index - 1]) if index else 0
-        end = int(self._ends[index])
-        fields: dict[str, Any] = {}
-        for name in self._arrays:
-            if not self._is_left_out(name):
-                rows = self._reader.rows(name, begin, end, key)
-                put(fields, FIELDS.get(name, name), _squeezed(name, rows))
-        observation = fields.pop(rlds.OBSERVATION)
-        if self._next is not None:
-            final = self._next.final
-            observation = append_row(
-                observation, fields[NEXT_OBSERVATION][-1] if final is None else final[index]
-            )
+        begin, end = self._bounds(index)
+        columns = self._columns(index, key)
         terminal = bool(self._terminals[end - 1])
         counts = {
-            name: int(np.count_nonzero(fields[name]))
+            name: int(np.count_nonzero(columns[name]))
             for name in (TERMINALS, TIMEOUTS)
-            if name in fields
+            if name in columns
         }
         return SourceEpisode(
             key=key,
-            steps=from_sars(
-                observation=observation,
-                action=fields.pop(rlds.ACTION),
-                reward=fields.pop(rlds.REWARD),
-                terminal=terminal,
-                transition_metadata=fields,
-            ),
+            steps=self._aligned(index, columns),
             origin=Origin(self._name, begin, end),
             truncated=not terminal,
             final_observation_known=self._next is not None,
             complete=bool(self._marked[end - 1] or terminal or self._timeouts[end - 1]),
             counts={"rows": end - begin, **counts},
+        )
+
+    def _array_names(self) -> Iterable[str]:
+        return (name for name in self._arrays if not self._is_left_out(name))
+
+    def _aligned(self, index: int, columns: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        begin, end = self._bounds(index)
+        fields = nest(columns)
+        observation = fields.pop(rlds.OBSERVATION, None)
+        if observation is None:
+            observation = no_values(end - begin + (self._next is not None))
+        elif self._next is not None:
+            final = self._next.final
+            observation = append_row(
+                observation,
+                self._reader.rows(NEXT_OBSERVATIONS, end - 1, end, self.key("", index))[0]
+                if final is None
+                else final[index],
+            )
+        return from_sars(
+            observation=observation,
+            action=fields.pop(rlds.ACTION, no_values(end - begin)),
+            reward=fields.pop(rlds.REWARD, no_values(end - begin)),
+            terminal=bool(self._terminals[end - 1]),
+            transition_metadata=fields,
         )
 
     def _is_left_out(self, name: str) -> bool:
@@ -374,7 +350,3 @@ def _dataset_of(file_name: str, name: str | None) -> D4rlDataset | None:
     if name is not None and name not in DATASETS:
         raise ValueError(f"dataset: D4RL has none of the name {name!r}; it has {sorted(DATASETS)}")
     return find_dataset(file_name if name is None else name)
-
-
-def _squeezed(name: str, rows: np.ndarray) -> np.ndarray:
-    return rows.reshape(len(rows)) if name in SCALARS else rows

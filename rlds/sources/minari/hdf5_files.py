@@ -7,7 +7,7 @@ import dataclasses
 import math
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,9 +106,8 @@ class Hdf5Storage(Storage):
         self._keep(index, parts, raw, values)
         return raw
 
-    def read(self, index: int) -> RawEpisode:
+    def read(self, index: int, wanted: Collection[str] | None = None) -> RawEpisode:
         """See `Storage`."""
-        h5py = import_extra("h5py")
         columns: dict[str, Column] = {}
         found: Iterator[tuple[_Array, Any]]
         empty: list[str]
@@ -121,26 +120,26 @@ class Hdf5Storage(Storage):
                 found = self._look(group, index, empty)
             else:  # It was checked when it was found, and the file is still the same.
                 empty, attributes = list(known.empty), dict(known.attributes)
-                kept = self._values.pop(index, kept)  # Whoever gets them may write to them.
-                is_complete = len(kept) == len(known.parts)
-                group = None if is_complete else h5py.h5g.open(opened.id, _name(index))
+                kept = self._values.get(index, kept)
                 found = ((part, None) for part in known.parts)
             path = None
             try:
                 for part, array in found:
                     path = part.path
-                    if path in kept:
-                        columns[path] = kept[path]
+                    if wanted is not None and path not in wanted:
                         continue
-                    array = self._opened_again(group, part) if array is None else array
+                    if path in kept:
+                        columns[path] = kept.pop(path)  # Whoever gets it may write to it.
+                        continue
+                    array = self._opened_again(opened, index, part) if array is None else array
                     columns[path] = part.read(array)
             except Exception as error:
                 with source_errors(self._place(index), episode=index, field=path):
                     raise error
             return RawEpisode(columns, attributes, empty)
 
-    def _opened_again(self, group: Any, part: _Array) -> Any:
-        array = import_extra("h5py").h5d.open(group, part.name)
+    def _opened_again(self, opened: Any, index: int, part: _Array) -> Any:
+        array = import_extra("h5py").h5d.open(opened.id, _name(index) + b"/" + part.name)
         if array.shape != part.shape:  # Its values would be written beyond the room for them.
             raise changed(self._file.path)
         return array

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 
+import rlds
 from envlogger.converters.fields import Field
 from rlds.alignment import from_sars
 from rlds.sources.files.jpeg_images import black_jpeg, jpeg_shape
@@ -48,7 +49,7 @@ from rlds.sources.minari.storage import (
     RawEpisode,
     Storage,
 )
-from rlds.sources.nests import at, excludes, has, nest
+from rlds.sources.nests import at, excludes, has, leaves_at, nest, root_of
 from rlds.sources.source import (
     DamagedEpisode,
     Origin,
@@ -68,6 +69,9 @@ COLUMNS_KEY = "minari_columns"
 
 _SCALARS = (REWARDS, TERMINATIONS, TRUNCATIONS)
 _FLAGS = (TERMINATIONS, TRUNCATIONS)
+_OF_OBSERVATIONS = (OBSERVATIONS, INFOS)
+# The fields of a step that columns become. Others keep their names.
+_FIELDS = {OBSERVATIONS: rlds.OBSERVATION, ACTIONS: rlds.ACTION, REWARDS: rlds.REWARD}
 
 
 class MinariSource(RandomAccessSource):
@@ -201,7 +205,7 @@ class MinariSource(RandomAccessSource):
 
     def _objection(self, path: str, column: Column) -> str | None:
         """Says what is wrong with a column, whatever those of other episodes are like."""
-        group = path.split("/")[0]
+        group = root_of(path)
         dtype, shape = column.values.dtype, column.values.shape[1:]
         if group in _SCALARS:
             wanted = "bfiu" if group == REWARDS else "b"
@@ -225,10 +229,8 @@ class MinariSource(RandomAccessSource):
         """Returns the fields of a step, see the class."""
         nested = nest({path: self._field(path) for path in self._columns})
         return {
-            "observation": nested[OBSERVATIONS],
-            "action": nested[ACTIONS],
-            "reward": nested[REWARDS],
-            "discount": np.float32,
+            **{field: nested[name] for name, field in _FIELDS.items()},
+            rlds.DISCOUNT: np.float32,
             TERMINATIONS: np.bool_,
             TRUNCATIONS: np.bool_,
             **({INFOS: nested[INFOS]} if INFOS in nested else {}),
@@ -301,19 +303,57 @@ class MinariSource(RandomAccessSource):
         """Reads an episode; see `RandomAccessSource`."""
         raw = self._storage.read(index)
         irregular = Irregularities(raw)
+        steps = self._steps(index, raw, irregular, self._columns)
+        terminated = bool(steps[rlds.IS_TERMINAL][-1])
+        truncated = bool(steps[TRUNCATIONS][-2:].any())  # The last row is a placeholder.
+        num_transitions = len(steps[rlds.REWARD]) - 1
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps=steps,
+            origin=Origin(self._storage.place(index), 0, num_transitions + 1),
+            truncated=not terminated,
+            complete=terminated or truncated,
+            metadata=metadata_of(
+                raw.attributes,
+                self._attributes,
+                irregular,
+                index=index,
+                transitions=num_transitions,
+            ),
+            counts={"total_episodes": 1, "total_steps": num_transitions},
+        )
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads the steps of an episode: the wanted columns, and those that say how it ended."""
+        del split
+        wanted = self._step_paths(fields)
+        paths = {path for path in self._columns if _field_path(path) in wanted}
+        raw = self._storage.read(index, paths | {REWARDS, TERMINATIONS})
+        steps = self._steps(index, raw, Irregularities(raw), paths)
+        return nest(dict(leaves_at(steps, wanted)))
+
+    def _steps(
+        self, index: int, raw: RawEpisode, irregular: Irregularities, wanted: Collection[str]
+    ) -> dict[str, Any]:
+        """Returns the columns of the steps; those that are not wanted have no elements."""
         columns = {
             path: self._fit(path, column, index, irregular) for path, column in raw.columns.items()
         }
         num_steps = self._check_lengths(columns, raw, index)
-        for path in self._required():
-            if not has(columns, path):
-                raise self._storage.error("missing", index, path)
         for path, column in self._columns.items():
-            if path not in columns and path.startswith(f"{INFOS}/"):
+            if path in columns:
+                continue
+            if path not in wanted:
+                columns[path] = np.empty((num_steps - (root_of(path) not in _OF_OBSERVATIONS), 0))
+            elif root_of(path) == INFOS:
                 irregular.absent.append(path)
                 columns[path] = _stand_in(column, num_steps)
-        nested = nest({path: columns[path] for path in self._columns if path in columns})
-        terminated, truncated = (bool(nested[name][-1:].any()) for name in _FLAGS)
+            else:
+                raise self._storage.error("missing", index, path)
+        nested = nest({path: columns[path] for path in self._columns})
+        terminated = bool(nested[TERMINATIONS][-1:].any())
         steps = from_sars(
             observation=nested[OBSERVATIONS],
             action=nested[ACTIONS],
@@ -322,22 +362,8 @@ class MinariSource(RandomAccessSource):
             transition_metadata={name: nested[name] for name in _FLAGS},
             observation_metadata={INFOS: nested[INFOS]} if INFOS in nested else None,
         )
-        self._fill_last_images(steps)
-        return SourceEpisode(
-            key=self.key(split, index),
-            steps=steps,
-            origin=Origin(self._storage.place(index), 0, num_steps),
-            truncated=not terminated,
-            complete=terminated or truncated,
-            metadata=metadata_of(
-                raw.attributes,
-                self._attributes,
-                irregular,
-                index=index,
-                transitions=num_steps - 1,
-            ),
-            counts={"total_episodes": 1, "total_steps": num_steps - 1},
-        )
+        self._fill_last_images(steps, wanted)
+        return steps
 
     def _fit(self, path: str, column: Column, index: int, irregular: Irregularities) -> np.ndarray:
         """Returns the values of a column as the features have them."""
@@ -346,7 +372,7 @@ class MinariSource(RandomAccessSource):
             raise self._storage.error(what, index, path)
         values, expected = column.values, self._columns.get(path)
         if expected is None:
-            others = [other for other in self._columns if other.split("/")[0] == path.split("/")[0]]
+            others = [other for other in self._columns if root_of(other) == root_of(path)]
             raise self._storage.error(f"the episodes before have {others} instead", index, path)
         if column.kind != expected.kind:
             what = f"{column.kind}, but the episodes before have {expected.kind}"
@@ -399,7 +425,7 @@ class MinariSource(RandomAccessSource):
             raise self._storage.error("missing", index, REWARDS)
         transitions = len(columns[REWARDS])
         for path, values in columns.items():
-            expected = transitions + (path.split("/")[0] in (OBSERVATIONS, INFOS))
+            expected = transitions + (root_of(path) in _OF_OBSERVATIONS)
             if len(values) != expected:
                 what = f"{len(values)} rows, expected {expected}: there are {transitions} rewards"
                 raise self._storage.error(what, index, path)
@@ -409,10 +435,10 @@ class MinariSource(RandomAccessSource):
             raise self._storage.error(what, index, TOTAL_STEPS)
         return transitions + 1
 
-    def _fill_last_images(self, steps: dict[str, Any]) -> None:
+    def _fill_last_images(self, steps: dict[str, Any], wanted: Collection[str]) -> None:
         """Puts a black image where there is no action, as bytes of no image cannot be decoded."""
         for path, column in self._columns.items():
-            if column.kind == "jpeg" and path.split("/")[0] == ACTIONS:
+            if column.kind == "jpeg" and root_of(path) == ACTIONS and path in wanted:
                 values = at({ACTIONS: steps["action"]}, path)
                 values[-1] = black_jpeg(self._spaces.leaves[path].shape)
 
@@ -426,6 +452,12 @@ def _read_metadata(file: Any) -> dict[str, Any]:
         if not isinstance(value, int) or value < 0:
             raise SourceError(f"{value!r}, expected a number", file=file, field=name)
     return dict(metadata)
+
+
+def _field_path(path: str) -> str:
+    """Returns the path that a column has in a step."""
+    root = root_of(path)
+    return _FIELDS.get(root, root) + path.removeprefix(root)
 
 
 def _mismatch(leaf: Leaf, column: Column) -> str | None:

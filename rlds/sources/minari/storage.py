@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -116,8 +116,12 @@ class Storage(abc.ABC):
         """
 
     @abc.abstractmethod
-    def read(self, index: int) -> RawEpisode:
+    def read(self, index: int, wanted: Collection[str] | None = None) -> RawEpisode:
         """Reads an episode.
+
+        Args:
+          index: Which one.
+          wanted: The paths of the columns that are needed; all by default.
 
         Raises:
           SourceError: It cannot be read.

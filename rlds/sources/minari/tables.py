@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from rlds.sources.minari.storage import (
     StorageWriter,
     objects,
 )
-from rlds.sources.nests import nest
+from rlds.sources.nests import nest, root_of
 from rlds.sources.untrusted import SourceError, check_is_file
 from rlds_ecosystem import import_extra
 
@@ -61,15 +61,17 @@ class TableStorage(Storage):
         """See `Storage`."""
         for index in indices:
             try:
-                yield self._episode(index, structure_only=True)
+                yield self._episode(index, structure_only=True, wanted=None)
             except SourceError as error:
                 yield error
 
-    def read(self, index: int) -> RawEpisode:
+    def read(self, index: int, wanted: Collection[str] | None = None) -> RawEpisode:
         """See `Storage`."""
-        return self._episode(index, structure_only=False)
+        return self._episode(index, structure_only=False, wanted=wanted)
 
-    def _episode(self, index: int, *, structure_only: bool) -> RawEpisode:
+    def _episode(
+        self, index: int, *, structure_only: bool, wanted: Collection[str] | None
+    ) -> RawEpisode:
         arrow = import_extra("pyarrow")
         file = self._directory.parent / self.place(index)
         for path in (file, file.parent / _METADATA):
@@ -77,7 +79,7 @@ class TableStorage(Storage):
                 check_is_file(path)
         try:
             with file.open("rb") as opened:
-                table = self._table(opened, structure_only)
+                table = self._table(opened, structure_only, wanted)
             attributes = json.loads((file.parent / _METADATA).read_text())
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise self.error(f"cannot be read: {error}", index) from error
@@ -88,25 +90,44 @@ class TableStorage(Storage):
             array = table[field.name].combine_chunks()
             if field.name in _PADDED:
                 array = array.slice(0, max(len(array) - 1, 0))
-            self._flatten(array, field, field.name, index, columns)
+            self._flatten(array, field, field.name, index, columns, wanted)
         return RawEpisode(columns, attributes)
 
-    def _table(self, file: Any, structure_only: bool) -> Any:
+    def _table(self, file: Any, structure_only: bool, wanted: Collection[str] | None) -> Any:
+        """Reads a table, of all columns that have something wanted in them."""
+        roots = None if wanted is None else {root_of(path) for path in wanted}
         if self._format == "parquet":
             parquet = import_extra("pyarrow.parquet").ParquetFile(file)
-            return parquet.schema_arrow.empty_table() if structure_only else parquet.read()
-        reader = import_extra("pyarrow.ipc").open_file(file)
-        return reader.schema.empty_table() if structure_only else reader.read_all()
+            schema = parquet.schema_arrow
+            if structure_only:
+                return schema.empty_table()
+            return parquet.read(None if roots is None else [n for n in schema.names if n in roots])
+        ipc = import_extra("pyarrow.ipc")
+        reader = ipc.open_file(file)
+        if structure_only:
+            return reader.schema.empty_table()
+        if roots is not None:
+            included = [i for i, name in enumerate(reader.schema.names) if name in roots]
+            reader = ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=included))
+        return reader.read_all()
 
     def _flatten(
-        self, array: Any, field: Any, path: str, index: int, columns: dict[str, Column]
+        self,
+        array: Any,
+        field: Any,
+        path: str,
+        index: int,
+        columns: dict[str, Column],
+        wanted: Collection[str] | None,
     ) -> None:
         types = import_extra("pyarrow").types
         if types.is_struct(array.type):
             is_tuple = path in self._spaces.tuples
             for child, child_field in zip(array.flatten(), array.type):
                 name = tuple_name(child_field.name) if is_tuple else child_field.name
-                self._flatten(child, child_field, f"{path}/{name}", index, columns)
+                self._flatten(child, child_field, f"{path}/{name}", index, columns, wanted)
+            return
+        if wanted is not None and path not in wanted:
             return
         self._check_no_null(array, 1, index, path)
         leaf = self._spaces.leaves.get(path)
@@ -193,7 +214,7 @@ class TableWriter(StorageWriter):
             fields = [field for _, field in children]
             array = arrow.StructArray.from_arrays([array for array, _ in children], fields=fields)
             return array, arrow.field(name, array.type)
-        pad = path.split("/")[0] in _PADDED
+        pad = root_of(path) in _PADDED
         values = node.values
         if node.kind != "numbers":
             array = arrow.array(

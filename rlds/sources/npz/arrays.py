@@ -12,11 +12,11 @@ from etils import epath
 
 import rlds
 from envlogger.converters.fields import Field
-from rlds.sources.nests import excludes
+from rlds.sources.nests import excludes, root_of
 from rlds.sources.source import SourceError
 from rlds.sources.untrusted import Budget, check_is_file, source_errors, trusted_bytes
 
-__all__ = ["OF_TRANSITIONS", "EpisodeFile", "has_actions", "open_episode", "root_of"]
+__all__ = ["OF_TRANSITIONS", "EpisodeFile", "has_actions", "open_episode"]
 
 OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 
@@ -216,11 +216,6 @@ def open_episode(file: epath.Path) -> Iterator[EpisodeFile]:
     check_is_file(file)
     with source_errors(file), file.open("rb") as stream, zipfile.ZipFile(stream) as archive:
         yield EpisodeFile(file, archive)
-
-
-def root_of(path: str) -> str:
-    """Returns the field of a step or an episode that a path leads into."""
-    return path.partition("/")[0]
 
 
 def _path_of(name: str) -> str:

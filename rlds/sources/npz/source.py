@@ -29,8 +29,8 @@ import rlds
 from envlogger.converters.fields import Field
 from rlds.alignment import from_sars
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.nests import leaves_at, nest
-from rlds.sources.npz.arrays import OF_TRANSITIONS, EpisodeFile, has_actions, open_episode, root_of
+from rlds.sources.nests import leaves_at, nest, root_of
+from rlds.sources.npz.arrays import OF_TRANSITIONS, EpisodeFile, has_actions, open_episode
 from rlds.sources.source import (
     Origin,
     RandomAccessSource,
@@ -146,10 +146,9 @@ class NpzSource(RandomAccessSource):
     def read_steps(
         self, split: str, index: int, fields: Sequence[str] | None = None
     ) -> Mapping[str, Any]:
-        """Reads the steps of an episode: no arrays but those that are asked for."""
+        """Reads the steps of an episode, from no arrays but those of the wanted fields."""
         del split
-        known = {**self.step_fields(), **dict.fromkeys(rlds.STEP_FLAGS)}
-        wanted = [path for path, _ in leaves_at(known, fields)]
+        wanted = self._step_paths(fields)
         with self._opened(index) as episode:
             steps = _read_steps(episode, episode.ending()[0], self._steps, wanted)
         return nest(dict(leaves_at(steps, wanted)))

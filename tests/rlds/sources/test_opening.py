@@ -23,6 +23,7 @@ from rlds.sources import (
     opening,
 )
 from rlds.sources import open as open_episodes
+from rlds.sources.nests import at, leaves_at
 
 # What to open of the raw data that `hostile_sources` writes, and as which format.
 OPENED = {
@@ -83,6 +84,8 @@ def test_every_format_is_recognized_and_read(raw_data, name):
         tree.assert_same_structure(columns, spec[rlds.STEPS])
         for column, field in zip(tree.flatten(columns), tree.flatten(spec[rlds.STEPS])):
             check_column(column, field, episode.num_steps)
+        for path, column in leaves_at(columns, None):
+            same(at(episodes.columns(index, [path]), path), column)
         assert episode.metadata.keys() <= spec.keys()
     with pytest.raises(IndexError, match=f"has {number} episodes, not one {number}"):
         episodes.episode(number)

@@ -60,6 +60,26 @@ def test_how_episodes_end(tmp_path):
     assert all(episode.final_observation_known for episode in (terminal, ambiguous, shorter, cut))
 
 
+def test_other_fields_than_a_damaged_one_can_be_read(tmp_path):
+    path = write_pybullet(tmp_path / "a.hdf5", [4, 3], cut=True)
+    whole = episodes(D4rlPybulletSource(path))
+    with h5py.File(path, "a") as file:
+        rows = file.pop("observations")[:]
+        file.create_dataset("observations", data=rows, chunks=rows.shape, fletcher32=True)
+        place = file["observations"].id.get_chunk_info(0)
+    content = bytearray(path.read_bytes())
+    content[place.byte_offset] ^= 1
+    path.write_bytes(content)
+    source = D4rlPybulletSource(path)
+    for index, episode in enumerate(whole):
+        for field in ("action", "reward", "discount", "terminals", "is_last", "is_terminal"):
+            steps = source.read_steps("train", index, [field])
+            assert list(steps) == [field]
+            np.testing.assert_array_equal(steps[field], episode.steps[field], strict=True)
+        with pytest.raises(SourceError, match="field 'observations'"):
+            source.read_steps("train", index, ["observation"])
+
+
 def test_conversion(tmp_path):
     path = write_pybullet(tmp_path / "hopper-bullet-mixed-v0.hdf5", [4, 1000, 3], cut=True)
     builder = check_conversion(

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds.sources.d4rl.source import D4rlSource
+from rlds.sources.episodes import Episodes
 from rlds.sources.files import hdf5_access
+from rlds.sources.nests import leaves_at
 from rlds.sources.source import DamagedEpisode, SourceError
 from tfds_builders.builder import convert
 from tfds_builders.d4rl import D4rlConfig, RldsD4rl
@@ -119,6 +121,16 @@ def test_steps_are_the_rows(tmp_path, name):
         discount = np.ones(end - begin, np.float32)
         discount[-1] = 0 if arrays["terminals"][end - 1] else 1
         np.testing.assert_array_equal(episode.steps["discount"][: end - begin], discount)
+
+
+@pytest.mark.parametrize("name", EPISODES)
+def test_a_field_alone_is_that_of_the_episode(tmp_path, name):
+    source = D4rlSource(raw_d4rl.write_family(tmp_path, name))
+    for index, episode in enumerate(episodes(source)):
+        for path, column in leaves_at(episode.steps, None):
+            steps = dict(leaves_at(source.read_steps("train", index, [path]), None))
+            assert list(steps) == [path]
+            np.testing.assert_array_equal(steps[path], column, strict=True)
 
 
 def test_counts_add_up(tmp_path):
@@ -469,6 +481,19 @@ def test_damage_to_what_is_compared_is_confined_to_its_episodes(tmp_path, name):
     with pytest.warns(UserWarning, match="1 damaged episodes were left out"):
         builder = convert(source, name="a", data_dir=tmp_path, skip_damaged=True)
     assert builder.info.splits["train"].num_examples == 2
+
+
+def test_other_fields_than_a_damaged_one_can_be_read(tmp_path):
+    path = file_with_small_chunks(tmp_path / "a.hdf5", next_observations=True)
+    whole = episodes(D4rlSource(path))[1].steps
+    for name, field in (("actions", "action"), ("observations", "observation")):
+        damage_chunk(path, name, 1)
+        opened = Episodes(D4rlSource(path))
+        columns = opened.columns(1, ["reward", "is_terminal", "discount"])
+        for other, column in columns.items():
+            np.testing.assert_array_equal(column, whole[other], strict=True)
+        with pytest.raises(SourceError, match=f"row 8, field '{name}': the rows 8 to 16"):
+            opened.columns(1, [field])
 
 
 def test_damage_to_flags_names_the_rows(tmp_path):

@@ -10,6 +10,7 @@ import h5py
 import minari
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import raw_minari
 import tensorflow_datasets as tfds
@@ -20,6 +21,7 @@ from random_episodes import assert_equal
 
 from envlogger.converters.fields import Field
 from rlds.sources.minari.source import MinariSource
+from rlds.sources.nests import at, leaves_at
 from rlds.sources.source import DamagedEpisode, SourceChangedError, SourceError
 from tfds_builders.features import features_of
 from tfds_builders.minari import RldsMinari
@@ -393,6 +395,34 @@ def test_a_damaged_episode_is_told_and_passed_over(damage, message):
     assert raised.value.file.endswith("data/main_data.hdf5/episode_1")
     kinds = [type(item) is DamagedEpisode for item in source.episodes("train", "0-4")]
     assert kinds == [False, True, False, False]
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_other_fields_than_a_damaged_one_can_be_read(data_format):
+    directory = raw_minari.write_buffers("all-v1", data_format=data_format)
+    whole = MinariSource(directory).read("train", 1).steps
+    if data_format == "parquet":
+        file = directory / "data" / "1" / "part-0.parquet"
+        columns = pq.ParquetFile(file).metadata.row_group(0).to_dict()["columns"]
+        camera = next(c for c in columns if c["path_in_schema"].startswith("observations.camera"))
+        content = bytearray(file.read_bytes())
+        begin = camera["dictionary_page_offset"] or camera["data_page_offset"]
+        content[begin : begin + camera["total_compressed_size"]] = (
+            b"\xff" * camera["total_compressed_size"]
+        )
+        file.write_bytes(content)
+    else:
+        image = whole["observation"]["camera"][1]
+        for file in (directory / "data").rglob("*.*"):
+            file.write_bytes(file.read_bytes().replace(image, bytes(len(image))))
+    source = MinariSource(directory)
+    steps = source.read_steps("train", 1, ["action", "reward", "infos", "is_terminal", "discount"])
+    assert "observation" not in steps
+    for path, column in leaves_at(steps, None):
+        np.testing.assert_array_equal(column, at(whole, path), strict=True)
+    for fields in (["observation/camera"], None):
+        with pytest.raises(SourceError, match=r"observations/camera|cannot be read"):
+            source.read_steps("train", 1, fields)
 
 
 @pytest.mark.parametrize("data_format", ["arrow", "parquet"])
