@@ -15,18 +15,19 @@ SOURCES = sorted(HERE.glob("[0-9]*.py"))
 
 _PROJECT = tomllib.loads((HERE.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
 _TAG = f"v{_PROJECT['version']}"
-REPOSITORY = _PROJECT.get("urls", {}).get(
-    "Source", "https://github.com/rlds-ecosystem/rlds-ecosystem"
-)
+REPOSITORY = _PROJECT["urls"]["Source"]
 REQUIREMENT = f"rlds-ecosystem[notebooks] @ git+{REPOSITORY}@{_TAG}"
 
-_INSTALL = f"""\
+_SETUP = f"""\
 # Installs the library where it is missing, as on Colab.
 import importlib.util
 
 if not importlib.util.find_spec("tfds_builders"):
     %pip install --quiet "{REQUIREMENT}"
-"""
+
+from tfds_builders.quiet import quiet_libraries
+
+quiet_libraries()  # TensorFlow reports errors only."""
 
 
 def notebook(source: Path) -> str:
@@ -44,8 +45,7 @@ def notebook(source: Path) -> str:
         f"(https://colab.research.google.com/github/{page})"
     )
     title.source = f"{heading}\n\n{badge}\n{text}"
-    install = nbformat.v4.new_code_cell(_INSTALL.rstrip())
-    cells = [title, install, *others]
+    cells = [title, nbformat.v4.new_code_cell(_SETUP), *others]
     seen: dict[str, int] = {}
     for cell in cells:
         # An id that stays when other cells come and go.

@@ -76,5 +76,6 @@ def test_notebook_shows_its_figures(tmp_path, monkeypatch):
         notebook, timeout=300, resources={"metadata": {"path": tmp_path}}
     ).execute()
     outputs = [output for cell in ran.cells for output in cell.get("outputs", [])]
+    assert [output for output in outputs if output.get("name") == "stderr"] == []
     shown = [output for output in outputs if "image/png" in output.get("data", {})]
     assert len(shown) == sum("plt.show()" in cell.source for cell in ran.cells) > 0

@@ -1,0 +1,254 @@
+# %% [markdown]
+# # Record: metadata, crashes, datasets
+#
+# You record a simulated arm with everything that belongs to the data, kill a recorder in the
+# middle of its work and get the data back, and record directly into a dataset.
+
+# %%
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import gymnasium
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow_datasets as tfds
+
+import envlogger
+import rlds
+from envlogger.backends.rlds_utils import maybe_recover_last_shard
+from envlogger.backends.tfds_backend_writer import TFDSBackendWriter
+from envlogger.callbacks import EpisodeStatistics
+from envlogger.gymnasium_adapter import GymnasiumAdapter, record_reset
+
+plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
+plt.rcParams["figure.constrained_layout.use"] = True
+folder = Path(tempfile.mkdtemp())
+
+# %% [markdown]
+# ## What to store besides the steps
+#
+# An arm with two joints reaches for a target in MuJoCo. Observations, actions and rewards are
+# stored anyway. Two functions add more: `step_fn` for each step, `episode_fn` for each episode.
+# `metadata` belongs to the whole recording.
+
+
+# %%
+def step_fn(timestep, action, env):
+    """Where the fingertip is, and two clocks: that of the simulation, and that on the wall."""
+    return {
+        "fingertip": env.unwrapped.get_body_com("fingertip")[:2],
+        "simulation_time": env.unwrapped.data.time,
+        "timestamp": time.time(),
+    }
+
+
+def torques(observation, damping):
+    """A spring pulls the fingertip to the target, and the joints have friction."""
+    cos_1, cos_2, sin_1, sin_2 = observation[:4]
+    both = np.arctan2(sin_1, cos_1) + np.arctan2(sin_2, cos_2)
+    second = 0.11 * np.array([-np.sin(both), np.cos(both)])
+    first = 0.1 * np.array([-sin_1, cos_1]) + second
+    torque = -20 * np.stack([first, second]) @ observation[8:10] - damping * observation[6:8]
+    return np.clip(torque, -1, 1).astype(np.float32)
+
+
+def reach(env, damping):
+    """Plays one episode."""
+    timestep = env.reset()
+    while not timestep.last():
+        timestep = env.step(torques(timestep.observation, damping))
+
+
+# %%
+about = {}  # What is known of the current episode.
+arm = GymnasiumAdapter(gymnasium.make("Reacher-v5", max_episode_steps=100), seed=5)
+with_reset = record_reset(EpisodeStatistics())  # Seed, options, return, length and seconds.
+
+
+def episode_fn(timestep, action, env):
+    """How the episode was begun, what came of it, and how much friction the joints had."""
+    more = with_reset(timestep, action, env)
+    return None if more is None else {**more, **about}
+
+
+with envlogger.EnvLogger(
+    arm,
+    data_directory=folder / "arm",
+    step_fn=step_fn,
+    episode_fn=episode_fn,
+    metadata={"environment": "Reacher-v5", "agent_id": "a spring"},
+    validate=True,  # Checks each step against the specs of the environment.
+) as env:
+    for damping in (0.0, 0.04, 0.2):
+        for _ in range(5):
+            about.update(damping=damping)
+            reach(env, damping)
+
+# %% [markdown]
+# ## Read it back
+#
+# A `Reader` has the steps one by one, exactly as they were. `columns` gives a whole episode as
+# arrays, which is many times faster.
+
+# %%
+reader = envlogger.Reader(folder / "arm")
+print(reader.metadata()["agent_id"])
+print(reader.action_spec())
+print(reader.episode_metadata()[0])
+reader.episodes[0][1].custom_data
+
+# %%
+information = list(reader.episode_metadata())
+episodes = [reader.columns(number, rlds=True) for number in range(len(reader.episodes))]
+
+figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), width_ratios=[1, 1, 1, 1.2])
+for axis, damping in zip(axes, (0.0, 0.04, 0.2), strict=False):
+    for columns, known in zip(episodes, information, strict=True):
+        if known["damping"] == damping:
+            path, target = columns["fingertip"], columns["observation"][0, 4:6]
+            axis.scatter(*path.T, c=columns["simulation_time"], cmap="viridis", s=5)
+            axis.plot(*target, "r+", ms=11, mew=2)
+    axis.set(title=f"friction {damping}", xlim=(-0.23, 0.23), ylim=(-0.23, 0.23), aspect="equal")
+    axis.set(xlabel="x (m)", xticks=(-0.2, 0, 0.2), yticks=(-0.2, 0, 0.2))
+axes[0].set(ylabel="y (m)")
+waited = np.concatenate([np.diff(columns["timestamp"]) for columns in episodes])
+axes[3].hist(1e3 * waited, bins=np.geomspace(0.05, 20, 40), edgecolor="white", lw=0.5)
+axes[3].set(title="Time between steps", xlabel="milliseconds", ylabel="steps", xscale="log")
+plt.show()
+
+# %% [markdown]
+# *First three: paths of the fingertip, from dark (the beginning) to bright (the end), and the
+# targets (red). Without friction it circles, with much it creeps. Right: simulator and recorder
+# together take a fraction of a millisecond for most steps. A thread writes, so the environment
+# rarely waits.*
+#
+# ## A recorder is killed
+#
+# Another process records, and is killed without warning, as by `kill -9`, or by a computer that
+# runs out of memory. It had no time to write its index.
+
+# %%
+script = """
+import sys, time, envlogger
+from envlogger.testing.catch_env import Catch
+
+with envlogger.EnvLogger(Catch(), data_directory=sys.argv[1], flush_interval=1.0) as env:
+    while True:
+        timestep = env.reset()
+        while not timestep.last():
+            timestep = env.step(1)
+            time.sleep(0.002)
+        print("episode", flush=True)
+"""
+process = subprocess.Popen(
+    [sys.executable, "-c", script, str(folder / "killed")], stdout=subprocess.PIPE, text=True
+)
+recorded = 0
+begin = time.monotonic()
+while time.monotonic() < begin + 6 or not recorded:
+    process.stdout.readline()
+    recorded += 1
+process.kill()
+process.wait()
+
+# %% [markdown]
+# `Reader` opens what is left, and knows what is not right. `recover` rebuilds the index from the
+# steps themselves.
+
+# %%
+with envlogger.Reader(folder / "killed") as killed:
+    readable = len(killed.episodes)
+    for damage in killed.damage():
+        print(damage)
+
+envlogger.recover(folder / "killed", folder / "recovered")
+with envlogger.Reader(folder / "recovered") as recovered:
+    found = len(recovered.episodes)
+
+figure, axis = plt.subplots(figsize=(9, 2.4))
+counts = {"played": recorded, "readable after the kill": readable, "after recover": found}
+bars = axis.barh(list(counts), list(counts.values()), color=["0.6", "C2", "C1"], height=0.6)
+axis.bar_label(bars, padding=4)
+axis.set(title="Episodes", xlabel="number of episodes", xlim=(0, 1.12 * recorded))
+axis.invert_yaxis()
+axis.grid(axis="y", visible=False)
+plt.show()
+
+# %% [markdown]
+# *The recorder flushes every second here, every 5 seconds by default. What was recorded since the
+# last flush is lost, and nothing else.*
+#
+# ## Record into a dataset
+#
+# With another backend, the recorder writes the files of TensorFlow Datasets directly. You say
+# once what the fields are. Two recorders, perhaps on two machines, write to two directories.
+
+# %%
+config = rlds.tfds.DatasetConfig(
+    name="arm",
+    observation_info=tfds.features.Tensor(shape=(10,), dtype=np.float64),
+    action_info=tfds.features.Tensor(shape=(2,), dtype=np.float32),
+    reward_info=np.float64,
+    discount_info=np.float64,
+    step_metadata_info={
+        "fingertip": tfds.features.Tensor(shape=(2,), dtype=np.float64),
+        "simulation_time": np.float64,
+        "timestamp": np.float64,
+    },
+    episode_metadata_info={"damping": np.float64},
+)
+
+for number in (1, 2):
+    with envlogger.EnvLogger(
+        arm,
+        backend=TFDSBackendWriter,
+        data_directory=folder / f"machine {number}",
+        ds_config=config,
+        float64="bytes",  # Every bit: TFDS would round it to float32.
+        step_fn=step_fn,
+        episode_fn=lambda timestep, action, env: dict(about),
+    ) as env:
+        for damping in np.geomspace(0.005, 0.5, 60)[number - 1 :: 2]:
+            about.update(damping=float(damping))
+            reach(env, damping)
+
+# %% [markdown]
+# A directory with a `features.json` is a dataset. TensorFlow Datasets opens one, or several as
+# one. (If a recorder was killed, the next one that opens the directory brings back its last
+# episodes. `maybe_recover_last_shard` does that at once.)
+
+# %%
+directories = sorted(path.parent for path in folder.rglob("features.json"))
+print([directory.name for directory in directories])
+
+builder = maybe_recover_last_shard(tfds.builder_from_directory(directories[0]))
+print("machine 1:", builder.info.splits["train"].num_examples, "episodes")
+both = tfds.builder_from_directories(directories)
+print("both:", both.info.splits["train"].num_examples, "episodes")
+
+# %%
+frictions, distances = [], []
+for episode in both.as_dataset(split="train"):
+    (steps,) = episode[rlds.STEPS].batch(1000)
+    frictions.append(episode["damping"].numpy())
+    distances.append(100 * np.linalg.norm(steps[rlds.OBSERVATION][-1, 8:10]))
+
+figure, axis = plt.subplots(figsize=(7, 3.6))
+axis.scatter(frictions, distances, s=28, alpha=0.8)
+axis.set(
+    title="After 100 steps",
+    xlabel="friction of the joints",
+    ylabel="distance to the target (cm)",
+    xscale="log",
+)
+plt.show()
+
+# %% [markdown]
+# *Sixty episodes from two directories. The arm arrives where friction is neither too small nor
+# too large.*
+#
+# To turn a recording into a dataset afterwards, see the [tour](00_tour.ipynb). That is the safer
+# way: the recording has everything, and the conversion finds the features itself.

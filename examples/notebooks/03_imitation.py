@@ -1,0 +1,259 @@
+# %% [markdown]
+# # Imitation: learn from demonstrations
+#
+# A car is too weak to drive up a hill. It has to swing to and fro first. Drivers of different
+# skill show how, and a network learns from them. On the way you join parts of an observation, sum
+# rewards up to an event, and add absorbing states.
+
+# %%
+import tempfile
+from pathlib import Path
+
+import gymnasium
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+import envlogger
+import rlds
+import tfds_builders
+from envlogger.gymnasium_adapter import GymnasiumAdapter
+from rlds import transformations as rt
+
+plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
+plt.rcParams["figure.constrained_layout.use"] = True
+folder = Path(tempfile.mkdtemp())
+
+# %% [markdown]
+# ## Record the drivers
+#
+# The observation of a robot often has several parts, in a dict. Here the parts are position and
+# velocity. `step_fn` tags an event: the car is past the middle of the last slope. Custom data of
+# a step, such as this tag, goes into the dataset.
+
+
+# %%
+class InParts(gymnasium.ObservationWrapper):
+    """Gives the observation as a dict of its parts."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        low, high = env.observation_space.low, env.observation_space.high
+        self.observation_space = gymnasium.spaces.Dict(
+            {
+                "position": gymnasium.spaces.Box(low[:1], high[:1]),
+                "velocity": gymnasium.spaces.Box(low[1:], high[1:]),
+            }
+        )
+
+    def observation(self, observation):
+        return {"position": observation[:1], "velocity": observation[1:]}
+
+
+def make_car(seed):
+    car = gymnasium.make("MountainCarContinuous-v0", max_episode_steps=400)
+    return GymnasiumAdapter(InParts(car), seed=seed)
+
+
+def step_fn(timestep, action, env):
+    return {"is_on_last_slope": bool(timestep.observation["position"][0] > 0.0)}
+
+
+rng = np.random.default_rng(0)
+noises = rng.uniform(0.2, 2.5, size=40)
+with envlogger.EnvLogger(make_car(seed=0), data_directory=folder / "logs", step_fn=step_fn) as env:
+    for noise in noises:
+        timestep = env.reset()
+        while not timestep.last():
+            # Push in the direction of motion, more or less.
+            push = np.sign(timestep.observation["velocity"]) + noise * rng.normal(size=1)
+            timestep = env.step(np.clip(push, -1, 1).astype(np.float32))
+
+builder = tfds_builders.build_from_logs(folder / "logs", name="car", data_dir=folder / "data")
+episodes = rlds.tfds.load(builder)
+
+# %% [markdown]
+# ## Sample episodes, join the parts
+#
+# `shuffle` with a seed and `take` choose the same few episodes each time. `map_nested_steps`
+# changes every step: one vector is what most networks want.
+
+# %%
+few = episodes.shuffle(len(episodes), seed=1).take(5)
+print([episode["episode_id"].numpy().decode() for episode in few])
+
+
+def joined(step):
+    parts = step[rlds.OBSERVATION]
+    return {**step, rlds.OBSERVATION: tf.concat([parts["position"], parts["velocity"]], axis=-1)}
+
+
+vectors = rt.map_nested_steps(episodes, joined)
+print(next(iter(vectors))[rlds.STEPS][rlds.OBSERVATION].shape)
+
+# %% [markdown]
+# ## Rewards up to an event
+#
+# The reward is 100 for arriving, minus the fuel of every push. How much fuel did the drivers need
+# up to the last slope? Cut each episode there, and sum.
+
+
+# %%
+def fuel(steps):
+    return -rt.sum_dataset(steps, lambda step: tf.minimum(step[rlds.REWARD], 0.0))
+
+
+def compared(episode):
+    steps = episode[rlds.STEPS]
+    to_slope = rt.truncate_after_condition(steps, lambda step: step["is_on_last_slope"])
+    return {"to the slope": fuel(to_slope), "in all": fuel(steps)}
+
+
+figure, axis = plt.subplots(figsize=(7, 3.8))
+used = list(episodes.map(compared).as_numpy_iterator())
+order = [int(episode["episode_id"]) for episode in episodes.as_numpy_iterator()]
+for name, marker in [("in all", "o"), ("to the slope", "s")]:
+    axis.scatter(noises[order], [e[name] for e in used], marker=marker, label=name, alpha=0.8)
+axis.set(title="Fuel of 40 drivers", xlabel="noise of the driver", ylabel="fuel", ylim=0)
+axis.legend(frameon=True)
+plt.show()
+
+# %% [markdown]
+# *The more noise, the more fuel. Most of it is used before the last slope: there, only the final
+# run is left.*
+#
+# ## Transitions in a form of your own
+#
+# `transitions` has all that an algorithm may want. Rename and choose with `map_nested_steps`.
+
+
+# %%
+def as_tuple(step):
+    return {
+        "state": step[rlds.OBSERVATION],
+        "action": step[rlds.ACTION],
+        "next_state": step["next_observation"],
+        "goes_on": step[rlds.DISCOUNT],
+    }
+
+
+sars = rt.map_nested_steps(rt.transitions(vectors), as_tuple)
+{name: column.shape for name, column in next(iter(sars))[rlds.STEPS].items()}
+
+# %% [markdown]
+# ## Absorbing states
+#
+# Some algorithms learn a reward from demonstrations. They need to see that arriving is for ever:
+# after the terminal state comes an *absorbing* state that leads to itself. A mark in the
+# observation tells it apart.
+
+# %%
+absorbing = rt.add_absorbing_states(vectors)
+before, after = (
+    next(iter(dataset))[rlds.STEPS][rlds.OBSERVATION].numpy()[-7:]
+    for dataset in (vectors, absorbing)
+)
+
+figure, axes = plt.subplots(1, 2, figsize=(11, 3), sharey=True)
+for axis, observations, title in zip(
+    axes, (before, after), ("As recorded", "With absorbing states"), strict=True
+):
+    shown = np.zeros((3, len(observations)))
+    shown[: observations.shape[1]] = observations.T
+    axis.imshow(shown, cmap="Blues", vmin=0, vmax=1.3, aspect="auto")
+    for (row, column), value in np.ndenumerate(shown):
+        if row < observations.shape[1]:
+            axis.text(column, row, f"{value:.2f}", ha="center", va="center")
+    axis.set(title=title, xlabel="the last steps of an episode")
+    axis.set_xticks(range(len(observations)), range(-len(observations), 0))
+    axis.set_yticks(range(3), ["position", "velocity", "mark"])
+    axis.grid(False)
+plt.show()
+
+# %% [markdown]
+# *The car arrives at 0.45. With absorbing states, the last two observations are zeros with a
+# mark. Nothing is terminal any more.*
+#
+# ## Behaviour cloning
+#
+# A small network predicts the driver's push. It sees the good demonstrations again and again, in
+# shuffled batches, and has to drive now and then.
+
+# %%
+best = vectors.filter(rt.has_return(minimum=88.0))
+print(len(list(best)), "good demonstrations")
+
+keras.utils.set_random_seed(0)
+model = keras.Sequential(
+    [
+        keras.layers.Input((2,)),
+        keras.layers.Rescaling([1.0, 20.0]),  # Velocities are small.
+        keras.layers.Dense(32, activation="tanh"),
+        keras.layers.Dense(32, activation="tanh"),
+        keras.layers.Dense(1, activation="tanh"),
+    ]
+)
+model.compile(keras.optimizers.Adam(0.0005), "mse")
+batches = rt.shuffle_steps(rt.transitions(best).cache().repeat(), batch_size=128, seed=0)
+pairs = iter(batches.map(lambda batch: (batch[rlds.OBSERVATION], batch[rlds.ACTION])))
+
+
+def policy():
+    """The network as it is now, in NumPy, which is faster for single steps."""
+    weights = [layer.get_weights() for layer in model.layers[1:]]
+
+    def act(states):
+        activations = states * np.float32([1.0, 20.0])
+        for kernel, bias in weights:
+            activations = np.tanh(activations @ kernel + bias)
+        return activations
+
+    return act
+
+
+def drive(act, seed):
+    """Plays one episode; returns its return."""
+    env = make_car(seed)
+    timestep, total = env.reset(), 0.0
+    while not timestep.last():
+        state = np.concatenate([timestep.observation[part] for part in ("position", "velocity")])
+        timestep = env.step(act(state).astype(np.float32))
+        total += timestep.reward
+    return total
+
+
+# %%
+updates, returns = [], []
+for number in range(121):
+    if number % 10 == 0:
+        updates.append(number)
+        returns.append([drive(policy(), seed) for seed in range(100, 110)])
+    model.train_on_batch(*next(pairs))
+
+# %%
+figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.2), width_ratios=[4, 5])
+left.plot(updates, returns, "o", color="C0", ms=4, alpha=0.5)
+left.plot(updates, np.mean(returns, axis=1), color="C0", lw=2, label="clone, mean")
+teacher = np.mean([float(rt.episode_return(episode)) for episode in best])
+left.axhline(teacher, color="0.4", ls="--", label="demonstrations, mean")
+left.set(title="Learning curve", xlabel="updates", ylabel="return")
+left.legend(loc="lower right", frameon=True)
+
+positions, velocities = np.meshgrid(np.linspace(-1.2, 0.6, 120), np.linspace(-0.07, 0.07, 120))
+states = np.stack([positions, velocities], axis=-1)
+levels = np.linspace(-1, 1, 11)
+field = right.contourf(positions, velocities, policy()(states)[..., 0], levels, cmap="RdBu_r")
+for episode in best.take(3):
+    right.plot(*episode[rlds.STEPS][rlds.OBSERVATION].numpy().T, color="k", lw=1.2)
+right.axvline(0.45, color="C1", lw=3, label="the goal")
+right.set(title="What the clone does", xlabel="position", ylabel="velocity")
+right.legend(loc="lower right", frameon=True)
+figure.colorbar(field, ax=right, label="push")
+plt.show()
+
+# %% [markdown]
+# *Left: each dot is a drive from another start. First the car does not arrive, soon it needs less
+# fuel than its noisy teachers. Right: the clone pushes to the right (red) when the car moves to
+# the right, and to the left (blue) when it moves to the left. Three demonstrations (black) spiral
+# from the valley to the goal.*
