@@ -15,23 +15,18 @@
 
 from typing import TYPE_CHECKING
 
-# The modules are attributes of this package too, because code that uses EnvLogger finds them here.
-from envlogger import environment_logger as environment_logger
-from envlogger import reader as reader
-from envlogger import step_data as step_data
-from envlogger.backends import backend_type as backend_type
-from envlogger.backends import riegeli_backend_writer as riegeli_backend_writer
-from envlogger.backends import schedulers as schedulers
-from envlogger.backends.backend_type import BackendType
-from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
-from envlogger.backends.schedulers import Scheduler
-from envlogger.damage import Damage
-from envlogger.environment_logger import EnvLogger
-from envlogger.proto import storage_pb2 as storage_pb2
-from envlogger.proto.storage_pb2 import Data, Datum
-from envlogger.reader import Reader
-from envlogger.recovery import RecoveryReport, recover
-from envlogger.step_data import StepData
+from rlds_ecosystem.lazy import lazy_package
+
+if TYPE_CHECKING:
+    from envlogger.backends.backend_type import BackendType
+    from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+    from envlogger.backends.schedulers import Scheduler
+    from envlogger.damage import Damage
+    from envlogger.environment_logger import EnvLogger
+    from envlogger.proto.storage_pb2 import Data, Datum
+    from envlogger.reader import Reader
+    from envlogger.recovery import RecoveryReport, recover
+    from envlogger.step_data import StepData
 
 __all__ = [
     "BackendType",
@@ -49,9 +44,21 @@ __all__ = [
 
 __version__: str
 
+# Loaded on first use: a command that only needs an error or a name of a file starts in no time. The
+# modules are attributes too, because code that uses EnvLogger finds some of them here.
+_HOMES = {
+    "envlogger.backends": ["backend_type", "riegeli_backend_writer", "schedulers"],
+    "envlogger.proto": ["storage_pb2"],
+    "envlogger.backends.backend_type": ["BackendType"],
+    "envlogger.backends.riegeli_backend_writer": ["RiegeliBackendWriter"],
+    "envlogger.backends.schedulers": ["Scheduler"],
+    "envlogger.damage": ["Damage"],
+    "envlogger.environment_logger": ["EnvLogger"],
+    "envlogger.proto.storage_pb2": ["Data", "Datum"],
+    "envlogger.reader": ["Reader"],
+    "envlogger.recovery": ["RecoveryReport", "recover"],
+    "envlogger.step_data": ["StepData"],
+}
+
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.
-
-    def __getattr__(name):
-        from rlds_ecosystem import package_attribute
-
-        return package_attribute(__name__, name)
+    __getattr__, __dir__ = lazy_package(__name__, __all__, _HOMES)

@@ -5,8 +5,7 @@ feed them to an algorithm. Importing this package is cheap: TensorFlow is loaded
 `rlds.transformations` or `rlds.tfds` is first touched.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlds import metadata
 from rlds.rlds_types import (
@@ -33,7 +32,7 @@ from rlds.rlds_types import (
     build_episode,
     build_step,
 )
-from rlds_ecosystem import package_attribute as _package_attribute
+from rlds_ecosystem.lazy import lazy_package
 
 if TYPE_CHECKING:
     from rlds import sources, tfds, transformations
@@ -75,17 +74,7 @@ __version__: str
 
 # Loaded on first use, so that a recorder or a command that only needs the names of the fields
 # starts in no time: the subpackages import TensorFlow, the functions `envlogger`.
-_LAZY_SUBPACKAGES = frozenset({"sources", "tfds", "transformations"})
-_LAZY_FUNCTIONS = dict.fromkeys(("append_row", "from_rsa", "from_sars"), "rlds.alignment")
+_HOMES = {"rlds.alignment": ["append_row", "from_rsa", "from_sars"]}
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY_SUBPACKAGES:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name in _LAZY_FUNCTIONS:
-        return getattr(importlib.import_module(_LAZY_FUNCTIONS[name]), name)
-    return _package_attribute(__name__, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:  # A type checker would believe that every name is there.
+    __getattr__, __dir__ = lazy_package(__name__, __all__, _HOMES)

@@ -16,7 +16,6 @@ __all__ = [
     "import_extra",
     "install_command",
     "missing_tensorflow",
-    "package_attribute",
     "version",
 ]
 
@@ -47,17 +46,6 @@ def version() -> str:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return "0+unknown"
-
-
-def package_attribute(package: str, name: str) -> str:
-    """Finds what is not in a package before it is asked for, for its `__getattr__`.
-
-    Raises:
-      AttributeError: It is not `__version__`.
-    """
-    if name == "__version__":
-        return version()
-    raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 def install_command(extra: str) -> str:

@@ -1,11 +1,10 @@
 """What is wrong with an installation, in words that say what to do."""
 
+from __future__ import annotations
+
 import os
 import re
-import shlex
-import shutil
 import sys
-import sysconfig
 import warnings
 from collections.abc import Iterable
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -97,6 +96,10 @@ def _compiled_files(package: Path) -> list[Path]:
 
 
 def _what_the_build_lacks() -> str | None:
+    import shlex
+    import shutil
+    import sysconfig
+
     compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None and shutil.which("cc") is None:
         return f"there is no C compiler ({compiler}). Install one"

@@ -4,8 +4,7 @@ Importing this package registers its builders with TensorFlow Datasets, for `tfd
 TensorFlow is loaded when something is converted, not before.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlds_ecosystem import missing_tensorflow as _missing_tensorflow
 
@@ -37,7 +36,7 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
-from rlds_ecosystem import package_attribute as _package_attribute
+from rlds_ecosystem.lazy import lazy_package
 from tfds_builders.atari_dqn_replay import RldsAtariDqnReplay
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.creator import RldsCreator
@@ -124,22 +123,13 @@ __all__ = [
 
 __version__: str
 
-# What needs TensorFlow is imported when it is asked for.
-_MODULES = {
-    "dataset_statistics": "statistics",
-    "episodes_from_logs": "streaming",
-    "episodes_from_source": "streaming",
-    "export_d4rl": "export.d4rl",
-    "export_d4rl_pybullet": "export.d4rl",
-    "export_minari": "export.minari",
+# What needs TensorFlow is imported when it is used.
+_HOMES = {
+    "tfds_builders.export.d4rl": ["export_d4rl", "export_d4rl_pybullet"],
+    "tfds_builders.export.minari": ["export_minari"],
+    "tfds_builders.statistics": ["dataset_statistics"],
+    "tfds_builders.streaming": ["episodes_from_logs", "episodes_from_source"],
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        return _package_attribute(__name__, name)
-    return getattr(importlib.import_module(f"tfds_builders.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:  # A type checker would believe that every name is there.
+    __getattr__, __dir__ = lazy_package(__name__, __all__, _HOMES)

@@ -12,26 +12,29 @@ Floor 0: it knows bytes and files, and nothing of episodes.
 
 from typing import TYPE_CHECKING
 
-from rlds_ecosystem import package_attribute as _package_attribute
-from tfds_files.columns import RaggedColumn, stack
-from tfds_files.errors import DamagedFileError, TfdsFilesError, UnsupportedFileError
-from tfds_files.example_encoder import ExampleEncoder
-from tfds_files.examples import ExampleDecoder, parse_example
-from tfds_files.features import (
-    Dataset,
-    Feature,
-    Features,
-    Image,
-    Sequence,
-    Tensor,
-    parse_features,
-    read_features,
-)
-from tfds_files.folder import DatasetFolder, find_folder, open_folder
-from tfds_files.images import decode as decode_image
-from tfds_files.record_files import FILE_FORMATS, RecordFile, open_record_file
-from tfds_files.splits import Split
-from tfds_files.writer import DatasetWriter
+from rlds_ecosystem.lazy import lazy_package
+
+if TYPE_CHECKING:
+    from tfds_files.columns import RaggedColumn, stack
+    from tfds_files.errors import DamagedFileError, TfdsFilesError, UnsupportedFileError
+    from tfds_files.example_encoder import ExampleEncoder
+    from tfds_files.examples import ExampleDecoder, parse_example
+    from tfds_files.features import (
+        Dataset,
+        Feature,
+        Features,
+        Image,
+        Sequence,
+        Tensor,
+        parse_features,
+        read_features,
+    )
+    from tfds_files.folder import DatasetFolder, find_folder, open_folder
+    from tfds_files.images import decode_image
+    from tfds_files.record_files import FILE_FORMATS, RecordFile, open_record_file
+    from tfds_files.splits import Split
+    from tfds_files.summary import FieldSummary, FolderSummary, summarize
+    from tfds_files.writer import DatasetWriter
 
 __all__ = [
     "FILE_FORMATS",
@@ -43,6 +46,8 @@ __all__ = [
     "ExampleEncoder",
     "Feature",
     "Features",
+    "FieldSummary",
+    "FolderSummary",
     "Image",
     "RaggedColumn",
     "RecordFile",
@@ -59,11 +64,28 @@ __all__ = [
     "parse_features",
     "read_features",
     "stack",
+    "summarize",
 ]
 
 __version__: str
 
-if not TYPE_CHECKING:  # A type checker would believe that every name is there.
+# Their modules load NumPy, which `summarize` does without.
+_HOMES = {
+    "tfds_files.columns": ["RaggedColumn", "stack"],
+    "tfds_files.errors": ["DamagedFileError", "TfdsFilesError", "UnsupportedFileError"],
+    "tfds_files.example_encoder": ["ExampleEncoder"],
+    "tfds_files.examples": ["ExampleDecoder", "parse_example"],
+    "tfds_files.features": [
+        *("Dataset", "Feature", "Features", "Image", "Sequence", "Tensor"),
+        *("parse_features", "read_features"),
+    ],
+    "tfds_files.folder": ["DatasetFolder", "find_folder", "open_folder"],
+    "tfds_files.images": ["decode_image"],
+    "tfds_files.record_files": ["FILE_FORMATS", "RecordFile", "open_record_file"],
+    "tfds_files.splits": ["Split"],
+    "tfds_files.summary": ["FieldSummary", "FolderSummary", "summarize"],
+    "tfds_files.writer": ["DatasetWriter"],
+}
 
-    def __getattr__(name):
-        return _package_attribute(__name__, name)
+if not TYPE_CHECKING:  # A type checker would believe that every name is there.
+    __getattr__, __dir__ = lazy_package(__name__, __all__, _HOMES)

@@ -300,7 +300,7 @@ def _column(feature: Tensor | Image, stored: _List | None, shapes: np.ndarray | 
     if isinstance(feature, Image):
         files = [] if stored is None else _strings(stored)
         if files:
-            return stack([images.decode(file, feature) for file in files])
+            return stack([images.decode_image(file, feature) for file in files])
         return np.zeros((0, *(size or 0 for size in feature.shape)), feature.dtype)
     if feature.encoding != "none":
         return _decoded(feature, stored, shapes)

@@ -17,9 +17,9 @@ import numpy as np
 from etils import epath
 
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
+from tfds_files.summary import FEATURES_FILE
 
 __all__ = [
-    "FEATURES_FILE",
     "Dataset",
     "Feature",
     "Features",
@@ -32,8 +32,6 @@ __all__ = [
     "parse_features",
     "read_features",
 ]
-
-FEATURES_FILE = "features.json"
 
 _MODULE = "tensorflow_datasets.core.features."
 _ENCODINGS = ("none", "bytes", "zlib")

@@ -10,9 +10,7 @@ metadata.json        what its author says about the whole, if anything
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from etils import epath
 
@@ -22,10 +20,10 @@ from tfds_files.examples import ExampleDecoder
 from tfds_files.features import Features, read_features
 from tfds_files.record_files import open_record_file
 from tfds_files.splits import Piece, Split, ranges_of
+from tfds_files.summary import INFO_FILE, METADATA_FILE, find, read_json
 
-__all__ = ["DatasetFolder", "find_folder", "open_folder", "read_json", "shard_name"]
+__all__ = ["DatasetFolder", "find_folder", "open_folder", "shard_name"]
 
-INFO_FILE, METADATA_FILE = "dataset_info.json", "metadata.json"
 TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _MIN_DIGITS = 5
 
@@ -128,35 +126,10 @@ def find_folder(directory: epath.PathLike) -> epath.Path:
     Raises:
       FileNotFoundError: There is none, or there are several.
     """
-    directory = stores.as_path(directory)
-    found = directory
-    while not (found / INFO_FILE).exists():
-        if not found.exists():
-            raise FileNotFoundError(f"{found} does not exist")
-        below = [entry.name for entry in stores.list_directory(found) if entry.is_dir]
-        # What TFDS makes beside datasets, and while it works.
-        below = [n for n in below if n != "downloads" and not n.startswith((".", "incomplete."))]
-        if len(below) != 1:
-            what = f"there are {', '.join(sorted(below)[:10])}: say which" if below else "nothing"
-            raise FileNotFoundError(f"{found} has no {INFO_FILE}, and below it {what}")
-        found /= below[0]
-    return found
-
-
-def read_json(path: epath.Path) -> dict[str, Any]:
-    """Returns the content of a file that has a dict.
-
-    Raises:
-      DamagedFileError: It has none.
-      OSError: It cannot be read.
-    """
-    try:
-        content = json.loads(path.read_text())
-    except (ValueError, RecursionError) as e:
-        raise DamagedFileError(f"{path}: {e}") from e
-    if not isinstance(content, dict):
-        raise DamagedFileError(f"{path}: got {type(content).__name__}, expected a dict")
-    return content
+    return find(
+        stores.as_path(directory),
+        lambda folder: [entry.name for entry in stores.list_directory(folder) if entry.is_dir],
+    )
 
 
 def _splits(folder: DatasetFolder) -> Iterator[Split]:

@@ -39,7 +39,7 @@ from rlds_ecosystem import stores
 from rlds_ecosystem.stores import is_local
 from rlds_ecosystem.whole_files import locked, sync, try_to_lock
 from tfds_files.errors import DamagedFileError, TfdsFilesError
-from tfds_files.folder import INFO_FILE, TEMPLATE, read_json, shard_name
+from tfds_files.folder import TEMPLATE, shard_name
 from tfds_files.record_files import (
     FOOTER,
     HEADER,
@@ -48,6 +48,7 @@ from tfds_files.record_files import (
     sound_records,
     write_records,
 )
+from tfds_files.summary import INFO_FILE, read_json
 
 __all__ = ["GROWING_TEMPLATES", "GrowingDataset", "Replacement", "ShardDraft"]
 

@@ -12,7 +12,7 @@ from tfds_files import png
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 from tfds_files.features import Image, fits
 
-__all__ = ["decode"]
+__all__ = ["decode_image"]
 
 _MODES = {None: "RGB", 1: "L", 3: "RGB", 4: "RGBA"}
 # What Pillow converts as TensorFlow does: by copying, adding and leaving out values.
@@ -29,7 +29,7 @@ _EXACT = {
 _MOST_PIXELS_PER_BYTE = 1 << 14
 
 
-def decode(data: bytes, feature: Image) -> np.ndarray:
+def decode_image(data: bytes, feature: Image) -> np.ndarray:
     """Returns an image.
 
     PNG files give the same pixels as in TFDS. For JPEG files, TensorFlow takes a shortcut by

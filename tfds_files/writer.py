@@ -12,9 +12,10 @@ from etils import epath
 
 from rlds_ecosystem import stores
 from tfds_files.example_encoder import ExampleEncoder
-from tfds_files.features import FEATURES_FILE, Features, Image, Leaf, leaves_of
-from tfds_files.folder import INFO_FILE, METADATA_FILE, open_folder
+from tfds_files.features import Features, Image, Leaf, leaves_of
+from tfds_files.folder import open_folder
 from tfds_files.growing import GROWING_TEMPLATES, GrowingDataset, ShardDraft
+from tfds_files.summary import FEATURES_FILE, INFO_FILE, METADATA_FILE
 
 __all__ = ["DatasetWriter"]
 

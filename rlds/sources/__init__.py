@@ -10,7 +10,7 @@ A source knows a format, and nothing of what becomes of its episodes. It loads n
 
 from envlogger.converters.fields import Field
 from rlds.sources.episodes import Episodes
-from rlds.sources.opening import Format, formats, open
+from rlds.sources.opening import Format, format_of, formats, open
 from rlds.sources.source import (
     DamagedEpisode,
     Origin,
@@ -30,6 +30,7 @@ __all__ = [
     "Source",
     "SourceEpisode",
     "SourceError",
+    "format_of",
     "formats",
     "open",
 ]

@@ -17,7 +17,7 @@ from rlds.sources.source import Source, SourceError, files_of
 from rlds.sources.untrusted import is_damage
 from rlds_ecosystem import stores
 
-__all__ = ["ENTRY_POINTS", "Format", "formats", "only_split", "open"]
+__all__ = ["ENTRY_POINTS", "Format", "format_of", "formats", "only_split", "open"]
 
 # The group of entry points under which other distributions add formats.
 ENTRY_POINTS = "rlds.sources"
@@ -156,7 +156,7 @@ def open(
     """
     known = formats()
     if format is None:
-        format = _format_of(path, known)
+        format = format_of(path)
     elif format not in known:
         raise ValueError(f"there is no format {format!r}; there are: {', '.join(known)}")
     source_class = known[format].load()
@@ -167,8 +167,22 @@ def open(
     return Episodes(source, only_split(source, split), format=format)
 
 
-def _format_of(path: str | os.PathLike[str], known: Mapping[str, Format]) -> str:
+def format_of(path: str | os.PathLike[str]) -> str:
+    """Finds out which format data is in; reads little of it.
+
+    Args:
+      path: A file or a folder, here or in an object store.
+
+    Returns:
+      The name of the format.
+
+    Raises:
+      FileNotFoundError: There is nothing at the path.
+      SourceError: The format is unknown.
+      ValueError: The data could be of several formats.
+    """
     _check_is_one_path(path)
+    known = formats()
     found = [name for name, format in known.items() if format.recognizes(path)]
     if len(found) > 1:
         raise ValueError(

@@ -182,6 +182,7 @@ _GUARDS: Mapping[str, Callable[[Any], Any]] = {
     "parts": _guarded,
     "totals": _guarded,
     "num_episodes": _guarded,
+    "num_steps": _guarded,
     "read": _guarded_read,
     "read_steps": _guarded_read,
     "episodes": _guarded_episodes,
@@ -296,6 +297,11 @@ class Source(abc.ABC):
 
     def num_episodes(self, split: str) -> int | None:
         """Returns how many episodes a split has, if that is known."""
+        del split
+        return None
+
+    def num_steps(self, split: str) -> Sequence[int] | None:
+        """Returns how many steps each episode of a split has, if that is known without reading."""
         del split
         return None
 

@@ -24,10 +24,10 @@ def picture(channels, dtype=np.uint8, size=(37, 29)):
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_png_files_are_what_tensorflow_reads(channels):
     file = tf.io.encode_png(picture(channels)).numpy()
-    np.testing.assert_array_equal(images.decode(file, feature(channels)), picture(channels))
+    np.testing.assert_array_equal(images.decode_image(file, feature(channels)), picture(channels))
     for wanted in {1: [3, 4], 3: [4], 4: [3]}[channels]:
         np.testing.assert_array_equal(
-            images.decode(file, feature(wanted)), tf.io.decode_png(file, wanted).numpy()
+            images.decode_image(file, feature(wanted)), tf.io.decode_png(file, wanted).numpy()
         )
 
 
@@ -35,14 +35,14 @@ def test_png_files_are_what_tensorflow_reads(channels):
 def test_jpeg_files_are_what_tensorflow_reads_if_it_takes_its_time(channels):
     file = tf.io.encode_jpeg(picture(channels)).numpy()
     accurate = tf.io.decode_jpeg(file, dct_method="INTEGER_ACCURATE").numpy()
-    np.testing.assert_array_equal(images.decode(file, feature(channels)), accurate)
+    np.testing.assert_array_equal(images.decode_image(file, feature(channels)), accurate)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_png_files_of_16_bits(channels):
     image = picture(channels, np.uint16)
     file = tf.io.encode_png(image).numpy()
-    np.testing.assert_array_equal(images.decode(file, feature(channels, np.uint16)), image)
+    np.testing.assert_array_equal(images.decode_image(file, feature(channels, np.uint16)), image)
     np.testing.assert_array_equal(decode_png(file), image)
 
 
@@ -76,13 +76,13 @@ def as_png(image, mode=None, **options):
 def test_images_with_other_channels():
     colours = as_png(picture(3))
     with pytest.raises(UnsupportedFileError, match="the channels RGB, expected L"):
-        images.decode(colours, feature(1))
+        images.decode_image(colours, feature(1))
     with pytest.raises(UnsupportedFileError, match="a PNG file of 8 bits, colour type 2"):
-        images.decode(colours, feature(3, np.uint16))
+        images.decode_image(colours, feature(3, np.uint16))
     palette = io.BytesIO()
     Pillow.fromarray(picture(3)).quantize(7).save(palette, "PNG")
     np.testing.assert_array_equal(
-        images.decode(palette.getvalue(), feature(3)),
+        images.decode_image(palette.getvalue(), feature(3)),
         tf.io.decode_png(palette.getvalue(), 3).numpy(),
     )
 
@@ -92,9 +92,9 @@ def test_files_that_are_no_images():
     for data in (b"", b"GIF89a", file[:200], file[:-30], file[:60] + b"x" + file[61:]):
         for wanted in (feature(3), feature(3, np.uint16)):
             with pytest.raises(DamagedFileError):
-                images.decode(data, wanted)
+                images.decode_image(data, wanted)
     with pytest.raises(DamagedFileError, match=r"got an image of \(37, 29, 3\), expected \(37, 30"):
-        images.decode(as_png(picture(3)), Image(shape=(37, 30, 3), dtype=np.dtype(np.uint8)))
+        images.decode_image(as_png(picture(3)), Image(shape=(37, 30, 3), dtype=np.dtype(np.uint8)))
 
 
 def test_a_small_file_of_a_huge_image_is_not_read():
@@ -102,4 +102,4 @@ def test_a_small_file_of_a_huge_image_is_not_read():
     header = bytearray(bomb)
     header[16:24] = (60_000).to_bytes(4) + (60_000).to_bytes(4)
     with pytest.raises(DamagedFileError):
-        images.decode(bytes(header), feature(1))
+        images.decode_image(bytes(header), feature(1))

@@ -296,8 +296,8 @@ class EnvLoggerSource(RandomAccessSource):
         """Returns how many episodes come before those of a log of a split."""
         return int(self._ends[split][number] - self._logs[split][number].num_episodes)
 
-    def num_steps(self, split: str) -> np.ndarray:
-        """Returns how many steps each episode of a split has."""
+    def num_steps(self, split: str) -> Any:
+        """See `Source`."""
         return np.concatenate([np.diff(log.begins) for log in self._logs[split]])
 
     def read_run(self, split: str, begin: int, end: int) -> list[SourceEpisode]:

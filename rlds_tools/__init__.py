@@ -1,0 +1,48 @@
+"""What can be done with data on the command line, and the same as functions.
+
+    rlds inspect data/walker2d               rlds_tools.inspect("data/walker2d")
+    rlds validate data/walker2d --json       rlds_tools.validate("data/walker2d").to_dict()
+
+A function returns a result: a dataclass that prints as the command does, and shows itself as HTML
+in a notebook. `rlds_tools.command_line` parses the command line, calls the function, and prints.
+Nothing is imported before it is used, because a command has to start in no time.
+"""
+
+from typing import TYPE_CHECKING
+
+from rlds_ecosystem.lazy import lazy_package
+
+if TYPE_CHECKING:
+    from rlds_tools.inspection import (
+        EpisodeView,
+        Inspection,
+        RecordFile,
+        StepView,
+        inspect,
+        inspect_episode,
+        inspect_step,
+    )
+    from rlds_tools.results import Result, Table
+
+__all__ = [
+    "EpisodeView",
+    "Inspection",
+    "RecordFile",
+    "Result",
+    "StepView",
+    "Table",
+    "inspect",
+    "inspect_episode",
+    "inspect_step",
+]
+
+_HOMES = {
+    "rlds_tools.inspection": [
+        *("EpisodeView", "Inspection", "RecordFile", "StepView"),
+        *("inspect", "inspect_episode", "inspect_step"),
+    ],
+    "rlds_tools.results": ["Result", "Table"],
+}
+
+if not TYPE_CHECKING:  # A type checker would believe that every name is there.
+    __getattr__, __dir__ = lazy_package(__name__, __all__, _HOMES)

@@ -1,0 +1,39 @@
+"""`rlds inspect`."""
+
+from __future__ import annotations
+
+import click
+
+from rlds_tools.command_line.printing import prints_result
+from rlds_tools.results import Result
+
+EXAMPLES = """\b
+Examples:
+  rlds inspect data/walker2d
+  rlds inspect logs/run7 --episode 0 --step 5
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("path")
+@click.option("--split", help="The split of the episode; needed if there are several.")
+@click.option("--episode", type=int, help="Show this episode; -1 is the last one.")
+@click.option("--step", type=int, help="Show this step of the episode; -1 is the last one.")
+@click.option("--format", help="The format of the data, if it cannot be recognized.")
+@prints_result
+def command(
+    path: str, split: str | None, episode: int | None, step: int | None, format: str | None
+) -> Result:
+    """Show what is at PATH: format, splits, fields, metadata; or one episode.
+
+    Nothing is read that need not be: for datasets these are the files that describe them.
+    """
+    from rlds_tools import inspection
+
+    if episode is None and step is not None:
+        raise click.UsageError("--step needs --episode.")
+    if episode is None:
+        return inspection.inspect(path, format=format)
+    if step is None:
+        return inspection.inspect_episode(path, episode, split=split, format=format)
+    return inspection.inspect_step(path, episode, step, split=split, format=format)

@@ -1,0 +1,120 @@
+"""The command itself: finds the command that is named, and turns errors into one line and a code.
+
+0    it did what it should
+1    there are findings, or it could not do what it should
+2    the command line is wrong
+130  Ctrl-C
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from rlds_tools.results import printable
+
+__all__ = ["COMMANDS", "main", "rlds"]
+
+# In the order of the help page: what a newcomer needs first comes first.
+COMMANDS = ("inspect",)
+
+_INTERRUPTED = 130
+# What data, places and arguments can do wrong. Anything else is a fault of the program.
+_EXPECTED = (OSError, ValueError, LookupError, ImportError, RuntimeError, NotImplementedError)
+
+
+class _Commands(click.Group):
+    """Loads a command when it is needed: its module is called as the command is."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"rlds_tools.command_line.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        from rlds_ecosystem import version
+
+        click.echo(f"rlds {version()}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="`rlds COMMAND --help` has the options of a command, and examples.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version.",
+)
+def rlds() -> None:
+    """Record, look at, check, convert and share data of sequential decision making.
+
+    PATH is a log of EnvLogger, a dataset of TFDS, a Minari dataset, or raw data in any other format
+    that the project reads; what it is, is found out.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs a command, and exits.
+
+    Args:
+      arguments: The command line without the name of the program; that of the process if None.
+    """
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command, and returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = rlds.main(arguments, prog_name="rlds", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted.", err=True)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except _EXPECTED as error:
+        if "--verbose" in arguments or "-v" in arguments:
+            raise
+        click.echo(f"error: {_in_words(error)}", err=True)
+        return 1
+
+
+def _in_words(error: BaseException) -> str:
+    # The text of a KeyError is quoted, as that of a key.
+    text = error.args[0] if isinstance(error, KeyError) and error.args else str(error)
+    return "\n".join(map(printable, [str(text) or repr(error), *getattr(error, "__notes__", ())]))

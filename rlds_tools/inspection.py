@@ -1,0 +1,580 @@
+"""`rlds inspect`: what a path is, and what is in it.
+
+A dataset of TFDS is shown from its JSON files alone, without NumPy: that takes no longer than
+starting Python. Everything else is opened as `rlds.sources.open` does; no episode is read, unless
+one is named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tfds_files
+from rlds_tools.results import Block, Result, Table, count, plain, size_of
+
+if TYPE_CHECKING:
+    from rlds.sources import Episodes
+
+__all__ = [
+    "EpisodeView",
+    "Field",
+    "Inspection",
+    "RecordFile",
+    "Split",
+    "StepView",
+    "inspect",
+    "inspect_episode",
+    "inspect_step",
+]
+
+_STEPS = "steps"
+_FLAGS = ("is_first", "is_last", "is_terminal")
+# How many steps of an episode are shown: the first ones, and the last.
+_SHOWN_STEPS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A field of a step, or of an episode.
+
+    Attributes:
+      name: Its path, such as "observation/camera".
+      dtype: Its dtype, such as "float32" or "string".
+      shape: Its shape in a step; None where a size is not fixed.
+      notes: What else is known: how it is stored, its unit, what the author says.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+    notes: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A split. What takes reading the data to know is None.
+
+    Attributes:
+      name: Its name.
+      episodes: How many episodes it has.
+      steps: How many steps they have together.
+      files: How many files they are in.
+      num_bytes: How large these are.
+      lengths: The smallest, the median and the largest number of steps of an episode.
+    """
+
+    name: str
+    episodes: int | None
+    steps: int | None = None
+    files: int | None = None
+    num_bytes: int | None = None
+    lengths: tuple[int, float, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection(Result):
+    """What a path is.
+
+    Attributes:
+      path: Where it is.
+      format: The name of the format, as `rlds.sources.formats` has it.
+      name: The name of the dataset, with its config.
+      version: Its version, if it has one.
+      file_format: The format of its files, if it can have several.
+      num_bytes: How large it is.
+      num_files: In how many files.
+      description: What it is, in words.
+      splits: Its splits.
+      step_fields: The fields of a step.
+      episode_fields: The fields of an episode beside the steps.
+      metadata: What is said of the data as a whole.
+    """
+
+    path: str
+    format: str
+    name: str
+    version: str
+    file_format: str
+    num_bytes: int | None
+    num_files: int | None
+    description: str
+    splits: tuple[Split, ...]
+    step_fields: tuple[Field, ...]
+    episode_fields: tuple[Field, ...]
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        facts = [
+            " ".join(filter(None, [self.name, self.version])),
+            _FORMAT_NAMES.get(self.format, self.format),
+            self.file_format,
+            "" if self.num_files is None else count(self.num_files, "file"),
+            "" if self.num_bytes is None else size_of(self.num_bytes),
+        ]
+        yield " · ".join(filter(None, facts))
+        if self.description:
+            yield _first_sentence(self.description)
+        yield _table_of_splits(self.splits)
+        if self.step_fields:
+            yield _table_of_fields("field of a step", self.step_fields)
+        if self.episode_fields:
+            yield _table_of_fields("of an episode", self.episode_fields)
+        if self.metadata:
+            yield f"metadata: {', '.join(self.metadata)} (all of it with --json)"
+        if self.step_fields:
+            yield f"next: rlds inspect {self.path} --episode 0 · rlds validate {self.path}"
+
+
+_FORMAT_NAMES = {
+    "tfds": "TFDS dataset",
+    "envlogger": "log of EnvLogger",
+    "minari": "Minari dataset",
+}
+
+
+def _first_sentence(text: str, most: int = 160) -> str:
+    line = " ".join(text.split())
+    sentence, dot, _ = line.partition(". ")
+    line = sentence + dot.strip()
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _table_of_splits(splits: Iterable[Split]) -> Table:
+    def cell(value: Any) -> str:
+        return "?" if value is None else f"{value:,}"
+
+    splits = list(splits)
+    columns = ["split", ">episodes", ">steps"]
+    rows = [[split.name, cell(split.episodes), cell(split.steps)] for split in splits]
+    if any(split.lengths for split in splits):
+        columns.append(">length (min median max)")
+        for row, split in zip(rows, splits):
+            row.append("  ".join(f"{n:,g}" for n in split.lengths) if split.lengths else "?")
+    return Table(columns, rows)
+
+
+def _table_of_fields(heading: str, fields: Sequence[Field]) -> Table:
+    rows = [
+        [f"  {field.name}", field.dtype, _shape_in_words(field.shape), field.notes]
+        for field in fields
+    ]
+    return Table([heading, "dtype", "shape", "notes"], rows)
+
+
+def _shape_in_words(shape: Sequence[int | None]) -> str:
+    inner = ", ".join("any" if size is None else str(size) for size in shape)
+    return f"({inner},)" if len(shape) == 1 else f"({inner})"
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFile(Result):
+    """A file of records that are of no dataset, as far as can be seen.
+
+    Attributes:
+      path: Where it is.
+      file_format: Its format.
+      records: How many records it has.
+      num_bytes: How large it is.
+    """
+
+    path: str
+    file_format: str
+    records: int
+    num_bytes: int
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        yield (
+            f"{os.path.basename(self.path)} · {self.file_format} file · "
+            f"{count(self.records, 'record')} · {size_of(self.num_bytes)}"
+        )
+        yield f"next: rlds inspect {os.path.dirname(self.path) or '.'}"
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeView(Result):
+    """An episode.
+
+    Attributes:
+      path: Where the dataset is.
+      split: The split.
+      episode: The index of the episode.
+      key: Its permanent name in its source.
+      num_steps: How many steps it has.
+      total_reward: The sum of its rewards; None without rewards, or with several in a step.
+      truncated: Whether it ended without a terminal state.
+      complete: Whether all of it is there.
+      final_observation_known: Whether the last step has a real observation.
+      metadata: Its fields beside the steps.
+      steps: A summary of some steps: their index, and their fields in a few characters.
+    """
+
+    path: str
+    split: str
+    episode: int
+    key: str
+    num_steps: int
+    total_reward: float | None
+    truncated: bool
+    complete: bool
+    final_observation_known: bool
+    metadata: Mapping[str, Any]
+    steps: tuple[Mapping[str, str], ...]
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        facts = [
+            f"{self.split} episode {self.episode} ({self.key})",
+            count(self.num_steps, "step"),
+            "" if self.total_reward is None else f"total reward {self.total_reward:.6g}",
+            "truncated" if self.truncated else "terminal",
+            "" if self.complete else "incomplete",
+            "" if self.final_observation_known else "final observation unknown",
+        ]
+        yield " · ".join(filter(None, facts))
+        if self.metadata:
+            yield Table(["of the episode", "value"], list(_in_rows(self.metadata)))
+        columns = list(self.steps[0]) if self.steps else []
+        if columns:
+            yield Table(
+                [f">{columns[0]}", *columns[1:]], [list(row.values()) for row in self.steps]
+            )
+        if len(self.steps) < self.num_steps:
+            yield f"{len(self.steps)} of {self.num_steps:,} steps are shown"
+        yield f"next: rlds inspect {self.path} --episode {self.episode} --step 0"
+
+
+@dataclasses.dataclass(frozen=True)
+class StepView(Result):
+    """A step.
+
+    Attributes:
+      path: Where the dataset is.
+      split: The split.
+      episode: The index of the episode.
+      step: The index of the step.
+      fields: The values of its fields, by their paths; of images their shape and range.
+    """
+
+    path: str
+    split: str
+    episode: int
+    step: int
+    fields: Mapping[str, Any]
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        yield f"{self.split} episode {self.episode}, step {self.step}"
+        rows = [
+            [name, str(value.dtype), _shape_in_words(value.shape), _shown(value, 70)]
+            for name, value in self.fields.items()
+        ]
+        yield Table(["field", "dtype", "shape", "value"], rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """See `Result`."""
+        return {**super().to_dict(), "fields": plain(self.fields)}
+
+
+def inspect(path: str | os.PathLike[str], *, format: str | None = None) -> Inspection | RecordFile:
+    """Finds out what a path is, and what is in it. No episode is read.
+
+    Args:
+      path: A folder or a file, here or in an object store.
+      format: The name of its format, if it cannot be recognized.
+
+    Returns:
+      What is there. A single file of records is a `RecordFile`.
+
+    Raises:
+      FileNotFoundError: There is nothing.
+      ValueError: It is of no known format, or damaged; says where.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import tfds_files
+    >>> x = tfds_files.Tensor(dtype=np.dtype(np.float32))
+    >>> steps = tfds_files.Dataset(feature=tfds_files.Features(features={"reward": x}))
+    >>> directory = tempfile.mkdtemp()
+    >>> features = tfds_files.Features(features={"steps": steps})
+    >>> with tfds_files.DatasetWriter(directory, features, "tiny") as writer:
+    ...     writer.add({"steps": {"reward": np.ones(3, np.float32)}})
+    >>> print(inspect(directory).splits[0].episodes)
+    1
+    """
+    path = os.fspath(path)
+    if "://" not in path and format in (None, "tfds"):
+        try:
+            return _from_summary(path, tfds_files.summarize(path))
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # It is something else, if anything.
+    if format is None and path.endswith(tuple(_RECORD_FILES)) and os.path.isfile(path):
+        return _record_file(path)
+    return _from_source(path, format)
+
+
+def inspect_episode(
+    path: str | os.PathLike[str],
+    episode: int,
+    *,
+    split: str | None = None,
+    format: str | None = None,
+) -> EpisodeView:
+    """Shows an episode: its metadata, and its first and last steps.
+
+    Args:
+      path: A folder or a file, here or in an object store.
+      episode: The index of the episode; negative ones count from the end.
+      split: Its split; needed if there are several.
+      format: The name of the format, if it cannot be recognized.
+
+    Raises:
+      IndexError: There is no such episode.
+      KeyError: There is no such split.
+      SourceError: The episode is damaged; says where.
+    """
+    episodes = _open(path, split, format)
+    found = episodes.episode(episode)
+    number, total = found.num_steps, None
+    reward: Any = found.steps.get("reward")
+    if getattr(reward, "ndim", None) == 1 and reward.dtype.kind in "fiu":
+        rewards = reward[:-1] if found.final_observation_known else reward
+        total = float(rewards.astype("float64").sum())
+    half = _SHOWN_STEPS // 2
+    shown = [i for i in range(number) if i < half or i >= number - half]
+    return EpisodeView(
+        path=os.fspath(path),
+        split=episodes.split,
+        episode=episode if episode >= 0 else len(episodes) + episode,
+        key=found.key,
+        num_steps=number,
+        total_reward=total,
+        truncated=found.truncated,
+        complete=found.complete,
+        final_observation_known=found.final_observation_known,
+        metadata=dict(found.metadata),
+        steps=tuple(_step_row(found.steps, i) for i in shown),
+    )
+
+
+def inspect_step(
+    path: str | os.PathLike[str],
+    episode: int,
+    step: int,
+    *,
+    split: str | None = None,
+    format: str | None = None,
+) -> StepView:
+    """Shows the values of a step; images are decoded.
+
+    Args:
+      path: A folder or a file, here or in an object store.
+      episode: The index of the episode; negative ones count from the end.
+      step: The index of the step; negative ones count from the end.
+      split: The split of the episode; needed if there are several.
+      format: The name of the format, if it cannot be recognized.
+
+    Raises:
+      IndexError: There is no such episode, or no such step.
+      KeyError: There is no such split.
+      SourceError: The episode is damaged; says where.
+    """
+    import numpy as np
+
+    episodes = _open(path, split, format)
+    found = episodes.episode(episode)
+    if not -found.num_steps <= step < found.num_steps:
+        raise IndexError(f"episode {episode} has {count(found.num_steps, 'step')}, not one {step}")
+    step %= found.num_steps
+    columns = episodes.columns(episode, start=step, stop=step + 1)
+    fields = {name: np.asarray(column[0]) for name, column in _leaves(columns)}
+    return StepView(os.fspath(path), episodes.split, episode, step, fields)
+
+
+def _open(path: str | os.PathLike[str], split: str | None, format: str | None) -> Episodes:
+    from rlds import sources
+
+    return sources.open(path, split, format=format)
+
+
+# --- A dataset of TFDS, from its JSON files.
+
+
+def _from_summary(path: str, summary: tfds_files.FolderSummary) -> Inspection:
+    return Inspection(
+        path=path,
+        format="tfds",
+        name=f"{summary.name}/{summary.config_name}".rstrip("/"),
+        version=summary.version,
+        file_format=summary.file_format,
+        num_bytes=sum(split.num_bytes for split in summary.splits),
+        num_files=sum(len(split.shard_lengths) for split in summary.splits),
+        description=summary.description,
+        splits=tuple(
+            Split(
+                name=split.name,
+                episodes=sum(split.shard_lengths),
+                steps=_recorded_steps(summary.metadata, split.name),
+                files=len(split.shard_lengths),
+                num_bytes=split.num_bytes,
+            )
+            for split in summary.splits
+        ),
+        step_fields=_ordered(
+            _summarized(field, 1) for field in summary.fields if field.path[:1] == (_STEPS,)
+        ),
+        episode_fields=tuple(
+            _summarized(field, 0) for field in summary.fields if field.path[:1] != (_STEPS,)
+        ),
+        metadata=summary.metadata,
+    )
+
+
+def _recorded_steps(metadata: Mapping[str, Any], split: str) -> int | None:
+    """How many steps a conversion of this project says that it wrote."""
+    conversion = metadata.get("conversion")
+    splits = conversion.get("splits", {}) if isinstance(conversion, Mapping) else {}
+    steps = splits.get(split, {}).get("steps") if isinstance(splits, Mapping) else None
+    return steps if isinstance(steps, int) else None
+
+
+def _summarized(field: tfds_files.FieldSummary, skip: int) -> Field:
+    notes = [
+        field.kind,
+        "stored as bytes" if field.encoding == "bytes" else field.encoding,
+        _first_sentence(field.doc, 60),
+    ]
+    name = "/".join(field.path[skip:])
+    return Field(name, field.dtype, field.shape, "; ".join(filter(None, notes)))
+
+
+def _ordered(fields: Iterable[Field]) -> tuple[Field, ...]:
+    """The fields of a step, with the flags that all datasets have at the end."""
+    fields = list(fields)
+    flags = [field for field in fields if field.name in _FLAGS]
+    return (*(field for field in fields if field.name not in _FLAGS), *flags)
+
+
+# --- Everything else.
+
+_RECORD_FILES = {".riegeli": "riegeli", ".array_record": "array_record", ".tfrecord": "tfrecord"}
+
+
+def _record_file(path: str) -> RecordFile:
+    suffix = os.path.splitext(path)[1]
+    if suffix == ".riegeli":
+        import riegeli
+
+        with riegeli.RecordReader(open(path, "rb")) as reader:
+            records = sum(1 for _ in reader.read_records())
+    else:
+        records = len(tfds_files.open_record_file(path, _RECORD_FILES[suffix]))
+    return RecordFile(path, _RECORD_FILES[suffix], records, os.path.getsize(path))
+
+
+def _from_source(path: str, format: str | None) -> Inspection:
+    from rlds import sources
+    from rlds_ecosystem import stores
+
+    format = format or sources.format_of(path)
+    source = sources.formats()[format].load()(path)  # type: ignore[call-arg]
+    files = [stores.as_path(file) for file in source.inputs()]
+    splits, fields = [], {}
+    for name in source.splits:
+        episodes = sources.Episodes(source, name, format=format)
+        lengths = source.num_steps(name)
+        fields = episodes.spec
+        splits.append(
+            Split(
+                name=name,
+                episodes=source.num_episodes(name),
+                steps=None if lengths is None else int(sum(lengths)),
+                lengths=None if lengths is None else _spread(lengths),
+            )
+        )
+    return Inspection(
+        path=path,
+        format=format,
+        name=os.path.basename(path.rstrip("/")) or path,
+        version="",
+        file_format="",
+        num_bytes=sum(file.stat().length for file in files),
+        num_files=len(files),
+        description=source.description,
+        splits=tuple(splits),
+        step_fields=_ordered(_fields_of(fields.pop(_STEPS, {}))),
+        episode_fields=tuple(_fields_of(fields)),
+        metadata=source.metadata(),
+    )
+
+
+def _spread(lengths: Sequence[int]) -> tuple[int, float, int] | None:
+    import numpy as np
+
+    if not len(lengths):
+        return None
+    return int(np.min(lengths)), float(np.median(lengths)), int(np.max(lengths))
+
+
+def _fields_of(fields: Mapping[str, Any]) -> Iterator[Field]:
+    from envlogger.converters import fields as declared
+
+    for name, field in _leaves(fields):
+        if not isinstance(field, declared.Field):
+            yield Field(name, "", (), declared.in_words(field))
+            continue
+        facts = [
+            field.encoding.upper(),
+            f"in {field.unit}" if field.unit else "",
+            ", ".join(field.names or ()),
+            _first_sentence(field.doc, 60),
+        ]
+        dtype = "string" if field.is_text else field.column_dtype.name
+        yield Field(name, dtype, field.shape, "; ".join(filter(None, facts)))
+
+
+# --- Values.
+
+
+def _leaves(nest: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if not isinstance(nest, Mapping):
+        yield path, nest
+        return
+    for name, child in nest.items():
+        yield from _leaves(child, f"{path}/{name}" if path else str(name))
+
+
+def _in_rows(nest: Mapping[str, Any]) -> Iterator[list[str]]:
+    for name, value in _leaves(nest):
+        yield [name, _shown(value, 70)]
+
+
+def _step_row(steps: Mapping[str, Any], index: int) -> dict[str, str]:
+    row = {"step": str(index)}
+    flags = [name.removeprefix("is_") for name in _FLAGS if name in steps and steps[name][index]]
+    for name, column in _leaves(steps):
+        if name not in _FLAGS:
+            row[name] = _shown(column[index], 24)
+    return {**row, "flags": " ".join(flags)}
+
+
+def _shown(value: Any, most: int) -> str:
+    """A value in a few characters: of arrays the shape and the range, if they are large."""
+    import numpy as np
+
+    array = np.asarray(value)
+    if array.dtype.kind in "OSU" and array.ndim == 0:
+        value = array.item()
+        text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+        if isinstance(value, bytes) and value.startswith((b"\x89PNG", b"\xff\xd8")):
+            text = f"an image file of {size_of(len(value))}"
+    elif array.size > 6 and array.dtype.kind in "biuf" and array.size:
+        text = f"{array.dtype}{list(array.shape)} {array.min():.4g} … {array.max():.4g}"
+    else:
+        text = np.array2string(array, precision=4, separator=" ", max_line_width=10_000)
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,185 @@
+"""What the functions here return: dataclasses that show themselves as text, as HTML and as JSON.
+
+A result says once what there is to see, as lines and tables (`Result.blocks`). The command line
+prints them, a notebook shows them as HTML. What a program reads is `Result.to_dict`, whose keys are
+the attributes of the dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["Block", "Result", "Table", "count", "plain", "printable", "size_of"]
+
+# How a part of the text looks on a terminal: given its text and its style.
+Style = Callable[[str, str], str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+      columns: The headings. Those that begin with ">" belong to columns of numbers.
+      rows: The cells.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+Block = str | Table
+
+
+class Result:
+    """The base of all results, which are dataclasses.
+
+    Attributes:
+      exit_code: What a command that prints it ends with: 0, or 1 for findings that need attention.
+    """
+
+    @property
+    def exit_code(self) -> int:
+        """See above."""
+        return 0
+
+    def blocks(self) -> Iterable[Block]:
+        """Yields what there is to see, from top to bottom."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the result in the types of JSON; the keys stay the same between versions."""
+        assert dataclasses.is_dataclass(self)
+        return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+    def text(self, style: Style = lambda text, _: text) -> str:
+        """Returns the result as text.
+
+        Args:
+          style: Changes a part of it, for a terminal: given the text, and "title" for the first
+            line, "heading" for headings of tables, "hint" for what to type next.
+        """
+        return "\n".join(_lines(list(self.blocks()), style))
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            _html_table(block) if isinstance(block, Table) else f"<p>{html.escape(block)}</p>"
+            for block in self.blocks()
+        )
+
+
+def _lines(blocks: Sequence[Block], style: Style) -> Iterable[str]:
+    for number, block in enumerate(blocks):
+        if isinstance(block, Table):
+            yield from _table_lines(block, style)
+        elif number == 0:
+            yield style(printable(block), "title")
+        else:
+            yield (
+                style(printable(block), "hint") if block.startswith("next: ") else printable(block)
+            )
+
+
+def _table_lines(table: Table, style: Style) -> Iterable[str]:
+    is_number = [heading.startswith(">") for heading in table.columns]
+    headings = [heading.removeprefix(">") for heading in table.columns]
+    rows = [headings, *([printable(cell) for cell in row] for row in table.rows)]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for number, row in enumerate(rows):
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, is_number)
+        ]
+        line = "  ".join(cells).rstrip()
+        yield style(line, "heading") if number == 0 else line
+
+
+def _html_table(table: Table) -> str:
+    align = [
+        ' style="text-align: right"' if heading.startswith(">") else ' style="text-align: left"'
+        for heading in table.columns
+    ]
+    head = "".join(
+        f"<th{side}>{html.escape(heading.removeprefix('>'))}</th>"
+        for heading, side in zip(table.columns, align)
+    )
+    rows = (
+        "".join(f"<td{side}>{html.escape(cell)}</td>" for cell, side in zip(row, align))
+        for row in table.rows
+    )
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def plain(value: Any) -> Any:
+    """Returns a value in the types of JSON: dataclasses become dicts, and arrays lists.
+
+    Numbers that JSON lacks (NaN, infinities) are None.
+
+    >>> import numpy as np
+    >>> plain({"a": np.float32(1.5), "b": (np.arange(2), float("nan"))})
+    {'a': 1.5, 'b': [[0, 1], None]}
+    """
+    if isinstance(value, Result):
+        return value.to_dict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _attributes(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, str | bool | int | None):
+        return value
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else None
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if hasattr(value, "tolist"):  # Arrays and scalars of NumPy, which need not be loaded.
+        return plain(value.tolist())
+    if isinstance(value, Iterable):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+
+
+def printable(text: str) -> str:
+    r"""Returns a text that may repeat what is in a file, without what would command a terminal.
+
+    >>> print(printable("a\x1b[2Jb"))
+    a\x1b[2Jb
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
+        for character in text
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """Returns a number of things in words.
+
+    >>> count(1, "episode"), count(12345, "step")
+    ('1 episode', '12,345 steps')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size_of(num_bytes: int) -> str:
+    """Returns a number of bytes in words.
+
+    >>> size_of(999), size_of(81_234_567)
+    ('999 B', '81.2 MB')
+    """
+    size, (unit, *larger) = float(num_bytes), ("B", "kB", "MB", "GB", "TB")
+    while size >= 999.5 and larger:
+        size, (unit, *larger) = size / 1000, larger
+    digits = 0 if unit == "B" or size >= 99.95 else 1
+    return f"{size:.{digits}f} {unit}"

@@ -1,0 +1,77 @@
+"""What all commands have in common: help, output, errors, exit codes."""
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+
+from rlds_tools.command_line import main, rlds
+from rlds_tools.command_line.main import COMMANDS, run
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_is_documented(name):
+    command = rlds.get_command(click.Context(rlds), name)
+    assert command.help
+    assert command.epilog.count("\n  rlds ") == 2  # Each page ends with two examples.
+    for parameter in command.params:
+        assert isinstance(parameter, click.Argument) or parameter.help, parameter.name
+
+
+def test_the_output_is_data_and_nothing_else(dataset, capsys):
+    assert run(["inspect", dataset]) == 0
+    text = capsys.readouterr()
+    assert text.out.startswith("tiny 1.0.0 · TFDS dataset")
+    assert text.out.splitlines()[-1].startswith("next: rlds ")
+    assert "\x1b" not in text.out
+    assert not text.err
+    assert run(["inspect", dataset, "--color", "always"]) == 0
+    assert "\x1b[1m" in capsys.readouterr().out
+    assert run(["inspect", dataset, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["splits"][0]["episodes"] == 3
+    assert run(["inspect", dataset, "--quiet"]) == 0
+    assert not capsys.readouterr().out
+
+
+def test_errors_are_one_line_and_a_code(tmp_path, capsys):
+    assert run(["inspect", str(tmp_path / "no\x1bwhere")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert "\x1b" not in error
+    assert run(["inspekt"]) == 2
+    assert "Did you mean 'inspect'?" in capsys.readouterr().err
+    assert run(["inspect", str(tmp_path), "--step", "1"]) == 2
+    assert "--step needs --episode" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="of no known format"):
+        run(["inspect", str(tmp_path), "--verbose"])
+
+
+def test_ctrl_c(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rlds_tools.inspection.inspect", interrupted)
+    with pytest.raises(SystemExit) as exit:
+        main(["inspect", "."])
+    assert exit.value.code == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
+
+
+def test_a_process_starts_without_what_it_does_not_need(dataset):
+    code = (
+        "import sys; from rlds_tools.command_line.main import run; "
+        f"run(['--help']); run(['inspect', {dataset!r}]); "
+        "heavy = {'numpy', 'etils', 'rich', 'google', 'riegeli', 'rlds', 'envlogger'}; "
+        "sys.exit(str(heavy & {name.partition('.')[0] for name in sys.modules} or ''))"
+    )
+    assert not subprocess.run([sys.executable, "-c", code], capture_output=True).returncode
+
+
+def test_a_reader_that_has_seen_enough(dataset):
+    command = f"{sys.executable} -m rlds_tools inspect {dataset} --json | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout == "{\n"
+    assert not done.stderr

@@ -1,0 +1,79 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlds_tools
+import tfds_files
+from rlds_tools.inspection import Field, Split
+
+
+def test_a_dataset_is_described_without_being_read(dataset, tmp_path):
+    found = rlds_tools.inspect(dataset)
+    assert (found.format, found.name, found.version) == ("tfds", "tiny", "1.0.0")
+    (split,) = found.splits
+    assert (split.name, split.episodes, split.files) == ("train", 3, 1)
+    assert Field("observation/camera", "uint8", (8, 8, 3), "PNG") in found.step_fields
+    assert Field("action", "int64", (), "Which way to go.") in found.step_fields
+    assert [field.name for field in found.step_fields[-3:]] == [
+        "is_first",
+        "is_last",
+        "is_terminal",
+    ]
+    assert found.episode_fields == (Field("episode_id", "string", ()),)
+    # From a folder above, too, and the same for what reads all of it.
+    assert rlds_tools.inspect(Path(dataset).parent).step_fields == found.step_fields
+    decoded = {
+        leaf.name: leaf.feature
+        for leaf in tfds_files.features.leaves_of(tfds_files.open_folder(dataset).features)
+    }
+    for field in found.step_fields:
+        feature = decoded[f"steps/{field.name}"]
+        assert (field.dtype, field.shape) == (feature.dtype.name, feature.shape)
+
+
+def test_a_log_is_described_with_the_lengths_of_its_episodes(log):
+    found = rlds_tools.inspect(log)
+    assert (found.format, found.name) == ("envlogger", "catch")
+    assert found.splits == (Split("train", 3, 30, lengths=(10, 10.0, 10)),)
+    assert Field("observation", "float32", (10, 5)) in found.step_fields
+    assert "10  10  10" in str(found)
+
+
+def test_an_episode_and_a_step(dataset):
+    view = rlds_tools.inspect_episode(dataset, -1)
+    assert (view.episode, view.num_steps, len(view.steps)) == (2, 30, 20)
+    steps = tfds_files.open_folder(dataset)["train"][2]["steps"]
+    assert view.total_reward == pytest.approx(steps["reward"][:-1].sum())
+    assert "20 of 30 steps are shown" in str(view)
+    assert view.steps[-1]["flags"] == "last terminal"
+    step = rlds_tools.inspect_step(dataset, 2, -1)
+    np.testing.assert_array_equal(
+        step.fields["observation/position"], steps["observation"]["position"][-1]
+    )
+    assert step.fields["observation/camera"].shape == (8, 8, 3)
+    assert json.loads(json.dumps(step.to_dict()))["fields"]["action"] == steps["action"][-1]
+    with pytest.raises(IndexError, match="30 steps, not one 30"):
+        rlds_tools.inspect_step(dataset, 2, 30)
+
+
+def test_a_file_of_records(dataset, log, tmp_path):
+    (shard,) = Path(dataset).glob("*tfrecord*")
+    (copy := tmp_path / "some.tfrecord").write_bytes(shard.read_bytes())
+    assert rlds_tools.inspect(copy).records == 3
+    (steps,) = Path(log).glob("*/steps.riegeli")
+    assert rlds_tools.inspect(steps).records == 30
+
+
+def test_what_is_nothing_that_can_be_read(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        rlds_tools.inspect(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="of no known format"):
+        rlds_tools.inspect(tmp_path)
+    (tmp_path / "dataset_info.json").write_text("[1]")
+    with pytest.raises(tfds_files.DamagedFileError, match="expected a dict"):
+        rlds_tools.inspect(tmp_path)
+    (tmp_path / "dataset_info.json").write_text('{"splits": 7}')
+    with pytest.raises(tfds_files.DamagedFileError, match="not as TFDS writes it"):
+        rlds_tools.inspect(tmp_path)

@@ -1,0 +1,231 @@
+"""What the folder of a dataset says of itself, in its JSON files: read in no time, with no library.
+
+NumPy, and what opens object stores, take longer to load than these files to read. So this module
+has neither, and is for commands that only show what there is. `DatasetFolder` reads the data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from tfds_files.errors import DamagedFileError
+
+__all__ = [
+    "FEATURES_FILE",
+    "INFO_FILE",
+    "METADATA_FILE",
+    "FieldSummary",
+    "FolderSummary",
+    "SplitSummary",
+    "find",
+    "read_json",
+    "summarize",
+]
+
+INFO_FILE, FEATURES_FILE, METADATA_FILE = "dataset_info.json", "features.json", "metadata.json"
+Folder = TypeVar("Folder", bound=pathlib.PurePath)
+
+_MAX_DEPTH = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class FieldSummary:
+    """A field of an example.
+
+    Attributes:
+      path: The names that lead to it.
+      dtype: Its dtype, such as "float32"; "string" for strings and "" for what has none.
+      shape: Its shape within a step or an episode; None where a size is not fixed.
+      encoding: How it is stored, such as "PNG", "bytes" or "zlib"; empty for plain values.
+      kind: What it is, if it is neither a tensor nor an image.
+      doc: What the author says about it.
+    """
+
+    path: tuple[str, ...]
+    dtype: str
+    shape: tuple[int | None, ...]
+    encoding: str = ""
+    kind: str = ""
+    doc: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitSummary:
+    """A split.
+
+    Attributes:
+      name: Its name.
+      shard_lengths: How many examples each of its files has.
+      num_bytes: How large its files are together, as the dataset says.
+    """
+
+    name: str
+    shard_lengths: tuple[int, ...]
+    num_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FolderSummary:
+    """A dataset.
+
+    Attributes:
+      directory: Where `dataset_info.json` is.
+      name: Its name.
+      config_name: The name of its config, empty if it has none.
+      version: Its version.
+      description: What it is, in words.
+      file_format: The format of its files, such as "tfrecord".
+      splits: Its splits.
+      fields: The fields of its examples; those of a step have a path that begins with "steps".
+      metadata: What its author says about the whole.
+    """
+
+    directory: str
+    name: str
+    config_name: str
+    version: str
+    description: str
+    file_format: str
+    splits: tuple[SplitSummary, ...]
+    fields: tuple[FieldSummary, ...]
+    metadata: Mapping[str, Any]
+
+
+def summarize(directory: str | os.PathLike[str]) -> FolderSummary:
+    """Returns what a dataset says of itself.
+
+    Args:
+      directory: A folder of this machine: that of a version, or one that has but one dataset below
+        it.
+
+    Raises:
+      FileNotFoundError: There is no dataset, or there are several.
+      DamagedFileError: A file is not what TFDS writes.
+    """
+    directory = find(pathlib.Path(directory), _folders_in)
+    info = read_json(directory / INFO_FILE)
+    try:
+        return FolderSummary(
+            directory=str(directory),
+            name=str(info.get("name", "")),
+            config_name=str(info.get("configName", "")),
+            version=str(info.get("version", "")),
+            description=str(info.get("description", "")),
+            file_format=str(info.get("fileFormat") or "tfrecord"),
+            splits=tuple(map(_split, info.get("splits", []))),
+            fields=tuple(_fields(_read_if_there(directory / FEATURES_FILE), (), (), 0)),
+            metadata=_read_if_there(directory / METADATA_FILE),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, DamagedFileError):
+            raise
+        raise DamagedFileError(f"{directory}: not as TFDS writes it: {error!r}") from error
+
+
+def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Folder:
+    """Returns the directory that has a dataset: this one, or the only one below it.
+
+    Args:
+      directory: Where to look, with the methods of `pathlib.Path`.
+      folders_in: Lists the names of the folders in a directory.
+
+    Raises:
+      FileNotFoundError: There is none, or there are several.
+    """
+    found: Any = directory
+    while not (found / INFO_FILE).exists():
+        if not found.exists():
+            raise FileNotFoundError(f"{found} does not exist")
+        # Beside datasets TFDS has what it downloads, and what it works on.
+        below = [
+            name
+            for name in folders_in(found)
+            if name != "downloads" and not name.startswith((".", "incomplete."))
+        ]
+        if len(below) != 1:
+            what = f"there are {', '.join(sorted(below)[:10])}: say which" if below else "nothing"
+            raise FileNotFoundError(f"{found} has no {INFO_FILE}, and below it {what}")
+        found /= below[0]
+    return found  # type: ignore[no-any-return]
+
+
+def _folders_in(directory: pathlib.Path) -> list[str]:
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in entries if entry.is_dir()]
+
+
+def read_json(path: Any) -> dict[str, Any]:
+    """Returns the content of a file that has a dict.
+
+    Args:
+      path: The file, with the methods of `pathlib.Path`.
+
+    Raises:
+      DamagedFileError: It has none.
+      OSError: It cannot be read.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DamagedFileError(f"{path}: {error}") from error
+    if not isinstance(content, dict):
+        raise DamagedFileError(f"{path}: got {type(content).__name__}, expected a dict")
+    return content
+
+
+def _read_if_there(path: pathlib.Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}
+
+
+def _split(split: Mapping[str, Any]) -> SplitSummary:
+    lengths = tuple(int(length) for length in split.get("shardLengths", ()))
+    return SplitSummary(str(split["name"]), lengths, int(split.get("numBytes", 0)))
+
+
+def _fields(
+    node: Mapping[str, Any], path: tuple[str, ...], shape: tuple[int | None, ...], depth: int
+) -> Iterator[FieldSummary]:
+    if depth > _MAX_DEPTH:
+        raise DamagedFileError(f"{'/'.join(path)}: more than {_MAX_DEPTH} features are nested")
+    if "featuresDict" in node:
+        for name, child in sorted(node["featuresDict"].get("features", {}).items()):
+            yield from _fields(child, (*path, name), shape, depth + 1)
+    elif "dataset" in node or "sequence" in node:
+        content = node.get("dataset") or node.get("sequence") or {}
+        # The axis of time goes without saying: it is that of the steps.
+        is_dataset = "dataset" in node or str(node.get("pythonClassName", "")).endswith(".Dataset")
+        inner = shape if is_dataset else (*shape, _size(content.get("length", 0)))
+        yield from _fields(content.get("feature", {}), path, inner, depth + 1)
+    elif node:
+        yield _leaf(node, path, shape)
+
+
+def _leaf(
+    node: Mapping[str, Any], path: tuple[str, ...], outer: Sequence[int | None]
+) -> FieldSummary:
+    kinds = [name for name in node if isinstance(node[name], dict) and name != "description"]
+    kind = kinds[0] if kinds else ""
+    content = node.get(kind, {})
+    doc = node.get("description", "")
+    doc = str(doc.get("text", "") if isinstance(doc, dict) else doc)
+    encoding = str(content.get("encoding") or content.get("encodingFormat") or "").lower()
+    dtype = {"text": "string", "classLabel": "int64"}.get(kind, str(content.get("dtype", "")))
+    if kind == "image":
+        encoding, dtype = (encoding or "image file").upper(), dtype or "uint8"
+    return FieldSummary(
+        path,
+        dtype,
+        (*outer, *map(_size, content.get("shape", {}).get("dimensions", ()))),
+        "" if encoding == "none" else encoding,
+        "" if kind in ("tensor", "image", "text") else kind or str(node.get("type", "")),
+        doc,
+    )
+
+
+def _size(size: Any) -> int | None:
+    return int(size) if int(size) > 0 or str(size) == "0" else None
