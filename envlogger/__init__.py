@@ -15,7 +15,7 @@
 
 from typing import TYPE_CHECKING
 
-from rlds_ecosystem.lazy import lazy_package
+from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
 if TYPE_CHECKING:
     from envlogger.backends.backend_type import BackendType
@@ -61,4 +61,4 @@ _HOMES = {
 }
 
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.
-    __getattr__, __dir__ = lazy_package(__name__, __all__, _HOMES)
+    __getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)

@@ -36,7 +36,7 @@ from riegeli.records.record_reader import (
 from riegeli.records.record_writer import FlushType, RecordWriter, set_record_type
 from riegeli.records.records_metadata_pb2 import RecordsMetadata
 from riegeli.records.skipped_region import SkippedRegion
-from rlds_ecosystem.lazy import lazy_package
+from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
 __all__ = [
     "EXISTENCE_ONLY",
@@ -73,4 +73,4 @@ __all__ = [
 __version__: str
 
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.
-    __getattr__, __dir__ = lazy_package(__name__, __all__, {})
+    __getattr__, __dir__ = _lazy_package(__name__, __all__, {})

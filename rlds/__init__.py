@@ -32,7 +32,7 @@ from rlds.rlds_types import (
     build_episode,
     build_step,
 )
-from rlds_ecosystem.lazy import lazy_package
+from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
 if TYPE_CHECKING:
     from rlds import sources, tfds, transformations
@@ -77,4 +77,4 @@ __version__: str
 _HOMES = {"rlds.alignment": ["append_row", "from_rsa", "from_sars"]}
 
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.
-    __getattr__, __dir__ = lazy_package(__name__, __all__, _HOMES)
+    __getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)

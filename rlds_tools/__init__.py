@@ -10,7 +10,7 @@ Nothing is imported before it is used, because a command has to start in no time
 
 from typing import TYPE_CHECKING
 
-from rlds_ecosystem.lazy import lazy_package
+from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
 if TYPE_CHECKING:
     from rlds_tools.inspection import (
@@ -45,4 +45,4 @@ _HOMES = {
 }
 
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.
-    __getattr__, __dir__ = lazy_package(__name__, __all__, _HOMES)
+    __getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)

@@ -36,7 +36,7 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
-from rlds_ecosystem.lazy import lazy_package
+from rlds_ecosystem.lazy import lazy_package as _lazy_package
 from tfds_builders.atari_dqn_replay import RldsAtariDqnReplay
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.creator import RldsCreator
@@ -132,4 +132,4 @@ _HOMES = {
 }
 
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.
-    __getattr__, __dir__ = lazy_package(__name__, __all__, _HOMES)
+    __getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)

@@ -12,7 +12,7 @@ Floor 0: it knows bytes and files, and nothing of episodes.
 
 from typing import TYPE_CHECKING
 
-from rlds_ecosystem.lazy import lazy_package
+from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
 if TYPE_CHECKING:
     from tfds_files.columns import RaggedColumn, stack
@@ -88,4 +88,4 @@ _HOMES = {
 }
 
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.
-    __getattr__, __dir__ = lazy_package(__name__, __all__, _HOMES)
+    __getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)

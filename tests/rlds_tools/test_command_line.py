@@ -57,7 +57,7 @@ def test_ctrl_c(monkeypatch, capsys):
     with pytest.raises(SystemExit) as exit:
         main(["inspect", "."])
     assert exit.value.code == 130
-    assert capsys.readouterr().err == "Interrupted.\n"
+    assert capsys.readouterr().err.strip() == "Interrupted."
 
 
 def test_a_process_starts_without_what_it_does_not_need(dataset):
@@ -65,7 +65,7 @@ def test_a_process_starts_without_what_it_does_not_need(dataset):
         "import sys; from rlds_tools.command_line.main import run; "
         f"run(['--help']); run(['inspect', {dataset!r}]); "
         "heavy = {'numpy', 'etils', 'rich', 'google', 'riegeli', 'rlds', 'envlogger'}; "
-        "sys.exit(str(heavy & {name.partition('.')[0] for name in sys.modules} or ''))"
+        "sys.exit(len(heavy & {name.partition('.')[0] for name in sys.modules}))"
     )
     assert not subprocess.run([sys.executable, "-c", code], capture_output=True).returncode
 
