@@ -12,7 +12,7 @@ SOURCES := pyproject.toml setup.py $(wildcard riegeli/*.pyx)
 # How long `make fuzz` takes for the files of riegeli, and again for raw data, in seconds.
 FUZZ_SECONDS ?= 1800
 
-.PHONY: quickstart test test-all test-without-tensorflow lint format bench wheel notebooks colab fuzz protos clean
+.PHONY: quickstart test test-all test-without-tensorflow lint format docs bench wheel notebooks colab fuzz protos clean
 
 quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
@@ -37,6 +37,10 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The documentation site: build/docs/index.html.
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -W --keep-going --quiet docs build/docs
 
 bench: $(VENV)/.dev
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
@@ -80,6 +84,10 @@ $(LIGHT)/.installed: pyproject.toml tests/without_tensorflow/requirements.py | $
 
 $(VENV)/.wheel: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --editable '.[wheel]'
+	touch $@
+
+$(VENV)/.docs: $(SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install --editable '.[docs]'
 	touch $@
 
 $(VENV)/.fuzz: $(SOURCES) | $(BIN)/python

@@ -18,7 +18,7 @@ def step_timestamp(
     """A `step_fn` that stores when the step was taken.
 
     Returns:
-      `{"timestamp": t}`, in seconds since the epoch (UTC).
+      A dict with `timestamp`, in seconds since the epoch (UTC).
     """
     return {"timestamp": time.time()}
 

@@ -1,10 +1,12 @@
 """Gymnasium environments as dm_env environments, so that they can be recorded.
 
-env = GymnasiumAdapter(gymnasium.make("CartPole-v1"), seed=7)
-with EnvLogger(env, data_directory=d, step_fn=record_info(), episode_fn=record_reset()) as env:
-    timestep = env.reset()
-    while not timestep.last():
-        timestep = env.step(policy(timestep.observation))
+    env = GymnasiumAdapter(gymnasium.make("CartPole-v1"), seed=7)
+    with EnvLogger(env, data_directory=d, step_fn=record_info(), episode_fn=record_reset()) as env:
+        timestep = env.reset()
+        while not timestep.last():
+            timestep = env.step(policy(timestep.observation))
+
+You need the extra `gymnasium`.
 """
 
 from __future__ import annotations
@@ -162,8 +164,8 @@ def record_reset(episode_fn: StepFn | None = None) -> StepFn:
         `envlogger.callbacks.EpisodeStatistics()`.
 
     Returns:
-      An `episode_fn` for `EnvLogger`, which makes the metadata `{"seed": int | None, "options":
-      dict | None}`, with what `episode_fn` returns.
+      An `episode_fn` for `EnvLogger`, which stores `seed` (an int or None), `options` (a dict or
+      None), and what `episode_fn` returns.
     """
 
     def combined(timestep: dm_env.TimeStep, action: Any, env: Any) -> dict[str, Any] | None:

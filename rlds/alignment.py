@@ -2,11 +2,13 @@
 
 Raw formats hold the `T` transitions of an episode in one of these orders:
 
-| order | row t | rows | final observation |
-|---|---|---|---|
-| SARS | o_t, a_t, and the reward and discount that a_t brought | T | if the next one is stored |
-| T/T+1 | as SARS, in arrays of different lengths | T, observations T + 1 | yes |
-| RSA | o_t, and the reward and discount that arrived with it | T + 1 | yes |
+=====  ======================================================  =============  ================
+order  row t                                                   rows           last observation
+=====  ======================================================  =============  ================
+SARS   o_t, a_t, and the reward and discount that a_t brought  T              if it is stored
+T/T+1  as SARS, in arrays of different lengths                 T; T + 1 of o  yes
+RSA    o_t, and the reward and discount that arrived with it   T + 1          yes
+=====  ======================================================  =============  ================
 
 RLDS has the order of SARS with the final observation as a step of its own. Its action, reward and
 discount are placeholders: zeros, the same in all builders, whether the episode ended or was cut.

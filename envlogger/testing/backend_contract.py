@@ -1,14 +1,14 @@
 """What every storage backend does, as tests that a new backend inherits.
 
-class MyBackendTest(BackendContract, unittest.TestCase):
-    def setUp(self):
-        self.directory = tempfile.mkdtemp()
+    class MyBackendTest(BackendContract, unittest.TestCase):
+        def setUp(self):
+            self.directory = tempfile.mkdtemp()
 
-    def make_writer(self, **kwargs):
-        return MyBackendWriter(self.directory, **kwargs)
+        def make_writer(self, **kwargs):
+            return MyBackendWriter(self.directory, **kwargs)
 
-    def make_reader(self):
-        return MyBackendReader(self.directory)
+        def make_reader(self):
+            return MyBackendReader(self.directory)
 
 Run by unittest or pytest, as all test cases are.
 """

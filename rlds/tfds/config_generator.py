@@ -31,15 +31,17 @@ def extract_feature_from_data(
 ) -> Any:
     """Returns the TFDS feature that holds values like the given one.
 
-    | data                                              | feature                              |
-    |---------------------------------------------------|--------------------------------------|
-    | a dict                                            | `FeaturesDict`                       |
-    | a list, or a tuple if `convert_tuple_to_list`     | `Sequence`; all elements are alike   |
-    | an image, see below                               | `Image`                              |
-    | a string                                          | `Text`                               |
-    | strings                                           | `Tensor` of strings                  |
-    | another scalar                                    | its dtype                            |
-    | another array                                     | `Tensor` in `tensor_encoding`        |
+    =============================================  ===================================
+    data                                           feature
+    =============================================  ===================================
+    a dict                                         `FeaturesDict`
+    a list, or a tuple if `convert_tuple_to_list`  `Sequence`; all elements are alike
+    an image, see below                            `Image`
+    a string                                       `Text`
+    strings                                        `Tensor` of strings
+    another scalar                                 its dtype
+    another array                                  `Tensor` in `tensor_encoding`
+    =============================================  ===================================
 
     Python's numbers have the dtypes that NumPy gives them: int64, float64, bool. TFDS stores a
     float64 in 32 bits, unless it is in an array and encoded; `EpisodeWriter` takes care of that.

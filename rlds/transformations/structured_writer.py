@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 Pattern: TypeAlias = Any
-"""Any structure whose leaves are `PatternNode`s."""
+"""A structure with a `PatternNode` as each leaf."""
 
 ReferenceStep: TypeAlias = Any
 """The structure of a step, where indexing a leaf gives a `PatternNode`."""

@@ -33,7 +33,7 @@ def python_blocks(page: Path) -> list[tuple[int, str]]:
 
 
 def test_all_pages_with_python_are_listed() -> None:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
     blocks = {page.relative_to(ROOT).as_posix(): len(python_blocks(page)) for page in pages}
     assert {page: count for page, count in blocks.items() if count} == BLOCKS
 

@@ -1,0 +1,78 @@
+"""The documentation site: every public name is in the API reference, and the site can be built."""
+
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("riegeli", "tfds_files", "envlogger", "rlds", "tfds_builders", "rlds_ecosystem")
+
+
+def public_packages() -> list[str]:
+    """The packages that say what they export."""
+    names = list(PACKAGES)
+    for package in PACKAGES:
+        path = importlib.import_module(package).__path__
+        for module in pkgutil.walk_packages(path, f"{package}."):
+            if module.ispkg and not re.search(r"\._|\.examples|\.testing", module.name):
+                names.append(module.name)
+    return [name for name in names if hasattr(importlib.import_module(name), "__all__")]
+
+
+def documented_names() -> set[str]:
+    """The names on the pages of the API, as their directives say."""
+    names = set()
+    for page in (ROOT / "docs" / "api").glob("*.md"):
+        directives = re.findall(
+            r"^\.\. automodule:: (\S+)\n(?:   :exclude-members: (.*)\n)?",
+            page.read_text(encoding="utf-8"),
+            flags=re.MULTILINE,
+        )
+        for module, excluded in directives:
+            for name in importlib.import_module(module).__all__:
+                if name not in excluded.split(", "):
+                    names |= {f"{module}.{name}", origin(module, name)}
+    return names
+
+
+def origin(module: str, name: str) -> str:
+    """The name of a class or function where it is defined."""
+    exported = getattr(importlib.import_module(module), name)
+    return f"{getattr(exported, '__module__', module)}.{name}"
+
+
+def missing_names(documented: set[str]) -> list[str]:
+    """The public names that are not documented, neither where they are exported nor defined."""
+    missing = []
+    for package in public_packages():
+        for name in importlib.import_module(package).__all__:
+            if not {f"{package}.{name}", origin(package, name)} & documented:
+                missing.append(f"{package}.{name}")
+    return missing
+
+
+def test_every_public_name_is_in_the_api_reference() -> None:
+    assert {"rlds", "rlds.transformations", "tfds_files"} <= set(public_packages())
+    assert missing_names(documented_names()) == []
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", tmp_path]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+
+    from sphinx.util.inventory import InventoryFile
+
+    with open(tmp_path / "objects.inv", "rb") as file:
+        inventory = InventoryFile.load(file, "", lambda base, page: page)
+    names = {
+        name for kind, of_kind in inventory.items() if kind.startswith("py:") for name in of_kind
+    }
+    assert len(names) > 500
+    assert missing_names(names) == []
