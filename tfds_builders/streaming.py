@@ -232,8 +232,8 @@ def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.
         return {**episode, rlds.STEPS: tf.data.Dataset.from_tensor_slices(episode[rlds.STEPS])}
 
     # By one reader: neighbours are in the same chunk of a log, which several would all decompress.
-    logs = source.source if isinstance(source.source, logs_source.EnvLoggerSource) else None
-    groups = None if logs is None else _Groups(logs, spec)
+    is_log = isinstance(source.source, logs_source.EnvLoggerSource)
+    groups = _Groups(source, spec) if is_log else None
     if groups is not None and groups.size > 1:
         episodes = groups.read_in_graph(indices, read_in_graph)
     else:
@@ -332,16 +332,19 @@ class _Groups:
     error comes in its place, and so are all after it in the group.
 
     Args:
-      source: What is read.
-      spec: That of the episodes.
+      episodes: The episodes of logs.
+      spec: Their spec.
 
     Attributes:
       size: The number of episodes in a group.
     """
 
-    def __init__(self, source: logs_source.EnvLoggerSource, spec: _Spec) -> None:
-        self._source, self._spec = source, spec
-        self._num_steps = source.num_steps("train")
+    def __init__(self, episodes: Episodes, spec: _Spec) -> None:
+        assert isinstance(episodes.source, logs_source.EnvLoggerSource)
+        self._source, self._place, self._spec = episodes.source, episodes.place, spec
+        self._num_steps = np.concatenate(
+            [self._source.num_steps(split)[begin:end] for split, begin, end in episodes.ranges]
+        )
         self._max_steps = _MAX_BYTES // (_OVERHEAD + sum(map(_size, spec.columns)))
         # Half as many as there may be, as some groups have longer episodes than others.
         size = int(self._max_steps / 2 / self._num_steps.mean())
@@ -401,10 +404,12 @@ class _Groups:
         num_small = int((np.cumsum(self._num_steps[indices]) <= self._max_steps).sum())
         episodes: list[SourceEpisode] = []
         while len(episodes) < num_small:
-            rest = indices[len(episodes) : num_small]
-            begin = int(rest[0])
-            in_order = np.cumprod(rest == np.arange(begin, begin + len(rest)))
-            run = self._source.read_run("train", begin, begin + int(in_order.sum()))
+            rest = [self._place(int(index)) for index in indices[len(episodes) : num_small]]
+            split, begin = rest[0]
+            end = begin
+            while rest[end - begin : end - begin + 1] == [(split, end)]:
+                end += 1
+            run = self._source.read_run(split, begin, end)
             if not run:
                 break
             episodes += run

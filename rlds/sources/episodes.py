@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,6 +25,7 @@ from rlds.sources.source import (
     SourceError,
     files_of,
 )
+from tfds_files.splits import ranges_of
 
 __all__ = ["Episodes"]
 
@@ -35,13 +39,17 @@ class Episodes(Sequence[SourceEpisode]):
 
     Args:
       source: The source.
-      split: The name of the split.
+      split: The name of a split, or what TFDS calls a part of it, see `tfds_files.splits`.
       format: The name of the format.
 
     Attributes:
       source: The source.
-      split: The name of the split.
+      split: The name of the split, or of the part.
       format: The name of the format; empty if it has none.
+
+    Raises:
+      KeyError: There is no such split; says which there are.
+      ValueError: There is no such part.
 
     >>> import tempfile
     >>> import envlogger
@@ -59,18 +67,15 @@ class Episodes(Sequence[SourceEpisode]):
 
     def __init__(self, source: Source, split: str = "train", *, format: str = "") -> None:
         self.source, self.split, self.format = source, split, format
-        self._episodes = (
-            _ByIndex(source, split)
-            if isinstance(source, RandomAccessSource)
-            else _InOrder(source, split)
-        )
+        self._is_whole = split in source.splits
+        self._episodes = _reader(source, split) if self._is_whole else _Part(source, split)
         flags = {name: Field(np.bool_) for name in source.step_flags}
         self._steps = {**_as_fields(source.step_fields()), **flags}
         self._leaves = dict(leaves_at(self._steps, None))
 
     def __repr__(self) -> str:
         name = self.format or type(self.source).__name__
-        number = self.source.num_episodes(self.split)
+        number = self.source.num_episodes(self.split) if self._is_whole else len(self)
         counted = "" if number is None else f", {number} episodes"
         return f"Episodes({name}, {files_of(self.source, 1)}, split {self.split!r}{counted})"
 
@@ -83,6 +88,15 @@ class Episodes(Sequence[SourceEpisode]):
     def splits(self) -> Sequence[str]:
         """The names of all splits of the source."""
         return self.source.splits
+
+    @property
+    def ranges(self) -> Sequence[tuple[str, int, int]]:
+        """Where the episodes are: splits, each with the first one, and the one after the last."""
+        return self._episodes.ranges()
+
+    def place(self, index: int) -> tuple[str, int]:
+        """Returns which split an episode is of, and which one it is there."""
+        return self._episodes.place(index)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -240,7 +254,7 @@ def _as_fields(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _ByIndex:
-    """The episodes of a source that can read any."""
+    """The episodes of a split of a source that can read any."""
 
     def __init__(self, source: RandomAccessSource, split: str) -> None:
         self._source, self._split = source, split
@@ -260,9 +274,15 @@ class _ByIndex:
     def all(self) -> Iterator[SourceEpisode]:
         return map(self.read, range(self.count()))
 
+    def ranges(self) -> list[tuple[str, int, int]]:
+        return [(self._split, 0, self.count())]
+
+    def place(self, index: int) -> tuple[str, int]:
+        return self._split, index
+
 
 class _InOrder:
-    """The episodes of a source that can go on after any of them."""
+    """The episodes of a split of a source that can go on after any of them."""
 
     def __init__(self, source: Source, split: str) -> None:
         self._source, self._split = source, split
@@ -318,6 +338,67 @@ class _InOrder:
     def all(self) -> Iterator[SourceEpisode]:
         for part in self._source.parts(self._split):
             yield from map(_sound, self._source.episodes(self._split, part))
+
+    def ranges(self) -> list[tuple[str, int, int]]:
+        return [(self._split, 0, self.count())]
+
+    def place(self, index: int) -> tuple[str, int]:
+        return self._split, index
+
+
+def _reader(source: Source, split: str) -> _ByIndex | _InOrder:
+    if isinstance(source, RandomAccessSource):
+        return _ByIndex(source, split)
+    return _InOrder(source, split)
+
+
+class _Part:
+    """The episodes of a part of a split, or of several."""
+
+    def __init__(self, source: Source, part: str) -> None:
+        # Counting may mean to read everything: no split is counted but those that are named.
+        named = [split for split in source.splits if split in part or "all" in part]
+        self._readers = {split: _reader(source, split) for split in named}
+        lengths = {
+            split: source.shard_lengths(split) or [reader.count()]
+            for split, reader in self._readers.items()
+        }
+        try:
+            if re.search(r"\dshard[:\]]", part) and not all(map(source.shard_lengths, named)):
+                raise ValueError(f"{part!r}: there are no shards")
+            ranges = ranges_of(part, lengths)
+        except KeyError:
+            splits = list(source.splits)
+            raise KeyError(f"{files_of(source)} has no split {part!r}, only {splits}") from None
+        except ValueError as error:
+            raise ValueError(f"{files_of(source)}: {error}") from None
+        self._ranges = [(split, begin, max(begin, end)) for split, begin, end in ranges]
+        self._ends = list(itertools.accumulate(end - begin for _, begin, end in self._ranges))
+
+    def count(self) -> int:
+        return self._ends[-1]
+
+    def has(self, index: int) -> bool:
+        return index < self.count()
+
+    def place(self, index: int) -> tuple[str, int]:
+        number = bisect.bisect_right(self._ends, index)
+        split, _, end = self._ranges[number]
+        return split, end - (self._ends[number] - index)
+
+    def read(self, index: int) -> SourceEpisode:
+        split, number = self.place(index)
+        return self._readers[split].read(number)
+
+    def read_steps(self, index: int, fields: list[str] | None) -> Mapping[str, Any]:
+        split, number = self.place(index)
+        return self._readers[split].read_steps(number, fields)
+
+    def all(self) -> Iterator[SourceEpisode]:
+        return map(self.read, range(self.count()))
+
+    def ranges(self) -> list[tuple[str, int, int]]:
+        return self._ranges
 
 
 def _sound(episode: SourceEpisode | DamagedEpisode) -> SourceEpisode:

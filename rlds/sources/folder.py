@@ -142,6 +142,10 @@ class FolderSource(StoredSource, RandomAccessSource):
         """See `Source`."""
         return len(self._folder[split])
 
+    def shard_lengths(self, split: str) -> Sequence[int]:
+        """Returns how many episodes each file of a split has."""
+        return self._folder[split].shard_lengths
+
     def episodes(  # type: ignore[override]
         self, split: str, part: str, after: str | None = None
     ) -> Iterator[StoredEpisode | DamagedEpisode]:

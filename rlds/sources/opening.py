@@ -128,19 +128,20 @@ def open(
     Args:
       path: A file or a folder, here or in an object store: logs of EnvLogger, a dataset of TFDS, or
         data of any other of the `formats`. For Minari, the identifier of a dataset will do.
-      split: The split; needed if there are several.
+      split: The split; needed if there are several. Parts are named as in TFDS: `train[:10%]`,
+        `train[5:20]`, `train+test`, `all`.
       format: The name of the format, if it cannot be recognized, or to save the search.
       **options: Options of the format; `formats()[name].options` has them.
 
     Returns:
-      The episodes of the split.
+      The episodes of the split, or of the part.
 
     Raises:
       FileNotFoundError: There is nothing at the path.
       KeyError: There is no such split; lists the splits.
       SourceError: The format is unknown, or the data is damaged; says where.
       TypeError: The format has no such option.
-      ValueError: There is no such format, or the data could be of several.
+      ValueError: There is no such format, or the data could be of several; or no such part.
 
     >>> import tempfile
     >>> import envlogger
@@ -212,16 +213,14 @@ def _check_is_there(path: str | os.PathLike[str]) -> None:
 
 
 def only_split(source: Source, split: str | None) -> str:
-    """Returns the split that is asked for; if none is, the only one.
+    """Returns the wanted split; without one, the only split there is.
 
     Raises:
-      KeyError: There is no such split, or there are several; says which.
+      KeyError: There are several; says which.
     """
+    if split is not None:
+        return split
     splits = list(source.splits)
-    if split is None and len(splits) == 1:
-        return splits[0]
-    if split is None:
+    if len(splits) != 1:
         raise KeyError(f"{files_of(source)} has the splits {splits}: say which")
-    if split not in splits:
-        raise KeyError(f"{files_of(source)} has no split {split!r}, only {splits}")
-    return split
+    return splits[0]

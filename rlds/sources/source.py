@@ -305,6 +305,11 @@ class Source(abc.ABC):
         del split
         return None
 
+    def shard_lengths(self, split: str) -> Sequence[int]:
+        """Returns how many episodes each shard of a split has, if there are shards."""
+        del split
+        return ()
+
 
 class StoredSource(Source):
     """Episodes that are stored as examples of a TFDS dataset: they are copied as they are.

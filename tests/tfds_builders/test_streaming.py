@@ -550,9 +550,15 @@ def test_any_source_streams_what_it_converts_to(tmp_path, name):
 
 def test_a_split_of_a_source(tmp_path):
     source = EnvLoggerSource(
-        {"train": record(tmp_path / "a", episodes=3), "test": record(tmp_path / "b", episodes=2)}
+        {
+            "train": record(tmp_path / "a", episodes=3),
+            "test": record(tmp_path / "b", episodes=2),
+        }
     )
-    assert len(episodes_from_source(source, "test")) == 2
+    streamed = episodes_from_source(source, "test")
+    assert in_turn(streamed) == [3, 4]
+    part = episodes_from_source(source, "train[-2:]+test[:1]+train[:50%]+train[2:]")
+    assert in_turn(part) == [1, 2, 3, 0, 1, 2]
     assert len(episodes_from_source(Episodes(source, "train"), "test")) == 2
     with pytest.raises(KeyError, match="say which"):
         episodes_from_source(source)

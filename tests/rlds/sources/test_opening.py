@@ -13,6 +13,7 @@ import tree
 
 import envlogger
 import rlds
+import tfds_files
 from envlogger.testing.catch_env import Catch
 from rlds.sources import (
     DamagedEpisode,
@@ -167,6 +168,59 @@ def test_a_split_has_to_be_named_if_there_are_several(tmp_path):
     assert len(open_episodes(logs, "test", format="envlogger")) == 1
     with pytest.raises(KeyError, match=r"no split 'other', only \['train', 'test'\]"):
         open_episodes(logs, "other", format="envlogger")
+
+
+@pytest.mark.parametrize("name", ["folder_tfrecord", "logs", "rlu_rwrl"])
+def test_parts_of_splits(raw_data, name):
+    """With shards, without, and without random access; numbered as TFDS numbers them."""
+    folder = raw_data / name / OPENED.get(name, ("",))[0]
+    (split,) = open_episodes(folder).splits
+    keys = [episode.key for episode in open_episodes(folder)]
+    number = len(keys)
+    for part, expected in {
+        f"{split}[1:]": keys[1:],
+        f"{split}[-1:]+{split}[:1]": [keys[-1], keys[0]],
+        f"{split}[:34%]": keys[: round(0.34 * number)],
+        f"{split}[2:1]": [],
+        "all": keys,
+    }.items():
+        episodes = open_episodes(folder, part)
+        assert [episode.key for episode in episodes] == expected, part
+        assert len(episodes) == len(expected)
+        assert [episodes[index].key for index in range(-len(expected), 0)] == expected
+        assert repr(episodes).endswith(f"split {part!r}, {len(expected)} episodes)")
+    part = open_episodes(folder, f"{split}[1:]")
+    same(part.columns(0, ["reward"]), open_episodes(folder).columns(1, ["reward"]))
+    with pytest.raises(IndexError, match=rf"split '{split}\[1:\]' has {number - 1} episodes"):
+        part.episode(number - 1)
+    for wrong, message in {
+        f"{split}[:10": "names no part of a split, such as 'train",
+        f"{split}[:{number + 1}]": f"there are {number} examples",
+        f"{split}[:200%]": "more than 100 %",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            open_episodes(folder, wrong)
+    with pytest.raises(KeyError, match="has no split 'other"):
+        open_episodes(folder, "other[:2]")
+    if name != "folder_tfrecord":
+        with pytest.raises(ValueError, match="there are no shards"):
+            open_episodes(folder, f"{split}[1shard:]")
+
+
+def test_shards_and_several_splits(tmp_path):
+    action = tfds_files.Tensor(dtype=np.dtype(np.int64))
+    steps = tfds_files.Dataset(feature=tfds_files.Features(features={"action": action}))
+    features = tfds_files.Features(features={"steps": steps})
+    with tfds_files.DatasetWriter(tmp_path, features, "mine", max_examples_per_shard=2) as writer:
+        for number, split in enumerate(["train"] * 5 + ["test"] * 3):
+            writer.add({"steps": {"action": np.array([number])}}, split)
+    for part, expected in {
+        "train[1shard:]": [2, 3, 4],
+        "test[-1shard]+train[0shard]": [7, 0, 1],
+        "all": [0, 1, 2, 3, 4, 5, 6, 7],
+    }.items():
+        episodes = open_episodes(tmp_path, part)
+        assert [episodes.columns(i)["action"][0] for i in range(len(episodes))] == expected
 
 
 def test_what_cannot_be_opened(tmp_path):
