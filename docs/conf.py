@@ -17,7 +17,10 @@ from sphinx.domains.python import PyObject
 from sphinx.errors import PycodeError
 from sphinx.pycode import ModuleAnalyzer
 
-from rlds_ecosystem import package_attribute
+sys.path.insert(0, str(Path(__file__).parent))
+from commands import as_markdown
+
+import rlds_ecosystem
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -25,7 +28,7 @@ REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["ur
 
 project = "RLDS"
 author = copyright = "The authors of rlds-ecosystem"
-version = release = package_attribute("rlds", "__version__")
+version = release = rlds_ecosystem.version()
 
 extensions = [
     "myst_nb",
@@ -93,6 +96,9 @@ def _read_page(app: Sphinx, page: str, source: list[str]) -> None:
         app.env.note_dependency(str(ROOT / "CHANGELOG.md"))
         source[0] = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
         folder = ROOT
+
+    if page == "cli":
+        source[0] += as_markdown()
 
     def link(match: re.Match[str]) -> str:
         file = (folder / match[1]).resolve()

@@ -1,48 +1,107 @@
-"""The Python of the pages runs, from top to bottom, as a reader would type it."""
+"""The code of the pages runs, from top to bottom, as a reader would type it.
 
+Blocks of Python run in one session for each page. Blocks of the console whose lines begin with
+`$ rlds` run in between, in the same directory, and print what the page shows, where `...` stands
+for anything.
+"""
+
+import doctest
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from rlds_tools.command_line.main import run
 
 ROOT = Path(__file__).parents[2]
 
 # Every page, and how many blocks of Python it has: a page that loses one is a page untested.
 BLOCKS = {
     "README.md": 1,
+    "docs/beam.md": 1,
     "docs/cookbook.md": 18,
     "docs/datasets.md": 2,
     "docs/envlogger.md": 7,
+    "docs/index.md": 1,
+    "docs/migration.md": 5,
     "docs/own_format.md": 4,
     "docs/patterns.md": 7,
-    "docs/riegeli.md": 7,
+    "docs/pytorch.md": 1,
+    "docs/readers.md": 6,
+    "docs/recover.md": 2,
+    "docs/riegeli.md": 3,
+    "docs/riegeli_format.md": 4,
     "docs/rlds_tfds.md": 10,
     "docs/semantics.md": 5,
     "docs/sources.md": 3,
     "docs/tfds_builders.md": 2,
     "docs/tfds_files.md": 5,
+    "docs/tour.md": 5,
     "docs/transformations.md": 17,
 }
+# And how often it calls `rlds`.
+COMMANDS = {"docs/cli.md": 1, "docs/index.md": 1, "docs/tour.md": 2}
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
-def python_blocks(page: Path) -> list[tuple[int, str]]:
-    """The blocks of Python in a page, each with the number of its first line."""
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """The blocks of code in a page, each with the number of its first line."""
     text = page.read_text(encoding="utf-8")
-    matches = re.finditer(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+    matches = re.finditer(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
     return [(text.count("\n", 0, match.start(1)), match[1]) for match in matches]
 
 
-def test_all_pages_with_python_are_listed() -> None:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
-    blocks = {page.relative_to(ROOT).as_posix(): len(python_blocks(page)) for page in pages}
-    assert {page: count for page, count in blocks.items() if count} == BLOCKS
+def commands(page: Path) -> list[tuple[int, tuple[str, str]]]:
+    """The calls of `rlds` in a page, each with its line, its arguments, and what is shown."""
+    return [
+        (line + block.count("\n", 0, match.start()), (match[1], match[2]))
+        for line, block in blocks(page, "console")
+        for match in re.finditer(r"^\$ rlds (.*)\n((?:(?!\$ ).*\n)*)", block, flags=re.MULTILINE)
+    ]
 
 
-@pytest.mark.parametrize("page", BLOCKS)
-def test_python_runs(page: str) -> None:
-    blocks = python_blocks(ROOT / page)
-    assert blocks
+def counted(find) -> dict[str, int]:
+    found = {page.relative_to(ROOT).as_posix(): len(find(page)) for page in PAGES}
+    return {page: count for page, count in found.items() if count}
+
+
+def test_all_pages_with_code_are_listed() -> None:
+    assert counted(lambda page: blocks(page, "python")) == BLOCKS
+    assert counted(commands) == COMMANDS
+
+
+@pytest.mark.parametrize("page", sorted({*BLOCKS, *COMMANDS}))
+def test_code_runs(
+    page: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for line, code in blocks:
-        # The empty lines make the line numbers of a traceback those of the page.
-        exec(compile("\n" * line + code, ROOT / page, "exec"), namespace)
+    parts: list[tuple[int, str | tuple[str, str]]] = [
+        *blocks(ROOT / page, "python"),
+        *commands(ROOT / page),
+    ]
+    assert parts
+    for line, part in sorted(parts, key=lambda part: part[0]):
+        if isinstance(part, str):
+            # The empty lines make the line numbers of a traceback those of the page.
+            exec(compile("\n" * line + part, ROOT / page, "exec"), namespace)
+        else:
+            check_command(*part, capsys)
+
+
+def check_command(arguments: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    run(shlex.split(arguments))
+    printed = "".join(capsys.readouterr())
+    same = doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS)
+    assert same, f"rlds {arguments}\n{printed}"
+
+
+def test_a_command_that_prints_something_else_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(AssertionError, match="No such command"):
+        check_command("inspekt", "walker2d 1.0.0 ...\n", capsys)

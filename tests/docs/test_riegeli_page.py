@@ -1,4 +1,4 @@
-"""The reader that docs/riegeli.md spells out reads what Google's C++ wrote: the page is right."""
+"""The reader on the page of the Riegeli format reads what Google's C++ wrote: the page is right."""
 
 import importlib.util
 import re
@@ -22,7 +22,7 @@ def load_records():
 @pytest.fixture(scope="module")
 def page():
     """What the blocks of Python define that need nothing of this project."""
-    text = (ROOT / "docs" / "riegeli.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "riegeli_format.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
     (reader,) = [block for block in blocks if "def read_transposed" in block]
     assert "riegeli" not in reader

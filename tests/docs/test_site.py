@@ -7,10 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from rlds_tools.command_line.main import COMMANDS
+
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("riegeli", "tfds_files", "envlogger", "rlds", "tfds_builders", "rlds_ecosystem")
+PACKAGES = (
+    "riegeli",
+    "tfds_files",
+    "envlogger",
+    "rlds",
+    "tfds_builders",
+    "rlds_tools",
+    "rlds_ecosystem",
+)
 
 
 def public_packages() -> list[str]:
@@ -19,7 +30,9 @@ def public_packages() -> list[str]:
     for package in PACKAGES:
         path = importlib.import_module(package).__path__
         for module in pkgutil.walk_packages(path, f"{package}."):
-            if module.ispkg and not re.search(r"\._|\.examples|\.testing", module.name):
+            if module.ispkg and not re.search(
+                r"\._|\.examples|\.testing|\.command_line", module.name
+            ):
                 names.append(module.name)
     return [name for name in names if hasattr(importlib.import_module(name), "__all__")]
 
@@ -59,6 +72,21 @@ def missing_names(documented: set[str]) -> list[str]:
 def test_every_public_name_is_in_the_api_reference() -> None:
     assert {"rlds", "rlds.transformations", "tfds_files"} <= set(public_packages())
     assert missing_names(documented_names()) == []
+
+
+def test_every_command_is_on_its_page_with_its_options_and_examples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    page = importlib.import_module("commands").as_markdown()
+    sections = re.split(r"^## rlds (.*)$", page, flags=re.MULTILINE)
+    assert sections[1::2] == list(COMMANDS)
+    for name, section in zip(sections[1::2], sections[2::2], strict=True):
+        command = importlib.import_module(f"rlds_tools.command_line.{name}").command
+        options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+        assert options
+        assert all(option.opts[0] in section for option in options if not option.hidden)
+        assert f"\nrlds {name} " in section, "the help has no examples"
 
 
 @pytest.mark.slow
