@@ -134,6 +134,7 @@ def recover(
     destination: str | os.PathLike[str] | None = None,
     *,
     in_place: bool = False,
+    dry_run: bool = False,
     on_progress: Callable[[str, int, int], None] | None = None,
 ) -> RecoveryReport:
     """Recovers a recording after its recorder was killed, or its disk was damaged.
@@ -153,27 +154,30 @@ def recover(
         `data_directory`, which does not change.
       in_place: Whether to replace the index in `data_directory` instead. No byte is lost: the file
         of steps does not change, and the old index is kept as `*.damaged`.
+      dry_run: Whether to write nothing, and only report what would be recovered.
       on_progress: Called with the current file, the position in it, and its length in bytes.
 
     Returns:
       What was found.
 
     Raises:
-      ValueError: Neither or both of `destination` and `in_place` are given, or `destination` is not
-        empty, or in `data_directory`.
+      ValueError: Not exactly one of `destination`, `in_place` and `dry_run` is given, or
+        `destination` is not empty, or in `data_directory`.
       StorageError: There is no recording in the directory, or a file cannot be read or written.
       riegeli.UnimplementedError: An index uses a feature that cannot be read yet.
     """
-    if (destination is None) is not in_place:
-        raise ValueError("pass either a destination or in_place=True")
+    if (destination is not None) + in_place + dry_run != 1:
+        raise ValueError("pass either a destination, or in_place=True, or dry_run=True")
     source = directory_to_read(data_directory)
     shards = load_shards(source)
     if not shards and not (source / layout.METADATA_FILE).exists():
         raise StorageError(f"{source} holds no recording of EnvLogger")
     target = source if destination is None else _new_directory(destination, source)
     with storage_errors(target):
-        metadata_problem = _recover_metadata(source, target)
-        reports = tuple(_recover_shard(shard, target, on_progress) for shard in shards)
+        metadata_problem = _recover_metadata(source, None if dry_run else target)
+        reports = tuple(
+            _recover_shard(shard, None if dry_run else target, on_progress) for shard in shards
+        )
     return RecoveryReport(os.fspath(target), reports, metadata_problem)
 
 
@@ -193,23 +197,23 @@ def _new_directory(path: str | os.PathLike[str], source: epath.Path) -> epath.Pa
     return directory
 
 
-def _recover_metadata(source: epath.Path, target: epath.Path) -> str | None:
+def _recover_metadata(source: epath.Path, target: epath.Path | None) -> str | None:
     path = source / layout.METADATA_FILE
     try:
         read_metadata(source)
     except (DamagedDataError, StorageError) as e:
         if isinstance(e, StorageError) and path.exists():
             raise
-        content = _riegeli_file([codec.encode({})])
-        _replace(target / layout.METADATA_FILE, content)
+        if target is not None:
+            _replace(target / layout.METADATA_FILE, _riegeli_file([codec.encode({})]))
         return str(e)
-    if target != source:
+    if target is not None and target != source:
         _copy(path, target / layout.METADATA_FILE)
     return None
 
 
 def _recover_shard(
-    shard: Shard, target: epath.Path, on_progress: Callable[[str, int, int], None] | None
+    shard: Shard, target: epath.Path | None, on_progress: Callable[[str, int, int], None] | None
 ) -> ShardReport:
     steps_path = shard.directory / layout.STEPS_FILE
 
@@ -226,22 +230,10 @@ def _recover_shard(
             num_lost_metadata += 1
             episode.metadata = layout.NO_METADATA
     is_changed = _differs(shard, rebuilt)
-    directory = target / shard.directory.name
-    if rebuilt.positions:
-        if directory != shard.directory:
-            directory.mkdir(exist_ok=not stores.is_local(directory))
-            _copy(steps_path, directory / layout.STEPS_FILE)
-        if is_changed:
-            _write_index(shard, rebuilt, directory)
-        elif directory != shard.directory:
-            for name in (
-                layout.EPISODE_METADATA_FILE,
-                layout.EPISODE_INDEX_FILE,
-                layout.STEP_OFFSETS_FILE,
-            ):
-                _copy(shard.directory / name, directory / name)
-    elif directory == shard.directory:
-        is_changed = _set_aside(directory / layout.STEP_OFFSETS_FILE)
+    if not rebuilt.positions:
+        is_changed = (shard.directory / layout.STEP_OFFSETS_FILE).exists()
+    if target is not None:
+        _write_shard(shard, rebuilt, target / shard.directory.name, is_changed=is_changed)
     if steps_path.exists() and steps_path.stat().length > shard.steps_size:
         warnings.warn(
             f"{steps_path} grows: it is being recorded to. Recover it again when that has ended",
@@ -258,6 +250,28 @@ def _recover_shard(
         lost_regions=tuple(map(str, rebuilt.regions)),
         is_changed=is_changed,
     )
+
+
+def _write_shard(
+    shard: Shard, rebuilt: RebuiltShard, directory: epath.Path, *, is_changed: bool
+) -> None:
+    if not rebuilt.positions:
+        if directory == shard.directory and is_changed:
+            offsets = directory / layout.STEP_OFFSETS_FILE
+            offsets.rename(_free_name(offsets))
+        return
+    if directory != shard.directory:
+        directory.mkdir(exist_ok=not stores.is_local(directory))
+        _copy(shard.directory / layout.STEPS_FILE, directory / layout.STEPS_FILE)
+    if is_changed:
+        _write_index(shard, rebuilt, directory)
+    elif directory != shard.directory:
+        for name in (
+            layout.EPISODE_METADATA_FILE,
+            layout.EPISODE_INDEX_FILE,
+            layout.STEP_OFFSETS_FILE,
+        ):
+            _copy(shard.directory / name, directory / name)
 
 
 def _metadata_positions(shard: Shard) -> set[int]:
@@ -332,14 +346,6 @@ def _replace(path: epath.Path, content: bytes) -> None:
             return
         write_at_once(_free_name(path), path.read_bytes())
     write_at_once(path, content)
-
-
-def _set_aside(path: epath.Path) -> bool:
-    """Renames a file, if it is there; says whether it was."""
-    if not path.exists():
-        return False
-    path.rename(_free_name(path))
-    return True
 
 
 def _free_name(path: epath.Path) -> epath.Path:

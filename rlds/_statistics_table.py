@@ -16,7 +16,15 @@ _MIN_NAME: Final = 8
 
 
 def table(fields: Mapping[str, FieldStatistics]) -> str:
-    """The statistics as aligned text, at most 100 characters wide.
+    """The statistics as aligned text, at most 100 characters wide; see `rows_of`."""
+    rows = rows_of(fields)
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
+    widths[0] = min(widths[0], max(_MIN_NAME, _WIDTH - sum(width + 2 for width in widths[1:])))
+    return "\n".join("  ".join(_padded(row, widths)).rstrip() for row in rows)
+
+
+def rows_of(fields: Mapping[str, FieldStatistics]) -> list[list[str]]:
+    """The cells of the table, the headings first.
 
     Of fields with many elements it has the first and the last, of many quantiles the outermost.
     """
@@ -25,9 +33,7 @@ def table(fields: Mapping[str, FieldStatistics]) -> str:
     rows = [["", "count", "mean", "std", "min", *(f"q{100 * q:g}" for q in shown), "max"]]
     for name, field in fields.items():
         rows.extend(_rows(name, field, shown))
-    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
-    widths[0] = min(widths[0], max(_MIN_NAME, _WIDTH - sum(width + 2 for width in widths[1:])))
-    return "\n".join("  ".join(_padded(row, widths)).rstrip() for row in rows)
+    return rows
 
 
 def _rows(name: str, field: FieldStatistics, quantiles: list[float]) -> Iterator[list[str]]:

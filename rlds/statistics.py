@@ -15,7 +15,7 @@ import numpy as np
 from rlds import rlds_types
 from rlds._nests import named_leaves
 from rlds._quantile_sketch import QuantileSketch
-from rlds._statistics_table import table
+from rlds._statistics_table import rows_of, table
 
 __all__ = [
     "FieldStatistics",
@@ -148,6 +148,13 @@ class Statistics:
 
     def __str__(self) -> str:
         return f"{self._sizes()}\n{table(self.fields)}"
+
+    def rows(self) -> list[list[str]]:
+        """The cells of the table that is printed: the headings, then a row for each element.
+
+        A row that stands for several has one cell.
+        """
+        return rows_of(self.fields)
 
     def _sizes(self) -> str:
         return f"{self.num_transitions} transitions, {self.num_trajectories} trajectories"

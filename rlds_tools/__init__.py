@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
 if TYPE_CHECKING:
+    from rlds_tools.comparing import Differences, diff
+    from rlds_tools.converting import Conversion, convert, convert_known
+    from rlds_tools.describing import Stats, stats
     from rlds_tools.inspection import (
         EpisodeView,
         Inspection,
@@ -22,25 +25,45 @@ if TYPE_CHECKING:
         inspect_episode,
         inspect_step,
     )
+    from rlds_tools.listing import Formats, Listing, list_datasets, list_formats
+    from rlds_tools.recovering import Recovery, recover
     from rlds_tools.results import Result, Table
 
 __all__ = [
+    "Conversion",
+    "Differences",
     "EpisodeView",
+    "Formats",
     "Inspection",
+    "Listing",
     "RecordFile",
+    "Recovery",
     "Result",
+    "Stats",
     "StepView",
     "Table",
+    "convert",
+    "convert_known",
+    "diff",
     "inspect",
     "inspect_episode",
     "inspect_step",
+    "list_datasets",
+    "list_formats",
+    "recover",
+    "stats",
 ]
 
 _HOMES = {
+    "rlds_tools.comparing": ["Differences", "diff"],
+    "rlds_tools.converting": ["Conversion", "convert", "convert_known"],
+    "rlds_tools.describing": ["Stats", "stats"],
     "rlds_tools.inspection": [
         *("EpisodeView", "Inspection", "RecordFile", "StepView"),
         *("inspect", "inspect_episode", "inspect_step"),
     ],
+    "rlds_tools.listing": ["Formats", "Listing", "list_datasets", "list_formats"],
+    "rlds_tools.recovering": ["Recovery", "recover"],
     "rlds_tools.results": ["Result", "Table"],
 }
 

@@ -24,9 +24,10 @@ Examples:
 def command(
     path: str, split: str | None, episode: int | None, step: int | None, format: str | None
 ) -> Result:
-    """Show what is at PATH: format, splits, fields, metadata; or one episode.
+    """Show what is at PATH, or an episode.
 
-    Nothing is read that need not be: for datasets these are the files that describe them.
+    That is the format, the splits, the fields of steps and episodes, and the metadata. No episode
+    is read for it.
     """
     from rlds_tools import inspection
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -13,13 +14,39 @@ import click
 
 from rlds_tools.results import Result
 
-__all__ = ["prints_result"]
+__all__ = ["Invocation", "invocation", "prints_result", "wants_progress"]
 
 _STYLES: dict[str, dict[str, Any]] = {
     "title": {"bold": True},
     "heading": {"dim": True},
     "hint": {"fg": "cyan"},
 }
+
+
+@dataclasses.dataclass
+class Invocation:
+    """How the command was called.
+
+    Attributes:
+      owns_process: Whether the process is the command's own, so that it may change settings of the
+        whole process.
+      quiet: Whether to print errors only.
+      verbose: Whether to show what libraries say.
+    """
+
+    owns_process: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+
+def invocation() -> Invocation:
+    """Returns how the command that is running was called."""
+    return click.get_current_context().ensure_object(Invocation)
+
+
+def wants_progress() -> bool | None:
+    """Returns whether to show progress; None for what suits the terminal."""
+    return False if invocation().quiet else None
 
 
 def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
@@ -41,9 +68,9 @@ def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
     def command(
         *args: Any, as_json: bool, color: str, quiet: bool, verbose: bool, **kwargs: Any
     ) -> int:
-        context = click.get_current_context()
-        context.obj = {"quiet": quiet, "verbose": verbose}
-        context.color = _wants_color(color)
+        called = invocation()
+        called.quiet, called.verbose = quiet, verbose
+        click.get_current_context().color = _wants_color(color)
         result = function(*args, **kwargs)
         if as_json:
             click.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import envlogger
 import riegeli
 from envlogger import RiegeliBackendWriter, StepData
-from envlogger.__main__ import main
 from envlogger.converters import codec
 from envlogger.errors import StorageError
 from envlogger.proto.storage_pb2 import Data
@@ -145,7 +144,7 @@ def test_a_destination_must_be_empty(recording, tmp_path):
     (tmp_path / "new" / "file").touch()
     with pytest.raises(ValueError, match=r"destination .*new exists and is not empty"):
         envlogger.recover(recording, tmp_path / "new")
-    with pytest.raises(ValueError, match="pass either a destination or in_place=True"):
+    with pytest.raises(ValueError, match="pass either a destination, or in_place=True, or dry_run=True"):
         envlogger.recover(recording)
     with pytest.raises(ValueError, match="pass either"):
         envlogger.recover(recording, tmp_path / "other", in_place=True)
@@ -452,27 +451,7 @@ def test_messages_of_other_types_are_one_episode(tmp_path):
     assert (report.num_episodes, report.num_steps) == (1, 3)
 
 
-# --- On the command line.
-
-
-def test_the_command(recording, tmp_path, capsys):
-    (shard(recording) / "episode_index.riegeli").unlink()
-    assert main(["recover", str(recording), "--destination", str(tmp_path / "new")]) == 0
-    assert "0 -> 3 episodes, 7 -> 7 steps" in capsys.readouterr().out
-    assert main(["recover", str(recording), "--destination", str(tmp_path / "new")]) == 1
-    assert "exists and is not empty" in capsys.readouterr().err
-    assert main(["recover", str(recording), "--in-place"]) == 0
-    assert episodes(recording) == EPISODES
-    with pytest.raises(SystemExit) as exited:
-        main(["recover", str(recording)])
-    assert exited.value.code == 2
-
-
-def test_help():
-    command = [sys.executable, "-m", "envlogger", "recover", "--help"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "--in-place" in ended.stdout
-    assert ended.stderr == ""
+# --- Places.
 
 
 @pytest.mark.parametrize("place", ["", "inside", "inside/deep", "../link/inside"])
@@ -485,9 +464,7 @@ def test_a_destination_in_the_recording_is_refused(recording, place):
     envlogger.recover(recording, f"{recording}-beside")
 
 
-def test_a_recording_that_is_not_there(tmp_path, capsys):
-    assert main(["recover", str(tmp_path / "none"), "--destination", str(tmp_path / "new")]) == 1
-    assert capsys.readouterr().err == (
-        f"error: data_directory {tmp_path / 'none'} does not exist; check the path\n"
-    )
+def test_a_recording_that_is_not_there(tmp_path):
+    with pytest.raises(StorageError, match="does not exist; check the path"):
+        envlogger.recover(tmp_path / "none", tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from rlds_tools.command_line import main, rlds
-from rlds_tools.command_line.main import COMMANDS, run
+from rlds_tools.command_line.commands import COMMANDS, run
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -62,7 +62,7 @@ def test_ctrl_c(monkeypatch, capsys):
 
 def test_a_process_starts_without_what_it_does_not_need(dataset):
     code = (
-        "import sys; from rlds_tools.command_line.main import run; "
+        "import sys; from rlds_tools.command_line.commands import run; "
         f"run(['--help']); run(['inspect', {dataset!r}]); "
         "heavy = {'numpy', 'etils', 'rich', 'google', 'riegeli', 'rlds', 'envlogger'}; "
         "sys.exit(len(heavy & {name.partition('.')[0] for name in sys.modules}))"
@@ -75,3 +75,9 @@ def test_a_reader_that_has_seen_enough(dataset):
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stdout == "{\n"
     assert not done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell, capsys):
+    assert run(["completion", shell]) == 0
+    assert "_RLDS_COMPLETE" in capsys.readouterr().out

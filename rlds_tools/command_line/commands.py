@@ -17,12 +17,13 @@ from typing import Any, NoReturn
 
 import click
 
+from rlds_tools.command_line.printing import Invocation
 from rlds_tools.results import printable
 
 __all__ = ["COMMANDS", "main", "rlds"]
 
 # In the order of the help page: what a newcomer needs first comes first.
-COMMANDS = ("inspect",)
+COMMANDS = ("inspect", "convert", "stats", "list", "diff", "recover", "completion")
 
 _INTERRUPTED = 130
 # What data, places and arguments can do wrong. Anything else is a fault of the program.
@@ -76,45 +77,47 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 def rlds() -> None:
     """Record, look at, check, convert and share data of sequential decision making.
 
-    PATH is a log of EnvLogger, a dataset of TFDS, a Minari dataset, or raw data in any other format
-    that the project reads; what it is, is found out.
+    PATH may be a log of EnvLogger, a dataset of TFDS or Minari, or raw data in any other format
+    that `rlds list --formats` shows.
     """
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
+def main(arguments: Sequence[str] | None = None, *, command: click.Command = rlds) -> NoReturn:
     """Runs a command, and exits.
 
     Args:
       arguments: The command line without the name of the program; that of the process if None.
+      command: The command, if it is not `rlds`.
     """
-    sys.exit(run(arguments))
+    sys.exit(run(arguments, command=command))
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command, and returns the exit code."""
+def run(arguments: Sequence[str] | None = None, *, command: click.Command = rlds) -> int:
+    """Runs a command, and returns the exit code; see `main`."""
+    called = Invocation(owns_process=arguments is None)
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = rlds.main(arguments, prog_name="rlds", standalone_mode=False)
+        code = command.main(arguments, command.name, standalone_mode=False, obj=called)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted.", err=True)
+    except (KeyboardInterrupt, click.Abort) as error:
+        click.echo(_with_notes("Interrupted.", error.__cause__ or error), err=True)
         return _INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has seen enough; Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except _EXPECTED as error:
-        if "--verbose" in arguments or "-v" in arguments:
+        if called.verbose:
             raise
-        click.echo(f"error: {_in_words(error)}", err=True)
+        # The text of a KeyError is quoted, as that of a key.
+        text = error.args[0] if isinstance(error, KeyError) and error.args else str(error)
+        click.echo(_with_notes(f"error: {str(text) or repr(error)}", error), err=True)
         return 1
 
 
-def _in_words(error: BaseException) -> str:
-    # The text of a KeyError is quoted, as that of a key.
-    text = error.args[0] if isinstance(error, KeyError) and error.args else str(error)
-    return "\n".join(map(printable, [str(text) or repr(error), *getattr(error, "__notes__", ())]))
+def _with_notes(text: str, error: BaseException) -> str:
+    return "\n".join(map(printable, [text, *getattr(error, "__notes__", ())]))

@@ -1,5 +1,6 @@
-"""The command line."""
+"""`rlds convert`, and `python -m tfds_builders`, which names a builder."""
 
+import json
 import os
 import re
 import signal
@@ -16,9 +17,13 @@ import raw_d4rl
 import raw_rlds_creator
 import tensorflow_datasets as tfds
 
+import rlds_tools
 import tfds_builders
-from tfds_builders import __main__ as command_line
-from tfds_builders.__main__ import builders, main
+from rlds import sources
+from rlds_tools.command_line import commands
+from rlds_tools.command_line.convert import build
+from rlds_tools.converting import builders
+from tfds_builders import quiet
 
 NAME = "halfcheetah_medium_replay-v1"
 
@@ -38,23 +43,24 @@ def torn(tmp_path):
     return directory
 
 
+def main(arguments=None):
+    return commands.run(arguments, command=build)
+
+
 def run(*arguments, data_dir):
     return main([*map(str, arguments), "--data_dir", str(data_dir)])
 
 
 def test_help(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["--help"])
-    assert caught.value.code == 0
+    assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     assert "--skip_damaged" in shown
-    assert all(name in shown.replace("\n", " ") for name in builders())
-    for name, builder in builders().items():
-        known = [option for option in builder.options().values() if option.is_json]
-        options = "".join(f"    {option}\n" for option in known)
-        assert not options or f"  {name}\n{options}" in f"{shown}\n"
-    assert "    boundary=text | [text, ...]\n    length=integer\n" in shown
-    assert "    camera_shape=[integer, integer, integer] ([64, 64, 3])\n" in shown
+    assert commands.run(["list", "--formats"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for format in sources.formats().values():
+        known = [option for option in format.options.values() if option.is_json]
+        assert all(f"{format.name} {option}" in shown for option in known)
+    assert "d4rl boundary=text | [text, ...] d4rl length=integer" in shown
 
 
 def test_all_builders_can_be_named():
@@ -67,7 +73,7 @@ def test_all_builders_can_be_named():
 def test_a_conversion(raw, tmp_path, capfd):
     options = ("--num_shards=2", "--float64=float32", "--tensor_encoding=zlib")
     assert run("rlds_d4rl", raw, *options, data_dir=tmp_path) == 0
-    directory, numbers = capfd.readouterr().out.splitlines()
+    directory, numbers, _ = capfd.readouterr().out.splitlines()
     assert directory.startswith(str(tmp_path / "rlds_d4rl"))
     assert re.fullmatch(r"train: \d+ episodes, \d+ steps, .*", numbers)
     assert len([name for name in os.listdir(directory) if "tfrecord" in name]) == 2
@@ -99,8 +105,7 @@ def test_a_name(raw, tmp_path, capsys):
     place, *_ = capsys.readouterr().out.splitlines()
     assert place.startswith(str(tmp_path / "data" / "cheetah"))
     assert tfds.builder_from_directory(place).name == "cheetah"
-    with pytest.raises(SystemExit):
-        run("rlds_d4rl", raw, "--name", "Cheetah", data_dir=tmp_path / "data")
+    assert run("rlds_d4rl", raw, "--name", "Cheetah", data_dir=tmp_path / "data") == 2
     assert "--name: 'Cheetah' is not a name for a dataset" in capsys.readouterr().err
 
 
@@ -110,7 +115,7 @@ def test_nothing_but_the_result_is_printed(raw, tmp_path):
         [*command, "--data_dir", tmp_path / "data"], capture_output=True, text=True, check=True
     )
     assert ended.stderr == ""
-    assert len(ended.stdout.splitlines()) == 2
+    assert len(ended.stdout.splitlines()) == 3
 
 
 def test_options_of_the_source(raw, tmp_path, capsys):
@@ -181,7 +186,7 @@ def test_pipeline_options(raw, tmp_path, capsys):
         (["rlds_rlu_dmlab/?", "file"], "it has 24, such as: files, seekavoid_arena_01_training_0"),
         (["rlds_minari/pen", "file"], "rlds_minari has no configs, got 'pen'"),
         (["rlds_d4rl", "file", "--direct_num_workers=2"], "options of Beam need --runner"),
-        (["rlds_d4rl", "file", "--num_shards=many"], "invalid int value: 'many'"),
+        (["rlds_d4rl", "file", "--num_shards=many"], "'many' is not a valid integer"),
         (["rlds_d4rl", "file", "--option=length=many"], "length: got many, expected integer"),
         (["rlds_d4rl", "file", "--option=width=3"], "rlds_d4rl has no option 'width'; its options"),
         (["rlds_d4rl", "file", "--option=length"], "option length: expected name=value"),
@@ -189,13 +194,11 @@ def test_pipeline_options(raw, tmp_path, capsys):
             ["rlds_minari", "file", "--option=length=1"],
             "its options are: follow_links=true|false (false)",
         ),
-        ([], "the following arguments are required: dataset"),
+        ([], "expected DATASET and perhaps PATH, got 0 words"),
     ],
 )
 def test_a_wrong_command(tmp_path, capsys, arguments, words):
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == 2
+    assert main(arguments) == 2
     assert words in capsys.readouterr().err
 
 
@@ -213,7 +216,7 @@ def test_what_goes_wrong_is_said(raw, tmp_path, capsys, arguments, words):
     arguments = [argument.format(tmp=tmp_path, raw=raw) for argument in arguments]
     assert run(*arguments, data_dir=tmp_path / "data") == 1
     shown = capsys.readouterr()
-    assert shown.err.splitlines()[-1].startswith(("Error: ", "What is finished is kept"))
+    assert shown.err.splitlines()[-1].startswith(("error: ", "What is finished is kept"))
     assert words in shown.err
     assert not shown.out
 
@@ -229,11 +232,11 @@ def test_damage(torn, tmp_path, capsys):
     data_dir = tmp_path / "data"
     assert run("rlds_rlu_atari", torn, data_dir=data_dir) == 1
     error, note = capsys.readouterr().err.splitlines()[-2:]
-    assert error.startswith("Error: run_1-00001-of-00002, episode ")
+    assert error.startswith("error: run_1-00001-of-00002, episode ")
     assert "goes on from there" in note
     with pytest.warns(UserWarning, match="damaged episodes were left out"):
         assert run("rlds_rlu_atari", torn, "--skip-damaged", data_dir=data_dir) == 0
-    _, numbers, left_out = capsys.readouterr().out.splitlines()
+    _, numbers, left_out, _ = capsys.readouterr().out.splitlines()
     assert numbers.startswith("train: ")
     assert left_out.startswith("  left out: run_1-00001-of-00002:")
     assert run("rlds_rlu_atari", torn, data_dir=data_dir) == 1
@@ -245,7 +248,7 @@ def test_hostile_raw_data(raw, tmp_path, capsys):
         file["infos/\x1b[2J\nx"] = np.dtype("f4")
     assert run("rlds_d4rl", raw, data_dir=tmp_path) == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"Error: {raw}, field 'infos/\\x1b[2J\\nx': a type, expected a group")
+    assert error.startswith(f"error: {raw}, field 'infos/\\x1b[2J\\nx': a type, expected a group")
     assert "Traceback" not in error
     with h5py.File(raw, "a") as file:
         del file["infos/\x1b[2J\nx"]
@@ -266,7 +269,8 @@ def test_text_is_no_markup(tmp_path, capsys):
 SCRIPT = """
 import signal, sys, time
 from tfds_builders import D4rlSource
-from tfds_builders.__main__ import main
+from rlds_tools.command_line.commands import run
+from rlds_tools.command_line.convert import build
 
 episodes = D4rlSource.episodes
 
@@ -279,15 +283,15 @@ def slow(self, *args):
 
 if sys.argv.pop() == "slow":
     D4rlSource.episodes = slow
-sys.exit(main(sys.argv[1:]))
+sys.exit(run(sys.argv[1:], command=build))
 """
 
 
 def test_interrupted_while_tensorflow_is_loaded(raw, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["tfds_builders", "rlds_d4rl", str(raw)])
-    monkeypatch.setattr(command_line, "quiet_libraries", mock.Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(quiet, "quiet_libraries", mock.Mock(side_effect=KeyboardInterrupt))
     assert main() == 130
-    assert capsys.readouterr().err == "Interrupted.\n"
+    assert capsys.readouterr().err.strip() == "Interrupted."
 
 
 def test_interrupted(raw, tmp_path):
@@ -307,3 +311,22 @@ def test_interrupted(raw, tmp_path):
     assert run("rlds_d4rl", raw, data_dir=whole) == 0
     name = next((data_dir / "rlds_d4rl").glob("**/1.0.0")).relative_to(data_dir)
     assert conversions.contents(data_dir / name) == conversions.contents(whole / name)
+
+
+def test_any_source_to_a_dataset_and_on_to_minari(log, tmp_path, capsys):
+    converted = commands.run(["convert", log, str(tmp_path), "--json", "--quiet"])
+    assert converted == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["path"] == str(tmp_path / "catch" / "1.0.0")
+    assert shown["splits"]["train"]["steps"] == 30
+    assert commands.run(["convert", log, str(tmp_path)]) == 1
+    assert "exists and is not overwritten" in capsys.readouterr().err
+    target = tmp_path / "minari" / "catch-v0"
+    assert commands.run(["convert", shown["path"], str(target), "--to", "minari"]) == 0
+    assert rlds_tools.inspect(target).splits[0].episodes == 3
+    assert commands.run(["convert", log, str(tmp_path / "x-v0"), "--to", "minari"]) == 1
+    assert "only datasets of TFDS become minari" in capsys.readouterr().err
+    assert commands.run(["convert", log]) == 2
+    assert "expected SRC and DST, got 1 places" in capsys.readouterr().err
+    assert commands.run(["convert", log, str(tmp_path), "--dataset", "rlds_chess"]) == 2
+    assert "no dataset 'rlds_chess'" in capsys.readouterr().err

@@ -1,0 +1,24 @@
+"""`rlds completion`."""
+
+from __future__ import annotations
+
+import click
+
+EXAMPLES = """\b
+Examples:
+  rlds completion bash >> ~/.bashrc
+  rlds completion fish > ~/.config/fish/completions/rlds.fish
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    """Print what completes commands in a shell."""
+    from click.shell_completion import get_completion_class
+
+    from rlds_tools.command_line.commands import rlds
+
+    completion = get_completion_class(shell)
+    assert completion is not None
+    click.echo(completion(rlds, {}, "rlds", "_RLDS_COMPLETE").source())

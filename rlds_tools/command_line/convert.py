@@ -1,0 +1,217 @@
+"""`rlds convert`, and `python -m tfds_builders`, which names a builder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from rlds_tools.command_line.printing import invocation, prints_result, wants_progress
+from rlds_tools.results import Result
+
+EXAMPLES = """\b
+Examples:
+  rlds convert logs/run7 data --name run7
+  rlds convert data/hopper/1.0.0 minari/hopper-v0 --to minari
+"""
+
+# Words of the command line that nothing here knows may be options of Apache Beam.
+_SETTINGS = {"ignore_unknown_options": True}
+
+
+def _storage_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that both commands have."""
+    options = [
+        click.option("--name", help="The name of the new dataset."),
+        click.option(
+            "--option",
+            "-O",
+            "given",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="An option of the source; may be given several times.",
+        ),
+        click.option(
+            "--float64",
+            type=click.Choice(["bytes", "float32"]),
+            help="Float64 of steps: all bits as bytes (default), or rounded, as Octo and OpenVLA "
+            "need.",
+        ),
+        click.option(
+            "--tensor-encoding",
+            "--tensor_encoding",
+            type=click.Choice(["none", "zlib"]),
+            help="Arrays of steps: plain, or compressed; default: as the source says.",
+        ),
+        click.option("--num-shards", "--num_shards", type=int, help="How many files a split has."),
+        click.option(
+            "--shuffle/--no-shuffle",
+            default=None,
+            help="Store episodes in a random order, or in that of the source.",
+        ),
+        click.option(
+            "--skip-damaged",
+            "--skip_damaged",
+            is_flag=True,
+            help="Leave out episodes that cannot be read, and say which.",
+        ),
+        click.option(
+            "--verify/--no-verify",
+            default=True,
+            help="Read the dataset back, and compare it with what was written.",
+        ),
+        click.option(
+            "--runner", help="Do it on Apache Beam with this runner, such as DirectRunner."
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command(context_settings=_SETTINGS, epilog=EXAMPLES)
+@click.argument("words", nargs=-1, metavar="SRC DST [BEAM_OPTIONS]")
+@click.option(
+    "--to",
+    type=click.Choice(["tfrecord", "array_record", "minari", "d4rl", "d4rl_pybullet"]),
+    default="tfrecord",
+    help="The new format: a dataset of TFDS in one of two file formats, or one for others.",
+)
+@click.option("--format", help="The format of SRC, if it cannot be recognized.")
+@click.option("--dataset", help="What SRC is, if a builder knows it: rlds_d4rl/hopper-medium-v2.")
+@click.option("--version", default="1.0.0", help="The version of the new dataset.")
+@_storage_options
+@prints_result
+def command(
+    words: Sequence[str],
+    to: str,
+    format: str | None,
+    dataset: str | None,
+    version: str,
+    **options: Any,
+) -> Result:
+    """Convert data in any format to a dataset.
+
+    SRC becomes a dataset of TFDS below the folder DST: DST/NAME/VERSION.
+    `rlds list --formats` has the formats, and their options. For Minari and D4RL, SRC is a dataset
+    of TFDS, and DST the dataset or the file to make. A conversion that was interrupted goes on when
+    it is called again. Options such as --direct_num_workers=4 go to Beam, if there is a --runner.
+    """
+    places, beam_options = _split_words(words, options["runner"])
+    if len(places) != 2:
+        raise click.UsageError(f"expected SRC and DST, got {len(places)} places")
+    source, directory = places
+    if dataset is not None:
+        if to not in ("tfrecord", "array_record"):
+            raise click.UsageError(f"--dataset goes with tfrecord and array_record, not {to}.")
+        return _convert_known(dataset, source, directory, None, to, beam_options, options)
+    from rlds import sources
+    from rlds_tools import converting
+
+    format = format or sources.format_of(source)
+    known = sources.formats()[format].options if format in sources.formats() else {}
+    storage, arguments = _arguments(options, known, format, beam_options)
+    if storage["shuffle"] is None:
+        del storage["shuffle"]
+    return converting.convert(
+        source, directory, to=to, format=format, version=version, **arguments, **storage
+    )
+
+
+@click.command(name="python -m tfds_builders", context_settings=_SETTINGS)
+@click.argument("words", nargs=-1, metavar="DATASET [PATH] [BEAM_OPTIONS]")
+@click.option("--data-dir", "--data_dir", help="Where TFDS keeps datasets.")
+@click.option("--manual-dir", "--manual_dir", help="Where raw data is that no PATH names.")
+@click.option(
+    "--file-format",
+    "--file_format",
+    type=click.Choice(["tfrecord", "array_record"]),
+    help="Default: tfrecord.",
+)
+@_storage_options
+@prints_result
+def build(
+    words: Sequence[str],
+    data_dir: str | None,
+    manual_dir: str | None,
+    file_format: str | None,
+    **options: Any,
+) -> Result:
+    """Convert raw data with a builder of this package; `rlds convert` does it for any format."""
+    places, beam_options = _split_words(words, options["runner"])
+    if not 1 <= len(places) <= 2:
+        raise click.UsageError(f"expected DATASET and perhaps PATH, got {len(places)} words")
+    dataset, source = [*places, None][:2]
+    assert dataset is not None
+    return _convert_known(dataset, source, data_dir, manual_dir, file_format, beam_options, options)
+
+
+def _convert_known(
+    dataset: str,
+    source: str | None,
+    directory: str | None,
+    manual_dir: str | None,
+    file_format: str | None,
+    beam_options: Sequence[str],
+    options: Mapping[str, Any],
+) -> Result:
+    from rlds_tools import converting
+    from tfds_builders.builder import check_name
+
+    try:
+        builder_class, _ = converting.builder_of(dataset)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if options["name"] is not None:
+        try:
+            check_name(options["name"])
+        except ValueError as error:
+            raise click.UsageError(f"--name: {error}") from None
+    storage, arguments = _arguments(
+        options, builder_class.options(), dataset.partition("/")[0], beam_options
+    )
+    return converting.convert_known(
+        dataset,
+        source,
+        directory=directory,
+        manual_dir=manual_dir,
+        file_format=file_format,
+        **arguments,
+        **storage,
+    )
+
+
+def _split_words(words: Iterable[str], runner: str | None) -> tuple[list[str], list[str]]:
+    """Returns the places that are named, and the options of Beam."""
+    words = list(words)
+    places = [word for word in words if not word.startswith("-")]
+    others = [word for word in words if word.startswith("-")]
+    if others and runner is None:
+        raise click.UsageError(
+            f"unknown options: {' '.join(others)} (options of Beam need --runner)"
+        )
+    return places, others
+
+
+def _arguments(
+    options: Mapping[str, Any], known: Mapping[str, Any], owner: str, beam_options: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns how the dataset is stored, and the other arguments of both functions."""
+    from rlds.sources.options import parse_options
+
+    try:
+        parsed = parse_options(known, options["given"], owner)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    called = invocation()
+    names = ("float64", "tensor_encoding", "shuffle", "skip_damaged", "verify")
+    return {name: options[name] for name in names}, {
+        "name": options["name"],
+        "options": parsed,
+        "num_shards": options["num_shards"],
+        "beam_runner": options["runner"],
+        "beam_options": beam_options,
+        "progress": wants_progress(),
+        "quiet_process": called.owns_process and not called.verbose,
+    }

@@ -1,0 +1,53 @@
+"""`rlds stats`."""
+
+from __future__ import annotations
+
+import click
+
+from rlds_tools.command_line.printing import prints_result, wants_progress
+from rlds_tools.results import Result
+
+EXAMPLES = """\b
+Examples:
+  rlds stats data/walker2d
+  rlds stats data/bridge --fields action --by language_instruction --out stats.json
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("path")
+@click.option("--split", help="The split; needed if there are several.")
+@click.option("--fields", help="Which fields, separated by commas; all numeric ones by default.")
+@click.option("--by", metavar="FIELD", help="Group episodes by this field of theirs.")
+@click.option("--out", metavar="FILE", help="Write the statistics to a .json or .npz file, too.")
+@click.option("--format", help="The format of the data, if it cannot be recognized.")
+@prints_result
+def command(
+    path: str,
+    split: str | None,
+    fields: str | None,
+    by: str | None,
+    out: str | None,
+    format: str | None,
+) -> Result:
+    """Describe the numbers of a dataset.
+
+    These are the lengths of the episodes at PATH, their total rewards, and mean, range and
+    quantiles of each element of each field. All of the split is read. FILE is what normalizes data
+    for training: .json is the form of Octo and OpenVLA.
+    """
+    if out is not None and not out.endswith((".json", ".npz")):
+        raise click.UsageError("--out: expected a name that ends with .json or .npz")
+    from rlds_tools import describing
+
+    found = describing.stats(
+        path,
+        split,
+        fields=None if fields is None else fields.split(","),
+        by=by,
+        format=format,
+        progress=wants_progress(),
+    )
+    if out is not None:
+        found.save(out)
+    return found

@@ -1,0 +1,283 @@
+"""`rlds stats`: what the numbers of a dataset are like."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlds.statistics import Statistics, compute_statistics
+from rlds_tools.progress import show_progress
+from rlds_tools.results import Block, Result, Table, count, plain
+
+if TYPE_CHECKING:
+    from rlds.sources import Episodes, SourceEpisode
+
+__all__ = ["Group", "Spread", "Stats", "stats", "total_reward"]
+
+QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
+# How many groups are printed.
+_SHOWN_GROUPS = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """How some numbers are spread."""
+
+    min: float
+    median: float
+    mean: float
+    max: float
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Spread | None:
+        """Returns the spread of numbers; None if there are none."""
+        if not len(numbers):
+            return None
+        return cls(
+            float(np.min(numbers)),
+            float(np.median(numbers)),
+            float(np.mean(numbers)),
+            float(np.max(numbers)),
+        )
+
+    def cells(self) -> list[str]:
+        """The numbers as text."""
+        return [f"{number:,.6g}" for number in dataclasses.astuple(self)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The episodes that have the same value of a field.
+
+    Attributes:
+      value: The value.
+      episodes: How many they are.
+      steps: How many steps they have.
+      mean_return: The mean of their total rewards; None without rewards.
+    """
+
+    value: str
+    episodes: int
+    steps: int
+    mean_return: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Stats(Result):
+    """What the numbers of a split are like.
+
+    Attributes:
+      path: Where the dataset is.
+      split: The split.
+      episodes: How many episodes it has.
+      steps: How many steps.
+      lengths: How many steps its episodes have.
+      returns: The total rewards of its episodes; None without rewards.
+      by: The field that episodes are grouped by.
+      groups: The groups, the largest first.
+      statistics: The moments, extremes and quantiles of each field, by element.
+    """
+
+    path: str
+    split: str
+    episodes: int
+    steps: int
+    lengths: Spread | None
+    returns: Spread | None
+    by: str | None
+    groups: tuple[Group, ...]
+    statistics: Statistics
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        yield f"{self.split}: {count(self.episodes, 'episode')}, {count(self.steps, 'step')}"
+        spreads = {"length of an episode": self.lengths, "total reward": self.returns}
+        rows = [[name, *spread.cells()] for name, spread in spreads.items() if spread]
+        yield Table(["", ">min", ">median", ">mean", ">max"], rows)
+        if self.by is not None:
+            yield _table_of_groups(self.by, self.groups)
+        headings, *rows = self.statistics.rows()
+        rows = [row + [""] * (len(headings) - len(row)) for row in rows]
+        yield Table(["field", *(f">{heading}" for heading in headings[1:])], rows)
+        yield f"next: rlds stats {self.path} --out stats.json · rlds report {self.path}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """See `Result`."""
+        others = {name: value for name, value in super().to_dict().items() if name != "statistics"}
+        return {**others, "fields": {n: _as_plain(field) for n, field in self.fields.items()}}
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The statistics of each field."""
+        return self.statistics.fields
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the statistics of the fields to a file.
+
+        Args:
+          path: `*.json`, as `Statistics.to_json` writes it and loaders of Octo and OpenVLA read it,
+            or `*.npz` with arrays such as "action/mean".
+
+        Raises:
+          ValueError: It is neither.
+        """
+        from rlds_ecosystem import stores
+
+        target = stores.as_path(path)
+        if target.suffix == ".json":
+            target.write_text(self.statistics.to_json())
+        elif target.suffix == ".npz":
+            with target.open("wb") as file:
+                np.savez(file, **dict(_arrays(self.fields)))
+        else:
+            raise ValueError(f"{path}: expected a name that ends with .json or .npz")
+
+
+def stats(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    fields: Sequence[str] | None = None,
+    by: str | None = None,
+    format: str | None = None,
+    progress: bool | None = None,
+) -> Stats:
+    """Describes the numbers of a split: lengths, total rewards, and each element of each field.
+
+    All episodes are read once, in memory that does not grow with them. Images and texts are left
+    out. Placeholders in the last step do not count.
+
+    Args:
+      path: A folder or a file, here or in an object store.
+      split: The split; needed if there are several.
+      fields: The fields of a step to describe; all numeric ones but the flags by default.
+      by: A field of episodes to group them by, such as "language_instruction".
+      format: The name of the format, if it cannot be recognized.
+      progress: Whether to show a progress bar; if None, on a terminal.
+
+    Raises:
+      KeyError: There is no such split or field.
+      SourceError: The data is damaged; says where.
+      ValueError: There are no episodes.
+    """
+    from rlds import sources
+
+    episodes = sources.open(path, split, format=format)
+    chosen = _numeric(episodes.spec["steps"]) if fields is None else list(fields)
+    lengths: list[int] = []
+    returns: list[float] = []
+    groups: dict[str, list[tuple[int, float | None]]] = collections.defaultdict(list)
+
+    def read() -> Iterator[dict[str, Any]]:
+        for episode in _all(episodes, progress):
+            lengths.append(episode.num_steps)
+            reward = total_reward(episode)
+            if reward is not None:
+                returns.append(reward)
+            if by is not None:
+                groups[_value_of(episode, by)].append((episode.num_steps, reward))
+            known = episode.final_observation_known
+            yield {"steps": episode.steps, "final_observation_known": known}
+
+    statistics = compute_statistics(read(), chosen, quantiles=QUANTILES)
+    return Stats(
+        path=os.fspath(path),
+        split=episodes.split,
+        episodes=len(lengths),
+        steps=sum(lengths),
+        lengths=Spread.of(lengths),
+        returns=Spread.of(returns),
+        by=by,
+        groups=tuple(sorted(map(_group, groups.items()), key=lambda g: (-g.episodes, g.value))),
+        statistics=statistics,
+    )
+
+
+def total_reward(episode: SourceEpisode) -> float | None:
+    """Returns the sum of the rewards of an episode, without the placeholder in its last step.
+
+    Returns:
+      The sum; None if there are no rewards, or several in a step.
+    """
+    reward: Any = episode.steps.get("reward")
+    if getattr(reward, "ndim", None) != 1 or reward.dtype.kind not in "fiub":
+        return None
+    real = reward[:-1] if episode.final_observation_known else reward
+    return float(real.astype(np.float64).sum())
+
+
+def _all(episodes: Episodes, progress: bool | None) -> Iterator[SourceEpisode]:
+    total = episodes.source.num_episodes(episodes.split)
+    with show_progress(progress) as bars:
+        yield from bars.track(episodes, total=total, description="reading")
+
+
+def _numeric(fields: Mapping[str, Any], path: str = "") -> list[str]:
+    """The numeric fields that are neither flags nor images."""
+    names = []
+    for name, field in fields.items():
+        inner = f"{path}/{name}" if path else name
+        if isinstance(field, Mapping):
+            names += _numeric(field, inner)
+        elif name not in ("is_first", "is_last", "is_terminal") and _is_numeric(field):
+            names.append(inner)
+    return names
+
+
+def _is_numeric(field: Any) -> bool:
+    kind = getattr(field, "column_dtype", np.dtype(object)).kind
+    is_image = getattr(field, "encoding", "") or (kind == "u" and len(field.shape) in (2, 3))
+    return kind in "biuf" and not is_image and None not in field.shape
+
+
+def _value_of(episode: SourceEpisode, field: str) -> str:
+    value: Any = episode.metadata
+    for name in field.split("/"):
+        if not isinstance(value, Mapping) or name not in value:
+            raise KeyError(f"episodes have no field {field!r}, only {sorted(episode.metadata)}")
+        value = value[name]
+    value = np.asarray(value).item() if np.size(value) == 1 else value
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def _group(item: tuple[str, Sequence[tuple[int, float | None]]]) -> Group:
+    value, members = item
+    returns = [reward for _, reward in members if reward is not None]
+    mean = float(np.mean(returns)) if returns else None
+    return Group(value, len(members), sum(steps for steps, _ in members), mean)
+
+
+def _table_of_groups(field: str, groups: Sequence[Group]) -> Table:
+    rows = [
+        [
+            group.value if len(group.value) <= 60 else f"{group.value[:59]}…",
+            f"{group.episodes:,}",
+            f"{group.steps:,}",
+            "" if group.mean_return is None else f"{group.mean_return:,.6g}",
+        ]
+        for group in groups[:_SHOWN_GROUPS]
+    ]
+    if len(groups) > _SHOWN_GROUPS:
+        others = groups[_SHOWN_GROUPS:]
+        sums = [f"{sum(g.episodes for g in others):,}", f"{sum(g.steps for g in others):,}"]
+        rows.append([f"{len(others)} others", *sums, ""])
+    return Table([field, ">episodes", ">steps", ">mean total reward"], rows)
+
+
+def _as_plain(field: Any) -> dict[str, Any]:
+    names = ("count", "mean", "std", "min", "max")
+    quantiles = {f"{q:g}": plain(values) for q, values in field.quantiles.items()}
+    return {**{name: plain(getattr(field, name)) for name in names}, "quantiles": quantiles}
+
+
+def _arrays(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, field in fields.items():
+        for part in ("count", "mean", "std", "min", "max"):
+            yield f"{name}/{part}", getattr(field, part)
+        for q, values in field.quantiles.items():
+            yield f"{name}/q{100 * q:g}", values

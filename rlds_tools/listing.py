@@ -1,0 +1,176 @@
+"""`rlds list`: the datasets below a folder, and the formats that can be read."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from rlds_tools.inspection import Inspection, inspect
+from rlds_tools.results import Block, Result, Table, size_of
+
+__all__ = ["Formats", "Found", "Listing", "list_datasets", "list_formats"]
+
+# Files by which the directory of a dataset is recognized without opening it.
+_MARKS = {
+    "dataset_info.json": "tfds",
+    "metadata.riegeli": "envlogger",
+    "data/metadata.json": "minari",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A dataset below a folder.
+
+    Attributes:
+      path: Where it is.
+      format: The name of its format.
+      name: Its name.
+      version: Its version.
+      episodes: How many episodes it has; None if that is not known without reading it.
+      steps: How many steps they have; None likewise.
+      num_bytes: How large it is; None likewise.
+      error: What is wrong with it, if it cannot be opened.
+    """
+
+    path: str
+    format: str
+    name: str = ""
+    version: str = ""
+    episodes: int | None = None
+    steps: int | None = None
+    num_bytes: int | None = None
+    error: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing(Result):
+    """The datasets below a folder.
+
+    Attributes:
+      path: The folder.
+      datasets: The datasets, by their paths.
+    """
+
+    path: str
+    datasets: tuple[Found, ...]
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        if not self.datasets:
+            yield f"{self.path}: no datasets of TFDS, logs of EnvLogger or datasets of Minari"
+            return
+        yield f"{self.path}: {len(self.datasets):,} datasets"
+        rows = [
+            [
+                os.path.relpath(found.path, self.path),
+                found.format,
+                _cell(found.episodes),
+                _cell(found.steps),
+                "?" if found.num_bytes is None else size_of(found.num_bytes),
+                (found.error or "").partition("\n")[0][:80],
+            ]
+            for found in self.datasets
+        ]
+        has_errors = any(found.error for found in self.datasets)
+        columns = ["path", "format", ">episodes", ">steps", ">size", "error"]
+        if not has_errors:
+            columns, rows = columns[:-1], [row[:-1] for row in rows]
+        yield Table(columns, rows)
+        yield f"next: rlds inspect {self.datasets[0].path}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Formats(Result):
+    """The formats that can be read.
+
+    Attributes:
+      formats: For each its name, what it is, and its options in words.
+    """
+
+    formats: tuple[dict[str, Any], ...]
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        yield "formats that rlds reads"
+        yield Table(["format", "what"], [[f["name"], f["description"]] for f in self.formats])
+        yield "options, for --option NAME=VALUE"
+        yield Table(
+            ["format", "option"],
+            [[f["name"], option] for f in self.formats for option in f["options"]],
+        )
+
+
+def list_datasets(directory: str | os.PathLike[str] = ".", *, depth: int = 6) -> Listing:
+    """Finds the datasets below a folder of this machine: of TFDS, of Minari, and logs.
+
+    Args:
+      directory: The folder. Links are not followed.
+      depth: How many folders deep to look.
+
+    Raises:
+      FileNotFoundError: There is no such folder.
+    """
+    directory = os.fspath(directory)
+    if not os.path.isdir(directory):
+        raise FileNotFoundError(f"{directory!r} is not a folder")
+    places = sorted(_find(directory, depth))
+    return Listing(directory, tuple(_describe(path, format) for path, format in places))
+
+
+def list_formats() -> Formats:
+    """Returns the formats that `rlds.sources.open` reads, with their options."""
+    from rlds import sources
+
+    return Formats(
+        tuple(
+            {
+                "name": name,
+                "description": format.description,
+                "options": [str(option) for option in format.options.values() if option.is_json],
+            }
+            for name, format in sources.formats().items()
+        )
+    )
+
+
+def _find(directory: str, depth: int) -> Iterator[tuple[str, str]]:
+    for mark, format in _MARKS.items():
+        if os.path.exists(os.path.join(directory, mark)):
+            yield directory, format
+            return
+    if not depth:
+        return
+    try:
+        with os.scandir(directory) as entries:
+            below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except PermissionError:
+        return
+    for path in below:
+        if not os.path.basename(path).startswith((".", "incomplete.")):
+            yield from _find(path, depth - 1)
+
+
+def _describe(path: str, format: str) -> Found:
+    try:
+        found = inspect(path, format=format)
+    except (OSError, ValueError, RuntimeError, LookupError) as error:
+        return Found(path, format, error=str(error))
+    assert isinstance(found, Inspection)
+    episodes = [split.episodes for split in found.splits]
+    steps = [split.steps for split in found.splits]
+    return Found(
+        path,
+        format,
+        found.name,
+        found.version,
+        None if None in episodes else sum(filter(None, episodes)),
+        None if None in steps else sum(filter(None, steps)),
+        found.num_bytes,
+    )
+
+
+def _cell(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"

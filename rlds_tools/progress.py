@@ -1,0 +1,41 @@
+"""Progress of what takes long, on the standard error output of a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import rich.progress
+
+__all__ = ["show_progress"]
+
+
+@contextlib.contextmanager
+def show_progress(
+    is_shown: bool | None = None, *, of_bytes: bool = False
+) -> Iterator[rich.progress.Progress]:
+    """Shows bars as long as the context lasts.
+
+    Args:
+      is_shown: Whether to show them; if None, if the standard error output is a terminal.
+      of_bytes: Whether what is counted are bytes.
+    """
+    import rich.console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    is_shown = sys.stderr.isatty() if is_shown is None else is_shown
+    done = DownloadColumn() if of_bytes else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), done, TimeRemainingColumn())
+    console = rich.console.Console(stderr=True)
+    with Progress(*columns, console=console, disable=not is_shown, transient=True) as bars:
+        yield bars

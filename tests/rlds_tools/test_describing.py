@@ -1,0 +1,41 @@
+import json
+
+import numpy as np
+import pytest
+
+import rlds_tools
+import tfds_files
+from rlds_tools.command_line.commands import run
+
+
+def test_the_numbers_of_a_split(dataset, tmp_path, capsys):
+    found = rlds_tools.stats(dataset)
+    steps = [tfds_files.open_folder(dataset)["train"][i]["steps"] for i in range(3)]
+    returns = [episode["reward"][:-1].sum() for episode in steps]
+    assert (found.episodes, found.steps, found.lengths.median) == (3, 43, 8)
+    assert found.returns.mean == pytest.approx(np.mean(returns))
+    assert set(found.fields) == {"observation/position", "action", "reward", "discount"}
+    positions = np.concatenate([episode["observation"]["position"] for episode in steps])
+    np.testing.assert_allclose(found.fields["observation/position"].mean, positions.mean(0), 1e-6)
+    actions = np.concatenate([episode["action"][:-1] for episode in steps])
+    assert found.fields["action"].count == len(actions)
+    assert found.to_dict()["fields"]["action"]["quantiles"]["0.5"] == np.median(actions)
+    assert "observation/position[2]" in str(found)
+
+    assert run(["stats", dataset, "--fields", "action", "--out", str(tmp_path / "s.npz")]) == 0
+    assert np.load(tmp_path / "s.npz")["action/mean"] == pytest.approx(actions.mean())
+    assert run(["stats", dataset, "--by", "episode_id", "--out", str(tmp_path / "s.json")]) == 0
+    assert "episode 30" in capsys.readouterr().out
+    assert json.loads((tmp_path / "s.json").read_text())["action"]["mean"]
+    assert run(["stats", dataset, "--out", "s.txt"]) == 2
+    assert run(["stats", dataset, "--by", "task"]) == 1
+    assert "no field 'task', only ['episode_id']" in capsys.readouterr().err
+
+
+def test_groups(dataset):
+    groups = rlds_tools.stats(dataset, by="episode_id").groups
+    assert [(group.value, group.episodes, group.steps) for group in groups] == [
+        ("episode 30", 1, 30),
+        ("episode 5", 1, 5),
+        ("episode 8", 1, 8),
+    ]

@@ -1,0 +1,31 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rlds_tools
+
+
+def test_the_datasets_below_a_folder(dataset, log, tmp_path):
+    shutil.copytree(dataset, tmp_path / "data" / "tiny" / "1.0.0")
+    shutil.copytree(log, tmp_path / "logs" / "catch")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "dataset_info.json").write_text("{")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    found = rlds_tools.list_datasets(tmp_path)
+    assert [(Path(d.path).name, d.format, d.episodes) for d in found.datasets] == [
+        ("damaged", "tfds", None),
+        ("1.0.0", "tfds", 3),
+        ("catch", "envlogger", 3),
+    ]
+    assert "dataset_info.json" in found.datasets[0].error
+    assert "data/tiny/1.0.0" in str(found)
+    assert not rlds_tools.list_datasets(tmp_path, depth=1).datasets[1:]
+    with pytest.raises(FileNotFoundError, match="not a folder"):
+        rlds_tools.list_datasets(tmp_path / "nowhere")
+
+
+def test_the_formats():
+    found = rlds_tools.list_formats()
+    assert {"tfds", "minari", "d4rl"} <= {format["name"] for format in found.formats}
+    assert "length=integer" in str(found)
