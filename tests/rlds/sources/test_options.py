@@ -15,7 +15,7 @@ import tensorflow_datasets as tfds
 import tfds_builders
 from rlds.sources.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources.options import Option, options_of, parse_options
-from tfds_builders.__main__ import builders
+from rlds_tools.converting import builders
 
 # What any builder has an argument for.
 OF_ALL_BUILDERS = {tfds_builders.EnvLoggerSource: {"config", "float64"}}

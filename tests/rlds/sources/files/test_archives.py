@@ -13,7 +13,8 @@ from etils import epath
 from rlds.sources.files import archives
 from rlds.sources.files.archives import extracted, read_member
 from rlds.sources.source import SourceError
-from tfds_builders.__main__ import main
+from rlds_tools.command_line.commands import run
+from rlds_tools.command_line.convert import build
 
 FILES = {
     "tag/metadata.riegeli": b"metadata",
@@ -202,7 +203,8 @@ def test_headers_that_stand_for_too_much(tmp_path, place):
 def test_the_command_line_says_in_a_line_that_an_archive_was_cut(tmp_path, capsys):
     path = write_tar(tmp_path / "log.tar.gz", [(member(key), data) for key, data in FILES.items()])
     path.write_bytes(path.read_bytes()[:-20])
-    assert main(["rlds_envlogger", os.fspath(path), "--data_dir", os.fspath(tmp_path / "d")]) == 1
+    arguments = ["rlds_envlogger", os.fspath(path), "--data_dir", os.fspath(tmp_path / "d")]
+    assert run(arguments, command=build) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
     assert line.startswith(f"Error: {path}: the gzip data ends too early")
 
