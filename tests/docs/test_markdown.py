@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rlds_tools.command_line.main import run
+from rlds_tools.command_line.commands import run
 
 ROOT = Path(__file__).parents[2]
 

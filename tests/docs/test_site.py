@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rlds_tools.command_line.main import COMMANDS
+from rlds_tools.command_line.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
