@@ -48,6 +48,8 @@ def PatternDataset(  # noqa: N802 (this is what reverb calls it)
     configs: Sequence[Config],
     respect_episode_boundaries: bool,
     is_end_of_episode: Callable[..., Any],
+    *,
+    chunk_size: int | None = None,
 ) -> Any:
     """Applies patterns to steps, as a stream without regard to where it comes from.
 
@@ -60,6 +62,8 @@ def PatternDataset(  # noqa: N802 (this is what reverb calls it)
       configs: what to make, from `structured_writer.create_config`.
       respect_episode_boundaries: whether an output has steps of one episode only.
       is_end_of_episode: takes a step and says whether it is the last of its episode, as a bool.
+      chunk_size: how many steps of a dataset to read before their outputs are made; up to 1024 if
+        not given. 1 is right, and slow, for steps that come from an agent while it plays.
 
     Returns:
       A dataset of outputs with the spec `structured_writer.infer_signature`, where lists become
@@ -68,7 +72,8 @@ def PatternDataset(  # noqa: N802 (this is what reverb calls it)
     Raises:
       TypeError: if a field that is referred to is not a dense tensor.
       ValueError: if the configs do not fit together or do not fit the steps, if a condition looks
-        at a field that is not one number, or if `is_end_of_episode` does not return one bool.
+        at a field that is not one number, if `is_end_of_episode` does not return one bool, or if
+        `chunk_size` is not positive.
 
     >>> from rlds.transformations import structured_writer
     >>> steps = {"x": [1, 2, 3, 4], "is_last": [False, False, True, True]}
@@ -89,7 +94,9 @@ def PatternDataset(  # noqa: N802 (this is what reverb calls it)
             "PatternDataset: is_end_of_episode must return one bool for a step, not "
             f"{function.output_spec}."
         )
-    patterns = Patterns(configs, spec, respect_episode_boundaries)
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"PatternDataset: chunk_size must be positive, not {chunk_size}.")
+    patterns = Patterns(configs, spec, respect_episode_boundaries, chunk_size)
     if not are_nested:
         return patterns.outputs_of_batch(steps, function.over(steps))
     traced = tf.function(is_end_of_episode)
@@ -112,6 +119,7 @@ class Patterns:
       configs: what to make.
       step_spec: the spec of a step.
       respect_episode_boundaries: whether an output has steps of one episode only.
+      chunk_size: how many nested steps are processed at once; chosen if None.
 
     Attributes:
       are_dense: whether all fields that are referred to have a fully known shape. The others are
@@ -119,7 +127,11 @@ class Patterns:
     """
 
     def __init__(
-        self, configs: Sequence[Config], step_spec: Any, respect_episode_boundaries: bool
+        self,
+        configs: Sequence[Config],
+        step_spec: Any,
+        respect_episode_boundaries: bool,
+        chunk_size: int | None = None,
     ) -> None:
         configs = [as_config(config) for config in configs]
         self._signature = infer_signature(configs, step_spec)
@@ -143,6 +155,7 @@ class Patterns:
         self._rules = [_Rule(config, list(reaches)) for config in configs]
         self.are_dense = not any(column.is_packed for column in self._columns)
         self._num_steps_that_fit = self._choose_num_steps(step_spec)
+        self._chunk_size = chunk_size or min(self._num_steps_that_fit, _MAX_STEPS_IN_CHUNK)
 
     def _choose_num_steps(self, step_spec: Any) -> int:
         sizes = [shape_ops.size_from_spec(column.spec) for column in self._columns]
@@ -151,10 +164,6 @@ class Patterns:
         ]
         step_size = shape_ops.size_from_spec(step_spec) if _layouts.is_static(step_spec) else 0
         return max(1, _CHUNK_SIZE_IN_BYTES // max(1, step_size + sum(sizes) + sum(copies)))
-
-    @property
-    def _chunk_size(self) -> int:
-        return min(self._num_steps_that_fit, _MAX_STEPS_IN_CHUNK)
 
     # What is read.
 

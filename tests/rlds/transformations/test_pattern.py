@@ -232,6 +232,26 @@ def test_infinite_episodes(layout: Callable[..., Any]) -> None:
     assert plain(outputs.take(1)) == [[1, 1]]
 
 
+def test_steps_of_an_agent_that_plays_are_not_read_long_before_their_outputs() -> None:
+    num_read = 0
+
+    def played() -> Any:
+        nonlocal num_read
+        for num_read in range(3000):
+            yield {"x": num_read, "is_last": num_read % 10 == 9}
+
+    spec = {"x": tf.TensorSpec([], tf.int64), "is_last": tf.TensorSpec([], tf.bool)}
+    stream = tf.data.Dataset.from_generator(played, output_signature=spec)
+    outputs = PatternDataset(stream, [PAIRS], True, lambda s: s["is_last"], chunk_size=1)
+    iterator = iter(outputs)
+    next(iterator)
+    assert num_read < 500  # A few, and not a whole chunk of 1024.
+    of_all = PatternDataset(stream, [PAIRS], True, lambda step: step["is_last"])
+    assert [1 + len(list(iterator)), 2700] == [len(list(of_all))] * 2
+    with pytest.raises(ValueError, match="chunk_size must be positive, not 0"):
+        PatternDataset(stream, [PAIRS], True, lambda step: step["is_last"], chunk_size=0)
+
+
 @LAYOUTS
 def test_inside_map_and_flat_map(layout: Callable[..., Any]) -> None:
     def windows(episode: dict[str, Any]) -> Any:
