@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rlds_tools.comparing import Differences, diff
     from rlds_tools.converting import Conversion, convert, convert_known
     from rlds_tools.describing import Stats, stats
+    from rlds_tools.findings import Finding
     from rlds_tools.inspection import (
         EpisodeView,
         Inspection,
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
     from rlds_tools.listing import Formats, Listing, list_datasets, list_formats
     from rlds_tools.recovering import Recovery, recover
     from rlds_tools.results import Result, Table
+    from rlds_tools.validating import Check, Validation, validate
 
 __all__ = [
+    "Check",
     "Conversion",
     "Differences",
     "EpisodeView",
+    "Finding",
     "Formats",
     "Inspection",
     "Listing",
@@ -42,6 +46,7 @@ __all__ = [
     "Stats",
     "StepView",
     "Table",
+    "Validation",
     "convert",
     "convert_known",
     "diff",
@@ -52,12 +57,14 @@ __all__ = [
     "list_formats",
     "recover",
     "stats",
+    "validate",
 ]
 
 _HOMES = {
     "rlds_tools.comparing": ["Differences", "diff"],
     "rlds_tools.converting": ["Conversion", "convert", "convert_known"],
     "rlds_tools.describing": ["Stats", "stats"],
+    "rlds_tools.findings": ["Finding"],
     "rlds_tools.inspection": [
         *("EpisodeView", "Inspection", "RecordFile", "StepView"),
         *("inspect", "inspect_episode", "inspect_step"),
@@ -65,6 +72,7 @@ _HOMES = {
     "rlds_tools.listing": ["Formats", "Listing", "list_datasets", "list_formats"],
     "rlds_tools.recovering": ["Recovery", "recover"],
     "rlds_tools.results": ["Result", "Table"],
+    "rlds_tools.validating": ["Check", "Validation", "validate"],
 }
 
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.

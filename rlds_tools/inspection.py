@@ -418,7 +418,7 @@ def _from_summary(path: str, summary: tfds_files.FolderSummary) -> Inspection:
             Split(
                 name=split.name,
                 episodes=sum(split.shard_lengths),
-                steps=_recorded_steps(summary.metadata, split.name),
+                steps=recorded_steps(summary.metadata, split.name),
                 files=len(split.shard_lengths),
                 num_bytes=split.num_bytes,
             )
@@ -434,7 +434,7 @@ def _from_summary(path: str, summary: tfds_files.FolderSummary) -> Inspection:
     )
 
 
-def _recorded_steps(metadata: Mapping[str, Any], split: str) -> int | None:
+def recorded_steps(metadata: Mapping[str, Any], split: str) -> int | None:
     """How many steps a conversion of this project says that it wrote."""
     conversion = metadata.get("conversion")
     splits = conversion.get("splits", {}) if isinstance(conversion, Mapping) else {}

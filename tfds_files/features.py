@@ -28,6 +28,7 @@ __all__ = [
     "Sequence",
     "Tensor",
     "fits",
+    "images_as_bytes",
     "leaves_of",
     "parse_features",
     "read_features",
@@ -234,6 +235,24 @@ def fits(shape: tuple[int, ...], expected: Shape) -> bool:
     return len(shape) == len(expected) and all(
         size == wanted or wanted is None for size, wanted in zip(shape, expected)
     )
+
+
+def images_as_bytes(features: Features) -> Features:
+    """Returns features that have the bytes of its file for each image of an example or a step."""
+
+    def replaced(feature: Feature) -> Feature:
+        if isinstance(feature, Image):
+            return Tensor(dtype=np.dtype(object), doc=feature.doc)
+        if isinstance(feature, Features):
+            return dataclasses.replace(feature, features=each(feature.features))
+        if isinstance(feature, Dataset):
+            return dataclasses.replace(feature, feature=replaced(feature.feature))
+        return feature
+
+    def each(children: Mapping[str, Feature]) -> dict[str, Feature]:
+        return {name: replaced(child) for name, child in children.items()}
+
+    return dataclasses.replace(features, features=each(features.features))
 
 
 def leaves_of(feature: Feature) -> Iterator[Leaf]:

@@ -17,7 +17,7 @@ from etils import epath
 from rlds_ecosystem import stores
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 from tfds_files.examples import ExampleDecoder
-from tfds_files.features import Features, read_features
+from tfds_files.features import Features, images_as_bytes, read_features
 from tfds_files.record_files import open_record_file
 from tfds_files.splits import Piece, Split, ranges_of
 from tfds_files.summary import INFO_FILE, METADATA_FILE, find, read_json
@@ -36,6 +36,8 @@ class DatasetFolder(Mapping[str, Split]):
 
     Args:
       directory: The folder, or a URL: that of a version, or one that has but one dataset below it.
+      decode_images: Whether images are arrays, rather than the bytes of the files they are stored
+        as, which is much faster to read.
 
     Attributes:
       directory: Where `dataset_info.json` is.
@@ -54,8 +56,9 @@ class DatasetFolder(Mapping[str, Split]):
       UnsupportedFileError: It has a form that is not read here; says which.
     """
 
-    def __init__(self, directory: epath.PathLike) -> None:
+    def __init__(self, directory: epath.PathLike, *, decode_images: bool = True) -> None:
         self.directory = find_folder(directory)
+        self._decode_images = decode_images
         self.info = read_json(self.directory / INFO_FILE)
         self.name = str(self.info.get("name", ""))
         self.config_name = str(self.info.get("configName", ""))
@@ -106,7 +109,8 @@ class DatasetFolder(Mapping[str, Split]):
           KeyError: There is no such field.
         """
         if fields not in self._decoders:
-            self._decoders[fields] = ExampleDecoder(self.features, fields)
+            features = self.features if self._decode_images else images_as_bytes(self.features)
+            self._decoders[fields] = ExampleDecoder(features, fields)
         return self._decoders[fields]
 
     def close(self) -> None:
@@ -115,9 +119,9 @@ class DatasetFolder(Mapping[str, Split]):
             split.close()
 
 
-def open_folder(directory: epath.PathLike) -> DatasetFolder:
+def open_folder(directory: epath.PathLike, *, decode_images: bool = True) -> DatasetFolder:
     """Opens a dataset that TFDS or this project has written; see `DatasetFolder`."""
-    return DatasetFolder(directory)
+    return DatasetFolder(directory, decode_images=decode_images)
 
 
 def find_folder(directory: epath.PathLike) -> epath.Path:

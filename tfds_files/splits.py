@@ -122,6 +122,14 @@ class Split:
             if low < high:
                 yield piece._replace(begin=piece.begin + low, end=piece.begin + high)
 
+    def stored_lengths(self) -> list[int]:
+        """Returns how many examples the files have, where `dataset_info.json` may say otherwise.
+
+        Raises:
+          DamagedFileError: A file cannot be read.
+        """
+        return [len(piece.file) for piece in self._pieces]
+
     def close(self) -> None:
         """Closes the files; reading opens them again."""
         for piece in self._pieces:

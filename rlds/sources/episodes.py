@@ -115,6 +115,10 @@ class Episodes(Sequence[SourceEpisode]):
     def __len__(self) -> int:
         return self._episodes.count()
 
+    def has(self, index: int) -> bool:
+        """Whether there is an episode of an index from 0 on; counts no further than to it."""
+        return self._episodes.has(index)
+
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self.episode(number) for number in range(*index.indices(len(self)))]

@@ -49,6 +49,8 @@ class FolderSource(StoredSource, RandomAccessSource):
       path: The directory with `dataset_info.json` and `features.json`, or one above it that has no
         other dataset.
       splits: Which splits to read; all if None.
+      decode_images: Whether the steps of an episode have images as arrays, rather than the bytes of
+        the files they are stored as, which is much faster. `Episodes.columns` decodes them anyway.
 
     Raises:
       FileNotFoundError: There is no dataset.
@@ -56,14 +58,20 @@ class FolderSource(StoredSource, RandomAccessSource):
       SourceError: It has no nested `steps`, or files are missing.
     """
 
-    def __init__(self, path: str | os.PathLike[str], splits: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        splits: Sequence[str] | None = None,
+        *,
+        decode_images: bool = True,
+    ) -> None:
         self.directory = tfds_files.find_folder(path)
         require_files(self.directory / "dataset_info.json", self.directory / "features.json")
         with source_errors(self.directory):
             for file in self.directory.iterdir():
                 if not file.is_dir():
                     check_is_file(file)
-            folder = tfds_files.open_folder(self.directory)
+            folder = tfds_files.open_folder(self.directory, decode_images=decode_images)
             info = folder.info
             self.description, self.citation = folder.description, folder.citation
             self.homepage = str(next(iter(info.get("location", {}).get("urls", [])), ""))
@@ -72,7 +80,7 @@ class FolderSource(StoredSource, RandomAccessSource):
         for split in splits or ():
             if split not in folder:
                 raise KeyError(f"{path} has no split {split!r}, only {sorted(folder)}")
-        self._folder = folder
+        self._folder, self._decode_images = folder, decode_images
         self._splits = [name for name in folder if name in (splits or folder)]
         with source_errors(self.directory):
             self._check()
@@ -93,9 +101,10 @@ class FolderSource(StoredSource, RandomAccessSource):
                     f"no nested dataset {rlds.STEPS!r} among the features {list(features)}",
                     file=self.directory,
                 )
-        for file in self.inputs():
-            if not file.exists():
-                raise SourceError("the file is missing", file=file)
+        missing = [file for file in self.inputs() if not file.exists()]
+        if missing:
+            others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise SourceError(f"the file is missing{others}", file=missing[0])
 
     @property
     def splits(self) -> Sequence[str]:
@@ -116,7 +125,7 @@ class FolderSource(StoredSource, RandomAccessSource):
     def _steps(self) -> dict[str, Any]:
         steps = self._folder.features[rlds.STEPS]
         assert isinstance(steps, tfds_files.Dataset)
-        return _fields_of(steps.feature)
+        return _fields_of(steps.feature, image_files=not self._decode_images)
 
     def episode_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
@@ -145,6 +154,14 @@ class FolderSource(StoredSource, RandomAccessSource):
     def shard_lengths(self, split: str) -> Sequence[int]:
         """Returns how many episodes each file of a split has."""
         return self._folder[split].shard_lengths
+
+    def faults(self, split: str) -> Iterator[SourceError]:
+        """Yields which files hold more or fewer episodes than they should."""
+        lengths = self._folder[split].shard_lengths, self._folder[split].stored_lengths()
+        for file, said, found in zip(self._folder[split].paths, *lengths):
+            if found != said:
+                what = f"{found} episodes are there, dataset_info.json says {said}"
+                yield SourceError(what, file=file)
 
     def episodes(  # type: ignore[override]
         self, split: str, part: str, after: str | None = None
@@ -204,17 +221,20 @@ def _or(value: Any, otherwise: bool) -> bool:
     return otherwise if value is None else bool(value)
 
 
-def _fields_of(features: tfds_files.Feature) -> dict[str, Any]:
+def _fields_of(features: tfds_files.Feature, image_files: bool = False) -> dict[str, Any]:
     assert isinstance(features, tfds_files.Features)
-    return {name: _field_of(feature) for name, feature in features.items()}
+    return {name: _field_of(feature, image_files) for name, feature in features.items()}
 
 
-def _field_of(feature: tfds_files.Feature) -> Any:
+def _field_of(feature: tfds_files.Feature, image_files: bool = False) -> Any:
     if isinstance(feature, tfds_files.Features):
-        return _fields_of(feature)
+        return _fields_of(feature, image_files)
     if isinstance(feature, tfds_files.Tensor | tfds_files.Image):
         dtype = bytes if feature.dtype.kind == "O" else feature.dtype
-        return Field(dtype, feature.shape, doc=feature.doc)
+        encoding = ""
+        if image_files and isinstance(feature, tfds_files.Image):
+            encoding = feature.encoding_format or "png"
+        return Field(dtype, feature.shape, encoding=encoding, doc=feature.doc)
     if isinstance(feature, tfds_files.Sequence):
         inner = _field_of(feature.feature)
         if isinstance(inner, Field):

@@ -300,6 +300,15 @@ class Source(abc.ABC):
         del split
         return None
 
+    def faults(self, split: str) -> Iterator[SourceError]:
+        """Yields what is wrong with the files of a split that reading its episodes does not show.
+
+        Raises:
+          SourceError: It cannot be found out.
+        """
+        del split
+        yield from ()
+
     def num_steps(self, split: str) -> Sequence[int] | None:
         """Returns how many steps each episode of a split has, if that is known without reading."""
         del split

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
+import tiny_datasets
 from toy_source import ToySource
 
 from envlogger.errors import StorageError
@@ -287,3 +288,16 @@ def test_what_is_copied_cannot_be_stored_in_another_way(original, tmp_path):
     for options in ({"float64": "float32"}, {"tensor_encoding": "none"}):
         with pytest.raises(ValueError, match=r"copied as they are stored.*EpisodeWriter"):
             convert(FolderSource(original.data_path), name="copy", data_dir=tmp_path, **options)
+
+
+def test_images_can_stay_files(tmp_path):
+    path = tiny_datasets.write_dataset(
+        tmp_path, [tiny_datasets.episode(length, seed=length) for length in (4, 6)]
+    )
+    episodes = open_episodes(path)
+    files = open_episodes(path, decode_images=False)
+    assert all(isinstance(image, bytes) for image in files[1].steps["observation"]["camera"])
+    assert files.spec["steps"]["observation"]["camera"].encoding == "png"
+    np.testing.assert_array_equal(
+        files.columns(1)["observation"]["camera"], episodes[1].steps["observation"]["camera"]
+    )

@@ -1,0 +1,132 @@
+"""Which fields are pictures, and their frames as arrays."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import tfds_files
+from envlogger.converters.fields import Field
+
+__all__ = ["Frames", "cameras_of", "evenly", "fault_of"]
+
+# The least sides of what is taken for a picture: of bytes with channels, and of other arrays, which
+# may be matrices.
+_LEAST_SIDE, _LEAST_SIDE_OF_ARRAYS = 8, 32
+_CHANNELS = (1, 3, 4)
+# Up to which value all pixels are black: JPEG is not exact.
+_BLACK = 3
+
+
+def cameras_of(leaves: Mapping[str, Any]) -> dict[str, Field]:
+    """Returns the fields that hold pictures: of uint8 with 1, 3 or 4 channels, or depths.
+
+    Args:
+      leaves: The fields of a step by their paths.
+
+    >>> list(cameras_of({"a": Field(np.uint8, (64, 64, 3)), "b": Field(np.float32, (7,))}))
+    ['a']
+    """
+    return {
+        path: field
+        for path, field in leaves.items()
+        if isinstance(field, Field) and _is_camera(field)
+    }
+
+
+def _is_camera(field: Field) -> bool:
+    shape, dtype = field.shape, field.column_dtype
+    if field.encoding:
+        return True
+    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in _CHANNELS):
+        return False
+    is_bytes_with_channels = dtype == np.uint8 and len(shape) == 3
+    least = _LEAST_SIDE if is_bytes_with_channels else _LEAST_SIDE_OF_ARRAYS
+    is_depth = dtype.kind in "fu" and (len(shape) == 2 or shape[2] == 1)
+    is_large = all(side is None or side >= least for side in shape[:2])
+    return is_large and (dtype == np.uint8 or is_depth)
+
+
+class Frames(Sequence[np.ndarray]):
+    """The frames of an episode, which are decoded when they are asked for.
+
+    Args:
+      column: The column of the steps: arrays, or the bytes of image files.
+      field: The field.
+    """
+
+    def __init__(self, column: Any, field: Field) -> None:
+        self.column = column
+        self._feature = tfds_files.Image(shape=field.shape, dtype=field.column_dtype)
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Returns a frame.
+
+        Raises:
+          TfdsFilesError: It is damaged.
+        """
+        frame = self.column[index]
+        if isinstance(frame, bytes):
+            return tfds_files.decode_image(frame, self._feature)
+        return np.asarray(frame)
+
+
+def evenly(number: int, most: int) -> list[int]:
+    """Returns indices that are evenly spread, with the first and the last.
+
+    >>> evenly(10, 4), evenly(2, 4)
+    ([0, 3, 6, 9], [0, 1])
+    """
+    if number <= most:
+        return list(range(number))
+    return [round(i * (number - 1) / max(most - 1, 1)) for i in range(most)]
+
+
+def fault_of(frames: Frames, *, decode_all: bool = False) -> str:
+    """Returns what is wrong with the frames of an episode, "" if nothing is.
+
+    A frame that shows something ends the search, so that most episodes take decoding a single one.
+
+    Args:
+      frames: The frames.
+      decode_all: Whether to decode all, to be sure that it can be done.
+
+    Raises:
+      TfdsFilesError: A frame is damaged.
+    """
+    if decode_all:
+        for frame in frames:
+            del frame
+    if not len(frames):
+        return ""
+    first = frames[0]
+    for frame in _with_most_telling_first(frames):
+        if np.ptp(frame):
+            return "is frozen" if _is_frozen(frames) else ""
+    return "is black" if first.max() <= _BLACK else "is of one color"
+
+
+def _with_most_telling_first(frames: Frames) -> Iterator[np.ndarray]:
+    order = dict.fromkeys([*evenly(len(frames), 5), *range(len(frames))])
+    return (frames[index] for index in order)
+
+
+def _is_frozen(frames: Frames) -> bool:
+    """Whether all frames are the same, of at least three."""
+    if len(frames) < 3:
+        return False
+    column = frames.column
+    if isinstance(column, np.ndarray) and column.dtype != object:
+        return bool((column[1] == column[0]).all()) and bool((column == column[:1]).all())
+    return len({_digest(frame) for frame in column}) == 1
+
+
+def _digest(frame: Any) -> bytes:
+    data = frame if isinstance(frame, bytes) else np.ascontiguousarray(frame).tobytes()
+    return hashlib.blake2b(data, digest_size=16).digest()

@@ -1,0 +1,82 @@
+"""What is wrong with a dataset: each kind of fault once, with where it was seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Literal
+
+from rlds_tools.results import count
+
+__all__ = ["Finding", "Severity", "Tally"]
+
+Severity = Literal["error", "warning"]
+
+# How many of the episodes that have a fault are named.
+_NAMED = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A fault.
+
+    Attributes:
+      severity: "error" for a broken rule of the format, "warning" for what is probably a mistake.
+      text: What is wrong.
+      field: The path of the field, if it is about one.
+      count: How many episodes have it; 0 if it is about the dataset as a whole.
+      episodes: The first of these.
+      step: The step of the first one, if it is about a step.
+      hint: What to do about it, if there is something to say.
+    """
+
+    severity: Severity
+    text: str
+    field: str | None = None
+    count: int = 0
+    episodes: tuple[int, ...] = ()
+    step: int | None = None
+    hint: str = ""
+
+    @property
+    def where(self) -> str:
+        """The episodes, in words."""
+        if not self.count:
+            return ""
+        first = f"{self.episodes[0]}" + ("" if self.step is None else f", step {self.step}")
+        if self.count == 1:
+            return f"episode {first}"
+        return f"{count(self.count, 'episode')}, first: {first}"
+
+
+class Tally:
+    """Collects faults episode by episode."""
+
+    def __init__(self) -> None:
+        self._findings: dict[tuple[str, str | None, str], Finding] = {}
+
+    def add(
+        self,
+        severity: Severity,
+        text: str,
+        *,
+        field: str | None = None,
+        episode: int | None = None,
+        step: int | None = None,
+        hint: str = "",
+    ) -> None:
+        """Adds a fault. Those that differ in numbers and names only are the same one."""
+        key = severity, field, re.sub(r"'[^']*'|[-+]?\d[\d,.]*|\bnan\b|-?\binf\b", "#", text)
+        found = self._findings.get(key)
+        if found is None:
+            found = Finding(severity, text, field, step=step, hint=hint)
+        elif found.episodes[-1:] == (episode,) or episode is None:
+            return
+        if episode is not None:
+            named = (*found.episodes, episode)[:_NAMED]
+            found = dataclasses.replace(found, count=found.count + 1, episodes=named)
+        self._findings[key] = found
+
+    def result(self) -> tuple[Finding, ...]:
+        """Returns the findings, errors first."""
+        return tuple(sorted(self._findings.values(), key=lambda found: found.severity))

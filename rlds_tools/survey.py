@@ -1,0 +1,515 @@
+"""One pass over the episodes of a split, which finds what `rlds validate` and `rlds report` show.
+
+The memory that it takes does not grow with the lengths of the episodes, and by some 50 bytes for
+each episode. Numbers are looked at for several thousand steps at once; a picture is decoded only as
+far as it takes to see that there is something on it.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import rlds
+import tfds_files
+from envlogger.converters.fields import Field
+from rlds import loader_profiles, validation
+from rlds._nests import named_leaves
+from rlds.sources import Episodes
+from rlds.sources.source import SourceEpisode, SourceError, StoredSource
+from rlds_tools.cameras import Frames, cameras_of, fault_of
+from rlds_tools.describing import total_reward
+from rlds_tools.findings import Finding, Severity, Tally
+from rlds_tools.inspection import recorded_steps
+from rlds_tools.results import count
+from rlds_tools.values import NumericField
+
+__all__ = ["EpisodeTable", "Survey", "is_instruction", "open_splits"]
+
+# Steps are looked at together up to so many, and up to so many bytes.
+_BATCH_STEPS, _BATCH_BYTES = 4096, 32 << 20
+# Fields of more numbers than that are no vectors whose elements mean something.
+_MOST_ELEMENTS = 4096
+_MOST_TEXTS = 10_000
+_PARTS = (rlds.OBSERVATION, rlds.ACTION)
+_PLACEHOLDERS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
+# Which share of values at a limit is worth a word, and how many values are no continuous quantity.
+_AT_LIMIT, _FEW_VALUES = 0.1, 16
+# An episode of so many steps hardly is one; and from so many on a constant is no accident.
+_SHORT, _ENOUGH_STEPS = 2, 10
+_INSTRUCTIONS = (
+    *("instruction", "language_instruction", "natural_language_instruction", "language"),
+    *("task", "task_description", "prompt"),
+)
+
+
+def open_splits(path: str, split: str | None = None, format: str | None = None) -> list[Episodes]:
+    """Opens splits, with images as the files they are stored as.
+
+    Args:
+      path: Where the data is.
+      split: Which split; all if None.
+      format: The name of the format, if it cannot be recognized.
+
+    Raises:
+      FileNotFoundError: There is nothing at the path.
+      KeyError: There is no such split.
+      SourceError: The data is damaged, or of no known format.
+    """
+    from rlds import sources
+
+    format = format or sources.format_of(path)
+    options = {"decode_images": False} if format == "tfds" else {}
+    if split is not None:
+        return [sources.open(path, split, format=format, **options)]
+    source = sources.formats()[format].load()(path, **options)  # type: ignore[call-arg]
+    return [Episodes(source, name, format=format) for name in source.splits]
+
+
+def is_instruction(path: str) -> bool:
+    """Whether a field tells the agent in words what to do."""
+    return path.rsplit("/", 1)[-1] in _INSTRUCTIONS
+
+
+class EpisodeTable:
+    """A row for each episode that was read.
+
+    Attributes:
+      index: Its index in the split.
+      length: How many steps it has.
+      reward: Their sum; NaN if there is none.
+      is_terminal: Whether it ended in a terminal state.
+      still: In which share of the steps the observation is exactly that of the step before.
+      digest: Equal for episodes of the same observations and actions.
+    """
+
+    def __init__(self) -> None:
+        self._columns = {
+            name: array.array(code)
+            for name, code in {
+                "index": "q",
+                "length": "q",
+                "reward": "d",
+                "is_terminal": "b",
+                "still": "f",
+                "digest": "Q",
+            }.items()
+        }
+
+    def add(self, **row: Any) -> None:
+        """Adds an episode."""
+        for name, column in self._columns.items():
+            column.append(row[name])
+
+    def __len__(self) -> int:
+        return len(self._columns["index"])
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        if name.startswith("_") or name not in self._columns:
+            raise AttributeError(name)
+        return np.array(self._columns[name])
+
+
+class _Row(NamedTuple):
+    """An episode that waits to be looked at with others."""
+
+    number: int
+    length: int
+    is_final_known: bool
+    columns: Mapping[str, Any]
+    fields: Mapping[str, Any]
+
+
+class Survey:
+    """Looks at episodes one by one.
+
+    Args:
+      episodes: The split they are of.
+      finite: Paths of fields that must be neither NaN nor infinite.
+      profile: A profile that they have to fit; see `rlds.validation.validate`.
+      decode_all: Whether to decode all images.
+      with_motion: Whether to measure how actions change; see `jerks`.
+
+    Attributes:
+      episodes: The split.
+      table: A row for each episode.
+      numbers: What is known of the fields of numbers, by their paths.
+      cameras: The fields that hold pictures.
+      jerks: For each episode, and each element of actions that are floats, the mean size of the
+        second difference: how much the change from step to step changes.
+      instructions: In how many episodes each instruction is.
+      num_steps: How many steps there are.
+      is_whole: Whether they are a split as it is stored, and not a part of one.
+      num_unreadable: How many episodes cannot be read.
+    """
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        *,
+        finite: Sequence[str] = (),
+        profile: str | None = None,
+        decode_all: bool = False,
+        with_motion: bool = False,
+    ) -> None:
+        self.episodes, self._decode_all, self._finite = episodes, decode_all, tuple(finite)
+        self._with_motion = with_motion
+        self.fields: dict[str, Any] = dict(named_leaves(episodes.spec[rlds.STEPS]))
+        self.cameras = cameras_of(self.fields)
+        self.numbers = {
+            path: NumericField(tuple(int(size or 0) for size in field.shape))
+            for path, field in self.fields.items()
+            if _is_numeric(field) and path not in self.cameras and path not in rlds.STEP_FLAGS
+        }
+        self.table = EpisodeTable()
+        self.jerks: list[np.ndarray] = []
+        self.instructions: collections.Counter[str] = collections.Counter()
+        self.num_steps = self.num_unreadable = 0
+        self._validator = validation.Validator(self._finite, profile)
+        self._tally = Tally()
+        self._waiting: list[_Row] = []
+        self._waiting_bytes = self._waiting_steps = self._num_terminal = 0
+        self.is_whole = episodes.split in episodes.splits
+        self._shapes: dict[str, tuple[int, ...]] | None = None
+
+    def read(self, indices: Iterable[int]) -> None:
+        """Reads episodes, and looks at them."""
+        for index in indices:
+            try:
+                episode = self.episodes.episode(index)
+            except SourceError as error:
+                self.num_unreadable += 1
+                self._found("error", f"cannot be read: {error}", index)
+                continue
+            self._look_at(index, episode)
+        self._flush()
+
+    def known_length(self) -> int | None:
+        """Returns how many episodes there are, if that is known without reading them."""
+        if not self.is_whole:
+            return len(self.episodes)
+        return self.episodes.source.num_episodes(self.episodes.split)
+
+    def look_at_files(self) -> None:
+        """Compares the files with what is said about them, if they are of a whole split."""
+        if not self.is_whole:
+            return
+        try:
+            for error in self.episodes.source.faults(self.episodes.split):
+                self._tally.add("error", str(error))
+        except SourceError as error:
+            self._tally.add("error", str(error))
+
+    def look_at_profile(self) -> None:
+        """Checks how the dataset is stored, if that is what the profile is about.
+
+        Raises:
+          ValueError: It is no dataset of TFDS.
+        """
+        source = self.episodes.source
+        if not isinstance(source, StoredSource):
+            raise ValueError("a profile is about datasets of TFDS, which this is not")
+        directory = source.directory
+        features = loader_profiles.read_features(directory)
+        for violation in (
+            *self._validator.check_place(directory),
+            *self._validator.check_features(features),
+        ):
+            text = _said(violation)
+            self._tally.add("error", text, field=violation.field, hint=violation.hint)
+
+    def look_at_totals(self) -> None:
+        """Compares the number of steps with what a conversion wrote about it."""
+        said = recorded_steps(self.episodes.metadata, self.episodes.split)
+        is_complete = len(self.table) == self.known_length()
+        if said is not None and is_complete and not self.num_unreadable and said != self.num_steps:
+            text = f"there are {self.num_steps:,} steps, the metadata says {said:,}"
+            self._tally.add("error", text)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Returns what is wrong with all that was read."""
+        self._look_at_numbers()
+        self._look_at_duplicates()
+        if self.num_steps and rlds.IS_TERMINAL not in self.fields:
+            self._tally.add("warning", "is_terminal is missing: ends and cuts look the same")
+        elif self.num_steps and not self._num_terminal and len(self.table) > 1:
+            self._tally.add("warning", "is_terminal is false in all steps of all episodes")
+        return self._tally.result()
+
+    def _found(self, severity: Severity, text: str, episode: int, field: str | None = None) -> None:
+        self._tally.add(severity, text, field=field, episode=episode)
+
+    def _look_at(self, index: int, episode: SourceEpisode) -> None:
+        leaves = named_leaves(episode.steps)
+        columns = {path: column for path, column in leaves if _is_ragged(column) or np.ndim(column)}
+        lengths = set(map(len, columns.values()))
+        length = lengths.pop() if len(lengths) == 1 else 0
+        known = episode.final_observation_known
+        self.num_steps += length
+        fields = {rlds.FINAL_OBSERVATION_KNOWN: np.bool_(known), **episode.metadata}
+        plain = {path: c for path, c in columns.items() if isinstance(c, np.ndarray)}
+        self._wait(_Row(index, length, known, plain, fields))
+        is_terminal = plain.get(rlds.IS_TERMINAL)
+        ends = length > 0 and is_terminal is not None and bool(np.any(is_terminal))
+        self._num_terminal += ends
+        reward = total_reward(episode)
+        self.table.add(
+            index=index,
+            length=length,
+            reward=math.nan if reward is None else reward,
+            is_terminal=ends or (is_terminal is None and not episode.truncated),
+            still=_still(columns) if length > 1 else 0.0,
+            digest=_digest(columns),
+        )
+        if self._with_motion:
+            self.jerks.append(self._jerk(plain, length - known))
+        if length <= _SHORT:
+            text = f"an episode of {count(length, 'step')}"
+            self._found("warning" if length else "error", text, index)
+        if not episode.complete:
+            self._found("warning", "an episode whose recording was cut", index)
+        self._look_at_texts(index, columns, episode.metadata)
+        for path, field in self.cameras.items():
+            if length and path in columns:
+                self._look_at_frames(index, path, Frames(columns[path], field))
+
+    def _look_at_frames(self, index: int, path: str, frames: Frames) -> None:
+        try:
+            fault = fault_of(frames, decode_all=self._decode_all)
+        except tfds_files.TfdsFilesError as error:
+            self._found("error", f"{path} cannot be decoded: {error}", index, path)
+        else:
+            if fault:
+                self._found("warning", f"{path} {fault}", index, path)
+
+    def _look_at_texts(
+        self, index: int, columns: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> None:
+        of_steps = {path: column for path, column in columns.items() if is_instruction(path)}
+        of_episode = {path: [v] for path, v in named_leaves(metadata) if is_instruction(path)}
+        for path, values in {**of_steps, **of_episode}.items():
+            texts = {_as_text(value) for value in values if isinstance(value, str | bytes)}
+            for text in sorted(texts):
+                if len(self.instructions) < _MOST_TEXTS or text in self.instructions:
+                    self.instructions[text] += 1
+            if texts and not any(text.strip() for text in texts):
+                self._found("warning", f"{path} is empty", index, path)
+
+    # --- Many episodes at once.
+
+    def _wait(self, row: _Row) -> None:
+        self._waiting.append(row)
+        self._waiting_steps += row.length
+        self._waiting_bytes += sum(column.nbytes for column in row.columns.values())
+        if self._waiting_steps >= _BATCH_STEPS or self._waiting_bytes >= _BATCH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        rows, self._waiting = self._waiting, []
+        self._waiting_steps = self._waiting_bytes = 0
+        if not rows:
+            return
+        regular = [row for row in rows if self._is_regular(row)]
+        joined = {
+            path: np.concatenate([row.columns[path] for row in regular])
+            for path in (regular[0].columns if regular else ())
+        }
+        if len(regular) < len(rows) or not self._are_valid(regular, joined):
+            for row in rows:
+                self._validate(row)
+        if regular:
+            self._add_numbers(regular, joined)
+
+    def _is_regular(self, row: _Row) -> bool:
+        """Whether the columns are as the source says, and as those before, and can be joined."""
+        shapes = {path: column.shape[1:] for path, column in row.columns.items()}
+        if self._shapes is None and all(
+            shapes.get(path) == field.shape and row.columns[path].dtype.kind in "biuf"
+            for path, field in self.numbers.items()
+        ):
+            self._shapes = shapes
+        return row.length > 0 and shapes == self._shapes
+
+    def _are_valid(self, rows: Sequence[_Row], columns: Mapping[str, np.ndarray]) -> bool:
+        """Checks all of them at once, which says whether something is wrong, but not what."""
+        first, last = rows[0], rows[-1]
+        names = first.fields.keys()
+        if last.number - first.number != len(rows) - 1 or any(
+            r.fields.keys() != names for r in rows
+        ):
+            return False
+        fields = {name: [row.fields[name] for row in rows] for name in names}
+        known = np.array(fields[rlds.FINAL_OBSERVATION_KNOWN])
+        self._validator.num_episodes = first.number
+        return self._validator.add_all(
+            columns,
+            np.array([row.length for row in rows]),
+            {**fields, rlds.FINAL_OBSERVATION_KNOWN: known},
+        )
+
+    def _validate(self, row: _Row) -> None:
+        self._validator.num_episodes = row.number
+        for violation in self._validator.add({rlds.STEPS: row.columns, **row.fields}):
+            text = _said(violation)
+            self._tally.add(
+                "error",
+                text,
+                field=violation.field,
+                episode=row.number,
+                step=violation.step,
+                hint=violation.hint,
+            )
+
+    def _add_numbers(self, rows: Sequence[_Row], columns: Mapping[str, np.ndarray]) -> None:
+        ends = np.cumsum([row.length for row in rows])
+        is_placeholder = np.zeros(ends[-1], np.bool_)
+        is_placeholder[ends - 1] = [row.is_final_known for row in rows]
+        all_valid = np.ones(ends[-1], np.bool_)
+        for path, kept in self.numbers.items():
+            has_placeholders = path.split("/")[0] in _PLACEHOLDERS
+            not_finite = kept.not_finite.sum()
+            kept.add(columns[path], ~is_placeholder if has_placeholders else all_valid)
+            if kept.not_finite.sum() > not_finite and not self._must_be_finite(path):
+                text = f"{path} has NaN or infinite values"
+                for row in rows:
+                    stop = row.length - (has_placeholders and row.is_final_known)
+                    if not np.isfinite(row.columns[path][:stop]).all():
+                        self._found("warning", text, row.number, path)
+
+    def _must_be_finite(self, path: str) -> bool:
+        """Whether the validator finds what is not."""
+        return any(f"{path}/".startswith(f"{name}/") for name in self._finite)
+
+    def _jerk(self, columns: Mapping[str, np.ndarray], length: int) -> np.ndarray:
+        """The mean size of the second difference, for each element of the action."""
+        action = [
+            columns[path].reshape(len(columns[path]), -1)[:length]
+            for path in self.numbers
+            if path.split("/")[0] == rlds.ACTION
+            and path in columns
+            and columns[path].dtype.kind == "f"
+        ]
+        if not action or length < 3:
+            return np.zeros(0, np.float32)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.concatenate(
+                [np.abs(np.diff(part, n=2, axis=0)).mean(axis=0) for part in action]
+            ).astype(np.float32)
+
+    # --- The end.
+
+    def _look_at_numbers(self) -> None:
+        for path, field in self.numbers.items():
+            if path.split("/")[0] not in _PARTS or field.count < _ENOUGH_STEPS:
+                continue
+            dead = field.at_min == field.count
+            if len(field.shape) > 1 and not dead.all():
+                continue  # A board, on which some squares are never used.
+            for value in np.unique(field.min[dead]):
+                where = _elements(path, field, dead & (field.min == value))
+                text = f"{where} is {value:g} in all steps"
+                self._tally.add("warning", text, field=path)
+            self._look_at_limits(path, field, ~dead)
+
+    def _look_at_limits(self, path: str, field: NumericField, lives: np.ndarray) -> None:
+        if getattr(self.fields[path], "column_dtype", np.dtype(int)).kind != "f":
+            return
+        for limits, counts in ((field.min, field.at_min), (field.max, field.at_max)):
+            for element in np.flatnonzero(lives & (counts >= _AT_LIMIT * field.count)):
+                if len(np.unique(field.kept.all()[:, element])) <= _FEW_VALUES:
+                    continue
+                share = counts[element] / field.count
+                which = np.arange(len(limits)) == element
+                where = _elements(path, field, which)
+                side = "lowest" if limits is field.min else "highest"
+                value = f"{limits[element]:g}, its {side} value,"
+                text = f"{where} is {value} in {100 * share:.0f} % of steps"
+                self._tally.add("warning", text, field=where)
+
+    def _look_at_duplicates(self) -> None:
+        digests, indices = self.table.digest, self.table.index
+        _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
+        original = first[inverse]
+        for row in np.flatnonzero(original != np.arange(len(digests))):
+            text = f"the observations and actions of episode {indices[original[row]]} again"
+            self._found("warning", text, int(indices[row]))
+
+
+def _is_numeric(field: Any) -> bool:
+    if not isinstance(field, Field) or field.encoding or field.column_dtype.kind not in "biuf":
+        return False
+    return 0 < math.prod(size or 0 for size in field.shape) <= _MOST_ELEMENTS
+
+
+def _is_ragged(column: Any) -> bool:
+    return isinstance(column, tfds_files.RaggedColumn)
+
+
+def _said(violation: validation.Violation) -> str:
+    """A violation in words, without where it is."""
+    if violation.field is None:
+        return violation.what
+    value, but, rest = violation.what.partition(", but")
+    said = f" is {value.lower()}{but}{rest}" if but else f": {violation.what}"
+    return f"{violation.field}{said}"
+
+
+def _elements(path: str, field: NumericField, which: np.ndarray) -> str:
+    """The elements of a field, as one writes them in Python."""
+    if not field.shape:
+        return path
+    numbers = list(map(str, np.flatnonzero(which)))
+    if len(numbers) == len(which) > 1:
+        return f"{path}, all of it,"
+    return f"{path}[{', '.join(numbers[:8])}{', …' if len(numbers) > 8 else ''}]"
+
+
+def _as_text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _still(columns: Mapping[str, Any]) -> float:
+    """In which share of steps nothing in the observation has changed."""
+    still: Any = None
+    for path, column in columns.items():
+        if path.split("/")[0] != rlds.OBSERVATION or not isinstance(column, np.ndarray):
+            continue
+        if column.dtype == object:
+            same = np.array([_same(a, b) for a, b in zip(column[1:], column[:-1])], np.bool_)
+        else:
+            same = (column[1:] == column[:-1]).reshape(len(column) - 1, -1).all(axis=1)
+        still = same if still is None else still & same
+    return 0.0 if still is None else float(np.mean(still))
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other)
+
+
+def _digest(columns: Mapping[str, Any]) -> int:
+    """A number for what the agent saw and did."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path, column in sorted(columns.items()):
+        if path.split("/")[0] in _PARTS:
+            digest.update(path.encode())
+            _add_to(digest, column)
+    return int.from_bytes(digest.digest())
+
+
+def _add_to(digest: Any, column: Any) -> None:
+    if _is_ragged(column):
+        digest.update(np.ascontiguousarray(column.lengths))
+        _add_to(digest, column.values)
+    elif isinstance(column, np.ndarray) and column.dtype != object:
+        digest.update(np.ascontiguousarray(column))
+    else:
+        for value in column:
+            data = value if isinstance(value, bytes) else np.asarray(value).tobytes()
+            digest.update(len(data).to_bytes(8))
+            digest.update(data)

@@ -1,0 +1,221 @@
+"""`rlds validate`: checks datasets, and says what is wrong with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlds_tools.findings import Finding
+from rlds_tools.progress import show_progress
+from rlds_tools.results import Block, Result, Table, count
+
+if TYPE_CHECKING:
+    from rlds.sources import Episodes
+
+__all__ = ["Check", "Validation", "validate"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """What was found in a split.
+
+    Attributes:
+      path: Where the data is.
+      split: The split; empty if the data cannot be opened.
+      episodes: How many episodes were read.
+      steps: How many steps they have.
+      seconds: How long it took.
+      findings: What is wrong, errors first.
+    """
+
+    path: str
+    split: str
+    episodes: int
+    steps: int
+    seconds: float
+    findings: tuple[Finding, ...]
+
+    def number_of(self, severity: str) -> int:
+        """How many findings are of a severity."""
+        return sum(finding.severity == severity for finding in self.findings)
+
+
+@dataclasses.dataclass(frozen=True)
+class Validation(Result):
+    """What was found in datasets.
+
+    Attributes:
+      checks: For each split of each of them, what was found.
+      strict: Whether warnings count as errors do.
+      most: How many findings of a split are printed.
+    """
+
+    checks: tuple[Check, ...]
+    strict: bool = False
+    most: int = 20
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether there are no errors, and if it is `strict`, no warnings."""
+        return not any(
+            check.number_of("error") or (self.strict and check.findings) for check in self.checks
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """1 if it is not valid."""
+        return 0 if self.is_valid else 1
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        paths = {check.path for check in self.checks}
+        for check in self.checks:
+            name = check.split if len(paths) == 1 else f"{check.path} {check.split}".rstrip()
+            read = f"{count(check.episodes, 'episode')}, {count(check.steps, 'step')}"
+            yield f"{name or check.path}: {read}, {check.seconds:.1f} s"
+            shown = check.findings[: self.most]
+            if shown:
+                rows = [[found.severity, found.text, found.where] for found in shown]
+                yield Table(["finding", "what", "where"], rows)
+            if len(shown) < len(check.findings):
+                yield f"{len(check.findings) - len(shown)} more findings (--max shows them)"
+            yield from dict.fromkeys(f"hint: {found.hint}" for found in shown if found.hint)
+        errors = sum(check.number_of("error") for check in self.checks)
+        warnings = sum(check.number_of("warning") for check in self.checks)
+        yield f"{count(errors, 'error')}, {count(warnings, 'warning')}"
+        yield from self._next()
+
+    def _next(self) -> Iterator[str]:
+        readable = [check for check in self.checks if check.episodes]
+        if not readable:
+            return
+        worst = next((check for check in readable if check.findings), readable[0])
+        places = [found.episodes[0] for found in worst.findings if found.episodes]
+        chosen = ",".join(map(str, dict.fromkeys(places[:6])))
+        split = f" --split {worst.split}" if len({c.split for c in readable}) > 1 else ""
+        episodes = f" --episodes {chosen}" if chosen else ""
+        yield f"next: rlds report {worst.path}{split}{episodes} --open"
+
+
+def validate(
+    *paths: str | os.PathLike[str],
+    split: str | None = None,
+    finite: Sequence[str] = (),
+    profile: str | None = None,
+    strict: bool = False,
+    checksums: bool = False,
+    format: str | None = None,
+    most: int = 20,
+    progress: bool | None = None,
+) -> Validation:
+    """Checks datasets in any format, without TensorFlow.
+
+    Errors are broken rules of RLDS (`rlds.validation.validate` lists them), and data that cannot be
+    read. Warnings are what is probably a mistake: cameras that are black, of one color or frozen,
+    elements of observations and actions that never change or are at a limit in 10 % of the steps,
+    NaN, episodes that are there twice or have two steps at most, empty instructions, and
+    `is_terminal` that is never true.
+
+    Args:
+      *paths: Folders or files, here or in an object store.
+      split: Which split; all if None.
+      finite: Paths of fields in which NaN and infinity are errors.
+      profile: "octo" to check also whether the loaders of Octo and OpenVLA can read it.
+      strict: Whether warnings count as errors do.
+      checksums: Whether to decode all images, too. Checksums of records are always verified.
+      format: The name of the format, if it cannot be recognized.
+      most: How many findings of a split are printed.
+      progress: Whether to show a progress bar; if None, on a terminal.
+
+    Returns:
+      What was found.
+
+    Raises:
+      FileNotFoundError: There is nothing at a path.
+      KeyError: There is no such split, or no such field.
+      ValueError: There is no such profile, or it cannot be of this format.
+
+    >>> import tempfile
+    >>> import envlogger
+    >>> from envlogger.testing.catch_env import Catch
+    >>> directory = tempfile.mkdtemp()
+    >>> with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
+    ...     timestep = env.reset()
+    ...     while not timestep.last():
+    ...         timestep = env.step(1)
+    >>> validate(directory).is_valid
+    True
+    """
+    if not paths:
+        raise ValueError("validate: name at least one path.")
+    checks: list[Check] = []
+    for path in paths:
+        checks += _check_path(
+            os.fspath(path), split, tuple(finite), profile, checksums, format, progress
+        )
+    return Validation(tuple(checks), strict, most)
+
+
+def _check_path(
+    path: str,
+    split: str | None,
+    finite: Sequence[str],
+    profile: str | None,
+    checksums: bool,
+    format: str | None,
+    progress: bool | None,
+) -> Iterator[Check]:
+    from rlds.sources.source import SourceError
+    from rlds_tools.survey import open_splits
+
+    begin = time.monotonic()
+    try:
+        splits = open_splits(path, split, format)
+    except SourceError as error:
+        yield _unreadable(path, str(error), begin)
+        return
+    if not splits:
+        yield _unreadable(path, "there are no episodes", begin)
+    for episodes in splits:
+        yield _check(path, episodes, finite, profile, checksums, progress)
+
+
+def _unreadable(path: str, text: str, begin: float) -> Check:
+    return Check(path, "", 0, 0, time.monotonic() - begin, (Finding("error", text),))
+
+
+def _check(
+    path: str,
+    episodes: Episodes,
+    finite: Sequence[str],
+    profile: str | None,
+    checksums: bool,
+    progress: bool | None,
+) -> Check:
+    from rlds_tools.survey import Survey
+
+    begin = time.monotonic()
+    survey = Survey(episodes, finite=finite, profile=profile, decode_all=checksums)
+    survey.look_at_files()
+    if profile is not None:
+        survey.look_at_profile()
+    with show_progress(progress) as bars:
+        indices = bars.track(
+            _all_of(episodes), total=survey.known_length(), description=episodes.split
+        )
+        survey.read(indices)
+    survey.look_at_totals()
+    findings = survey.findings()
+    seconds = time.monotonic() - begin
+    return Check(path, episodes.split, len(survey.table), survey.num_steps, seconds, findings)
+
+
+def _all_of(episodes: Any) -> Iterable[int]:
+    """The indices of all episodes; those of a source that has no index are not counted first."""
+    index = 0
+    while episodes.has(index):
+        yield index
+        index += 1

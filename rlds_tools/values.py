@@ -1,0 +1,138 @@
+"""What is kept of the numbers of a field while the steps go by: little, whatever there are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+
+from rlds import statistics
+
+__all__ = ["NumericField", "Thinned", "statistics_of"]
+
+# Of how many steps the values are kept, for histograms and quantiles, and of how many numbers.
+_KEPT_STEPS, _KEPT_NUMBERS = 20_000, 4_000_000
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+
+
+class Thinned:
+    """Evenly spread rows of a stream: each of them, later every second, every fourth, ...
+
+    Args:
+      most: How many rows are kept at most.
+
+    Attributes:
+      stride: The distance of those that are kept.
+
+    >>> rows = Thinned(4)
+    >>> for start in range(0, 12, 3):
+    ...     rows.add(np.arange(start, start + 3))
+    >>> rows.all().tolist(), rows.stride
+    ([0, 4, 8], 4)
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self.stride = most, 1
+        self._seen = self._kept = 0
+        self._parts: list[np.ndarray] = []
+
+    def add(self, rows: np.ndarray) -> None:
+        """Adds rows."""
+        part = rows[-self._seen % self.stride :: self.stride].copy()
+        self._seen += len(rows)
+        self._kept += len(part)
+        self._parts.append(part)
+        while self._kept > self._most:
+            self._parts = [self.all()[::2]]
+            self.stride *= 2
+            self._kept = len(self._parts[0])
+
+    def all(self) -> np.ndarray:
+        """Returns those that are kept."""
+        if len(self._parts) != 1:
+            self._parts = [np.concatenate(self._parts)] if self._parts else [np.zeros(0)]
+        return self._parts[0]
+
+
+class NumericField:
+    """What is known of the elements of a field of numbers.
+
+    Args:
+      shape: The shape of a value.
+
+    Attributes:
+      shape: The shape of a value. The following have a number for each of its elements.
+      count: How many values there are, without placeholders.
+      not_finite: How many of them are NaN or infinite.
+      zeros: How many are zero.
+      min: The least finite value.
+      max: The largest finite value.
+      at_min: How many values are the least one.
+      at_max: How many values are the largest one.
+      kept: The values of evenly spread steps, `[steps, elements]`.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape, size = shape, math.prod(shape)
+        self.count = 0
+        self.not_finite, self.zeros, self.at_min, self.at_max = np.zeros((4, size), np.int64)
+        self.min, self.max = np.full(size, np.inf), np.full(size, -np.inf)
+        self.kept = Thinned(min(_KEPT_STEPS, max(1, _KEPT_NUMBERS // max(size, 1))))
+        self._pass = statistics.StatisticsPass({"": shape}, quantiles=(), ddof=0, masks=None)
+
+    def add(self, column: np.ndarray, is_valid: np.ndarray) -> None:
+        """Adds the values of steps.
+
+        Args:
+          column: The values.
+          is_valid: Which of them are no placeholders.
+        """
+        rows = column.reshape(len(column), -1)
+        rows = rows if is_valid.all() else rows[is_valid]
+        if not len(rows) or not rows.shape[1]:
+            return
+        self.count += len(rows)
+        self.kept.add(rows.astype(np.float32 if rows.dtype.itemsize < 8 else np.float64))
+        is_finite = np.isfinite(rows)
+        all_finite = bool(is_finite.all())
+        if not all_finite:
+            self.not_finite += np.count_nonzero(~is_finite, axis=0)
+        self.zeros += np.count_nonzero(rows == 0, axis=0)
+        finite = rows if all_finite else np.where(is_finite, rows, np.nan)
+        low, high = np.fmin.reduce(finite, axis=0), np.fmax.reduce(finite, axis=0)
+        self.min, self.at_min = _at(rows, np.fmin(self.min, low), self.min, self.at_min)
+        self.max, self.at_max = _at(rows, np.fmax(self.max, high), self.max, self.at_max)
+        nothing = np.zeros(len(rows), np.bool_)
+        valid = {} if all_finite else {"": is_finite.reshape(-1, *self.shape)}
+        self._pass.add({"": rows.reshape(-1, *self.shape)}, valid, nothing, nothing, 0)
+
+    def statistics(self) -> statistics.FieldStatistics:
+        """Returns mean, deviation, extremes, and quantiles of the values that are kept."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # Of elements that are NaN throughout.
+            field = self._pass.result()[""]
+            rows = self.kept.all().astype(np.float64)
+            if rows.ndim == 2:
+                rows[~np.isfinite(rows)] = np.nan
+                quantiles = np.nanquantile(rows, QUANTILES, axis=0).reshape(-1, *self.shape)
+            else:
+                quantiles = np.full((len(QUANTILES), *self.shape), np.nan)
+        return dataclasses.replace(field, quantiles=dict(zip(QUANTILES, quantiles)))
+
+
+def _at(
+    rows: np.ndarray, limit: np.ndarray, before: np.ndarray, count: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """A new limit, and how many values are at it."""
+    return limit, np.where(limit == before, count, 0) + np.count_nonzero(rows == limit, axis=0)
+
+
+def statistics_of(
+    fields: Mapping[str, NumericField], num_transitions: int, num_episodes: int
+) -> statistics.Statistics:
+    """Returns the statistics of fields, which know how to become JSON."""
+    described = {name: field.statistics() for name, field in fields.items() if field.count}
+    return statistics.Statistics(described, num_transitions, num_episodes)

@@ -1,0 +1,151 @@
+import contextlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_datasets import episode, write_dataset
+
+import rlds_tools
+from rlds_tools.command_line.commands import run
+from tfds_files import png
+
+
+def found(path, **options):
+    """The findings of a dataset with a single split, as text by severity."""
+    (check,) = rlds_tools.validate(path, **options).checks
+    return [(finding.severity, finding.text, finding.episodes) for finding in check.findings]
+
+
+@pytest.fixture(scope="session")
+def faulty(tmp_path_factory):
+    """A dataset with one of each fault that can be in the content of episodes."""
+    episodes = [episode(length, seed=length) for length in (12, 8, 30, 11, 2, 40, 9)]
+    steps = [content["steps"] for content in episodes]
+    for content in steps:
+        content["observation"]["position"][:, 1] = 0
+        x = content["observation"]["position"][:, 0]
+        x.clip(-0.3, None, out=x)
+        content["is_terminal"][:] = False
+    steps[0]["is_last"][:] = False
+    steps[6]["is_last"][:] = False
+    steps[1]["observation"]["camera"][:] = 0
+    steps[2]["observation"]["camera"][:] = 77
+    steps[5]["observation"]["camera"][:] = steps[5]["observation"]["camera"][0]
+    steps[5]["observation"]["position"][3, 2] = np.nan
+    steps[3].update({**steps[0], "is_last": np.arange(12) == 11})
+    return write_dataset(tmp_path_factory.mktemp("faulty") / "faulty" / "1.0.0", episodes)
+
+
+def test_what_is_sound_has_no_findings(dataset, log):
+    assert found(dataset) == []
+    # Some squares of the board are never used, which is no fault.
+    assert found(log) == [("warning", "action is 1 in all steps", ())]
+
+
+def test_each_fault_is_found_once_and_placed(faulty):
+    camera, position = "observation/camera", "observation/position"
+    share = next(text for _, text, _ in found(faulty) if "lowest" in text)
+    assert found(faulty) == [
+        ("error", "is_last is false, but this is the last step", (0, 6)),
+        ("warning", f"{camera} is black", (1,)),
+        ("warning", f"{camera} is of one color", (2,)),
+        ("warning", "an episode of 2 steps", (4,)),
+        ("warning", f"{camera} is frozen", (5,)),
+        ("warning", f"{position} has NaN or infinite values", (5,)),
+        ("warning", f"{position}[1] is 0 in all steps", ()),
+        ("warning", share, ()),
+        ("warning", "the observations and actions of episode 0 again", (3,)),
+        ("warning", "is_terminal is false in all steps of all episodes", ()),
+    ]
+    assert share.startswith(f"{position}[0] is -0.3, its lowest value, in ")
+    assert ("error", f"{position}: nan in 1 of 3 elements", (5,)) in found(
+        faulty, finite=["observation/position"]
+    )
+
+
+def test_the_command(faulty, dataset, capsys):
+    assert run(["validate", dataset]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "0 errors, 0 warnings",
+        f"next: rlds report {dataset} --open",
+    ]
+    assert run(["validate", dataset, faulty, "--max", "1"]) == 1
+    text = capsys.readouterr().out
+    assert "2 episodes, first: 0, step 11" in text
+    assert "9 more findings" in text
+    assert "1 error, 9 warnings" in text
+    assert text.splitlines()[-1] == f"next: rlds report {faulty} --episodes 0,1,2,4,5 --open"
+    assert run(["validate", faulty, "--json"]) == 1
+    (check,) = json.loads(capsys.readouterr().out)["checks"]
+    assert check["findings"][0]["episodes"] == [0, 6]
+    assert run(["validate"]) == 2
+    assert run(["validate", dataset, "--finite", "nothing"]) == 1
+    assert "no field 'nothing'" in capsys.readouterr().err
+
+
+def test_warnings_count_if_strict(tmp_path):
+    path = write_dataset(tmp_path, [episode(5), episode(2, seed=1)])
+    assert rlds_tools.validate(path).exit_code == 0
+    assert rlds_tools.validate(path, strict=True).exit_code == 1
+
+
+@contextlib.contextmanager
+def changed(path, old, new):
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1))
+    yield
+    path.write_bytes(content)
+
+
+def test_files_that_are_not_as_said(tmp_path):
+    path = Path(write_dataset(tmp_path, [episode(length, seed=length) for length in (5, 6)]))
+    (shard,) = path.glob("*tfrecord*")
+    with changed(path / "dataset_info.json", b'"2"', b'"3"'):
+        texts = [text for _, text, _ in found(path)]
+        assert "2 episodes are there, dataset_info.json says 3" in texts[0]
+        assert "cannot be read" in texts[1]
+    with changed(path / "dataset_info.json", b'"2"', b'"1"'):
+        assert "2 episodes are there, dataset_info.json says 1" in found(path)[0][1]
+    with changed(shard, b"episode 6", b"episode 7"):
+        ((severity, text, episodes),) = found(path)
+        assert (severity, episodes) == ("error", (1,))
+        assert "checksum" in text
+    (path / "metadata.json").write_text('{"conversion": {"splits": {"train": {"steps": 99}}}}')
+    assert found(path) == [("error", "there are 11 steps, the metadata says 99", ())]
+    os.remove(shard)
+    (check,) = rlds_tools.validate(path).checks
+    assert "the file is missing" in check.findings[0].text
+    assert rlds_tools.validate(path).exit_code == 1
+
+
+def test_images_are_decoded_if_that_is_asked_for(tmp_path):
+    content = episode(6)
+    damaged = b"\x89PNG\r\n\x1a\n nothing"
+    camera = content["steps"]["observation"]["camera"]
+    frames = np.array([png.encode_png(frame) for frame in camera], object)
+    frames[4] = damaged
+    content["steps"]["observation"]["camera"] = frames
+    path = write_dataset(tmp_path, [content])
+    assert found(path) == []
+    ((severity, text, episodes),) = found(path, checksums=True)
+    assert (severity, episodes) == ("error", (0,))
+    assert "observation/camera cannot be decoded" in text
+
+
+def test_empty_instructions(tmp_path):
+    for number, instruction in enumerate(("", "pick it up")):
+        steps = {"observation": np.ones((3, 2)), "action": np.ones(2)}
+        np.savez(tmp_path / f"{number}.npz", **steps, language_instruction=instruction)
+    assert ("warning", "language_instruction is empty", (0,)) in found(tmp_path)
+
+
+def test_what_loaders_need(dataset, log):
+    texts = [text for _, text, _ in found(dataset, profile="octo")]
+    assert any("language_instruction: no text in the steps" in text for text in texts)
+    with pytest.raises(ValueError, match="about datasets of TFDS"):
+        rlds_tools.validate(log, profile="octo")
+    with pytest.raises(FileNotFoundError):
+        rlds_tools.validate("/nowhere")
