@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from google.protobuf.message import Message
 from sphinx.application import Sphinx
 from sphinx.domains.python import PyObject
 from sphinx.errors import PycodeError
@@ -116,6 +117,8 @@ def _read_page(app: Sphinx, page: str, source: list[str]) -> None:
 def _skip_member(
     app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any
 ) -> bool | None:
+    if what == "class" and isinstance(obj, type) and issubclass(obj, Message):
+        return True  # Generated for a protocol buffer inside another one.
     # A package's names are on its page, with a docstring or without; so are the values of enums.
     is_exported = what == "module" and name not in (options.exclude_members or ())
     return False if is_exported or isinstance(obj, enum.Enum) else None

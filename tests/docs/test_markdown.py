@@ -5,6 +5,7 @@ Blocks of Python run in one session for each page. Blocks of the console whose l
 for anything.
 """
 
+import codeop
 import doctest
 import re
 import shlex
@@ -100,6 +101,18 @@ def check_command(arguments: str, shown: str, capsys: pytest.CaptureFixture[str]
     printed = "".join(capsys.readouterr())
     same = doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS)
     assert same, f"rlds {arguments}\n{printed}"
+
+
+@pytest.mark.parametrize("page", ["docs/index.md", "docs/tour.md"])
+def test_the_first_pages_can_be_pasted_into_a_python_session(page: str) -> None:
+    for _, block in blocks(ROOT / page, "python"):
+        statement: list[str] = []
+        for line in [*block.split("\n"), ""]:
+            # As at the prompt: an empty line ends a statement.
+            statement.append(line)
+            if codeop.compile_command("\n".join(statement)) is not None:
+                statement = []
+        assert not statement
 
 
 def test_a_command_that_prints_something_else_is_found(capsys: pytest.CaptureFixture[str]) -> None:
