@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 
 import click
 
@@ -12,36 +13,42 @@ from rlds_tools.command_line import rlds
 __all__ = ["as_markdown"]
 
 
-def as_markdown(group: click.Group = rlds, name: str = "rlds") -> str:
-    """Returns a section for each command of a group."""
-    context = click.Context(group, info_name=name)
-    parts = []
-    for command_name in group.list_commands(context):
-        command = group.get_command(context, command_name)
-        assert command is not None, command_name
-        if isinstance(command, click.Group):
-            parts.append(as_markdown(command, f"{name} {command_name}"))
-        else:
-            parts.append(_section(command, f"{name} {command_name}"))
+def as_markdown() -> str:
+    """Returns the options that all commands have, and a section for each command."""
+    context = click.Context(rlds, info_name="rlds")
+    commands = {name: rlds.get_command(context, name) for name in rlds.list_commands(context)}
+    rows = {name: _rows(command) for name, command in commands.items() if command}
+    # Most commands, because some print no result.
+    count = Counter(row for of_command in rows.values() for row in of_command)
+    common = [row for row, times in count.items() if times > max(1, len(rows) / 2)]
+    parts = ["", "## Options of all commands", "", *_table(common)]
+    for name, command in commands.items():
+        if command:
+            own = [row for row in rows[name] if row not in common]
+            parts += _section(command, f"rlds {name}", own)
     return "\n".join(parts)
 
 
-def _section(command: click.Command, name: str) -> str:
-    context = click.Context(command, info_name=name)
+def _section(command: click.Command, name: str, rows: list[str]) -> list[str]:
+    usage = command.get_usage(click.Context(command, info_name=name)).removeprefix("Usage: ")
     text = inspect.cleandoc(command.help or "").replace("\b\n", "")
-    lines = [f"## {name}", "", *text.split("\n"), "", "```text"]
-    lines += [command.get_usage(context).removeprefix("Usage: "), "```", ""]
-    rows = []
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record and record[1] and "--help" not in record[0]:
-            rows.append(f"| {_code(record[0])} | {_cell(record[1])} |")
-    if rows:
-        lines += ["| option | |", "|---|---|", *rows, ""]
     examples = re.findall(r"^ *(rlds .*)$", command.epilog or "", flags=re.MULTILINE)
-    if examples:
-        lines += ["```sh", *examples, "```", ""]
-    return "\n".join(lines)
+    lines = [f"## {name}", "", text, "", "```text", usage, "```", "", *_table(rows)]
+    return [*lines, "```sh", *examples, "```", ""] if examples else lines
+
+
+def _rows(command: click.Command) -> list[str]:
+    context = click.Context(command)
+    records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
+    return [
+        f"| {_code(record[0])} | {_cell(record[1])} |"
+        for record in records
+        if record and record[1] and "--help" not in record[0]
+    ]
+
+
+def _table(rows: list[str]) -> list[str]:
+    return ["| option | |", "|---|---|", *rows, ""] if rows else []
 
 
 def _code(text: str) -> str:

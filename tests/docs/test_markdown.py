@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 BLOCKS = {
     "README.md": 1,
     "docs/beam.md": 1,
+    "docs/cli.md": 1,
     "docs/cookbook.md": 18,
     "docs/datasets.md": 2,
     "docs/envlogger.md": 7,
@@ -38,11 +39,11 @@ BLOCKS = {
     "docs/sources.md": 3,
     "docs/tfds_builders.md": 2,
     "docs/tfds_files.md": 5,
-    "docs/tour.md": 5,
+    "docs/tour.md": 4,
     "docs/transformations.md": 17,
 }
 # And how often it calls `rlds`.
-COMMANDS = {"docs/cli.md": 1, "docs/index.md": 1, "docs/tour.md": 2}
+COMMANDS = {"docs/cli.md": 8, "docs/index.md": 1, "docs/recover.md": 2, "docs/tour.md": 3}
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
