@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlds_tools.inspection import Inspection, inspect
-from rlds_tools.results import Block, Result, Table, size_of
+from rlds_tools.results import Block, Result, Table, count, size_of
 
 __all__ = ["Formats", "Found", "Listing", "list_datasets", "list_formats"]
 
@@ -62,7 +62,7 @@ class Listing(Result):
         if not self.datasets:
             yield f"{self.path}: no datasets of TFDS, logs of EnvLogger or datasets of Minari"
             return
-        yield f"{self.path}: {len(self.datasets):,} datasets"
+        yield f"{self.path}: {count(len(self.datasets), 'dataset')}"
         rows = [
             [
                 os.path.relpath(found.path, self.path),
@@ -146,7 +146,7 @@ def _find(directory: str, depth: int) -> Iterator[tuple[str, str]]:
     try:
         with os.scandir(directory) as entries:
             below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except PermissionError:
+    except OSError:  # It may not be read, or is gone already.
         return
     for path in below:
         if not os.path.basename(path).startswith((".", "incomplete.")):

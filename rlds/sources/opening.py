@@ -6,9 +6,11 @@ import dataclasses
 import functools
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from typing import Any
+
+from etils import epath
 
 from rlds.sources.episodes import Episodes
 from rlds.sources.files.archives import SUFFIXES
@@ -195,10 +197,20 @@ def format_of(path: str | os.PathLike[str]) -> str:
     _check_is_there(path)
     if os.fspath(path).endswith(SUFFIXES):
         raise SourceError("an archive: unpack it, and open what is in it", file=path)
-    raise SourceError(
-        f"of no known format. There are: {', '.join(known)}. If it is one of them, format=... "
-        "opens it, or says what is wrong with it",
-        file=path,
+    raise SourceError(_why_unknown(stores.as_path(path), known), file=path)
+
+
+def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:
+    if path.is_dir() and not any(path.iterdir()):
+        return "an empty folder"
+    if (path / "features.json").exists():
+        return (
+            "a dataset of TFDS that is not complete: dataset_info.json, which is written last, is "
+            "missing. If its writer was killed, write it again"
+        )
+    return (
+        f"of no known format. There are: {', '.join(known)}. If it is one of them, pass format=... "
+        "(--format on the command line) to open it, or to learn what is wrong with it"
     )
 
 

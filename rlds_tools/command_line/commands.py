@@ -110,13 +110,20 @@ def run(arguments: Sequence[str] | None = None, *, command: click.Command = rlds
         # Whoever read the output has seen enough; Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except _EXPECTED as error:
-        if called.verbose:
+    except Exception as error:
+        if called.verbose or not _is_expected(error):
             raise
         # The text of a KeyError is quoted, as that of a key.
         text = error.args[0] if isinstance(error, KeyError) and error.args else str(error)
         click.echo(_with_notes(f"error: {str(text) or repr(error)}", error), err=True)
         return 1
+
+
+def _is_expected(error: Exception) -> bool:
+    riegeli = sys.modules.get("riegeli")  # Only what is loaded can have raised.
+    return isinstance(error, _EXPECTED) or (
+        riegeli is not None and isinstance(error, riegeli.RiegeliError)
+    )
 
 
 def _with_notes(text: str, error: BaseException) -> str:

@@ -45,8 +45,30 @@ def test_errors_are_one_line_and_a_code(tmp_path, capsys):
     assert "Did you mean 'inspect'?" in capsys.readouterr().err
     assert run(["inspect", str(tmp_path), "--step", "1"]) == 2
     assert "--step needs --episode" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="of no known format"):
+    with pytest.raises(ValueError, match="an empty folder"):
         run(["inspect", str(tmp_path), "--verbose"])
+
+
+def test_what_no_format_has(tmp_path, capsys):
+    """A clear answer at once, however large the file is."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "half" / "1.0.0").mkdir(parents=True)
+    (tmp_path / "half" / "1.0.0" / "features.json").write_text("{}")
+    for name in ("large.bin", "large.tfrecord", "large.hdf5", "large.riegeli"):
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(100 << 30)
+    expected = {
+        "empty": "an empty folder",
+        "half/1.0.0": "dataset_info.json, which is written last, is missing",
+        "large.bin": "of no known format",
+        "large.tfrecord": "no record begins at byte 0",
+        "large.hdf5": "of no known format",
+        "large.riegeli": "large.riegeli",
+        "nowhere": "does not exist",
+    }
+    for name, words in expected.items():
+        assert run(["inspect", str(tmp_path / name)]) == 1, name
+        assert words in capsys.readouterr().err
 
 
 def test_ctrl_c(monkeypatch, capsys):

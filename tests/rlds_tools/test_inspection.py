@@ -69,7 +69,7 @@ def test_a_file_of_records(dataset, log, tmp_path):
 def test_what_is_nothing_that_can_be_read(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         rlds_tools.inspect(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="of no known format"):
+    with pytest.raises(ValueError, match="an empty folder"):
         rlds_tools.inspect(tmp_path)
     (tmp_path / "dataset_info.json").write_text("[1]")
     with pytest.raises(tfds_files.DamagedFileError, match="expected a dict"):
