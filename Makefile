@@ -42,8 +42,9 @@ format: $(VENV)/.dev
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going --quiet docs build/docs
 
+# Side by side with the published packages. QUICK=1: in two minutes, only to look at.
 bench: $(VENV)/.dev
-	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/run.py $(if $(QUICK),--quick)
 
 # Writes the notebooks from the scripts beside them.
 notebooks: $(VENV)/.dev

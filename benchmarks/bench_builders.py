@@ -1,7 +1,7 @@
 """How fast raw data becomes a dataset, and in how much memory, beside the builders of TFDS.
 
     python benchmarks/bench_builders.py [--rounds N] [--only CASE ...] [--rows ROWS] [--steps STEPS]
-        [--frames FRAMES] [--episodes EPISODES] [--envlogger-python PATH] [--gigabytes GB]
+        [--frames FRAMES] [--episodes EPISODES] [--envlogger-python PATH] [--gigabytes GB] [--json]
 
 d4rl: a D4RL file of a million rows, by `tfds_builders` and by the builder of TFDS for HalfCheetah.
 logs: a recording of EnvLogger, by `tfds_builders` and by `rlds_base` of TFDS. TFDS reads with the
@@ -36,17 +36,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import builder_cases as cases
 import numpy as np
+import rounds
 
 SUPPORT = Path(__file__).parent.parent / "tests" / "support"
-LOG_EPISODES, LOG_LENGTH = 100, 1000
+LOG_LENGTH = 1000
 FRAME = (84, 84, 4)
 
 READ_LOGS = """
@@ -193,9 +194,7 @@ def run_here(job: str, raw: str) -> None:
 
     del tf, tfds, tfds_builders
     with tempfile.TemporaryDirectory() as data_dir:
-        start, start_cpu = time.perf_counter(), time.process_time()
-        JOBS[job](raw, data_dir)
-        seconds, cpu = time.perf_counter() - start, time.process_time() - start_cpu
+        cpu, seconds = rounds.timed(lambda: JOBS[job](raw, data_dir))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"seconds": seconds, "cpu": cpu, "megabytes": peak}))
 
@@ -209,69 +208,87 @@ def run(job: str, raw: str) -> dict[str, float]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure(jobs: list[str], raw: str, rounds: int) -> dict[str, dict[str, float]]:
-    """Runs jobs in turn; returns the medians of the times, and the highest memory."""
-    runs: dict[str, list[dict[str, float]]] = {job: [] for job in jobs}
-    for _ in range(rounds):
-        for job in jobs:
-            runs[job].append(run(job, raw))
-    return {
-        job: {
-            "seconds": statistics.median(one["seconds"] for one in found),
-            "cpu": statistics.median(one["cpu"] for one in found),
-            "megabytes": max(one["megabytes"] for one in found),
+@dataclass(frozen=True)
+class Rows:
+    """What is compared: rows with the seconds, cpu and megabytes of each round."""
+
+    title: str
+    rows: Mapping[str, list[dict[str, float]]]
+    work: float
+    unit: str
+
+    @classmethod
+    def of_times(
+        cls, title: str, times: Mapping[str, list[rounds.Times]], work: float, unit: str
+    ) -> "Rows":
+        """Rows of contenders that took turns."""
+        rows = {
+            name: [{"seconds": wall, "cpu": cpu} for cpu, wall in found]
+            for name, found in times.items()
         }
-        for job, found in runs.items()
-    }
+        return cls(title, rows, work, unit)
+
+    def report(self) -> None:
+        """Prints the rows with processor times as a line of JSON."""
+        times = {
+            name: [(one["cpu"], one["seconds"]) for one in found]
+            for name, found in self.rows.items()
+            if "cpu" in found[0]
+        }
+        rounds.report(self.title, times)
+
+    def show(self) -> None:
+        """Prints a table of the medians, and of the highest memory; ratios are to the first row."""
+        from rich.console import Console
+        from rich.table import Table
+
+        heads = ("seconds", "ratio", "cpu s", "cpu ratio", "peak MB")
+        table = Table("", f"thousand {self.unit}/s", *heads, title=self.title)
+        first: dict[str, float] = {}
+        for name, found in self.rows.items():
+            row = {key: statistics.median(one[key] for one in found) for key in found[0]}
+            first = first or row
+            seconds, cpu = row["seconds"], row.get("cpu")
+            memory = max((one["megabytes"] for one in found if "megabytes" in one), default=None)
+            cells = [
+                f"{self.work / seconds / 1e3:,.1f}",
+                f"{seconds:.2f}",
+                f"{seconds / first['seconds']:.2f}",
+            ]
+            cells += ["", ""] if cpu is None else [f"{cpu:.2f}", f"{cpu / first['cpu']:.2f}"]
+            table.add_row(name, *cells, "" if memory is None else f"{memory:,.0f}")
+        Console(width=120).print(table)
 
 
-def show(title: str, rows: Mapping[str, Mapping[str, float]], work: float, unit: str) -> None:
-    """Prints a table; the ratios are to the first row."""
-    from rich.console import Console
-    from rich.table import Table
-
-    heads = ("seconds", "ratio", "cpu s", "cpu ratio", "peak MB")
-    table = Table("", f"thousand {unit}/s", *heads, title=title)
-    first = next(iter(rows.values()))
-    for name, row in rows.items():
-        seconds, cpu, memory = row["seconds"], row.get("cpu"), row.get("megabytes")
-        cells = [
-            f"{work / seconds / 1e3:,.1f}",
-            f"{seconds:.2f}",
-            f"{seconds / first['seconds']:.2f}",
-        ]
-        cells += ["", ""] if cpu is None else [f"{cpu:.2f}", f"{cpu / first['cpu']:.2f}"]
-        table.add_row(name, *cells, "" if memory is None else f"{memory:,.0f}")
-    Console(width=120).print(table)
+def measure(
+    jobs: Mapping[str, str], raw: str, num_rounds: int
+) -> dict[str, list[dict[str, float]]]:
+    """Runs jobs in turn; returns what each took, by the name of its row."""
+    runs: dict[str, list[dict[str, float]]] = {row: [] for row in jobs.values()}
+    for _ in range(num_rounds):
+        for job, row in jobs.items():
+            runs[row].append(run(job, raw))
+    return runs
 
 
-def bench_d4rl(rows: int, rounds: int) -> None:
+def bench_d4rl(rows: int, num_rounds: int) -> Iterator[Rows]:
     """D4RL: a file of many rows."""
     sys.path.insert(0, str(SUPPORT))
     from raw_d4rl import write_mujoco_like
 
+    jobs = {"d4rl_by_us": "tfds_builders", "d4rl_by_tfds": "TFDS d4rl_mujoco_halfcheetah"}
     with tempfile.TemporaryDirectory() as directory:
         raw = str(write_mujoco_like(Path(directory, "halfcheetah_medium.hdf5"), rows=rows))
-        found = measure(["d4rl_by_us", "d4rl_by_tfds"], raw, rounds)
-    names = {"d4rl_by_us": "tfds_builders", "d4rl_by_tfds": "TFDS d4rl_mujoco_halfcheetah"}
-    show(
-        f"D4RL, {rows:,} rows",
-        {names[job]: one for job, one in found.items()},
-        rows,
-        "rows",
-    )
+        yield Rows(f"D4RL, {rows:,} rows", measure(jobs, raw, num_rounds), rows, "rows")
 
 
-def bench_logs(rounds: int, envlogger_python: str | None) -> None:
+def bench_logs(num_episodes: int, num_rounds: int, envlogger_python: str | None) -> Iterator[Rows]:
     """Recordings of EnvLogger."""
+    by_tfds, reading = "TFDS rlds_base, this reader", "reading alone, this reader, step by step"
+    jobs = {"logs_by_us": "tfds_builders", "logs_by_tfds": by_tfds, "read_logs": reading}
     with tempfile.TemporaryDirectory() as directory:
-        cases.record(directory, (17,), [LOG_LENGTH + 1] * LOG_EPISODES)
-        found = measure(["logs_by_us", "logs_by_tfds", "read_logs"], directory, rounds)
-        table = {
-            "tfds_builders": found["logs_by_us"],
-            "TFDS rlds_base, this reader": found["logs_by_tfds"],
-            "reading alone, this reader, step by step": found["read_logs"],
-        }
+        cases.record(directory, (17,), [LOG_LENGTH + 1] * num_episodes)
+        found = measure(jobs, directory, num_rounds)
         if envlogger_python:
             command = [envlogger_python, "-c", READ_LOGS, directory]
             times = [
@@ -279,17 +296,20 @@ def bench_logs(rounds: int, envlogger_python: str | None) -> None:
                 float(
                     subprocess.run(command, cwd=directory, capture_output=True, check=True).stdout
                 )
-                for _ in range(rounds)
+                for _ in range(num_rounds)
             ]
-            reading = statistics.median(times)
-            table["reading alone, EnvLogger 1.2, step by step"] = {"seconds": reading}
-            by_tfds = found["logs_by_tfds"]["seconds"] - found["read_logs"]["seconds"]
-            table["TFDS rlds_base, EnvLogger 1.2 (computed)"] = {"seconds": by_tfds + reading}
-    steps = LOG_EPISODES * (LOG_LENGTH + 1)
-    show(f"Logs, {steps:,} steps of 17 + 6 floats", table, steps, "steps")
+            found["reading alone, EnvLogger 1.2, step by step"] = [
+                {"seconds": seconds} for seconds in times
+            ]
+            found["TFDS rlds_base, EnvLogger 1.2 (computed)"] = [
+                {"seconds": one["seconds"] - ours["seconds"] + seconds}
+                for one, ours, seconds in zip(found[by_tfds], found[reading], times)
+            ]
+    steps = num_episodes * (LOG_LENGTH + 1)
+    yield Rows(f"Logs, {steps:,} steps of 17 + 6 floats", found, steps, "steps")
 
 
-def bench_streaming(steps: int, frames: int, rounds: int) -> None:
+def bench_streaming(steps: int, frames: int, num_rounds: int) -> Iterator[Rows]:
     """Logs, read without a conversion."""
     for shape, lengths in (
         ((17,), cases.lengths_of_logs(steps)),
@@ -297,9 +317,9 @@ def bench_streaming(steps: int, frames: int, rounds: int) -> None:
     ):
         with tempfile.TemporaryDirectory() as logs, tempfile.TemporaryDirectory() as data_dir:
             cases.record(logs, shape, lengths)
-            found = cases.medians(cases.readers_of_logs(logs, data_dir), rounds)
+            times = rounds.take_turns(cases.readers_of_logs(logs, data_dir), num_rounds)
         title = f"Streaming, {len(lengths)} episodes, {sum(lengths):,} steps of {shape}"
-        show(title, found, sum(lengths), "steps")
+        yield Rows.of_times(title, times, sum(lengths), "steps")
 
 
 def bench_jobs(
@@ -307,9 +327,9 @@ def bench_jobs(
     write: Callable[[str, int], None],
     size: int,
     jobs: Mapping[str, str],
-    rounds: int,
+    num_rounds: int,
     unit: str = "steps",
-) -> None:
+) -> Iterator[Rows]:
     """Writes raw data of a size, and runs jobs on it, by the name of the job and of its row."""
     with tempfile.TemporaryDirectory() as directory:
         # Elsewhere: the peak memory of a process is counted from that of its parent on.
@@ -318,77 +338,59 @@ def bench_jobs(
         writer.join()
         if writer.exitcode:
             raise RuntimeError(f"{title}: the raw data was not written")
-        found = measure(list(jobs), directory, rounds)
-    rows = {jobs[job]: one for job, one in found.items()}
-    show(f"{title}, {size:,} {unit}", rows, size, unit)
+        found = measure(jobs, directory, num_rounds)
+    yield Rows(f"{title}, {size:,} {unit}", found, size, unit)
 
 
-def bench_minari_readers(steps: int, rounds: int) -> None:
+def bench_minari_readers(steps: int, num_rounds: int) -> Iterator[Rows]:
     """Minari datasets, read episode by episode."""
     for length in (500, 10):
         with tempfile.TemporaryDirectory() as directory:
             cases.write_minari(directory, steps, length)
-            found = cases.medians(cases.readers_of_minari(directory), rounds)
-        show(f"Reading Minari, HDF5, episodes of {length} steps", found, steps, "steps")
+            times = rounds.take_turns(cases.readers_of_minari(directory), num_rounds)
+        title = f"Reading Minari, HDF5, episodes of {length} steps"
+        yield Rows.of_times(title, times, steps, "steps")
 
 
-def bench_columns(steps: int, rounds: int) -> None:
+def bench_columns(steps: int, num_rounds: int) -> Iterator[Rows]:
     """Columns of any format, and of the reader that knows but one."""
     with tempfile.TemporaryDirectory() as directory:
         for name, readers in cases.readers_of_columns(steps, directory).items():
-            show(f"Columns, {name}", cases.medians(readers, rounds), steps, "steps")
+            times = rounds.take_turns(readers, num_rounds)
+            yield Rows.of_times(f"Columns, {name}", times, steps, "steps")
 
 
-def bench_large(gigabytes: float) -> None:
+def bench_large(gigabytes: float) -> Iterator[Rows]:
     """Memory."""
-    found = measure(["large_by_us"], str(gigabytes), 1)["large_by_us"]
+    found = measure({"large_by_us": "tfds_builders"}, str(gigabytes), 1)
     steps = gigabytes * 1e9 / float(np.prod(FRAME))
-    show(
-        f"{gigabytes:g} GB of frames {FRAME}",
-        {"tfds_builders": found},
-        steps,
-        "steps",
-    )
+    yield Rows(f"{gigabytes:g} GB of frames {FRAME}", found, steps, "steps")
 
 
-def main() -> None:
+def compare(arguments: argparse.Namespace) -> Iterator[Rows]:
     """Runs what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    usual = ["d4rl", "logs", "streaming", "minari", "columns", "rlu", "tiny", "dqn"]
-    parser.add_argument("--only", nargs="+", default=usual, choices=[*usual, "large"])
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--steps", type=int, default=100_000)
-    parser.add_argument("--frames", type=int, default=8_000)
-    parser.add_argument("--episodes", type=int, default=20_000)
-    parser.add_argument("--gigabytes", type=float, default=10.0)
-    parser.add_argument("--envlogger-python")
-    parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
-    parser.add_argument("--raw", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.job:
-        run_here(arguments.job, arguments.raw)
-        return
-    if "d4rl" in arguments.only:
-        bench_d4rl(arguments.rows, arguments.rounds)
-    if "logs" in arguments.only:
-        bench_logs(arguments.rounds, arguments.envlogger_python)
-    if "streaming" in arguments.only:
-        bench_streaming(arguments.steps, arguments.frames, arguments.rounds)
-    if "minari" in arguments.only:
+    only, num_rounds, steps = arguments.only, arguments.rounds, arguments.steps
+    if "d4rl" in only:
+        yield from bench_d4rl(arguments.rows, num_rounds)
+    if "logs" in only:
+        yield from bench_logs(steps // LOG_LENGTH, num_rounds, arguments.envlogger_python)
+    if "streaming" in only:
+        yield from bench_streaming(steps, arguments.frames, num_rounds)
+    if "minari" in only:
         jobs = {
             "minari_by_us": "tfds_builders",
             "minari_read_by_us": "MinariSource, reading alone",
             "minari_by_minari": "Minari, reading alone",
         }
-        bench_jobs("Minari, HDF5", cases.write_minari, arguments.steps, jobs, arguments.rounds)
-        bench_minari_readers(arguments.steps, arguments.rounds)
-    if "columns" in arguments.only:
-        bench_columns(arguments.steps, arguments.rounds)
-    if "rlu" in arguments.only:
+        yield from bench_jobs("Minari, HDF5", cases.write_minari, steps, jobs, num_rounds)
+    if "minari" in only or "minari readers" in only:
+        yield from bench_minari_readers(steps, num_rounds)
+    if "columns" in only:
+        yield from bench_columns(steps, num_rounds)
+    if "rlu" in only:
         jobs = {"rlu_by_us": "tfds_builders", "rlu_by_tfds": "TFDS rlu_rwrl"}
-        bench_jobs("RWRL", cases.write_rwrl, arguments.steps, jobs, arguments.rounds)
-    if "tiny" in arguments.only:
+        yield from bench_jobs("RWRL", cases.write_rwrl, steps, jobs, num_rounds)
+    if "tiny" in only:
         jobs = {
             "tiny_by_us": "tfds_builders",
             "tiny_unverified": "tfds_builders, not verified",
@@ -399,16 +401,46 @@ def main() -> None:
             ("Windows of the Control Suite", cases.write_windows),
             ("Transitions of Atari", cases.write_transitions),
         ):
-            bench_jobs(title, write, arguments.episodes, jobs, arguments.rounds, "episodes")
-    if "dqn" in arguments.only:
+            yield from bench_jobs(title, write, arguments.episodes, jobs, num_rounds, "episodes")
+    if "dqn" in only:
         jobs = {
             "dqn_by_us": "tfds_builders",
             "dqn_read_by_us": "AtariDqnReplaySource, with PNG",
             "dqn_files": "gzip and np.load alone",
         }
-        bench_jobs("Atari DQN Replay", cases.write_dqn, arguments.frames, jobs, arguments.rounds)
-    if "large" in arguments.only:
-        bench_large(arguments.gigabytes)
+        yield from bench_jobs(
+            "Atari DQN Replay", cases.write_dqn, arguments.frames, jobs, num_rounds
+        )
+    if "large" in only:
+        yield from bench_large(arguments.gigabytes)
+
+
+def main() -> None:
+    """Compares, and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    usual = ["d4rl", "logs", "streaming", "minari", "columns", "rlu", "tiny", "dqn"]
+    parser.add_argument(
+        "--only", nargs="+", default=usual, choices=[*usual, "minari readers", "large"]
+    )
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--frames", type=int, default=8_000)
+    parser.add_argument("--episodes", type=int, default=20_000)
+    parser.add_argument("--gigabytes", type=float, default=10.0)
+    parser.add_argument("--envlogger-python")
+    parser.add_argument("--json", action="store_true", help="print lines of JSON")
+    parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
+    parser.add_argument("--raw", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.job:
+        run_here(arguments.job, arguments.raw)
+        return
+    for rows in compare(arguments):
+        if arguments.json:
+            rows.report()
+        else:
+            rows.show()
 
 
 if __name__ == "__main__":

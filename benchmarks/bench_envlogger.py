@@ -1,6 +1,6 @@
 """What recording costs an environment, and how fast recordings are read, beside EnvLogger 1.2.
 
-    python benchmarks/bench_envlogger.py [--envlogger-python PATH]
+    python benchmarks/bench_envlogger.py [--envlogger-python PATH] [--json]
     python benchmarks/bench_envlogger.py --shards [--envlogger-python PATH]
 
 PATH is a Python in which the published `envlogger` (1.2) is installed. Both record the same steps
@@ -17,7 +17,8 @@ that runs this: of random play, gray, 84x84, the last four together.
 Reading is of what was recorded at full speed, and measured by processor time. "decompression" is
 the part of the time of reading columns that it takes to decompress the same chunks, alone.
 
-With `--shards` it is measured how long a recording of many shards takes to open.
+With `--shards` it is measured how long a recording of many shards takes to open. With `--json`
+there is no recording at a pace.
 """
 
 import argparse
@@ -36,6 +37,7 @@ from typing import Any
 
 import dm_env
 import numpy as np
+import rounds
 
 # How many steps are recorded of each kind of observation.
 GAMES = ["Pong", "Breakout", "Seaquest"]
@@ -48,6 +50,7 @@ KINDS = {
     **dict.fromkeys(GAMES, 6_000),
 }
 EPISODE_LENGTH = 1000
+PEER = "EnvLogger 1.2"
 NUM_SHARDS = 1000
 SHARDS = f"{NUM_SHARDS} shards"
 # How many steps a second, and how many steps, each kind is recorded at that pace.
@@ -55,6 +58,8 @@ PACES = dict.fromkeys(KINDS, (3_000, 15_000)) | {"uint8 224x224x3": (30, 240)}
 
 # Microseconds, bytes, or steps per second.
 Measured = dict[str, float]
+# What was recorded and read in a round, and what it took.
+Jobs = dict[str, rounds.Times]
 
 
 def make_observations(kind: str, count: int, frames: Path) -> list[Any]:
@@ -188,11 +193,12 @@ def take_steps(env: dm_env.Environment, count: int, seconds: float = 0.0) -> lis
     return times
 
 
-def measure_recording(kind: str, directory: Path, frames: Path) -> Measured:
+def measure_recording(
+    kind: str, directory: Path, frames: Path, count: int, *, paced: bool
+) -> tuple[Measured, Jobs]:
     """Records with whichever `envlogger` this Python has."""
     import envlogger
 
-    count = KINDS[kind]
     observations = make_observations(kind, count, frames)
     bare = statistics.median(take_steps(Environment(observations), min(count, 10_000)))
 
@@ -203,22 +209,22 @@ def measure_recording(kind: str, directory: Path, frames: Path) -> Measured:
         env.close()
         return [time - bare for time in times]
 
-    begin = time.perf_counter()
-    fast = record("fast", count, 0.0)
-    elapsed = time.perf_counter() - begin
+    fast: list[float] = []
+    times = rounds.timed(lambda: fast.extend(record("fast", count, 0.0)))
     measured = {
         "overhead p50": float(np.percentile(fast, 50)),
         "overhead p99": float(np.percentile(fast, 99)),
         "overhead mean": float(np.mean(fast)),
-        "throughput": count / elapsed,
+        "throughput": count / times[1],
         "bytes": bytes_of(directory / "fast") / count,
     }
-    pace, count = PACES[kind]
-    paced = record("paced", count, 1 / pace)
-    measured[f"overhead p50 at {pace:,}/s"] = float(np.percentile(paced, 50))
-    measured[f"overhead p99 at {pace:,}/s"] = float(np.percentile(paced, 99))
-    measured[f"bytes at {pace:,}/s"] = bytes_of(directory / "paced") / count
-    return measured
+    if paced:
+        pace, count = PACES[kind]
+        slow = record("paced", count, 1 / pace)
+        measured[f"overhead p50 at {pace:,}/s"] = float(np.percentile(slow, 50))
+        measured[f"overhead p99 at {pace:,}/s"] = float(np.percentile(slow, 99))
+        measured[f"bytes at {pace:,}/s"] = bytes_of(directory / "paced") / count
+    return measured, {"record": times}
 
 
 def bytes_of(directory: Path) -> int:
@@ -226,50 +232,41 @@ def bytes_of(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.rglob("*"))
 
 
-def steps_per_second(job: Callable[[], int], repetitions: int = 1) -> float:
-    """Runs a job that returns how many steps it read; by processor time."""
-    speeds = []
-    for _ in range(repetitions):
-        begin = time.process_time()
-        count = job()
-        speeds.append(count / (time.process_time() - begin))
-    return statistics.median(speeds)
-
-
-def measure_reading(directory: Path) -> Measured:
-    """Reads what was recorded."""
+def measure_reading(directory: Path) -> tuple[Measured, Jobs]:
+    """Reads what was recorded; speeds are by processor time."""
     import envlogger
 
     reader = envlogger.Reader(str(directory / "fast"))
 
-    def in_a_loop() -> int:
-        count = 0
+    def in_a_loop() -> None:
         for episode in reader.episodes:
             for _ in episode:
-                count += 1
-        return count
+                pass
 
-    measured = {"steps/s in a loop": steps_per_second(in_a_loop)}
-    picks = np.random.default_rng(2).integers(0, len(reader.steps), 200)
-    begin = time.perf_counter()
-    for i in picks:
-        reader.steps[int(i)]
-    measured["random step"] = (time.perf_counter() - begin) / len(picks) * 1e6
+    def as_columns() -> None:
+        for i in range(len(reader.episodes)):
+            reader.columns(i)
+
+    count = len(reader.steps)
+    picks = np.random.default_rng(2).integers(0, count, 200)
+    jobs = {
+        "read in a loop": rounds.timed(in_a_loop),
+        "read 200 random steps": rounds.timed(lambda: [reader.steps[int(i)] for i in picks]),
+    }
+    measured = {
+        "steps/s in a loop": count / jobs["read in a loop"][0],
+        "random step": jobs["read 200 random steps"][0] / len(picks) * 1e6,
+    }
     if hasattr(reader, "columns"):
-
-        def as_columns() -> int:
-            count = 0
-            for i in range(len(reader.episodes)):
-                count += len(reader.columns(i)["reward"])
-            return count
-
-        measured["steps/s as columns"] = steps_per_second(as_columns, 5)
+        times = rounds.take_turns({"columns": as_columns}, 5, warm_up=False)
+        jobs["read as columns"] = rounds.medians(times)["columns"]
+        measured["steps/s as columns"] = count / jobs["read as columns"][0]
         measured["decompression of columns"] = part_of_decompression(as_columns)
     reader.close()
-    return measured
+    return measured, jobs
 
 
-def part_of_decompression(job: Callable[[], int]) -> float:
+def part_of_decompression(job: Callable[[], None]) -> float:
     """How much of the processor time of a job is that of decompressing what it reads, alone."""
     from riegeli._format import simple_chunk
 
@@ -296,7 +293,7 @@ def part_of_decompression(job: Callable[[], int]) -> float:
     return statistics.median(parts)
 
 
-def measure_opening(directory: Path) -> Measured:
+def measure_opening(directory: Path) -> tuple[Measured, Jobs]:
     """Records an episode of two steps for each of many shards, and opens the recording."""
     import envlogger
 
@@ -309,31 +306,46 @@ def measure_opening(directory: Path) -> Measured:
         env.reset()
         env.step(np.zeros(6, np.float32))
     env.close()
-    seconds = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        reader = envlogger.Reader(str(directory))
-        seconds.append(time.perf_counter() - begin)
-        assert len(reader.episodes) == NUM_SHARDS
-        reader.close()
-    return {"ms to open": statistics.median(seconds) * 1e3}
+
+    def open_and_close() -> None:
+        with envlogger.Reader(str(directory)) as reader:
+            assert len(reader.episodes) == NUM_SHARDS
+
+    times = rounds.take_turns({"open": open_and_close}, 5, warm_up=False)
+    median = rounds.medians(times)["open"]
+    return {"ms to open": median[1] * 1e3}, {"open": median}
 
 
-def measure(python: str, kind: str, frames: str) -> Measured:
+def measure(
+    python: str, kind: str, frames: str, arguments: argparse.Namespace
+) -> tuple[Measured, Jobs]:
     """One round of one contender, in a process of its own."""
     environment = dict(os.environ)
     if python != sys.executable:  # It must not find the envlogger that is measured here.
         environment.pop("PYTHONPATH", None)
     with tempfile.TemporaryDirectory() as directory:
         command = [python, __file__, "--measure", kind, directory, frames]
+        command += ["--part", str(arguments.part), *(["--json"] if arguments.json else [])]
         done = subprocess.run(
             command, stdout=subprocess.PIPE, text=True, check=True, env=environment
         )
-    measured: Measured = json.loads(done.stdout.splitlines()[-1])
-    return measured
+    measured, jobs = json.loads(done.stdout.splitlines()[-1])
+    return measured, jobs
 
 
-def print_table(kinds: list[str], rounds: list[dict[tuple[str, str], Measured]]) -> None:
+def report(kinds: list[str], found: list[dict[tuple[str, str], Jobs]]) -> None:
+    """Prints lines of JSON."""
+    for kind in kinds:
+        for job in found[0][kind, "here"]:
+            times = {
+                who: [one[k, who][job] for one in found]
+                for k, who in found[0]
+                if k == kind and job in found[0][k, who]
+            }
+            rounds.report(f"{kind}: {job}", times)
+
+
+def print_table(kinds: list[str], found: list[dict[tuple[str, str], Measured]]) -> None:
     """Prints the medians, also that of how many times ours is the other in a round."""
     from rich.console import Console
     from rich.table import Table
@@ -341,18 +353,18 @@ def print_table(kinds: list[str], rounds: list[dict[tuple[str, str], Measured]])
     table = Table(title="Recording and reading", caption="times in microseconds, sizes per step")
     for column in ("observation", "what"):
         table.add_column(column, no_wrap=True)
-    for column in ("here", "EnvLogger 1.2", "here / 1.2"):
+    for column in ("here", PEER, "here / 1.2"):
         table.add_column(column, justify="right")
     for kind in kinds:
         names = [
-            name for (k, who), m in rounds[0].items() if (k, who) == (kind, "ours") for name in m
+            name for (k, who), m in found[0].items() if (k, who) == (kind, "here") for name in m
         ]
         for name in names:
-            ours = [r[kind, "ours"][name] for r in rounds]
+            ours = [one[kind, "here"][name] for one in found]
             digits = 2 if name == "decompression of columns" else 1
             row = [kind, name, f"{statistics.median(ours):,.{digits}f}"]
-            if name in rounds[0].get((kind, "theirs"), {}):
-                theirs = [r[kind, "theirs"][name] for r in rounds]
+            if name in found[0].get((kind, PEER), {}):
+                theirs = [one[kind, PEER][name] for one in found]
                 ratio = statistics.median(map(operator.truediv, ours, theirs))
                 row += [f"{statistics.median(theirs):,.1f}", f"{ratio:.3f}"]
             table.add_row(*row, end_section=name == names[-1])
@@ -370,6 +382,8 @@ def main() -> None:
     kinds = [kind for kind in KINDS if has_games or kind not in GAMES]
     parser.add_argument("--kinds", nargs="*", choices=kinds, default=kinds)
     parser.add_argument("--shards", action="store_true", help="measure opening many shards")
+    parser.add_argument("--part", type=float, default=1.0, help="of the steps, such as 0.1")
+    parser.add_argument("--json", action="store_true", help="print lines of JSON")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -377,23 +391,37 @@ def main() -> None:
         if kind == SHARDS:
             print(json.dumps(measure_opening(Path(directory))))
             return
-        measured = measure_recording(kind, Path(directory), Path(frames))
-        print(json.dumps({**measured, **measure_reading(Path(directory))}))
+        count = int(KINDS[kind] * arguments.part)
+        recording = measure_recording(
+            kind, Path(directory), Path(frames), count, paced=not arguments.json
+        )
+        reading = measure_reading(Path(directory))
+        print(json.dumps([{**one, **two} for one, two in zip(recording, reading)]))
         return
 
     kinds = [SHARDS] if arguments.shards else arguments.kinds
-    rounds: list[dict[tuple[str, str], Measured]] = []
+    pythons = {"here": sys.executable}
+    if arguments.envlogger_python:
+        pythons[PEER] = arguments.envlogger_python
+    found = []
     with tempfile.TemporaryDirectory() as frames:
         for kind in set(kinds) & set(GAMES):
             save_frames(kind, Path(frames))
         for _ in range(arguments.rounds):
-            rounds.append({})
-            for kind in kinds:
-                rounds[-1][kind, "ours"] = measure(sys.executable, kind, frames)
-                if arguments.envlogger_python:
-                    theirs = measure(arguments.envlogger_python, kind, frames)
-                    rounds[-1][kind, "theirs"] = theirs
-    print_table(kinds, rounds)
+            found.append(
+                {
+                    (kind, who): measure(python, kind, frames, arguments)
+                    for kind in kinds
+                    for who, python in pythons.items()
+                }
+            )
+    measured, jobs = (
+        [{key: both[i] for key, both in one.items()} for one in found] for i in range(2)
+    )
+    if arguments.json:
+        report(kinds, jobs)
+    else:
+        print_table(kinds, measured)
 
 
 if __name__ == "__main__":

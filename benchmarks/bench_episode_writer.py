@@ -1,6 +1,6 @@
 """How fast episodes are written as a TFDS dataset, and read: beside TFDS's own writer and reader.
 
-    python benchmarks/bench_episode_writer.py [--episodes N] [--images]
+    python benchmarks/bench_episode_writer.py [--episodes N] [--images] [--json]
 
 Rows of the table, in thousand steps per second, are medians of the rounds; all of a round is
 measured one after the other, so that a busy machine slows them alike. The bytes that are written
@@ -8,14 +8,12 @@ are the same in both cases, which is checked.
 """
 
 import argparse
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import rounds
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from rich.console import Console
@@ -107,19 +105,13 @@ def read_batched(dataset: tf.data.Dataset) -> None:
         pass
 
 
-def seconds(job: Callable[[], Any]) -> float:
-    """How long a job takes."""
-    begin = time.perf_counter()
-    job()
-    return time.perf_counter() - begin
-
-
-def measure(num_episodes: int, num_steps: int, rounds: int, *, images: bool) -> dict[str, float]:
-    """Thousand steps per second of each task."""
+def measure(
+    num_episodes: int, num_steps: int, num_rounds: int, *, images: bool
+) -> dict[str, list[rounds.Times]]:
+    """The times of each task."""
     config = make_config(images=images)
     episodes = [make_episode(seed, num_steps, images=images) for seed in range(num_episodes)]
     rows = [as_rows(episode) for episode in episodes]
-    times: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as parent:
         by_tfds, by_us, stored = f"{parent}/tfds", f"{parent}/rlds", f"{parent}/stored"
         write(stored, config, episodes)
@@ -145,11 +137,7 @@ def measure(num_episodes: int, num_steps: int, rounds: int, *, images: bool) -> 
             "read, rlds.tfds.load, batched": lambda: read_batched(batched),
             "read, tfds_files, columns": lambda: list(tfds_files.open_folder(stored)["train"]),
         }
-        for _ in range(rounds):
-            for name, task in tasks.items():
-                times.setdefault(name, []).append(seconds(task))
-    total = num_episodes * num_steps / 1000
-    return {name: total / statistics.median(measured) for name, measured in times.items()}
+        return rounds.take_turns(tasks, num_rounds, warm_up=False)
 
 
 def main() -> None:
@@ -159,8 +147,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--images", action="store_true", help="64 x 64 images, not 17 floats")
+    parser.add_argument("--json", action="store_true", help="print lines of JSON")
     arguments = parser.parse_args()
-    speeds = measure(arguments.episodes, arguments.steps, arguments.rounds, images=arguments.images)
+    times = measure(arguments.episodes, arguments.steps, arguments.rounds, images=arguments.images)
+    if arguments.json:
+        rounds.report("TFDS dataset", times)
+        return
+    total = arguments.episodes * arguments.steps / 1000
+    speeds = {name: total / wall for name, (_, wall) in rounds.medians(times).items()}
     what = "64 x 64 x 3 images" if arguments.images else "17 floats"
     table = Table(title=f"{arguments.episodes} episodes of {arguments.steps} steps of {what}")
     table.add_column("task")

@@ -1,13 +1,18 @@
 """How fast steps pass through `rlds.transformations`, beside the published library if it is there.
 
-    python benchmarks/bench_transformations.py [--peer DIR] [--only TEXT]
+    python benchmarks/bench_transformations.py [--peer DIR] [--what GROUP ...] [--json]
+    python benchmarks/bench_transformations.py --memory
 
-DIR is a folder that holds the original `rlds` package (0.1.8), as the wheel has it
+DIR is a folder that holds the original `rlds` package (0.1.8) and nothing else, as the wheel has it
 (`pip download --no-deps rlds==0.1.8`, unpacked); it runs on the same TensorFlow, in the same
 process. Its import of reverb is stubbed, because nothing measured here uses it. In each round all
 contenders of a row run one after the other; the table shows the medians of the rounds, also of the
 ratios, by processor time. Steps are read in batches of 256, and by TensorFlow, because calls from
-Python or for each step would hide what is measured.
+Python or for each step would hide what is measured. Groups are single transformations, the same
+of images, and whole recipes, of floats and of images.
+
+With `--memory` it prints how much memory windows and statistics take at most, beyond that of a
+process that has imported TensorFlow; each in a process of its own.
 """
 
 import argparse
@@ -16,12 +21,14 @@ import operator
 import os
 import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import recipes
+import rounds
 from rich.console import Console
 from rich.table import Table
 
@@ -230,42 +237,101 @@ def load(directory: Path) -> Any:
     return rlds
 
 
-# Seconds of each round: here with nested steps, here with batched ones, and by the original.
-Seconds = dict[str, list[float]]
+@dataclass(frozen=True)
+class Group:
+    """Rows of the table, and the fields of the steps that they are given."""
+
+    columns: dict[str, Any]
+    ours: Mapping[str, Task]
+    original: Mapping[str, Task]
+    numpy: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+
+    @property
+    def num_steps(self) -> int:
+        """The steps of all episodes."""
+        return int(self.columns["action"][..., 0].size)
+
+
+def make_group(what: str, num_episodes: int, num_steps: int, ours: Any, peer: Any) -> Group:
+    """Makes the rows of a group."""
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    if what.startswith("recipes"):
+        images = what.endswith("images")
+        num_episodes = max(1, num_episodes // 20) if images else num_episodes
+        columns = recipes.make_columns(num_episodes, num_steps, images=images)
+        # Of images nothing but transitions is measured: the other recipes copy them many times.
+        left_out = {"statistics", "statistics without quantiles", "windows of 4 and 8"}
+
+        def named(found: Mapping[str, Any]) -> dict[str, Any]:
+            return {
+                f"{what}: {name}": recipe
+                for name, recipe in found.items()
+                if not images or name not in left_out
+            }
+
+        def tasks(found: Mapping[str, recipes.Recipe]) -> dict[str, Task]:
+            return {name: lambda _, data, make=make: make(data) for name, make in found.items()}
+
+        return Group(
+            columns,
+            tasks(named(recipes.our_recipes(ours))),
+            tasks(named(recipes.original_recipes(peer))),
+            named(recipes.numpy_recipes(columns)),
+        )
+    shape = (num_episodes, num_steps)
+    if what == "images":
+        shape = (max(1, num_episodes // 2), max(1, num_steps // 5))
+        observation: Any = rng.integers(0, 256, (*shape, 64, 64, 3), np.uint8)
+    else:
+        observation = rng.random((*shape, 17), np.float32)
+    columns = {
+        "observation": observation,
+        "action": rng.random((*shape, 6), np.float32),
+        ours.IS_TERMINAL: np.tile(np.arange(shape[1]) == shape[1] - 1, (shape[0], 1)),
+    }
+    of_group = IMAGE_TASKS if what == "images" else TASKS
+    return Group(columns, of_group, of_group)
 
 
 def measure(
-    peer: Any, tasks: dict[str, Task], observations: Any, rounds: int
-) -> Iterator[tuple[str, Seconds]]:
-    """Measures each task."""
-    import numpy as np
+    group: Group, only: list[str], num_rounds: int, ours: Any, peer: Any
+) -> Iterator[tuple[str, dict[str, list[rounds.Times]]]]:
+    """Measures each row: here with nested and with batched steps, by the original, by NumPy."""
     import tensorflow as tf
 
-    ours = load(Path(__file__).parents[1])
-    rng = np.random.default_rng(0)
-    num_episodes, num_steps = observations.shape[:2]
-    steps = {
-        "observation": observations,
-        "action": rng.random((num_episodes, num_steps, 6), np.float32),
-        ours.IS_TERMINAL: np.tile(np.arange(num_steps) == num_steps - 1, (num_episodes, 1)),
-    }
-    batched = tf.data.Dataset.from_tensor_slices({ours.STEPS: steps})
+    batched = tf.data.Dataset.from_tensor_slices({ours.STEPS: group.columns})
     nested = batched.map(
         lambda episode: {ours.STEPS: tf.data.Dataset.from_tensor_slices(episode[ours.STEPS])}
     )
-    for name, task in tasks.items():
+    for name, task in group.ours.items():
+        if not any(text in name for text in only):
+            continue
         jobs = {"nested": task(ours, nested), "batched": task(ours, batched)}
-        if peer is not None:
-            jobs["original"] = task(peer, nested)
-        seconds: Seconds = {contender: [] for contender in jobs}
-        for job in jobs.values():
-            job()  # warm up
-        for _ in range(rounds):
-            for contender, job in jobs.items():
-                begin = time.process_time()
-                job()
-                seconds[contender].append(time.process_time() - begin)
-        yield name, seconds
+        if peer is not None and name in group.original:
+            jobs["original"] = group.original[name](peer, nested)
+        if name in group.numpy:
+            jobs["NumPy"] = group.numpy[name]
+        yield name, rounds.take_turns(jobs, num_rounds)
+
+
+def row_of(name: str, times: Mapping[str, list[rounds.Times]], num_steps: int) -> list[str]:
+    """The cells of a row of the table: thousand steps per second, and ratios."""
+    medians = rounds.medians(times)
+
+    def speed(who: str) -> str:
+        return f"{num_steps / medians[who][0] / 1000:,.0f}" if who in medians else ""
+
+    def ratio(who: str, digits: int) -> str:
+        if "original" not in times:
+            return ""
+        cpu = {which: [cpu for cpu, _ in times[which]] for which in ("original", who)}
+        ratios = map(operator.truediv, cpu["original"], cpu[who])
+        return f"{statistics.median(ratios):.{digits}f}"
+
+    speeds = [speed(who) for who in ("nested", "batched", "original")]
+    return [name, *speeds, ratio("nested", 2), ratio("batched", 1), speed("NumPy")]
 
 
 def main() -> None:
@@ -277,40 +343,43 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--steps", type=int, default=1000, help="steps per episode")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose names contain this")
+    groups = ["transformations", "images", "recipes", "recipes of images"]
+    parser.add_argument("--what", nargs="+", metavar="GROUP", choices=groups, default=groups[:2])
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="TEXT", help="rows whose names contain one"
+    )
+    parser.add_argument("--memory", action="store_true", help="measure memory instead of speed")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help="print lines of JSON")
     arguments = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import numpy as np
+    if arguments.memory:
+        recipes.print_memory()
+        return
+    if arguments.memory_of:
+        print(recipes.measure_memory(arguments.memory_of, arguments.episodes, arguments.steps))
+        return
 
     sys.modules["reverb"] = mock.MagicMock()
     peer = load(arguments.peer) if arguments.peer else None
+    ours = load(Path(__file__).parents[1])
     table = Table(
         title="Thousand steps per second of processor time",
-        caption=f"{arguments.episodes} episodes of {arguments.steps} steps of 17 + 6 floats and a "
-        f"flag, median of {arguments.rounds}",
+        caption=f"{arguments.episodes} episodes of {arguments.steps} steps of 17 + 6 floats and "
+        f"flags, median of {arguments.rounds}",
     )
     table.add_column("", no_wrap=True)
-    contenders = ["nested", "batched", *(["original"] if peer else [])]
-    for column in [*contenders, *(["nested ratio", "batched ratio"] if peer else [])]:
+    for column in ("nested", "batched", "original", "nested ratio", "batched ratio", "NumPy"):
         table.add_column(column, justify="right")
-
-    def add_rows(tasks: dict[str, Task], observations: Any) -> None:
-        count = observations.shape[0] * observations.shape[1]
-        tasks = {name: task for name, task in tasks.items() if arguments.only in name}
-        for name, seconds in measure(peer, tasks, observations, arguments.rounds):
-            speeds = [count / statistics.median(seconds[who]) / 1000 for who in contenders]
-            row = [name, *(f"{speed:,.0f}" for speed in speeds)]
-            for who, digits in [("nested", 2), ("batched", 1)] if peer else []:
-                ratios = map(operator.truediv, seconds["original"], seconds[who])
-                row.append(f"{statistics.median(ratios):.{digits}f}")
-            table.add_row(*row)
-
-    rng = np.random.default_rng(1)
-    shape = (arguments.episodes, arguments.steps)
-    add_rows(TASKS, rng.random((*shape, 17), np.float32))
-    images = (max(1, shape[0] // 2), max(1, shape[1] // 5), 64, 64, 3)
-    add_rows(IMAGE_TASKS, rng.integers(0, 256, images, np.uint8))
-    Console(width=100).print(table)
+    for what in arguments.what:
+        group = make_group(what, arguments.episodes, arguments.steps, ours, peer)
+        for name, times in measure(group, arguments.only, arguments.rounds, ours, peer):
+            if arguments.json:
+                rounds.report(name, times)
+            else:
+                table.add_row(*row_of(name, times, group.num_steps))
+    if not arguments.json:
+        Console(width=110).print(table)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,8 @@ import gzip
 import itertools
 import os
 import pickle
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -138,24 +136,6 @@ def readers_of_logs(logs: str, data_dir: str) -> dict[str, Callable[[], int]]:
         "envlogger.Reader, step by step": loop,
         "envlogger.Reader, columns": columns,
         "converted, rlds.tfds.load batched": by_episode(load(converted)),
-    }
-
-
-def medians(
-    contenders: Mapping[str, Callable[[], int]], rounds: int
-) -> dict[str, dict[str, float]]:
-    """Runs contenders in turn, after a round that does not count; returns their times."""
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
-    for number in range(rounds + 1):
-        for name, contender in contenders.items():
-            start, start_cpu = time.perf_counter(), time.process_time()
-            contender()
-            if number:
-                cpu = time.process_time() - start_cpu
-                times[name].append((time.perf_counter() - start, cpu))
-    return {
-        name: dict(zip(("seconds", "cpu"), map(statistics.median, zip(*found))))
-        for name, found in times.items()
     }
 
 

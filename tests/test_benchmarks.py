@@ -1,0 +1,75 @@
+"""The first table and figure of the page of benchmarks are those of the newest results."""
+
+import importlib
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The driver."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("run")
+
+
+def test_the_page_shows_the_newest_results(run: ModuleType) -> None:
+    page = run.PAGE.read_text()
+    assert page == run.with_table(page, run.newest()), "python benchmarks/run.py --render"
+    assert run.FIGURE.read_text() == run.figure(run.newest()), "python benchmarks/run.py --render"
+    assert page.index(run.BEGIN) < page.index("## ")
+
+
+def test_every_job_was_measured(run: ModuleType) -> None:
+    measured = [(row["job"], row["peer"]) for row in run.newest()["rows"]]
+    assert measured == [(row.title, row.peer) for row in run.ROWS]
+
+
+def test_the_figure_shows_every_row_where_its_ratio_is(run: ModuleType) -> None:
+    results = run.newest()
+    of_slow = {"ours": [2.0, 4.0, 5.0], "theirs": [1.0, 1.0, 1.0]}
+    slow = {"job": "Slow <job>", "peer": run.TFDS, "cpu": of_slow, "wall": of_slow}
+    rows = [*results["rows"], slow]
+    root = ET.fromstring(run.figure({**results, "rows": rows}))
+
+    (one,) = (path for path in root.iter(f"{SVG}path") if path.get("class") == "one")
+    x_of_one = float(one.get("d").split()[0].removeprefix("M"))
+    dots = [dot for dot in root.iter(f"{SVG}circle") if float(dot.get("cy")) > run.TOP]
+    assert len(dots) == len(rows)
+    for row, dot in zip(rows, dots):
+        median = run.Ratio.of(row).median
+        assert (float(dot.get("cx")) < x_of_one - 0.1) == (median < 0.999), row
+    assert run.Ratio.of(slow) == run.Ratio(median=0.25, low=0.2, high=0.5)
+    assert "| Slow <job> | TFDS | 4.0 s | 1.0 s | **0.25** | 0.20 to 0.50 |" in run.table(
+        {**results, "rows": rows}
+    )
+
+
+def test_contenders_take_turns(run: ModuleType) -> None:
+    calls: list[str] = []
+    contenders = {name: lambda name=name: calls.append(name) for name in "ab"}
+    times = run.rounds.take_turns(contenders, 2)
+    assert calls == ["a", "b"] * 3
+    assert {name: len(found) for name, found in times.items()} == {"a": 2, "b": 2}
+
+
+@pytest.mark.slow
+def test_a_quick_run_measures_rows_beside_what_is_installed() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "run.py", "--quick"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert "failed" not in done.stderr, done.stderr
+    for job in ("Convert D4RL", "Write a TFDS dataset", "Read Minari, episodes of 10 steps"):
+        assert f"| {job} |" in done.stdout
