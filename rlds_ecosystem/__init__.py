@@ -27,6 +27,7 @@ _EXTRA_OF = {
     "PIL": "images",
     "apache_beam": "beam",
     "array_record": "array_record",
+    "av": "video",
     "gcsfs": "gcs",
     "gymnasium": "gymnasium",
     "h5py": "hdf5",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         inspect_step,
     )
     from rlds_tools.listing import Formats, Listing, list_datasets, list_formats
+    from rlds_tools.recording import Recording, Returns, record
     from rlds_tools.recovering import Recovery, recover
     from rlds_tools.results import Result, Table
     from rlds_tools.validating import Check, Validation, validate
@@ -41,8 +42,10 @@ __all__ = [
     "Inspection",
     "Listing",
     "RecordFile",
+    "Recording",
     "Recovery",
     "Result",
+    "Returns",
     "Stats",
     "StepView",
     "Table",
@@ -55,6 +58,7 @@ __all__ = [
     "inspect_step",
     "list_datasets",
     "list_formats",
+    "record",
     "recover",
     "stats",
     "validate",
@@ -71,6 +75,7 @@ _HOMES = {
     ],
     "rlds_tools.listing": ["Formats", "Listing", "list_datasets", "list_formats"],
     "rlds_tools.recovering": ["Recovery", "recover"],
+    "rlds_tools.recording": ["Recording", "Returns", "record"],
     "rlds_tools.results": ["Result", "Table"],
     "rlds_tools.validating": ["Check", "Validation", "validate"],
 }

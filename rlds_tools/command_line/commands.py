@@ -23,7 +23,17 @@ from rlds_tools.results import printable
 __all__ = ["COMMANDS", "main", "rlds"]
 
 # In the order of the help page: what a newcomer needs first comes first.
-COMMANDS = ("inspect", "validate", "convert", "stats", "list", "diff", "recover", "completion")
+COMMANDS = (
+    "inspect",
+    "validate",
+    "convert",
+    "record",
+    "stats",
+    "list",
+    "diff",
+    "recover",
+    "completion",
+)
 
 _INTERRUPTED = 130
 # What data, places and arguments can do wrong. Anything else is a fault of the program.

@@ -1,0 +1,396 @@
+"""Environments and policies by their names, as `rlds record` takes them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from envlogger.environment_wrapper import EnvironmentWrapper
+
+__all__ = ["Limited", "Policy", "Rendered", "make_environment", "make_policy"]
+
+Policy = Callable[[dm_env.TimeStep], Any]
+
+_CATCH, _DM_CONTROL, _ATARI = "catch", "dm_control:", "ALE/"
+_CONSTANT = "constant:"
+# An identifier of Gymnasium may begin with the module that registers it.
+_GYMNASIUM_ID = re.compile(r"([\w.]+:)?([\w-]+/)?[\w-]+-v\d+")
+_DEFAULT_SIZE = (320, 240)
+
+
+# --- Environments.
+
+
+def make_environment(
+    environment: Any,
+    *,
+    seed: int,
+    max_episode_steps: int | None = None,
+    is_rendered: bool = False,
+    camera: int | str | None = None,
+) -> tuple[dm_env.Environment, str]:
+    """Makes an environment.
+
+    Args:
+      environment: Its name, see `rlds_tools.record`; a function that makes it, with an argument
+        `seed` if it has one; or the environment.
+      seed: Its seed.
+      max_episode_steps: After how many steps an episode ends, where the name is of Gymnasium.
+      is_rendered: Whether frames of it are wanted.
+      camera: Whose frames, where it is made by Gymnasium.
+
+    Returns:
+      The environment, and what to call it.
+
+    Raises:
+      ImportError: What makes it is not installed.
+      ValueError: There is no such environment.
+    """
+    if is_rendered and sys.platform == "linux" and "DISPLAY" not in os.environ:
+        os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo would look for a window.
+    if not isinstance(environment, str):
+        made = _called(environment, seed) if inspect.isroutine(environment) else environment
+        name = getattr(environment, "__name__", None) or _name_of(made)
+        return _as_dm_env(made, seed), name
+    if environment == _CATCH:
+        from envlogger.testing.catch_env import Catch
+
+        return Catch(seed=seed), environment
+    if environment.startswith(_DM_CONTROL):
+        return _dm_control(environment.removeprefix(_DM_CONTROL), seed), environment
+    if ":" in environment and not _GYMNASIUM_ID.fullmatch(environment):
+        return _as_dm_env(_called(_named(environment), seed), seed), environment
+    made = _gymnasium(environment, max_episode_steps, is_rendered, camera)
+    return _as_dm_env(made, seed), environment
+
+
+def _name_of(environment: Any) -> str:
+    spec = getattr(environment, "spec", None)
+    return getattr(spec, "id", None) or type(environment).__name__
+
+
+def _dm_control(name: str, seed: int) -> dm_env.Environment:
+    domain, slash, task = name.partition("/")
+    if not slash:
+        raise ValueError(
+            f"{_DM_CONTROL}{name} names no task: dm_control:DOMAIN/TASK, such as "
+            "dm_control:cartpole/swingup"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # It looks for a window, and says so if there is none.
+        try:
+            suite = importlib.import_module("dm_control.suite")
+        except ImportError as error:
+            raise ImportError("dm_control is needed for this: pip install dm-control") from error
+    return suite.load(domain, task, task_kwargs={"random": seed})
+
+
+def _gymnasium(
+    name: str, max_episode_steps: int | None, is_rendered: bool, camera: int | str | None
+) -> Any:
+    from rlds_ecosystem import import_extra
+
+    gymnasium = import_extra("gymnasium")
+    if name.startswith(_ATARI):
+        _register_atari(gymnasium)
+    options: dict[str, Any] = {"render_mode": "rgb_array"} if is_rendered else {}
+    if camera is not None:
+        options["camera_id" if isinstance(camera, int) else "camera_name"] = camera
+    if max_episode_steps is not None:
+        options["max_episode_steps"] = max_episode_steps
+    try:
+        return gymnasium.make(name, **options)
+    except gymnasium.error.Error as error:
+        raise ValueError(
+            f"{name}: {error} ENV is an identifier of Gymnasium, dm_control:DOMAIN/TASK, catch, or "
+            "module:function"
+        ) from error
+    except TypeError as error:  # What makes it has no such argument.
+        if camera is None:
+            raise
+        raise ValueError(f"{name} has no cameras to choose: {error}") from error
+
+
+def _register_atari(gymnasium: Any) -> None:
+    try:
+        ale_py = importlib.import_module("ale_py")
+    except ImportError as error:
+        raise ImportError("ale-py is needed for games of Atari: pip install ale-py") from error
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    gymnasium.register_envs(ale_py)
+
+
+def _named(name: str) -> Any:
+    module, _, attributes = name.rpartition(":")
+    found: Any = importlib.import_module(module)
+    for attribute in attributes.split("."):
+        if not hasattr(found, attribute):
+            raise ValueError(f"{name}: {module} has no {attribute!r}")
+        found = getattr(found, attribute)
+    return found
+
+
+def _called(function: Callable[..., Any], seed: int) -> Any:
+    return function(seed=seed) if "seed" in inspect.signature(function).parameters else function()
+
+
+def _as_dm_env(environment: Any, seed: int) -> dm_env.Environment:
+    if hasattr(environment, "observation_spec") and hasattr(environment, "action_spec"):
+        return environment
+    if hasattr(environment, "observation_space") and hasattr(environment, "action_space"):
+        from envlogger.gymnasium_adapter import GymnasiumAdapter
+
+        return GymnasiumAdapter(environment, seed=seed)
+    raise ValueError(
+        f"got a {type(environment).__name__}, expected an environment of dm_env or Gymnasium"
+    )
+
+
+class Limited(EnvironmentWrapper):
+    """An environment whose episodes are truncated, as by a time limit.
+
+    Args:
+      environment: The environment.
+      max_episode_steps: After how many steps of an episode; None for never.
+
+    Attributes:
+      actions_left: After how many more actions an episode is truncated in any case; None for never.
+    """
+
+    def __init__(self, environment: dm_env.Environment, max_episode_steps: int | None) -> None:
+        super().__init__(environment)
+        self._most = max_episode_steps
+        self.actions_left: int | None = None
+        self._length = 0
+        self._is_truncated = False
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the last step was made the last one of its episode, here or below."""
+        return self._is_truncated or bool(getattr(self._environment, "truncated", False))
+
+    def reset(self) -> dm_env.TimeStep:
+        """See `dm_env.Environment`."""
+        self._length, self._is_truncated = 0, False
+        return self._environment.reset()
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """See `dm_env.Environment`."""
+        timestep = self._environment.step(action)
+        self._length += 1
+        if self.actions_left is not None:
+            self.actions_left -= 1
+        if not timestep.last() and (self._length == self._most or self.actions_left == 0):
+            self._is_truncated = True
+            return timestep._replace(step_type=dm_env.StepType.LAST)
+        return timestep
+
+
+class Rendered(EnvironmentWrapper):
+    """An environment that is drawn.
+
+    Args:
+      environment: The environment.
+      camera: The number or the name of the camera, where dm_control draws it.
+      size: The width and the height of a frame; by default those of the environment.
+      is_observed: Whether frames are part of the observations, under the name `render`. An
+        observation that is no dict is `state` beside it.
+
+    Raises:
+      ValueError: The environment cannot be drawn.
+    """
+
+    def __init__(
+        self,
+        environment: dm_env.Environment,
+        camera: int | str | None = None,
+        size: tuple[int, int] | None = None,
+        *,
+        is_observed: bool = True,
+    ) -> None:
+        super().__init__(environment)
+        self._camera, self._size, self._is_observed = camera, size, is_observed
+        self._frame: np.ndarray | None = None
+        # Some draw nothing before they are reset, and the shape of a frame is part of the spec.
+        self._first: dm_env.TimeStep | None = environment.reset()
+        self._shape = self.frame.shape
+
+    @property
+    def frame(self) -> np.ndarray:
+        """How the environment looks now: uint8 `[height, width, 3]`."""
+        if self._frame is None:
+            self._frame = self._draw()
+        return self._frame
+
+    def reset(self) -> dm_env.TimeStep:
+        """See `dm_env.Environment`."""
+        timestep, self._first = self._first, None
+        if timestep is None:
+            timestep, self._frame = self._environment.reset(), None
+        return self._with_frame(timestep)
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """See `dm_env.Environment`."""
+        timestep, self._frame = self._environment.step(action), None
+        return self._with_frame(timestep)
+
+    def observation_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        spec = self._environment.observation_spec()
+        if not self._is_observed:
+            return spec
+        return self._beside(spec, specs.BoundedArray(self._shape, np.uint8, 0, 255, "render"))
+
+    def _with_frame(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        if not self._is_observed:
+            return timestep
+        return timestep._replace(observation=self._beside(timestep.observation, self.frame))
+
+    def _beside(self, observation: Any, frame: Any) -> dict[str, Any]:
+        parts = observation if isinstance(observation, Mapping) else {"state": observation}
+        return {**parts, "render": frame}
+
+    def _draw(self) -> np.ndarray:
+        env = self._environment
+        try:
+            if hasattr(env, "physics"):
+                width, height = self._size or _DEFAULT_SIZE
+                camera = 0 if self._camera is None else self._camera
+                return np.array(env.physics.render(height, width, camera_id=camera))
+            frame = env.render() if hasattr(env, "render") else None
+        except Exception as error:
+            raise ValueError(f"the environment cannot be drawn: {error}") from error
+        frame = np.array(() if frame is None else frame)
+        if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+            raise ValueError(
+                "the environment cannot be drawn: `render` returns no uint8 array of shape "
+                "(height, width, 3)"
+            )
+        return frame if self._size is None else _resized(frame, self._size)
+
+
+def _resized(frame: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    from rlds_ecosystem import import_extra
+
+    image = import_extra("PIL.Image")
+    return np.array(image.fromarray(frame).resize(size, image.Resampling.BOX))
+
+
+# --- Policies.
+
+
+def make_policy(policy: Any, action_spec: Any, *, seed: int) -> tuple[Policy, str]:
+    """Makes a policy.
+
+    Args:
+      policy: Its name, see `rlds_tools.record`, or a function, or a class that makes one.
+      action_spec: The spec of the actions.
+      seed: Its seed.
+
+    Returns:
+      A function of a timestep, and what to call it. It raises a `ValueError` if the policy chooses
+      what does not fit the spec.
+
+    Raises:
+      ValueError: There is no such policy.
+    """
+    if policy == "random":
+        rng = np.random.default_rng(seed)
+        _random(action_spec, rng)  # Says at once what cannot be chosen at random.
+        rng = np.random.default_rng(seed)
+        return lambda timestep: _random(action_spec, rng), policy
+    if isinstance(policy, str) and policy.startswith(_CONSTANT):
+        action = _constant(policy, action_spec)
+        return lambda timestep: action, policy
+    if isinstance(policy, str):
+        if ":" not in policy:
+            raise ValueError(
+                f"there is no policy {policy!r}: say random, constant:ACTION, or module:function"
+            )
+        name, policy = policy, _named(policy)
+    else:
+        name = getattr(policy, "__name__", None) or type(policy).__name__
+    if inspect.isclass(policy):
+        policy = _called(policy, seed)
+    if next(iter(inspect.signature(policy).parameters), "") == "timestep":
+        return lambda timestep: _checked(policy(timestep), action_spec, name), name
+    return lambda timestep: _checked(policy(timestep.observation), action_spec, name), name
+
+
+def _random(spec: Any, rng: np.random.Generator) -> Any:
+    """A value that fits a spec: uniform within bounds; normal where there are none."""
+    if isinstance(spec, Mapping):
+        return {name: _random(part, rng) for name, part in spec.items()}
+    if isinstance(spec, list | tuple):
+        return tuple(_random(part, rng) for part in spec)
+    low, high = _bounds(spec)
+    if spec.dtype.kind in "biu":
+        value = rng.integers(low, high, spec.shape, endpoint=True)
+    else:
+        low, high = np.broadcast_to(low, spec.shape), np.broadcast_to(high, spec.shape)
+        is_bounded = np.isfinite(low) & np.isfinite(high)
+        uniform = rng.uniform(np.where(is_bounded, low, 0), np.where(is_bounded, high, 1))
+        value = np.where(is_bounded, uniform, np.clip(rng.normal(size=spec.shape), low, high))
+    return np.asarray(value).astype(spec.dtype)[()]
+
+
+def _bounds(spec: specs.Array) -> tuple[Any, Any]:
+    kind = spec.dtype.kind
+    if kind not in "biuf":
+        raise ValueError(f"no action like {spec} can be chosen at random: say another policy")
+    if isinstance(spec, specs.BoundedArray):
+        as_type = np.float64 if kind == "f" else np.int64
+        return np.asarray(spec.minimum, as_type), np.asarray(spec.maximum, as_type)
+    if kind == "b":
+        return 0, 1
+    if kind == "f":
+        return -np.inf, np.inf
+    raise ValueError(f"no action like {spec} can be chosen at random, as it has no bounds")
+
+
+def _constant(policy: str, spec: Any) -> Any:
+    text = policy.removeprefix(_CONSTANT)
+    try:
+        values = json.loads(f"[{text}]")
+    except ValueError:
+        raise ValueError(f"{policy}: {text!r} is no number, or several with commas") from None
+    value: Any = values[0] if len(values) == 1 else values
+    if isinstance(spec, specs.Array) and np.ndim(value) == 0:
+        value = np.full(spec.shape, value)[()]  # The same for all that there are.
+    return _checked(value, spec, policy)
+
+
+def _checked(action: Any, spec: Any, policy: str) -> Any:
+    """An action in the dtypes of its spec."""
+    try:
+        return _fit(action, spec)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"the policy {policy} chose {action!r:.100}, which does not fit the environment: "
+            f"{error}"
+        ) from error
+
+
+def _fit(action: Any, spec: Any) -> Any:
+    if isinstance(spec, Mapping):
+        return {name: _fit(action[name], part) for name, part in spec.items()}
+    if isinstance(spec, list | tuple):
+        return tuple(_fit(value, part) for value, part in zip(action, spec, strict=True))
+    if spec.dtype.kind not in "biuf":
+        return spec.validate(action)
+    given = np.asarray(action)
+    value = given.astype(spec.dtype)
+    if spec.dtype.kind != "f" and not np.array_equal(value, given):
+        raise ValueError(f"expected {spec.dtype}")
+    return spec.validate(value)[()]  # Scalars, as some environments use them as keys.

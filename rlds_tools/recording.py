@@ -1,0 +1,355 @@
+"""`rlds record`: plays episodes in an environment, and records them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlds_tools.progress import show_progress
+from rlds_tools.results import Block, Result, count
+
+if TYPE_CHECKING:
+    import dm_env
+    from rich.progress import Progress
+
+    from envlogger import EnvLogger
+
+__all__ = ["Recording", "Returns", "record"]
+
+_DEFAULT_EPISODES = 10
+_INTERRUPTED = 130
+
+
+@dataclasses.dataclass(frozen=True)
+class Returns:
+    """The returns of the episodes: the sums of their rewards.
+
+    Attributes:
+      min: The smallest one.
+      mean: Their mean.
+      max: The largest one.
+    """
+
+    min: float
+    mean: float
+    max: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording(Result):
+    """What was recorded.
+
+    Attributes:
+      path: Where the log is.
+      environment: The name of the environment.
+      policy: The name of the policy.
+      seed: The seed of both.
+      episodes: How many episodes were recorded.
+      steps: How many steps they have together. Those of an episode are one more than its actions,
+        because the final observation has a step of its own.
+      seconds: How long it took.
+      steps_per_second: How fast it was.
+      returns: The returns of the episodes; None without any, or with several rewards in a step.
+      episodes_before: How many episodes the log had before.
+      video: Where the video of the first episode is.
+      interrupted: Whether it was interrupted. The episode that was running then is not in the log.
+    """
+
+    path: str
+    environment: str
+    policy: str
+    seed: int
+    episodes: int
+    steps: int
+    seconds: float
+    steps_per_second: float
+    returns: Returns | None
+    episodes_before: int = 0
+    video: str | None = None
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """See `Result`."""
+        return _INTERRUPTED if self.interrupted else 0
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        yield (
+            f"{self.path}: {count(self.episodes, 'episode')}, {count(self.steps, 'step')} of "
+            f"{self.environment} · {self.seconds:.1f} s, {self.steps_per_second:,.0f} steps/s"
+        )
+        if self.interrupted:
+            yield "interrupted: finished episodes are kept, the one that was running is not"
+        if self.episodes_before:
+            yield f"added to the {count(self.episodes_before, 'episode')} that the log had before"
+        if self.returns is not None:
+            low, mean, high = dataclasses.astuple(self.returns)
+            yield f"returns: min {low:,.6g} · mean {mean:,.6g} · max {high:,.6g}"
+        yield f"policy {self.policy} · seed {self.seed}"
+        if self.video is not None:
+            yield f"video of the first episode: {self.video}"
+        if self.episodes + self.episodes_before:
+            yield f"next: rlds inspect {self.path} · rlds convert {self.path} data"
+
+
+def record(
+    environment: Any,
+    output: str | os.PathLike[str],
+    *,
+    episodes: int | None = None,
+    steps: int | None = None,
+    policy: Any = "random",
+    seed: int | None = None,
+    max_episode_steps: int | None = None,
+    render: bool = False,
+    camera: int | str | None = None,
+    size: tuple[int, int] | None = None,
+    info: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+    video: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> Recording:
+    """Plays episodes in an environment, and records them with `envlogger.EnvLogger`.
+
+    Ctrl-C (`KeyboardInterrupt`) ends it: all finished episodes are in the log.
+
+    Args:
+      environment: An identifier of Gymnasium such as "CartPole-v1" or "ALE/Breakout-v5",
+        "dm_control:DOMAIN/TASK", "catch", or "module:function". Or a function that makes an
+        environment of dm_env or Gymnasium, which is given the seed if it has an argument `seed`; or
+        such an environment, which is closed in the end.
+      output: The directory of the log. If there is a log of this environment, the episodes are
+        added to it.
+      episodes: How many episodes to record; 10 by default, unless you say `steps`.
+      steps: How many steps the log gets at most. The last episode is truncated there.
+      policy: "random"; "constant:0", or "constant:0.5,-1" with a number for each part of an action;
+        or "module:function". Or a function, of the observation, or of the timestep if that is what
+        its argument is called; or a class that makes one, which is given the seed if it has an
+        argument `seed`.
+      seed: The seed of the environment and of the policy. By default one is drawn. It is recorded
+        with each episode.
+      max_episode_steps: After how many actions an episode is truncated.
+      render: Whether to record how the environment looks, as part of the observations: `render`.
+        An observation that is no dict is called `state` then.
+      camera: The number or the name of the camera of a MuJoCo environment.
+      size: The width and the height of frames.
+      info: Whether to record what Gymnasium environments return besides, with each step.
+      metadata: What to store about the whole log, beside the name of the environment.
+      video: Where to write a video of the first episode (MP4).
+      progress: Whether to show a progress bar; if None, on a terminal.
+
+    Returns:
+      What was recorded.
+
+    Raises:
+      ImportError: The environment, or the video, needs what is not installed; says what.
+      ValueError: There is no such environment or policy, or the log is of another environment.
+      EnvLoggerError: It cannot be recorded.
+
+    >>> import tempfile
+    >>> recording = record("catch", tempfile.mkdtemp(), episodes=3, policy="constant:1", seed=1)
+    >>> recording.episodes, recording.steps, recording.returns
+    (3, 30, Returns(min=-1.0, mean=-1.0, max=-1.0))
+    """
+    import numpy as np
+
+    from rlds_tools import environments
+
+    _check_positive(episodes=episodes, steps=steps, max_episode_steps=max_episode_steps)
+    if episodes is None and steps is None:
+        episodes = _DEFAULT_EPISODES
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
+    is_rendered = render or video is not None
+    if not is_rendered and (camera is not None or size is not None):
+        raise ValueError("a camera and a size are for frames: say `render` or `video` too")
+    env, name = environments.make_environment(
+        environment,
+        seed=seed,
+        max_episode_steps=max_episode_steps,
+        is_rendered=is_rendered,
+        camera=camera,
+    )
+    with contextlib.ExitStack() as if_it_fails:
+        if_it_fails.callback(env.close)
+        if info and not hasattr(env, "info"):
+            raise ValueError(f"{name} returns no info, as environments of Gymnasium do")
+        if is_rendered:
+            env = environments.Rendered(env, camera, size, is_observed=render)
+        env = environments.Limited(env, max_episode_steps)
+        act, policy_name = environments.make_policy(policy, env.action_spec(), seed=seed)
+        episodes_before = _episodes_in(output, env, name)
+        session = _Session(env, act, policy=policy_name, seed=seed)
+        with _video(video, env) as session.film:
+            recorder = session.recorder(output, {"environment": name, **(metadata or {})}, info)
+            if_it_fails.pop_all()  # The recorder closes the environment from here on.
+            with recorder, show_progress(progress) as bars:
+                session.play(recorder, episodes, steps, bars)
+    return Recording(
+        path=os.fspath(output),
+        environment=name,
+        policy=policy_name,
+        seed=seed,
+        episodes=len(session.returns),
+        steps=session.num_steps,
+        seconds=session.seconds,
+        steps_per_second=session.num_steps / session.seconds if session.seconds else 0.0,
+        returns=_spread(session.returns),
+        episodes_before=episodes_before,
+        video=None if video is None else os.fspath(video),
+        interrupted=session.is_interrupted,
+    )
+
+
+class _Session:
+    """Plays episodes, and counts what is recorded.
+
+    Args:
+      env: The environment.
+      act: The policy.
+      policy: Its name.
+      seed: The seed of both.
+
+    Attributes:
+      film: Called after each step of the first episode.
+      returns: Those of the finished episodes.
+      num_steps: How many steps these have together.
+      seconds: How long it took.
+      is_interrupted: Whether Ctrl-C ended it.
+    """
+
+    def __init__(self, env: Any, act: Callable[[Any], Any], *, policy: str, seed: int) -> None:
+        from envlogger.callbacks import EpisodeStatistics
+
+        self._env, self._act = env, act
+        self._of_episode = {"agent_id": policy, "seed": seed}
+        self._statistics = EpisodeStatistics()
+        self._latest: dict[str, Any] = {}
+        self._is_running = False
+        self.film: Callable[[], None] = lambda: None
+        self.returns: list[Any] = []
+        self.num_steps = 0
+        self.seconds = 0.0
+        self.is_interrupted = False
+
+    def recorder(
+        self, output: str | os.PathLike[str], metadata: dict[str, Any], info: bool
+    ) -> EnvLogger:
+        """Returns what records the environment."""
+        from envlogger import EnvLogger
+
+        step_fn = None
+        if info:
+            from envlogger.gymnasium_adapter import record_info
+
+            step_fn = record_info()
+        return EnvLogger(
+            self._env, step_fn, self._episode_metadata, metadata, data_directory=output
+        )
+
+    def _episode_metadata(
+        self, timestep: dm_env.TimeStep, action: Any, env: dm_env.Environment
+    ) -> dict[str, Any] | None:
+        self._is_running = True
+        found = self._statistics(timestep, action, env)
+        if found is None:
+            return None
+        self._latest = found
+        # Not how long it took: the same seed records the same values.
+        return {**self._of_episode, "return": found["return"], "length": found["length"]}
+
+    def play(
+        self, recorder: EnvLogger, episodes: int | None, steps: int | None, bars: Progress
+    ) -> None:
+        """Records episodes until there are as many, or as many steps; see `record`."""
+        begin = time.monotonic()
+        bar = bars.add_task("Recording", total=steps if episodes is None else episodes)
+        try:
+            while episodes is None or len(self.returns) < episodes:
+                if steps is not None:
+                    # An episode has a step more than it has actions, of which it has at least one.
+                    self._env.actions_left = steps - self.num_steps - 1
+                    if self._env.actions_left < 1:
+                        break
+                self._play_episode(recorder)
+                done = self.num_steps if episodes is None else len(self.returns)
+                bars.update(bar, completed=done)
+        except BaseException as error:
+            if self._is_running:
+                recorder.discard_episode()
+            if not isinstance(error, KeyboardInterrupt):
+                kept = count(len(self.returns), "finished episode")
+                error.add_note(f"The log has {kept}, without the one that was running.")
+                raise
+            self.is_interrupted = True
+        finally:
+            self.seconds = time.monotonic() - begin
+
+    def _play_episode(self, recorder: EnvLogger) -> None:
+        timestep = recorder.reset()
+        self.film()
+        while not timestep.last():
+            timestep = recorder.step(self._act(timestep))
+            self.film()
+        self._is_running = False
+        self.film = lambda: None
+        self.returns.append(self._latest["return"])
+        self.num_steps += self._latest["length"] + 1
+
+
+def _check_positive(**numbers: int | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise ValueError(f"{name} must be positive, got {number}")
+
+
+def _episodes_in(output: str | os.PathLike[str], env: dm_env.Environment, name: str) -> int:
+    """How many episodes a log has, if there is one.
+
+    Raises:
+      ValueError: It is of another environment.
+    """
+    import envlogger
+    from envlogger.backends.riegeli_files import layout
+    from rlds_ecosystem import stores
+
+    if not (stores.as_path(output) / layout.METADATA_FILE).exists():
+        return 0
+    with envlogger.Reader(output) as log:
+        recorded = log.metadata().get("environment", name)
+        if recorded != name:
+            raise ValueError(f"{output} is a log of {recorded}: record {name} to another directory")
+        for kind in ("observation_spec", "action_spec"):
+            if getattr(log, kind)() != getattr(env, kind)():
+                raise ValueError(
+                    f"the {kind} of the log in {output} is another: record to another directory"
+                )
+        return len(log.episodes)
+
+
+@contextlib.contextmanager
+def _video(path: str | os.PathLike[str] | None, env: Any) -> Iterator[Callable[[], None]]:
+    """Gives what adds a frame of the environment to a video."""
+    if path is None:
+        yield lambda: None
+        return
+    from rlds_tools.video import VideoWriter
+
+    rate = getattr(env, "metadata", {}).get("render_fps")
+    if not rate and hasattr(env, "control_timestep"):
+        rate = 1 / env.control_timestep()
+    with VideoWriter(path, rate or 30) as video:
+        yield lambda: video.add(env.frame)
+
+
+def _spread(returns: Sequence[Any]) -> Returns | None:
+    import numpy as np
+
+    if not returns or np.ndim(returns[0]):
+        return None
+    return Returns(float(np.min(returns)), float(np.mean(returns)), float(np.max(returns)))

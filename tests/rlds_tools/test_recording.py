@@ -1,0 +1,370 @@
+"""`rlds record`: environments and policies by name, limits, seeds, frames, Ctrl-C."""
+
+import json
+import sys
+
+import dm_env
+import numpy as np
+import pytest
+from dm_env import specs
+
+import envlogger
+import rlds_tools
+from envlogger.converters import codec
+from envlogger.environment_wrapper import EnvironmentWrapper
+from envlogger.testing.catch_env import Catch
+from rlds.sources import open as open_episodes
+from rlds_tools.command_line import main
+
+MODULE = """
+import numpy as np
+import envlogger.testing.catch_env
+
+def environment(seed):
+    return envlogger.testing.catch_env.Catch(rows=4, seed=seed)
+
+def nothing():
+    return 7
+
+def of_timestep(timestep):
+    return 2 if timestep.first() else 0
+
+class Learned:
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def __call__(self, observation):
+        assert observation.shape == (4, 5)
+        return int(self.rng.integers(3))
+
+def wrong(observation):
+    return 0.5
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def agents(tmp_path_factory):
+    """A module of environments and policies."""
+    directory = tmp_path_factory.mktemp("modules")
+    (directory / "recorded_agents.py").write_text(MODULE)
+    sys.path.insert(0, str(directory))
+    yield
+    sys.path.remove(str(directory))
+    sys.modules.pop("recorded_agents", None)
+
+
+class Drawn(EnvironmentWrapper):
+    """Catch, with pictures of odd sizes."""
+
+    metadata = {"render_fps": 10}  # noqa: RUF012
+
+    def __init__(self):
+        super().__init__(Catch())
+        self.drawn = 0
+
+    def render(self):
+        self.drawn += 1
+        return np.full((31, 45, 3), self.drawn, np.uint8)
+
+
+def bytes_of(log):
+    """The bytes of all that is recorded, apart from the metadata of the log."""
+    with envlogger.Reader(log) as reader:
+        recorded = [[*step.timestep, step.action, step.custom_data] for step in reader.steps]
+        metadata = list(reader.episode_metadata())
+    values = [(int(step_type), *others) for step_type, *others in recorded] + metadata
+    return [codec.encode(value).SerializeToString(deterministic=True) for value in values]
+
+
+def test_a_game_and_what_is_said_of_it(tmp_path):
+    log = str(tmp_path / "log")
+    found = rlds_tools.record("catch", log, episodes=3, seed=7, metadata={"task": "falling"})
+    assert (found.episodes, found.steps, found.seed, found.policy) == (3, 30, 7, "random")
+    assert not found.exit_code
+    episodes = open_episodes(log)
+    rewards = [episode.steps["reward"].sum() for episode in episodes]
+    assert found.returns == rlds_tools.Returns(min(rewards), np.mean(rewards), max(rewards))
+    assert episodes.metadata == {"environment": "catch", "task": "falling"}
+    assert episodes[1].metadata == {
+        "agent_id": "random",
+        "seed": 7,
+        "return": rewards[1],
+        "length": 9,
+    }
+    assert len({tuple(episode.steps["action"]) for episode in episodes}) == 3
+    text = str(found)
+    assert text.startswith(f"{log}: 3 episodes, 30 steps of catch")
+    assert text.splitlines()[-1].startswith(f"next: rlds inspect {log} · rlds convert {log} ")
+    assert json.loads(json.dumps(found.to_dict()))["returns"]["max"] == max(rewards)
+
+
+@pytest.mark.parametrize("environment", ["catch", "CartPole-v1", "recorded_agents:environment"])
+def test_the_same_seed_records_the_same_bytes(tmp_path, environment):
+    if environment.startswith("Cart"):
+        pytest.importorskip("gymnasium")
+    for name, seed in {"a": 3, "b": 3, "c": 4}.items():
+        rlds_tools.record(environment, tmp_path / name, episodes=2, seed=seed)
+    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
+    assert bytes_of(tmp_path / "a") != bytes_of(tmp_path / "c")
+    drawn = rlds_tools.record(environment, tmp_path / "d", episodes=2)
+    rlds_tools.record(environment, tmp_path / "e", episodes=2, seed=drawn.seed)
+    assert bytes_of(tmp_path / "d") == bytes_of(tmp_path / "e")
+
+
+def test_a_log_grows(tmp_path):
+    rlds_tools.record("catch", tmp_path, episodes=2, seed=1)
+    found = rlds_tools.record("catch", tmp_path, episodes=1, seed=2)
+    assert (found.episodes, found.episodes_before) == (1, 2)
+    assert "added to the 2 episodes" in str(found)
+    assert [episode.metadata["seed"] for episode in open_episodes(tmp_path)] == [1, 1, 2]
+    with pytest.raises(ValueError, match="is a log of catch"):
+        rlds_tools.record(Catch(), tmp_path, episodes=1)
+    catch_of_another_size = tmp_path / "sizes"
+    for env in Catch(rows=4), Catch(rows=5):
+        error = None
+        try:
+            rlds_tools.record(env, catch_of_another_size, episodes=1)
+        except ValueError as e:
+            error = e
+    assert "observation_spec" in str(error)
+    assert len(open_episodes(catch_of_another_size)) == 1
+
+
+def test_limits_truncate(tmp_path):
+    found = rlds_tools.record("catch", tmp_path / "a", steps=25, max_episode_steps=6)
+    assert (found.episodes, found.steps) == (4, 25)
+    episodes = list(open_episodes(tmp_path / "a"))
+    assert [episode.num_steps for episode in episodes] == [7, 7, 7, 4]
+    assert all(episode.truncated and episode.complete for episode in episodes)
+    assert not any(episode.steps["is_terminal"].any() for episode in episodes)
+    # A single step is no episode.
+    assert rlds_tools.record("catch", tmp_path / "b", steps=21).steps == 20
+    assert rlds_tools.record("catch", tmp_path / "c", steps=100, episodes=1).steps == 10
+
+
+@pytest.mark.parametrize(
+    ("policy", "actions"),
+    [
+        ("constant:2", [2, 2, 2]),
+        ("recorded_agents:of_timestep", [2, 0, 0]),
+        (lambda observation: np.float32(1), [1, 1, 1]),
+    ],
+)
+def test_policies(tmp_path, policy, actions):
+    rlds_tools.record("recorded_agents:environment", tmp_path, episodes=2, policy=policy)
+    steps = open_episodes(tmp_path)[1].steps
+    np.testing.assert_array_equal(steps["action"][:-1], actions)
+    assert steps["action"].dtype == np.int64
+
+
+def test_a_class_makes_a_policy_from_the_seed(tmp_path):
+    for name, seed in {"a": 3, "b": 3, "c": 4}.items():
+        env = Catch(rows=4)
+        rlds_tools.record(env, tmp_path / name, policy="recorded_agents:Learned", seed=seed)
+    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
+    assert bytes_of(tmp_path / "a") != bytes_of(tmp_path / "c")
+
+
+class Anything(dm_env.Environment):
+    """An environment whose actions are of all kinds."""
+
+    def __init__(self):
+        self.actions = []
+
+    def reset(self):
+        return dm_env.restart(np.zeros(1))
+
+    def step(self, action):
+        self.actions.append(action)
+        return dm_env.termination(np.ones(2), np.zeros(1))
+
+    def observation_spec(self):
+        return specs.Array((1,), np.float64)
+
+    def reward_spec(self):
+        return specs.Array((2,), np.float64)
+
+    def action_spec(self):
+        return {
+            "move": specs.BoundedArray((2,), np.float32, [-1, -np.inf], [2, 3]),
+            "parts": (
+                specs.DiscreteArray(4, np.uint8),
+                specs.BoundedArray((3,), np.int32, -5, [-5, 9, 0]),
+                specs.Array((), bool),
+                specs.Array((2, 2), np.float64),
+            ),
+        }
+
+
+def test_random_actions_of_all_kinds(tmp_path):
+    env = Anything()
+    found = rlds_tools.record(env, tmp_path, episodes=200, seed=1)
+    assert found.returns is None  # Several in a step.
+    spec = env.action_spec()
+    for action in env.actions:
+        spec["move"].validate(action["move"])
+        assert all(
+            part.validate(value) is not None for part, value in zip(spec["parts"], action["parts"])
+        )
+    moves = np.array([action["move"] for action in env.actions])
+    assert moves[:, 0].min() < -0.9
+    assert moves[:, 0].max() > 1.9
+    assert (moves[:, 1] < -1).any()
+    assert {int(action["parts"][0]) for action in env.actions} == set(range(4))
+    assert {int(action["parts"][1][1]) for action in env.actions} == set(range(-5, 10))
+    assert {bool(action["parts"][2]) for action in env.actions} == {False, True}
+
+
+def test_frames_are_observations(tmp_path):
+    pytest.importorskip("PIL")
+    env = Drawn()
+    found = rlds_tools.record(env, tmp_path / "a", episodes=2, render=True, seed=1)
+    assert env.drawn == found.steps
+    steps = open_episodes(tmp_path / "a").columns(1)["observation"]
+    assert steps["state"].shape == (10, 10, 5)
+    assert steps["render"].shape == (10, 31, 45, 3)
+    np.testing.assert_array_equal(steps["render"][:, 0, 0, 0], range(11, 21))
+    rlds_tools.record(Drawn(), tmp_path / "b", episodes=1, render=True, size=(20, 10))
+    assert open_episodes(tmp_path / "b").columns(0)["observation"]["render"].shape[1:] == (
+        10,
+        20,
+        3,
+    )
+    with pytest.raises(ValueError, match="cannot be drawn"):
+        rlds_tools.record("catch", tmp_path / "c", render=True)
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_video_of_the_first_episode(tmp_path):
+    av = pytest.importorskip("av")
+    env, video = Drawn(), tmp_path / "first.mp4"
+    found = rlds_tools.record(env, tmp_path / "log", episodes=3, video=video)
+    assert found.video == str(video)
+    assert env.drawn == 10  # The others are not drawn.
+    assert open_episodes(tmp_path / "log").columns(0)["observation"].shape == (10, 10, 5)
+    with av.open(str(video)) as container:
+        stream = container.streams.video[0]
+        assert (stream.codec_context.name, stream.average_rate) == ("h264", 10)
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
+    assert len(frames) == 10
+    assert frames[0].shape == (32, 46, 3)  # Even, as H.264 asks for.
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path, capsys):
+    def interrupted_at(number):
+        calls = iter(range(10**9))
+
+        def policy(observation):
+            if next(calls) == number:
+                raise KeyboardInterrupt
+            return 1
+
+        return policy
+
+    found = rlds_tools.record("catch", tmp_path / "a", policy=interrupted_at(22), episodes=9)
+    assert (found.interrupted, found.exit_code, found.episodes, found.steps) == (True, 130, 2, 20)
+    assert "interrupted" in str(found)
+    assert [episode.num_steps for episode in open_episodes(tmp_path / "a")] == [10, 10]
+
+    class Unwilling(Catch):
+        resets = 0
+
+        def reset(self):
+            self.resets += 1
+            if self.resets == 3:
+                raise KeyboardInterrupt
+            return super().reset()
+
+    found = rlds_tools.record(Unwilling(), tmp_path / "b")
+    assert found.episodes == len(open_episodes(tmp_path / "b")) == 2
+    nothing = rlds_tools.record("catch", tmp_path / "c", policy=interrupted_at(0))
+    assert (nothing.episodes, nothing.returns) == (0, None)
+    assert "next:" not in str(nothing)
+
+
+def test_what_is_wrong_is_said(tmp_path):
+    def broken(observation):
+        if observation[4].any():
+            raise OSError("the robot is gone")
+        return 1
+
+    with pytest.raises(OSError, match="the robot is gone") as error:
+        rlds_tools.record("catch", tmp_path / "log", policy=broken)
+    assert "0 finished episodes" in error.value.__notes__[0]
+    for arguments, message in [
+        ({"policy": "recorded_agents:wrong"}, r"chose 0\.5, which does not fit.*expected int"),
+        ({"policy": "constant:3"}, "not all within bounds"),
+        ({"policy": "constant:one"}, "no number"),
+        ({"policy": "clever"}, "there is no policy 'clever'"),
+        ({"policy": "recorded_agents:missing"}, "has no 'missing'"),
+        ({"environment": "recorded_agents:nothing"}, "got a int, expected an environment"),
+        ({"environment": "dm_control:cartpole"}, "names no task"),
+        ({"episodes": 0}, "episodes must be positive"),
+        ({"info": True}, "returns no info"),
+        ({"size": (4, 4)}, "for frames"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            rlds_tools.record(**{"environment": "catch", "output": tmp_path / "no", **arguments})
+
+
+def test_environments_of_gymnasium(tmp_path):
+    gymnasium = pytest.importorskip("gymnasium")
+    found = rlds_tools.record(
+        "CartPole-v1", tmp_path / "a", max_episode_steps=5, policy="constant:0"
+    )
+    assert found.steps == 60
+    with envlogger.Reader(tmp_path / "a") as log:
+        assert log.action_spec().num_values == 2
+    made = gymnasium.make("Pendulum-v1", max_episode_steps=4)
+    found = rlds_tools.record(made, tmp_path / "b", episodes=1, info=True, policy="constant:0.5")
+    assert found.environment == "Pendulum-v1"
+    steps = open_episodes(tmp_path / "b")[0].steps
+    assert steps["truncated"].tolist() == [False] * 4 + [True]
+    assert steps["action"][0].tolist() == [0.5]
+    # Toy text uses actions as keys of a dict.
+    assert rlds_tools.record("FrozenLake-v1", tmp_path / "c", episodes=1).episodes == 1
+    with pytest.raises(ValueError, match="Nope"):
+        rlds_tools.record("Nope-v1", tmp_path / "d")
+
+
+def test_a_game_of_atari(tmp_path):
+    pytest.importorskip("ale_py")
+    found = rlds_tools.record("ALE/Breakout-v5", tmp_path, steps=12, info=True, seed=1)
+    assert found.steps == 12
+    steps = open_episodes(tmp_path)[0].steps
+    assert steps["observation"].shape == (12, 210, 160, 3)
+    assert set(steps["info"]["lives"]) == {5}
+
+
+@pytest.mark.slow  # Importing dm_control takes seconds.
+def test_dm_control(tmp_path):
+    pytest.importorskip("dm_control")
+    for name in "ab":
+        rlds_tools.record("dm_control:cartpole/swingup", tmp_path / name, steps=20, seed=1)
+    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
+    with pytest.raises(ValueError, match="Level 'fly' does not exist"):
+        rlds_tools.record("dm_control:cartpole/fly", tmp_path / "c")
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    def run(*arguments):
+        with pytest.raises(SystemExit) as exit:
+            main(["record", *arguments])
+        return exit.value.code
+
+    (tmp_path / "typed_here.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    arguments = ["--steps", "10", "--metadata", "runs=3", "--metadata", "task=a=b"]
+    assert (
+        run("typed_here:environment", "-o", "log", "--policy", "typed_here:Learned", *arguments)
+        == 0
+    )
+    assert "log: 3 episodes, 10 steps of typed_here:environment" in capsys.readouterr().out
+    metadata = open_episodes("log").metadata
+    assert metadata == {"environment": "typed_here:environment", "runs": 3, "task": "a=b"}
+    assert run("catch", "-o", "log2", "--metadata", "x") == 2
+    assert run("catch", "-o", "log2", "--render", "--size", "84") == 2
+    assert "WIDTHxHEIGHT" in capsys.readouterr().err
+    assert run("catch", "-o", "log") == 1
+    assert capsys.readouterr().err.startswith("error: log is a log of typed_here:environment")
