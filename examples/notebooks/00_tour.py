@@ -16,6 +16,7 @@ import numpy as np
 
 import envlogger
 import rlds
+import rlds_tools
 import tfds_builders
 from envlogger.callbacks import EpisodeStatistics
 from envlogger.gymnasium_adapter import GymnasiumAdapter
@@ -66,14 +67,18 @@ with envlogger.EnvLogger(
 # %% [markdown]
 # ## Look
 #
+# `rlds_tools.inspect` says what a folder is, and what is in it. (In a shell: `rlds inspect
+# FOLDER`.)
+
+# %%
+rlds_tools.inspect(folder / "logs")
+
+# %% [markdown]
 # `rlds.sources.open` opens a recording, or any other dataset that this library knows, as NumPy
 # arrays. It loads no TensorFlow.
 
 # %%
 episodes = rlds.sources.open(folder / "logs")
-print(episodes.explain())
-
-# %%
 returns = np.array([episode.metadata["return"] for episode in episodes])
 order = np.argsort(returns)
 chosen = {"shortest": order[0], "median": order[len(order) // 2], "longest": order[-1]}
@@ -104,7 +109,7 @@ plt.show()
 
 # %%
 builder = tfds_builders.build_from_logs(folder / "logs", name="cart_pole", data_dir=folder / "data")
-builder.info.splits
+rlds_tools.inspect(builder.data_dir)
 
 # %% [markdown]
 # ## Train

@@ -18,6 +18,7 @@ import tensorflow_datasets as tfds
 
 import envlogger
 import rlds
+import rlds_tools
 from envlogger.backends.rlds_utils import maybe_recover_last_shard
 from envlogger.backends.tfds_backend_writer import TFDSBackendWriter
 from envlogger.callbacks import EpisodeStatistics
@@ -155,16 +156,16 @@ process.kill()
 process.wait()
 
 # %% [markdown]
-# `Reader` opens what is left, and knows what is not right. `recover` rebuilds the index from the
-# steps themselves.
+# `Reader` opens what is left. `recover` rebuilds the index from the steps themselves, here in a
+# copy. (In a shell: `rlds recover killed -o recovered`.)
 
 # %%
 with envlogger.Reader(folder / "killed") as killed:
     readable = len(killed.episodes)
-    for damage in killed.damage():
-        print(damage)
 
-envlogger.recover(folder / "killed", folder / "recovered")
+rlds_tools.recover(folder / "killed", folder / "recovered")
+
+# %%
 with envlogger.Reader(folder / "recovered") as recovered:
     found = len(recovered.episodes)
 

@@ -1,0 +1,300 @@
+# %% [markdown]
+# # Pixels: Atari frames, stacks, shuffling
+#
+# Five players of growing skill play Breakout, like the checkpoints of an agent that learns. You
+# look at their games, take a share of each player, stack frames, and check that your batches are
+# really mixed. The games come with the package `ale-py`.
+
+# %%
+import io
+import tempfile
+import time
+from pathlib import Path
+
+import ale_py
+import gymnasium
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from IPython.display import Image, display
+from PIL import Image as PillowImage
+
+import envlogger
+import rlds
+import tfds_builders
+from envlogger.gymnasium_adapter import GymnasiumAdapter
+from rlds import transformations as rt
+
+gymnasium.register_envs(ale_py)
+plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
+plt.rcParams["figure.constrained_layout.use"] = True
+folder = Path(tempfile.mkdtemp())
+
+# %% [markdown]
+# ## Record
+#
+# A frame is grey, and half as wide and high as the screen. The players know where ball and paddle
+# are, from the memory of the game, and follow the ball: the better ones more often.
+
+
+# %%
+class Small(gymnasium.ObservationWrapper):
+    """Every second row and column of the screen, as an image with one channel."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = gymnasium.spaces.Box(0, 255, (105, 80, 1), np.uint8)
+
+    def observation(self, observation):
+        return observation[::2, ::2, None]
+
+
+game = gymnasium.make(
+    "ALE/Breakout-v5", obs_type="grayscale", frameskip=4, repeat_action_probability=0.0
+)
+breakout = GymnasiumAdapter(Small(game), seed=0)
+rng = np.random.default_rng(0)
+
+
+def player(skill):
+    """Chooses an action: 1 serves, 2 moves right, 3 moves left."""
+    ram = breakout.unwrapped.ale.getRAM().astype(int)
+    if ram[101] == 0:  # No ball is in the game.
+        return 1
+    if rng.random() > skill:
+        return int(rng.integers(4))
+    distance = ram[99] - ram[72] - 4
+    return 0 if abs(distance) < 4 else 2 if distance > 0 else 3
+
+
+skills = {f"player_{number}": 0.15 * number for number in range(1, 6)}
+for name, skill in skills.items():
+    with envlogger.EnvLogger(
+        breakout, data_directory=folder / "logs" / name, metadata={"skill": skill}
+    ) as env:
+        for _ in range(6):
+            timestep, length = env.reset(), 1
+            while not timestep.last() and length < 300:
+                timestep = env.step(player(skill))
+                length += 1
+
+# %% [markdown]
+# Each directory becomes a split. The frames become PNG files in the dataset, and no pixel
+# changes.
+
+# %%
+builder = tfds_builders.build_from_logs(
+    {name: folder / "logs" / name for name in skills}, name="breakout", data_dir=folder / "data"
+)
+size = sum(file.stat().st_size for file in Path(builder.data_dir).iterdir())
+everything = "+".join(skills)
+flags = rlds.tfds.load(builder, everything, fields=["reward"])
+num_steps = sum(len(episode[rlds.STEPS][rlds.REWARD]) for episode in flags)
+print(f"{num_steps} frames in {size / 1e6:.1f} MB: {size / num_steps:.0f} bytes each")
+
+# %% [markdown]
+# ## Look
+#
+# The return of each game, and what a good player saw.
+
+# %%
+returns = {
+    name: [float(rt.episode_return(e)) for e in rlds.tfds.load(builder, name, fields=["reward"])]
+    for name in skills
+}
+good = next(iter(rlds.tfds.load(builder, "player_5")))[rlds.STEPS]
+frames = good[rlds.OBSERVATION].numpy()
+
+figure = plt.figure(figsize=(12, 4))
+left, right = figure.subfigures(1, 2, width_ratios=[2, 5])
+axis = left.subplots()
+for number, values in enumerate(returns.values(), 1):
+    axis.scatter(number + rng.uniform(-0.1, 0.1, len(values)), values, alpha=0.7, s=25)
+axis.set(title="Returns", xlabel="player", ylabel="return", xticks=range(1, 6))
+for number, axis in enumerate(right.subplots(2, 6).flat):
+    step = number * (len(frames) - 1) // 11
+    axis.imshow(frames[step, :, :, 0], cmap="gray")
+    axis.set(xticks=[], yticks=[])
+    axis.set_title(f"step {step}", fontsize=9)
+plt.show()
+
+# %% [markdown]
+# *Left: better players earn more. Right: twelve frames of one game, from left to right.*
+#
+# And the game as a moving picture:
+
+# %%
+pictures = [PillowImage.fromarray(frame[:, :, 0]).resize((240, 315), 0) for frame in frames[:150]]
+file = io.BytesIO()
+pictures[0].save(file, "GIF", save_all=True, append_images=pictures[1:], duration=66, loop=0)
+display(Image(data=file.getvalue(), format="gif"))
+
+# %% [markdown]
+# ## A share of each player
+#
+# Half of the episodes of every player, in one dataset. Reading from several files at a time, in
+# another order in each pass, is the first step of shuffling.
+
+# %%
+halves = "+".join(f"{name}[:50%]" for name in skills)
+episodes = rlds.tfds.load(
+    builder,
+    halves,
+    shuffle_files=True,
+    read_config=tfds.ReadConfig(
+        interleave_cycle_length=5,
+        interleave_block_length=1,
+        shuffle_seed=0,
+        shuffle_reshuffle_each_iteration=True,
+    ),
+)
+print(len(episodes), "episodes")
+
+lengths = np.array([len(e[rlds.STEPS][rlds.REWARD]) for e in flags])
+shares = np.cumsum(np.sort(lengths)[::-1]) / lengths.sum()
+needed = int(np.searchsorted(shares, 0.5)) + 1
+print(f"the {needed} longest of {len(lengths)} episodes have half of the steps")
+
+# %% [markdown]
+# ## Stacks of frames, n-step rewards, next actions
+#
+# A single frame does not show where the ball is going. `windows` gives each step its last four
+# frames. `transitions` sums the rewards of three steps. The next action is a column, moved by
+# one.
+
+
+# %%
+def with_next_action(steps):
+    action = steps[rlds.ACTION]
+    return {**steps, "next_action": tf.concat([action[1:], tf.zeros_like(action[:1])], axis=0)}
+
+
+def prepared(episodes):
+    stacked = rt.windows(rt.apply_nested_steps(episodes, with_next_action), history=4)
+    return rt.transitions(stacked, n=3, gamma=0.99)
+
+
+example = next(iter(prepared(rlds.tfds.load(builder, "player_5"))))[rlds.STEPS]
+print(example[rlds.OBSERVATION].shape, example["next_observation"].shape)
+
+step = int(np.argmax(example[rlds.REWARD]))
+stack = example[rlds.OBSERVATION][step].numpy()[..., 0]
+figure, axes = plt.subplots(1, 6, figsize=(12, 2.9))
+for number, axis in enumerate(axes[:4]):
+    axis.imshow(stack[number], cmap="gray")
+    axis.set_title(f"t - {3 - number}" if number < 3 else "t")
+axes[4].imshow(np.moveaxis(stack[1:], 0, -1))
+axes[4].set_title("three as colors")
+axes[5].imshow(example["next_observation"][step, -1, :, :, 0], cmap="gray")
+axes[5].set_title("t + 3")
+for axis in axes:
+    axis.set(xticks=[], yticks=[])
+plt.show()
+print("reward of three steps:", float(example[rlds.REWARD][step]))
+
+# %% [markdown]
+# *Four frames of one step. Shown as red, green and blue, what moves has color: the ball. Last,
+# the frame that the transition leads to.*
+#
+# ## Is it shuffled?
+#
+# Neighbours in an episode look alike, and a batch of neighbours teaches little. So write into
+# each step which episode it is from, and look at the batches.
+
+# %%
+numbers = tf.data.Dataset.range(1000)
+
+
+def with_episode(number, episode):
+    steps = episode[rlds.STEPS]
+    return {"steps": {"episode": tf.repeat(number, tf.shape(steps[rlds.REWARD])[0])}}
+
+
+small = tf.data.Dataset.zip(numbers, flags).map(with_episode)
+pipelines = {
+    "as stored": rt.to_nested(small).flat_map(lambda episode: episode["steps"]).batch(64),
+    "16 episodes interleaved": rt.to_nested(small)
+    .interleave(lambda episode: episode["steps"], cycle_length=16)
+    .batch(64),
+    "shuffle_steps, buffer 500": rt.shuffle_steps(small, batch_size=64, step_buffer=500, seed=0),
+    "shuffle_steps, buffer 10,000": rt.shuffle_steps(small, batch_size=64, seed=0),
+}
+
+figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), sharey=True)
+for axis, (title, batches) in zip(axes, pipelines.items(), strict=True):
+    found = np.array([batch["episode"] for batch in batches.take(48)])
+    image = axis.imshow(found.T, cmap="turbo", aspect="auto", interpolation="nearest")
+    per_batch = np.mean([len(np.unique(batch)) for batch in found])
+    axis.set_title(f"{title}\n{per_batch:.0f} episodes in a batch", fontsize=10)
+    axis.set(xlabel="batch")
+    axis.grid(False)
+axes[0].set(ylabel="place in the batch")
+figure.colorbar(image, ax=axes[-1], label="episode")
+plt.show()
+
+# %% [markdown]
+# *Each column is a batch, each color an episode. As stored, a batch has one color. With a buffer
+# that holds many episodes, it has all of them.*
+#
+# ## Duplicates
+#
+# Some frames come again and again: the board before the first hit, the serve. Count how many
+# frames of one episode are also in another.
+
+# %%
+seen = []
+for name in ("player_1", "player_5"):
+    for episode in rlds.tfds.load(builder, name, fields=["observation"], decode=False):
+        seen.append(set(episode[rlds.STEPS][rlds.OBSERVATION].numpy()))  # PNG files, as bytes.
+shared = np.array([[len(one & other) / len(one) for other in seen] for one in seen])
+
+figure, axis = plt.subplots(figsize=(5.6, 4.6))
+image = axis.imshow(100 * shared, cmap="magma", vmax=40)
+axis.set(title="Frames that are in both episodes", xlabel="episode", ylabel="episode")
+axis.set_xticks([2.5, 8.5], ["player 1", "player 5"])
+axis.set_yticks([2.5, 8.5], ["player 1", "player 5"], rotation=90, va="center")
+axis.grid(False)
+figure.colorbar(image, ax=axis, label="share of the frames (%)")
+plt.show()
+
+# %% [markdown]
+# *Bright squares beside the diagonal are games that went alike for a while, because the same
+# serve came first. Such frames are no new information, and must not be in training and test data
+# both.*
+#
+# ## Batches per second
+#
+# Decoding images costs time. Shuffle the files, and decode what is in a batch, or leave the
+# images out if you do not need them.
+
+
+# %%
+def batches_per_second(batches):
+    begin = time.perf_counter()
+    return sum(1 for _ in batches) / (time.perf_counter() - begin)
+
+
+def batches_of(**options):
+    return rt.shuffle_steps(rlds.tfds.load(builder, everything, **options), batch_size=32)
+
+
+speeds = {
+    "stacks of 4, 3-step": batches_per_second(
+        rt.shuffle_steps(prepared(rlds.tfds.load(builder, everything)), batch_size=32)
+    ),
+    "frames": batches_per_second(batches_of()),
+    "frames, not decoded": batches_per_second(batches_of(decode=False)),
+    "without frames": batches_per_second(batches_of(fields=["action", "reward"])),
+}
+figure, axis = plt.subplots(figsize=(8, 2.6))
+bars = axis.barh(list(speeds), list(speeds.values()), color="C0")
+axis.bar_label(bars, [f"{speed:,.0f}" for speed in speeds.values()], padding=4)
+axis.set(title="Batches of 32", xlabel="batches per second", xlim=(0, 1.2 * max(speeds.values())))
+axis.invert_yaxis()
+axis.grid(axis="y", visible=False)
+plt.show()
+
+# %% [markdown]
+# *Most of the time goes into decoding the frames, and into copying them four times for the
+# stacks.*
