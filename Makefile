@@ -40,7 +40,7 @@ format: $(VENV)/.dev
 
 # The documentation site: build/docs/index.html.
 docs: $(VENV)/.docs
-	$(BIN)/sphinx-build -W --keep-going --quiet docs build/docs
+	$(BIN)/sphinx-build --fresh-env --fail-on-warning --keep-going --quiet docs build/docs
 
 # Side by side with the published packages. QUICK=1: in two minutes, only to look at.
 bench: $(VENV)/.dev

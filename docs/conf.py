@@ -23,6 +23,8 @@ from commands import as_markdown
 
 import rlds_ecosystem
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # What TensorFlow says is no warning.
+
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
@@ -55,8 +57,6 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1a5fb4", "color-brand-content": "#1a5fb4"},
     "dark_css_variables": {"color-brand-primary": "#82b4f2", "color-brand-content": "#82b4f2"},
 }
-pygments_style = "friendly"
-pygments_dark_style = "github-dark"
 
 # What the copy button leaves out: the prompts of Python and of a shell.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
