@@ -164,17 +164,29 @@ def test_the_page_of_the_package_has_what_people_look_for() -> None:
     assert PROJECT["requires-python"] == f">={oldest}"
 
 
+WORKFLOWS = ROOT / ".github" / "workflows"
+ON = True  # What `on` is in YAML 1.1.
+
+
 def load_workflow(name: str) -> dict[Any, Any]:
-    """The jobs of a workflow, each of which has been looked at for what it cannot run without."""
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text())
-    assert workflow[True], "on:"  # In YAML 1.1 the word is a truth value.
+    return yaml.safe_load((WORKFLOWS / name).read_text())
+
+
+@pytest.mark.parametrize("name", [path.name for path in WORKFLOWS.iterdir()])
+def test_a_workflow_has_what_it_cannot_run_without(name: str) -> None:
+    workflow = load_workflow(name)
+    assert workflow[ON]
+    assert workflow["permissions"] == {"contents": "read"}  # Jobs that need more say so.
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for job in workflow["jobs"].values():
         assert job["runs-on"]
-        assert set(job.get("needs", [])) <= workflow["jobs"].keys()
+        needs = job.get("needs", [])
+        assert set([needs] if isinstance(needs, str) else needs) <= workflow["jobs"].keys()
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step)
             assert "@" in step.get("uses", "@")
-    return workflow
+            command, *arguments = step.get("run", "true").split()
+            assert command != "make" or set(arguments) <= set(targets)
 
 
 def test_every_change_is_tested_on_every_python() -> None:
@@ -189,12 +201,11 @@ def test_wheels_of_all_systems_are_published_from_tags_only() -> None:
     workflow = load_workflow("wheels.yml")
     jobs = workflow["jobs"]
     publish = jobs.pop("publish")
-    assert workflow[True]["push"] == {"tags": ["v*"]}
+    assert workflow[ON]["push"] == {"tags": ["v*"]}
     assert "startsWith(github.ref, 'refs/tags/v')" in publish["if"]
     assert set(publish["needs"]) == jobs.keys()
     # Trusted publishing: only this job may ask for a token, and no secret is named.
     assert publish["permissions"] == {"id-token": "write"}
-    assert workflow["permissions"] == {"contents": "read"}
     assert "secrets" not in str(workflow)
     pattern = next(step["with"]["pattern"] for step in publish["steps"] if "with" in step)
     for job in jobs.values():

@@ -36,13 +36,14 @@ def main() -> None:
         assert [step.reward for step in read] == [step.reward for step in recorded]
         assert len(rlds.sources.open(directory)) == 1
 
-    commands = metadata.distribution("rlds-ecosystem").entry_points.select(group="console_scripts")
-    for command in commands:
-        path = Path(sysconfig.get_path("scripts"), command.name)
-        printed = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
-        assert version in printed.stdout, printed.stdout
-    names = ", ".join(["riegeli", "envlogger", "rlds", *(command.name for command in commands)])
-    print(f"{version} works on Python {platform.python_version()}: {names}")
+        command = Path(sysconfig.get_path("scripts"), "rlds")
+        for arguments, expected in (
+            (["--version"], version),
+            (["inspect", directory], "log of EnvLogger"),
+        ):
+            done = subprocess.run([command, *arguments], capture_output=True, text=True, check=True)
+            assert expected in done.stdout, done.stdout
+    print(f"{version} works on Python {platform.python_version()}")
 
 
 if __name__ == "__main__":
