@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
 if TYPE_CHECKING:
+    from rlds_tools.cards import Card, card
     from rlds_tools.comparing import Differences, diff
     from rlds_tools.converting import Conversion, convert, convert_known
     from rlds_tools.describing import Stats, stats
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from rlds_tools.validating import Check, Validation, validate
 
 __all__ = [
+    "Card",
     "Check",
     "Conversion",
     "Differences",
@@ -50,6 +52,7 @@ __all__ = [
     "StepView",
     "Table",
     "Validation",
+    "card",
     "convert",
     "convert_known",
     "diff",
@@ -65,6 +68,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "rlds_tools.cards": ["Card", "card"],
     "rlds_tools.comparing": ["Differences", "diff"],
     "rlds_tools.converting": ["Conversion", "convert", "convert_known"],
     "rlds_tools.describing": ["Stats", "stats"],

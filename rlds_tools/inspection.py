@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rlds.sources import Episodes
 
 __all__ = [
+    "FORMAT_NAMES",
     "EpisodeView",
     "Field",
     "Inspection",
@@ -28,6 +29,7 @@ __all__ = [
     "inspect",
     "inspect_episode",
     "inspect_step",
+    "shape_in_words",
 ]
 
 _STEPS = "steps"
@@ -110,7 +112,7 @@ class Inspection(Result):
         """See `Result`."""
         facts = [
             " ".join(filter(None, [self.name, self.version])),
-            _FORMAT_NAMES.get(self.format, self.format),
+            FORMAT_NAMES.get(self.format, self.format),
             self.file_format,
             "" if self.num_files is None else count(self.num_files, "file"),
             "" if self.num_bytes is None else size_of(self.num_bytes),
@@ -129,7 +131,7 @@ class Inspection(Result):
             yield f"next: rlds inspect {self.path} --episode 0 · rlds validate {self.path}"
 
 
-_FORMAT_NAMES = {
+FORMAT_NAMES = {
     "tfds": "TFDS dataset",
     "envlogger": "log of EnvLogger",
     "minari": "Minari dataset",
@@ -159,13 +161,14 @@ def _table_of_splits(splits: Iterable[Split]) -> Table:
 
 def _table_of_fields(heading: str, fields: Sequence[Field]) -> Table:
     rows = [
-        [f"  {field.name}", field.dtype, _shape_in_words(field.shape), field.notes]
+        [f"  {field.name}", field.dtype, shape_in_words(field.shape), field.notes]
         for field in fields
     ]
     return Table([heading, "dtype", "shape", "notes"], rows)
 
 
-def _shape_in_words(shape: Sequence[int | None]) -> str:
+def shape_in_words(shape: Sequence[int | None]) -> str:
+    """Returns a shape as NumPy prints it, with `any` for sizes that are not fixed."""
     inner = ", ".join("any" if size is None else str(size) for size in shape)
     return f"({inner},)" if len(shape) == 1 else f"({inner})"
 
@@ -270,7 +273,7 @@ class StepView(Result):
         """See `Result`."""
         yield f"{self.split} episode {self.episode}, step {self.step}"
         rows = [
-            [name, str(value.dtype), _shape_in_words(value.shape), _shown(value, 70)]
+            [name, str(value.dtype), shape_in_words(value.shape), _shown(value, 70)]
             for name, value in self.fields.items()
         ]
         yield Table(["field", "dtype", "shape", "value"], rows)

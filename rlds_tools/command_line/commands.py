@@ -31,6 +31,7 @@ COMMANDS = (
     "stats",
     "list",
     "diff",
+    "card",
     "recover",
     "completion",
 )

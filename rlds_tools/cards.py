@@ -1,0 +1,495 @@
+"""`rlds card`: a README for a dataset, and what it is in the words of machines (Croissant)."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import json
+import os
+import re
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlds_ecosystem import stores
+from rlds_ecosystem.whole_files import write_at_once
+from rlds_tools import markdown
+from rlds_tools.inspection import (
+    FORMAT_NAMES,
+    Field,
+    Inspection,
+    Split,
+    inspect,
+    shape_in_words,
+)
+from rlds_tools.progress import show_progress
+from rlds_tools.results import Block, Result, size_of
+
+if TYPE_CHECKING:
+    from etils import epath
+    from rich.progress import Progress
+
+    from rlds.sources import Episodes, Source
+
+__all__ = ["Card", "card"]
+
+# The licenses that hubs know by these names, which are those of SPDX in lower case.
+_LICENSES = (
+    "afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear "
+    "bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 "
+    "cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 "
+    "cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0 cdla-permissive-2.0 "
+    "cdla-sharing-1.0 ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 eupl-1.2 gfdl gpl gpl-2.0 "
+    "gpl-3.0 isc lgpl lgpl-2.1 lgpl-3.0 lppl-1.3c mit mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 "
+    "openrail osl-3.0 pddl postgresql unlicense wtfpl zlib"
+)
+_SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
+_WITHOUT_VIEWER = ("tfds", "envlogger")
+# What somebody has to say, as nothing else does.
+_FACTS = ("description", "license", "citation")
+_MOST_CHARACTERS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Card(Result):
+    """A card of a dataset.
+
+    Attributes:
+      path: Where the dataset is.
+      name: Its name.
+      readme: The README, in Markdown.
+      front_matter: What it says to hubs, by the names that they read.
+      croissant: The Croissant metadata; None if it was not asked for.
+      missing: What nobody has said about the dataset: "license", "citation", "description".
+      readme_file: Where the README was written.
+      croissant_file: Where the Croissant metadata was written.
+    """
+
+    path: str
+    name: str
+    readme: str
+    front_matter: Mapping[str, Any]
+    croissant: Mapping[str, Any] | None
+    missing: tuple[str, ...]
+    readme_file: str | None = None
+    croissant_file: str | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        written = [file for file in (self.readme_file, self.croissant_file) if file]
+        if self.readme_file is None:
+            yield from self.readme.rstrip("\n").split("\n")
+        else:
+            yield f"{self.name}: wrote {' and '.join(written)}"
+        if self.readme_file and self.missing:
+            options = " · ".join(f"--{name}" for name in self.missing)
+            yield f"not said anywhere: {', '.join(self.missing)}; say it with {options} --force"
+        if self.readme_file:
+            yield f"next: rlds validate {self.path} · rlds report {self.path}"
+
+
+def card(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    croissant: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    license: str | None = None,
+    citation: str | None = None,
+    homepage: str | None = None,
+    repository: str | None = None,
+    tasks: Sequence[str] = ("reinforcement-learning",),
+    tags: Sequence[str] = (),
+    format: str | None = None,
+    force: bool = False,
+    progress: bool | None = None,
+) -> Card:
+    """Writes a README for a dataset, with the front matter that dataset hubs read.
+
+    What nobody has said, such as the license, the card calls missing. Episodes are only read where
+    the files do not say how many steps they have.
+
+    Args:
+      path: The dataset: a folder or a file, here or in an object store.
+      output: Where to write the README; None for nowhere.
+      croissant: Where to write Croissant metadata, JSON-LD with the checksums of all files, which
+        takes reading them; None for nowhere.
+      name: The name for people; that of the dataset by default.
+      description: What the dataset is.
+      license: Its license, best an identifier of SPDX such as "CC-BY-4.0".
+      citation: How to cite it, in BibTeX.
+      homepage: The URL of its page.
+      repository: Its repository on Hugging Face, as "user/name": the card says how to load it from
+        there.
+      tasks: What it is for, by the names of Hugging Face, such as "robotics".
+      tags: More tags.
+      format: The name of the format, if it cannot be recognized.
+      force: Whether to replace files that are there.
+      progress: Whether to show a progress bar; if None, on a terminal.
+
+    Raises:
+      FileExistsError: A file that is to be written is there.
+      FileNotFoundError: There is no dataset.
+      ValueError: It is of no known format, or damaged; says where.
+
+    >>> import tempfile
+    >>> import rlds_tools
+    >>> log = tempfile.mkdtemp()
+    >>> recording = rlds_tools.record("catch", log, episodes=3)
+    >>> found = card(log, license="CC0-1.0")
+    >>> found.front_matter["license"], found.front_matter["size_categories"], found.missing
+    ('cc0-1.0', ['n<1K'], ('citation',))
+    """
+    for file in (output, croissant):
+        if file is not None and not force and stores.as_path(file).exists():
+            raise FileExistsError(f"{file} is there already, perhaps edited: --force replaces it")
+    found = inspect(path, format=format)
+    if not isinstance(found, Inspection):
+        raise ValueError(f"{path} is a file of records: name the folder of a dataset")
+    source = _source(path, found.format)
+    with show_progress(progress) as bars:
+        splits = tuple(_counted(source, split, bars) for split in found.splits)
+    about = _About(
+        found=dataclasses.replace(found, splits=splits),
+        source=source,
+        root=_root(path, source),
+        name=name or found.name,
+        description=description or found.description,
+        license=license or source.license,
+        citation=citation or source.citation,
+        homepage=homepage or source.homepage,
+        repository=repository,
+        tasks=tuple(tasks),
+        tags=tuple(tags),
+    )
+    written: list[tuple[str | os.PathLike[str], str]] = []
+    if output is not None:
+        written.append((output, about.readme(_folder_of(output))))
+    document = None
+    if croissant is not None:
+        document = about.croissant(_folder_of(croissant), progress)
+        written.append((croissant, json.dumps(document, indent=2, ensure_ascii=False) + "\n"))
+    for file, content in written:
+        write_at_once(file, content.encode(errors="replace"))
+    return Card(
+        path=os.fspath(path),
+        name=about.name,
+        readme=written[0][1] if output is not None else about.readme(),
+        front_matter=about.front_matter(),
+        croissant=document,
+        missing=about.missing(),
+        readme_file=None if output is None else os.fspath(output),
+        croissant_file=None if croissant is None else os.fspath(croissant),
+    )
+
+
+def _source(path: str | os.PathLike[str], format: str) -> Source:
+    from rlds import sources
+
+    return sources.formats()[format].load()(path)  # type: ignore[call-arg]
+
+
+def _folder_of(file: str | os.PathLike[str]) -> str:
+    file = os.fspath(file)
+    return os.path.dirname(file if "://" in file else os.path.abspath(file))
+
+
+def _root(path: str | os.PathLike[str], source: Source) -> epath.Path:
+    """The folder of the dataset, or its only file."""
+    root = getattr(source, "directory", None) or stores.as_path(path)
+    if not root.exists():  # It is the name of a dataset.
+        root = stores.as_path(os.path.commonpath([os.fspath(file) for file in source.inputs()]))
+    return root
+
+
+def _counted(source: Source, split: Split, bars: Progress) -> Split:
+    """A split of which it is known how many episodes and steps it has; perhaps by reading them."""
+    if split.steps is not None and split.episodes is not None:
+        return split
+    from rlds import sources
+
+    episodes = sources.Episodes(source, split.name)
+    bar = bars.add_task(f"Counting the steps of {split.name}", total=split.episodes)
+    lengths = []
+    for length in _lengths(episodes):
+        lengths.append(length)
+        bars.advance(bar)
+    return dataclasses.replace(split, episodes=len(lengths), steps=sum(lengths))
+
+
+def _lengths(episodes: Episodes) -> Iterator[int]:
+    from rlds._nests import named_leaves
+
+    if not episodes.has_random_access:
+        yield from (episode.num_steps for episode in episodes)
+        return
+    # A flag is decoded in no time; datasets of others may have none.
+    fields = [*episodes.source.step_flags, *dict(named_leaves(episodes.source.step_fields()))]
+    for number in range(len(episodes)):
+        [(_, column)] = named_leaves(episodes.columns(number, fields[:1]))
+        yield len(column)
+
+
+@dataclasses.dataclass(frozen=True)
+class _About:
+    """What there is to say about a dataset; what is not known is empty."""
+
+    found: Inspection
+    source: Source
+    root: epath.Path
+    name: str
+    description: str
+    license: str
+    citation: str
+    homepage: str
+    repository: str | None
+    tasks: tuple[str, ...]
+    tags: tuple[str, ...]
+
+    def missing(self) -> tuple[str, ...]:
+        """What nobody has said."""
+        return tuple(fact for fact in _FACTS if not getattr(self, fact))
+
+    def all_tags(self) -> list[str]:
+        """The tags, with those that say what it is stored as."""
+        kinds = ("rlds", self.found.format, self.found.file_format)
+        return list(dict.fromkeys(filter(None, (*kinds, *self.tags))))
+
+    def front_matter(self) -> dict[str, Any]:
+        """What hubs read, by the names of Hugging Face."""
+        episodes = sum(split.episodes or 0 for split in self.found.splits)
+        return {
+            **_license(self.license),
+            "pretty_name": self.name,
+            "task_categories": list(self.tasks),
+            "tags": self.all_tags(),
+            "size_categories": [_size_category(episodes)],
+            # The hub's own viewer shows tables, and would show an error.
+            **({"viewer": False} if self.found.format in _WITHOUT_VIEWER else {}),
+        }
+
+    def readme(self, directory: str | None = None) -> str:
+        """The README.
+
+        Args:
+          directory: Where it is, if that is known: the folder of a repository.
+        """
+        found, text = self.found, markdown.plain_text
+        kind = " · ".join(
+            filter(
+                None,
+                [
+                    FORMAT_NAMES.get(found.format, found.format),
+                    found.file_format,
+                    f"version {found.version}" if found.version else "",
+                    "" if found.num_bytes is None else size_of(found.num_bytes),
+                ],
+            )
+        )
+        sections = [
+            f"---\n{_yaml(self.front_matter())}---",
+            f"# {text(self.name)}",
+            markdown.paragraphs(self.description) or "No description is given.",
+            f"Homepage: <{_url(self.homepage)}>" if self.homepage else "",
+            "## Content",
+            f"Format: {text(kind)}",
+            "An episode is a sequence of steps, as [RLDS](https://github.com/google-research/rlds) "
+            "defines them. A step has an observation, the action that was taken then, and the "
+            "reward and the discount that came of it. Where the final observation is known, the "
+            "last step has it; its action, reward and discount are placeholders.",
+            markdown.table(
+                ["split", ">episodes", ">steps"],
+                [[markdown.code(s.name), f"{s.episodes:,}", f"{s.steps:,}"] for s in found.splits],
+            ),
+            "### Fields of a step",
+            _field_table(found.step_fields),
+            *(
+                ["### Fields of an episode", _field_table(found.episode_fields)]
+                if found.episode_fields
+                else []
+            ),
+            "## Loading",
+            *self._loading(directory),
+            "## Provenance",
+            _provenance(found.metadata),
+            "## Citation",
+            markdown.fenced(self.citation, "bibtex") if self.citation else "No citation is given.",
+            "## License",
+            text(self.license)
+            or "No license is stated. Ask who made the dataset before you use or share it.",
+        ]
+        return "\n\n".join(filter(None, sections)) + "\n"
+
+    def _loading(self, directory: str | None) -> Iterator[str]:
+        split = self.found.splits[0].name if self.found.splits else "train"
+        path = _repr(self._named_root())
+        place = f"path = {path}  # Where the dataset is."
+        if self.repository:
+            below = self._below(directory)
+            place = (
+                "from huggingface_hub import snapshot_download\n\n"
+                f'path = snapshot_download({_repr(self.repository)}, repo_type="dataset")'
+                + (f" + {_repr('/' + below)}" if below else "")
+            )
+        yield markdown.fenced(
+            f"{place}\n\n"
+            "from rlds import sources  # pip install rlds-ecosystem\n\n"
+            f"episodes = sources.open(path, {_repr(split)})\n"
+            "steps = episodes.columns(0)  # Arrays with a leading axis for time.",
+            "python",
+        )
+        if self.found.format == "tfds":
+            yield "With TensorFlow Datasets:"
+            yield markdown.fenced(
+                "import tensorflow_datasets as tfds\n\n"
+                "builder = tfds.builder_from_directory(path)\n"
+                f"dataset = builder.as_dataset(split={_repr(split)})\n"
+                'steps = next(iter(dataset))["steps"]',
+                "python",
+            )
+        if self.found.format == "envlogger":
+            yield "With EnvLogger:"
+            yield markdown.fenced(
+                "import envlogger\n\n"
+                "with envlogger.Reader(path) as log:\n"
+                "    steps = list(log.episodes[0])",
+                "python",
+            )
+
+    def _named_root(self) -> str:
+        """Its path from the name of the dataset on: nobody else has what is above it."""
+        parts = [part for part in os.path.abspath(self.root).split(os.sep) if part]
+        base = self.found.name.partition("/")[0]
+        begin = len(parts) - 1
+        if base in parts:
+            begin -= parts[::-1].index(base)
+        return "/".join(parts[begin:])
+
+    def _below(self, directory: str | None) -> str:
+        """The path to the dataset from a folder that has it; empty if it has not."""
+        below = os.path.relpath(self.root, directory) if directory else "."
+        return "" if below.partition("/")[0] in (".", "..") else below.replace(os.sep, "/")
+
+    def croissant(self, directory: str, progress: bool | None) -> dict[str, Any]:
+        """The Croissant metadata.
+
+        Args:
+          directory: Where it is written.
+          progress: Whether to show a progress bar.
+        """
+        from rlds_tools import croissant
+
+        page = f"https://huggingface.co/datasets/{self.repository}" if self.repository else ""
+        facts = {
+            "name": self.name,
+            "description": self.description or "No description is given.",
+            "license": self.license,
+            "url": self.homepage or page,
+            "version": self.found.version,
+            "citeAs": self.citation,
+            "keywords": self.all_tags(),
+        }
+        below = self._below(directory)
+        base = f"{page}/resolve/main/{below}".rstrip("/") + "/" if page else None
+        paths = self._files()
+        files = []
+        with show_progress(progress, of_bytes=True) as bars:
+            bar = bars.add_task("Checksums", total=sum(path.stat().length for path in paths))
+            for path, has_episodes in paths.items():
+                num_bytes, sha256 = croissant.checksum(path, lambda n: bars.advance(bar, n))
+                name = self._file_name(path)
+                url = _url(base + name) if base else _relative_url(path, directory)
+                files.append(croissant.File(name, url, num_bytes, sha256, has_episodes))
+        return croissant.describe(
+            facts, self.found.splits, self.found.episode_fields, self.found.step_fields, files
+        )
+
+    def _files(self) -> dict[epath.Path, bool]:
+        """All files, and whether they have episodes."""
+        from tfds_files import summary
+
+        paths = dict.fromkeys(map(stores.as_path, self.source.inputs()), True)
+        if self.found.format == "tfds":
+            names = (summary.INFO_FILE, summary.FEATURES_FILE, summary.METADATA_FILE)
+            paths.update((self.root / n, False) for n in names if (self.root / n).exists())
+        return paths
+
+    def _file_name(self, path: epath.Path) -> str:
+        if path != self.root and path.is_relative_to(self.root):
+            return str(path.relative_to(self.root).as_posix())
+        return str(path.name)
+
+
+def _license(license: str) -> dict[str, str]:
+    if not license:
+        return {}
+    if license.lower() in _LICENSES.split():
+        return {"license": license.lower()}
+    name = re.sub(r"[^a-z0-9.]+", "-", license.lower()).strip("-.") or "other"
+    link = {"license_link": license} if license.startswith(("https://", "http://")) else {}
+    return {"license": "other", "license_name": name, **link}
+
+
+def _size_category(number: int) -> str:
+    """How hubs call a number of examples."""
+    limits = [10**power for power in range(3, 13)]
+    at = bisect.bisect_right(limits, number)
+    if at == 0:
+        return f"n<{_SIZES[0]}"
+    return f"n>{_SIZES[-1]}" if at == len(_SIZES) else f"{_SIZES[at - 1]}<n<{_SIZES[at]}"
+
+
+def _yaml(values: Mapping[str, Any]) -> str:
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, list):
+            lines += [f"{name}:", *(f"- {_scalar(item)}" for item in value)]
+        else:
+            lines.append(f"{name}: {_scalar(value)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _scalar(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else markdown.yaml_text(value)
+
+
+def _field_table(fields: Sequence[Field]) -> str:
+    code, text = markdown.code, markdown.plain_text
+    rows = [
+        [code(field.name), text(field.dtype), code(shape_in_words(field.shape)), text(field.notes)]
+        for field in fields
+    ]
+    columns = ["field", "dtype", "shape", "notes"]
+    if not any(field.notes for field in fields):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    return markdown.table(columns, rows)
+
+
+def _provenance(metadata: Mapping[str, Any]) -> str:
+    from rlds._nests import named_leaves
+
+    if not metadata:
+        return "Nothing is recorded about where the data comes from."
+    rows = []
+    for name, value in named_leaves(metadata):
+        content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if len(content) > _MOST_CHARACTERS:
+            content = f"{content[:_MOST_CHARACTERS]}…"
+        rows.append([markdown.code(name), markdown.plain_text(content)])
+    return markdown.table(["recorded", "value"], rows)
+
+
+def _repr(text: str) -> str:
+    """A literal of Python, in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _url(url: str) -> str:
+    return urllib.parse.quote(url, safe=":/?#[]@!$&'()*+,;=%~")
+
+
+def _relative_url(path: epath.Path, directory: str) -> str:
+    if "://" in os.fspath(path):
+        return _url(os.fspath(path))
+    return _url(os.path.relpath(path, directory).replace(os.sep, "/"))

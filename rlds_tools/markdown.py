@@ -1,0 +1,99 @@
+"""Text of others in Markdown and YAML: it shows as it is, and is no markup."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+__all__ = ["code", "fenced", "paragraphs", "plain_text", "table", "yaml_text"]
+
+_MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
+_BEGINS_BLOCK = re.compile(r"(\d+)?([#>+=.)-])")
+# What YAML reads as other than text, or what begins a comment, a list, a reference, …
+_PLAIN_YAML = re.compile(r"[A-Za-z][\w.+/-]*(?: [\w.+/-]+)*")
+_NO_TEXT_IN_YAML = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+
+
+def plain_text(text: str) -> str:
+    r"""Returns a text on one line.
+
+    >>> print(plain_text("1. <b> & *a_b* _c_\n|"))
+    1\. &lt;b&gt; &amp; \*a_b\* \_c\_ \|
+    """
+    line = " ".join(_visible(text).split())
+    line = html.escape(_MARKUP.sub(lambda match: "\\" + match[0], line), quote=False)
+    begin = _BEGINS_BLOCK.match(line)
+    return line if begin is None else f"{line[: begin.end() - 1]}\\{line[begin.end() - 1 :]}"
+
+
+def paragraphs(text: str) -> str:
+    """Returns a text with its paragraphs."""
+    return "\n\n".join(filter(None, map(plain_text, re.split(r"\n\s*\n", text))))
+
+
+def code(text: str) -> str:
+    r"""Returns a text as code within a line, or a cell of a table.
+
+    >>> print(code("a`|b"))
+    ``a`\|b``
+    """
+    text = " ".join(_visible(text).split()).replace("|", "\\|")
+    if not text:
+        return ""
+    ticks = "`" * (_longest_run(text) + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{space}{text}{space}{ticks}"
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Returns a text as a block of code."""
+    ticks = "`" * max(3, _longest_run(text) + 1)
+    return f"{ticks}{language}\n{_visible(text, keep=chr(10)).strip()}\n{ticks}"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table of cells that are Markdown. Columns whose heading begins with > are numbers.
+
+    >>> print(table(["name", ">number"], [["a", "1"]]))
+    | name | number |
+    |---|---:|
+    | a | 1 |
+    """
+    rule = ["---:" if heading.startswith(">") else "---" for heading in headings]
+    names = [heading.removeprefix(">") for heading in headings]
+    lines = [f"| {' | '.join(cells)} |" for cells in (names, *rows)]
+    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
+
+
+def yaml_text(text: str) -> str:
+    r"""Returns a text as a scalar of YAML.
+
+    >>> print(yaml_text("walker2d"), yaml_text("no"), yaml_text("a: b"), yaml_text("\x85é"))
+    walker2d "no" "a: b" "\u0085é"
+    """
+    if _PLAIN_YAML.fullmatch(text) and text.lower() not in _NO_TEXT_IN_YAML:
+        return text
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(
+        character if character.isprintable() else _yaml_escape(ord(character))
+        for character in quoted
+    )
+
+
+def _yaml_escape(number: int) -> str:
+    if 0xD800 <= number < 0xE000:  # Half of a character, which no file can hold.
+        number = 0xFFFD
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def _longest_run(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)
+
+
+def _visible(text: str, keep: str = "") -> str:
+    """A text with spaces for what does not show, and for what no file can hold."""
+    return "".join(
+        character if character.isprintable() or character in keep else " " for character in text
+    )

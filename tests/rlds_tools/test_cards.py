@@ -1,0 +1,260 @@
+"""`rlds card`: the front matter, the sections, the code in them, Croissant, strings of others."""
+
+import hashlib
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+import raw_d4rl
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+import rlds_tools
+import tfds_files
+from rlds_tools import markdown
+from rlds_tools.command_line import main
+
+NASTY = "a|b `c` *d* <script>\"'\\ [x](y) # _e_ \x1b[2J é😀\n---\n```\nlicense: mit"
+
+
+def parts_of(card):
+    """The front matter, parsed, and the rest."""
+    begin, front, body = card.readme.split("---\n", 2)
+    assert not begin
+    return yaml.safe_load(front), body
+
+
+def run_code(card, monkeypatch, directory):
+    """Runs the code in a card where the dataset is."""
+    monkeypatch.chdir(directory)
+    blocks = re.findall(r"```python\n(.*?)```", card.readme, re.DOTALL)
+    names = {}
+    for block in blocks:
+        exec(block, names)
+    return len(blocks), names
+
+
+def test_a_log(log, tmp_path, monkeypatch):
+    found = rlds_tools.card(log, license="CC-BY-4.0", tags=["catch"], name="Catch: a game")
+    front, body = parts_of(found)
+    assert front == found.front_matter
+    assert front == {
+        "license": "cc-by-4.0",
+        "pretty_name": "Catch: a game",
+        "task_categories": ["reinforcement-learning"],
+        "tags": ["rlds", "envlogger", "catch"],
+        "size_categories": ["n<1K"],
+        "viewer": False,
+    }
+    assert body.startswith("\n# Catch: a game\n")
+    assert "| `train` | 3 | 30 |" in body
+    assert "| `observation` | float32 | `(10, 5)` |" in body
+    assert "Nothing is recorded about where the data comes from." in body
+    assert "No citation is given." in body
+    assert found.missing == ("citation",)
+    assert str(Path(log).parent) not in found.readme
+    number, names = run_code(found, monkeypatch, Path(log).parent)
+    assert number == 2
+    assert names["steps"][0].timestep.first()
+    assert len(names["episodes"]) == 3
+
+
+def test_a_dataset_of_which_little_is_said(dataset, monkeypatch):
+    found = rlds_tools.card(dataset)
+    front, body = parts_of(found)
+    assert "license" not in front
+    assert found.missing == ("description", "license", "citation")
+    assert "No license is stated." in body
+    assert "| `train` | 3 | 43 |" in body  # Counted: no file says it.
+    assert "| `action` | int64 | `()` | Which way to go. |" in body
+    assert "| `observation/camera` | uint8 | `(8, 8, 3)` | PNG |" in body
+    without_tfds = found.readme.partition("With TensorFlow")[0]
+    monkeypatch.chdir(Path(dataset).parent.parent)
+    names = {}
+    exec(re.findall(r"```python\n(.*?)```", without_tfds, re.DOTALL)[0], names)
+    assert names["path"] == "tiny/1.0.0"
+    assert names["steps"]["observation"]["camera"].shape == (5, 8, 8, 3)
+    assert "tfds.builder_from_directory(path)" in body
+
+
+@pytest.mark.slow  # It imports TensorFlow.
+def test_all_code_of_a_dataset_runs(dataset, monkeypatch):
+    found = rlds_tools.card(dataset)
+    number, names = run_code(found, monkeypatch, Path(dataset).parent.parent)
+    assert number == 2
+    assert len(list(names["steps"])) in (5, 8, 30)
+
+
+def test_a_repository(log, tmp_path):
+    folder = Path(log).parent
+    found = rlds_tools.card(
+        log, tmp_path / "README.md", croissant=tmp_path / "c.json", repository="me/catch"
+    )
+    assert 'snapshot_download("me/catch", repo_type="dataset")\n' in found.readme
+    metadata = found.croissant["distribution"][0]
+    assert metadata["contentUrl"].startswith(
+        "https://huggingface.co/datasets/me/catch/resolve/main/"
+    )
+    try:
+        found = rlds_tools.card(log, folder / "README.md", repository="me/catch")
+    finally:
+        (folder / "README.md").unlink(missing_ok=True)
+    assert 'repo_type="dataset") + "/catch"\n' in found.readme
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_croissant(dataset, log, tmp_path):
+    mlcroissant = pytest.importorskip("mlcroissant")
+    for path, kind in [(dataset, "tfrecord"), (log, "riegeli")]:
+        file = tmp_path / f"{kind}.json"
+        found = rlds_tools.card(
+            path, croissant=file, license="MIT", citation="@misc{x}", homepage="https://x.org"
+        )
+        assert json.loads(file.read_text()) == found.croissant
+        read = mlcroissant.Dataset(jsonld=str(file))
+        assert not read.metadata.issues.errors
+        # Nobody has said when the data was published; a log has no version.
+        recommended = {re.search(r"\w+\"", warning)[0] for warning in read.metadata.issues.warnings}
+        assert recommended == ({'datePublished"'} | ({'version"'} if kind == "riegeli" else set()))
+        steps = 30 if kind == "riegeli" else 43
+        expected = {"splits/name": "train", "splits/episodes": 3, "splits/steps": steps}
+        assert list(read.records("splits")) == [expected]
+        fields = {field.name: field for field in read.metadata.record_sets[2].fields}
+        assert fields["action"].data_type is np.int64
+        assert fields["is_last"].data_type is bool
+        files = found.croissant["distribution"][:-1]
+        for entry in files:
+            content = (tmp_path / entry["contentUrl"]).read_bytes()
+            assert entry["sha256"] == hashlib.sha256(content).hexdigest()
+            assert entry["contentSize"] == f"{len(content)} B"
+        there = [entry for entry in Path(path).rglob("*") if entry.is_file()]
+        assert len(files) == len(there)
+    assert fields["observation"].array_shape_tuple == (10, 5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_strings_of_others_are_no_markup(tmp_path):
+    mlcroissant = pytest.importorskip("mlcroissant")
+    x = tfds_files.Tensor(dtype=np.dtype(np.float32), doc=NASTY)
+    step = tfds_files.Features(features={"a|b `c` <d> é": x})
+    features = tfds_files.Features(features={"steps": tfds_files.Dataset(feature=step)})
+    directory = tmp_path / "nasty" / "1.0.0"
+    columns = {"a|b `c` <d> é": np.ones(3, np.float32)}  # No flags: not all have them.
+    with tfds_files.DatasetWriter(
+        directory, features, "nasty", description=NASTY, metadata={"made|by": NASTY}
+    ) as writer:
+        writer.add({"steps": columns})
+    found = rlds_tools.card(
+        directory,
+        croissant=tmp_path / "c.json",
+        license=NASTY,
+        citation=NASTY,
+        name=NASTY,
+        tags=[NASTY],
+    )
+    front, body = parts_of(found)
+    assert front["pretty_name"] == front["tags"][-1] == NASTY
+    assert front["license"] == "other"
+    assert re.fullmatch(r"[a-z0-9.-]+", front["license_name"])
+    assert "<script>" not in body.partition("## Citation")[0]
+    assert "\x1b" not in found.readme
+    [row] = [line for line in body.splitlines() if line.startswith("| ``a")]
+    assert row.startswith("| ``a\\|b `c` <d> é`` | float32 |")
+    assert len(re.findall(r"(?<!\\)\|", row)) == 5
+    # The fence is longer than any in the citation.
+    assert "````bibtex\n" in body
+    assert "\nlicense: mit\n````" in body
+    assert re.findall("<h[1-6]>", html_of(body)) == ["<h1>", "<h2>", "<h3>", *["<h2>"] * 4]
+    assert not mlcroissant.Dataset(jsonld=str(tmp_path / "c.json")).metadata.issues.errors
+
+
+READER = MarkdownIt("commonmark").enable("table")
+
+
+def html_of(text):
+    """What a reader of Markdown makes of a text."""
+    return READER.render(text)
+
+
+def shown(html):
+    """The text that a browser shows."""
+    return " ".join(unescape(re.sub("<[^>]*>", "", html)).split())
+
+
+TEXTS = st.one_of(
+    st.text("ab1 -+#>=.)(*_`[]!|~\\<&;:/\n\t'\"$%@{}", max_size=12),
+    st.text(max_size=8),
+    st.sampled_from(["no", "1.0", "1e3", "0x1", "null", "2001-01-01", "a: b", "- x", NASTY]),
+)
+
+
+@given(TEXTS)
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_any_text_shows_as_it_is(text):
+    assert yaml.safe_load(f"a: {markdown.yaml_text(text)}") == {
+        "a": text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    }
+    seen = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    paragraph = html_of(markdown.plain_text(text))
+    assert shown(paragraph) == seen
+    assert re.fullmatch(r"(<p>[^<]*</p>\n)?", paragraph)
+    row = html_of(markdown.table(["a", "b"], [[markdown.plain_text(text), markdown.code(text)]]))
+    cells = re.findall(r"<td>(.*?)</td>", row)
+    assert [shown(cell) for cell in cells] == [seen, seen]
+    block = html_of(markdown.fenced(text))
+    assert block.startswith("<pre><code>")
+    assert block.count("<") == 4
+
+
+def test_a_file_that_is_there_stays(log, tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text("mine")
+    for arguments in {"output": readme}, {"croissant": readme}:
+        with pytest.raises(FileExistsError, match=r"README\.md is there already"):
+            rlds_tools.card(log, **arguments)
+    assert readme.read_text() == "mine"
+    rlds_tools.card(log, readme, force=True)
+    assert readme.read_text().startswith("---\n")
+
+
+def test_a_single_file(tmp_path, monkeypatch):
+    pytest.importorskip("h5py")
+    file = raw_d4rl.mujoco_v2(tmp_path / "hopper_medium-v2.hdf5")
+    found = rlds_tools.card(file, croissant=tmp_path / "c.json")
+    assert found.missing == ("license",)
+    assert "fu2020d4rl" in found.readme
+    _, names = run_code(found, monkeypatch, tmp_path)
+    assert names["path"] == file.name
+    counted = len(names["episodes"]), sum(episode.num_steps for episode in names["episodes"])
+    assert f"| `train` | {counted[0]:,} | {counted[1]:,} |" in found.readme
+    assert [entry["name"] for entry in found.croissant["distribution"]] == [file.name, "data"]
+
+
+def test_the_command(dataset, tmp_path, capsys, monkeypatch):
+    def run(*arguments):
+        with pytest.raises(SystemExit) as exit:
+            main(["card", *arguments])
+        return exit.value.code
+
+    monkeypatch.chdir(tmp_path)
+    Path("cite.bib").write_text("@misc{tiny}")
+    assert run(dataset, "--citation", "cite.bib") == 0
+    text = capsys.readouterr().out
+    assert text == rlds_tools.card(dataset, citation="@misc{tiny}").readme
+    assert run(dataset, "-o", "README.md", "--task", "robotics", "--license", "MIT") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("tiny: wrote README.md\nnot said anywhere: description, citation;")
+    assert printed.splitlines()[-1].startswith("next: ")
+    assert "- robotics\ntags:" in Path("README.md").read_text()
+    assert run(dataset, "-o", "README.md") == 1
+    assert "--force" in capsys.readouterr().err
+    assert run(dataset, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["front_matter"]["size_categories"] == ["n<1K"]
+    assert run(str(tmp_path / "nowhere")) == 1
