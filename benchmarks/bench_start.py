@@ -86,6 +86,7 @@ def main() -> None:
     table = Table("", "", "CPU ms", "ms", title="Commands")
     with tempfile.TemporaryDirectory() as name:
         environment = {**os.environ, "MINARI_DATASETS_PATH": name, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # What is installed has been compiled.
         for job, of_job in commands(Path(name)).items():
             times: dict[str, list[rounds.Times]] = {who: [] for who in of_job}
             for command in of_job.values():  # What is not in the cache of the disk yet.

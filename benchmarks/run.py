@@ -451,7 +451,9 @@ def main() -> None:
             return
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{results['date']}.json"
-        path.write_text(json.dumps(results, indent=1) + "\n")
+        text = json.dumps(results, indent=1)  # With the numbers of a list on one line.
+        text = re.sub(r"\[[^][{}]*\]", lambda numbers: " ".join(numbers[0].split()), text)
+        path.write_text(text + "\n")
     PAGE.write_text(with_table(PAGE.read_text(), newest()))
     FIGURE.write_text(figure(newest()))
 
