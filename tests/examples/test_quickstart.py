@@ -22,6 +22,7 @@ def test_the_whole_path(tmp_path):
     output = tmp_path / "output"
     ended = run("--episodes", 5, "--epochs", 2, "--output", output)
     assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
     with envlogger.Reader(output / "logs") as reader:
         assert len(reader.episodes) == 5
         num_steps = len(reader.steps)

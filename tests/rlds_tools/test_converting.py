@@ -109,6 +109,7 @@ def test_a_name(raw, tmp_path, capsys):
     assert "--name: 'Cheetah' is not a name for a dataset" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # The quickstart is as quiet, in a process of its own too.
 def test_nothing_but_the_result_is_printed(raw, tmp_path):
     command = [sys.executable, "-m", "tfds_builders", "rlds_d4rl", raw, "--name", "quiet"]
     ended = subprocess.run(

@@ -213,6 +213,8 @@ FIELDS = {
     for shape in SHAPES
     if (dtype, 0 in shape) != ("uint32", True)
 }
+# All but one array of each dtype. What is done with them does not depend on where they stand.
+SHAPED = {name for name in FIELDS if not name.endswith("(2,3)")}
 FIELDS |= {
     "float": [0.1, float("nan"), 1e308, -0.0],
     "int": [-(2**63), 2**63 - 1, 0, 1],
@@ -228,15 +230,16 @@ FIELDS |= {
 
 
 def test_values_come_back_bit_by_bit(tmp_path):
-    """All kinds of values as observation, action, custom data and episode metadata."""
+    """All kinds of values as observation and episode metadata, some as action and custom data."""
     rows = [{name: values[i] for name, values in FIELDS.items()} for i in range(4)]
-    steps = episode(*rows, actions=rows[1:], custom_data=[{"custom": row} for row in rows])
+    some = [{name: row[name] for name in FIELDS if name not in SHAPED} for row in rows]
+    steps = episode(*rows, actions=some[1:], custom_data=[{"custom": row} for row in some])
     log = reader(steps, episode_metadata=[{"metadata": rows[0]}])
     [example] = read(build_from_logs(log, name="types", data_dir=tmp_path))
     expected = to_rlds_episode(steps)
+    for field in ("observation", "action", "custom"):
+        assert_same_bits(example["steps"][field], expected[field])
     for name in FIELDS:
-        for field in ("observation", "action", "custom"):
-            assert_same_bits(example["steps"][field][name], expected[field][name])
         assert_same_bits(stack([example["metadata"][name]]), expected["observation"][name][:1])
 
 

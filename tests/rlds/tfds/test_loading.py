@@ -1,5 +1,6 @@
 """Datasets that are read by episode are those that TFDS reads by step."""
 
+import dataclasses
 from unittest import mock
 
 import numpy as np
@@ -96,19 +97,30 @@ def directory(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["tfrecord", "array_record"])
 def any_directory(request, tmp_path_factory):
-    return written(tmp_path_factory.mktemp("kinds"), request.param)
+    if request.param == "tfrecord":
+        return request.getfixturevalue("directory")
+    # How fields are decoded does not depend on the file format.
+    return written(tmp_path_factory.mktemp("kinds"), request.param, ["png", "bytes", "deep"])
 
 
-def written(path, file_format):
+def written(path, file_format, names=tuple(FEATURES)):
     options = {"max_episodes_per_file": 2, "file_format": file_format, "float64": "bytes"}
+    config = dataclasses.replace(CONFIG, observation_info={name: FEATURES[name] for name in names})
+
+    def episode_of(*args, **kwargs):
+        made = episode(*args, **kwargs)
+        steps = made["steps"]
+        observation = {name: steps["observation"][name] for name in names}
+        return {**made, "steps": {**steps, "observation": observation}}
+
     with (
-        EpisodeWriter(path, CONFIG, split_name=["train", "empty"], **options) as writer,
+        EpisodeWriter(path, config, split_name=["train", "empty"], **options) as writer,
         # Other programs write episodes without steps.
         mock.patch("rlds.tfds.episode_writer._check_begin"),
     ):
         for number in range(NUM_EPISODES):
-            writer.add_episode_to_split(episode(number, num_steps=number), "train")
-        writer.add_episode_to_split(episode(9, num_steps=0), "empty")
+            writer.add_episode_to_split(episode_of(number, num_steps=number), "train")
+        writer.add_episode_to_split(episode_of(9, num_steps=0), "empty")
     return path
 
 
@@ -156,7 +168,8 @@ def test_batched_steps_are_the_nested_ones_of_tfds(any_directory):
 
 def test_static_shapes_and_cardinality(directory):
     for layout, batch in (("batched", [None]), ("nested", [])):
-        dataset = load(directory, layout=layout)
+        fields = ["action", *(f"observation/{name}" for name in ("png", "bytes", "exact", "zlib"))]
+        dataset = load(directory, layout=layout, fields=fields)
         assert dataset.cardinality() == NUM_EPISODES
         spec = dataset.element_spec["steps"]
         spec = spec if layout == "batched" else spec.element_spec
@@ -166,12 +179,14 @@ def test_static_shapes_and_cardinality(directory):
 
 
 def test_an_episode_without_steps(directory):
-    (example,) = load(directory, "empty")
+    names = ["png", "dynamic", "partly", "exact", "deep"]
+    fields = [f"observation/{name}" for name in names]
+    (example,) = load(directory, "empty", fields=fields)
     observation = example["steps"]["observation"]
-    shapes = {name: observation[name].shape for name in ("png", "dynamic", "partly", "exact")}
+    shapes = {name: observation[name].shape for name in names[:4]}
     assert shapes["png"] == (0, 4, 5, 3)
     assert {name: shape[0] for name, shape in shapes.items()} == dict.fromkeys(shapes, 0)
-    (example,) = load(directory, "empty", layout="nested")
+    (example,) = load(directory, "empty", fields=fields, layout="nested")
     assert list(example["steps"]) == []
 
 
