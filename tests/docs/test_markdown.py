@@ -1,8 +1,8 @@
 """The code of the pages runs, from top to bottom, as a reader would type it.
 
-Blocks of Python run in one session for each page. Blocks of the console whose lines begin with
-`$ rlds` run in between, in the same directory, and print what the page shows, where `...` stands
-for anything.
+Blocks of Python run in one session for each page, and a block of `output` after one is what it
+prints. Blocks of the console whose lines begin with `$ rlds` run in between, in the same directory,
+and print what the page shows. There, `...` stands for anything.
 """
 
 import codeop
@@ -41,7 +41,19 @@ BLOCKS = {
     "docs/tour.md": 4,
     "docs/transformations.md": 17,
 }
-# And how often it calls `rlds`.
+# How many blocks of output it has, and how often it calls `rlds`.
+OUTPUTS = {
+    "README.md": 1,
+    "docs/cookbook.md": 1,
+    "docs/datasets.md": 2,
+    "docs/envlogger.md": 2,
+    "docs/index.md": 1,
+    "docs/recover.md": 1,
+    "docs/rlds_tfds.md": 1,
+    "docs/sources.md": 1,
+    "docs/tfds_files.md": 1,
+    "docs/tour.md": 2,
+}
 COMMANDS = {"docs/cli.md": 10, "docs/index.md": 1, "docs/recover.md": 2, "docs/tour.md": 4}
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -70,6 +82,7 @@ def counted(find) -> dict[str, int]:
 
 def test_all_pages_with_code_are_listed() -> None:
     assert counted(lambda page: blocks(page, "python")) == BLOCKS
+    assert counted(lambda page: blocks(page, "output")) == OUTPUTS
     assert counted(commands) == COMMANDS
 
 
@@ -82,25 +95,34 @@ def test_code_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
-    parts: list[tuple[int, str | tuple[str, str]]] = [
-        *blocks(ROOT / page, "python"),
-        *commands(ROOT / page),
-    ]
-    assert parts
-    for line, part in sorted(parts, key=lambda part: part[0]):
-        if isinstance(part, str):
-            # The empty lines make the line numbers of a traceback those of the page.
-            exec(compile("\n" * line + part, ROOT / page, "exec"), namespace)
+    printed = ""
+    for line, kind, code, shown in sorted(
+        [
+            *((line, "python", code, "") for line, code in blocks(ROOT / page, "python")),
+            *((line, "rlds", *command) for line, command in commands(ROOT / page)),
+            *((line, "output", "", shown) for line, shown in blocks(ROOT / page, "output")),
+        ]
+    ):
+        if kind == "output":
+            check_output(shown, printed, f"{page}, line {line}")
+        elif kind == "rlds":
+            check_command(code, shown, capsys)
         else:
-            check_command(*part, capsys)
+            capsys.readouterr()
+            # The empty lines make the line numbers of a traceback those of the page.
+            exec(compile("\n" * line + code, ROOT / page, "exec"), namespace)
+            printed = capsys.readouterr().out
 
 
 def check_command(arguments: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     run(shlex.split(arguments))
-    printed = "".join(capsys.readouterr())
+    check_output(shown, "".join(capsys.readouterr()), f"rlds {arguments}")
+
+
+def check_output(shown: str, printed: str, where: str) -> None:
     same = doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS)
-    assert same, f"rlds {arguments}\n{printed}"
+    assert same, f"{where}\n{printed}"
 
 
 @pytest.mark.parametrize("page", ["docs/index.md", "docs/tour.md"])
