@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rlds_tools.listing import Formats, Listing, list_datasets, list_formats
     from rlds_tools.recording import Recording, Returns, record
     from rlds_tools.recovering import Recovery, recover
+    from rlds_tools.reporting import Report, report
     from rlds_tools.results import Result, Table
     from rlds_tools.validating import Check, Validation, validate
 
@@ -46,6 +47,7 @@ __all__ = [
     "RecordFile",
     "Recording",
     "Recovery",
+    "Report",
     "Result",
     "Returns",
     "Stats",
@@ -63,6 +65,7 @@ __all__ = [
     "list_formats",
     "record",
     "recover",
+    "report",
     "stats",
     "validate",
 ]
@@ -80,6 +83,7 @@ _HOMES = {
     "rlds_tools.listing": ["Formats", "Listing", "list_datasets", "list_formats"],
     "rlds_tools.recovering": ["Recovery", "recover"],
     "rlds_tools.recording": ["Recording", "Returns", "record"],
+    "rlds_tools.reporting": ["Report", "report"],
     "rlds_tools.results": ["Result", "Table"],
     "rlds_tools.validating": ["Check", "Validation", "validate"],
 }

@@ -26,6 +26,7 @@ __all__ = ["COMMANDS", "main", "rlds"]
 COMMANDS = (
     "inspect",
     "validate",
+    "report",
     "convert",
     "record",
     "stats",

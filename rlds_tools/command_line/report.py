@@ -1,0 +1,113 @@
+"""`rlds report`."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from rlds_tools.command_line.printing import prints_result, wants_progress
+from rlds_tools.results import Result
+
+EXAMPLES = """\b
+Examples:
+  rlds report data/walker2d --open
+  rlds report data/bridge -o bridge.html --split train --episodes 0,5,10:13
+"""
+
+_UNITS = {"B": 1, "kB": 1000, "MB": 1000**2}
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    """A number of bytes, with a unit."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(B|kB|MB)", value)
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no size such as 3MB or 500kB", ctx, param)
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
+    """Indices, separated by commas; a range ends before its second number."""
+    indices: list[int] = []
+    for part in value.split(",") if value else ():
+        found = re.fullmatch(r" *(\d+)(?::(\d+))? *", part)
+        if found is None:
+            raise click.BadParameter(f"{value!r} is no list such as 0,5,10:20", ctx, param)
+        begin = int(found[1])
+        indices += range(begin, int(found[2]) if found[2] else begin + 1)
+    return indices
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("path")
+@click.option("-o", "--output", metavar="FILE", help="The file; report.html or report.md if none.")
+@click.option("--split", help="The split, or a part of one; needed if there are several.")
+@click.option(
+    "--episodes", callback=_indices, metavar="LIST", help="Show these episodes: 0,5,10:20."
+)
+@click.option("--cameras", metavar="FIELDS", help="Show these cameras, separated by commas.")
+@click.option(
+    "--frames",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="The most frames that a video has.",
+)
+@click.option(
+    "--max-size",
+    callback=_size,
+    metavar="SIZE",
+    default="3MB",
+    show_default=True,
+    help="The most that the page has; videos become coarser, shorter, fewer.",
+)
+@click.option(
+    "--max-episodes",
+    type=click.IntRange(1),
+    help="The most episodes to read, evenly spread. [default: 5000, or 2 GB]",
+)
+@click.option(
+    "--page-format",
+    type=click.Choice(["html", "md"]),
+    help="html, or md for Markdown without pictures; by the name of the file.",
+)
+@click.option("--format", help="The format of the data, if it cannot be recognized.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@prints_result
+def command(
+    path: str,
+    output: str | None,
+    split: str | None,
+    episodes: list[int],
+    cameras: str | None,
+    frames: int,
+    max_size: int,
+    max_episodes: int | None,
+    page_format: str | None,
+    format: str | None,
+    opens: bool,
+) -> Result:
+    """Make one page of a dataset: videos, curves, distributions, and what is wrong.
+
+    The page is a file that you can send: it needs nothing else, and fetches nothing. Of large
+    datasets it shows a sample, and says so.
+    """
+    from rlds_tools import reporting
+
+    page_format = page_format or ("md" if (output or "").endswith(".md") else "html")
+    made = reporting.report(
+        path,
+        split,
+        episodes=episodes,
+        cameras=None if cameras is None else cameras.split(","),
+        frames=frames,
+        max_size=max_size,
+        max_episodes=max_episodes,
+        page_format=page_format,
+        format=format,
+        progress=wants_progress(),
+    )
+    saved = made.save(output or f"report.{page_format}")
+    if opens:
+        click.launch(saved.output or "")
+    return saved

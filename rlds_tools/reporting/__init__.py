@@ -1,0 +1,178 @@
+"""`rlds report`: one page that shows what is in a dataset, and what is wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlds_tools.findings import Finding
+from rlds_tools.results import Block, Result, Table, count, size_of
+
+__all__ = ["Report", "report"]
+
+_FORMATS = ("html", "md")
+_MAX_SIZE = 3_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Report(Result):
+    """A report.
+
+    Attributes:
+      path: Where the data is.
+      split: The split.
+      episodes: How many episodes were read.
+      total: How many there are; None if that is not known.
+      steps: How many steps were read.
+      shown: Which episodes are shown.
+      findings: What is wrong, errors first.
+      content: The page: HTML, or Markdown.
+      output: Where it was saved, if it was.
+    """
+
+    path: str
+    split: str
+    episodes: int
+    total: int | None
+    steps: int
+    shown: tuple[int, ...]
+    findings: tuple[Finding, ...]
+    content: str = dataclasses.field(repr=False)
+    output: str | None = None
+
+    def save(self, path: str | os.PathLike[str]) -> Report:
+        """Writes the page to a file, all of it or nothing.
+
+        Args:
+          path: The file; replaced if it exists.
+
+        Returns:
+          The report, which knows where it was saved.
+
+        Raises:
+          OSError: It cannot be written.
+        """
+        target = Path(path)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
+        ) as file:
+            try:
+                file.write(self.content)
+                file.close()
+                os.chmod(file.name, 0o666 & ~_umask())
+                os.replace(file.name, target)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+        return dataclasses.replace(self, output=os.fspath(path))
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        is_sample = self.episodes != self.total
+        of = f"{self.total:,}" if self.total else "an unknown number of"
+        read = (
+            f"{self.episodes:,} of {of} episodes" if is_sample else count(self.episodes, "episode")
+        )
+        size = size_of(len(self.content.encode()))
+        yield f"{self.output or self.path}: {size} · {read}, {count(self.steps, 'step')}"
+        if self.findings:
+            rows = [[found.severity, found.text, found.where] for found in self.findings[:20]]
+            yield Table(["finding", "what", "where"], rows)
+        yield f"next: rlds {'validate' if is_sample or self.findings else 'stats'} {self.path}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """See `Result`; the page itself is left out."""
+        return {name: value for name, value in super().to_dict().items() if name != "content"}
+
+    def _repr_html_(self) -> str:
+        if not self.content.startswith("<!DOCTYPE html>"):
+            return f"<pre>{html.escape(self.content)}</pre>"
+        # In a frame, so that its style stays its own.
+        title = f"Report of {html.escape(self.path)}"
+        size = 'width="100%" height="720" style="border: 0"'
+        return f'<iframe srcdoc="{html.escape(self.content)}" title="{title}" {size}></iframe>'
+
+
+def report(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    episodes: Sequence[int] = (),
+    cameras: Sequence[str] | None = None,
+    frames: int = 100,
+    max_size: int = _MAX_SIZE,
+    max_episodes: int | None = None,
+    page_format: str = "html",
+    format: str | None = None,
+    progress: bool | None = None,
+) -> Report:
+    """Makes a page of a dataset: what is in it, how it looks, and what is wrong with it.
+
+    The page is a single file that needs nothing else, and fetches nothing. Large datasets are
+    sampled, which the page says: 5,000 episodes are read, or as many as take 2 GB.
+
+    Args:
+      path: A folder or a file, here or in an object store.
+      split: The split; needed if there are several. Parts are named as in TFDS: `train[:10%]`.
+      episodes: Which episodes to show; by default the best, the median, the worst, the shortest,
+        the longest, and some with findings.
+      cameras: Which fields to show as videos; by default all that look like pictures.
+      frames: How many frames a video has at most.
+      max_size: How many bytes the page may have. Videos become coarser, then shorter, then fewer,
+        until it fits.
+      max_episodes: How many episodes to read at most.
+      page_format: "html", or "md" for a page in Markdown, without pictures.
+      format: The name of the format, if it cannot be recognized.
+      progress: Whether to show a progress bar; if None, on a terminal.
+
+    Returns:
+      The report. It shows itself in a notebook, and `save` writes it to a file.
+
+    Raises:
+      IndexError: There is no such episode.
+      KeyError: There is no such split or camera.
+      SourceError: The data is damaged; says where.
+      ValueError: There are no episodes, or the page cannot be that small.
+    """
+    from rlds_tools.reporting import gathering, markdown, page
+
+    if page_format not in _FORMATS:
+        raise ValueError(f"a report has one of the formats {', '.join(_FORMATS)}")
+    if frames < 1:
+        raise ValueError(f"a video has at least one frame, got {frames}")
+    material = gathering.gather(
+        os.fspath(path),
+        split,
+        episodes=episodes,
+        cameras=cameras,
+        most_episodes=gathering.MOST_EPISODES if max_episodes is None else max_episodes,
+        format=format,
+        progress=progress,
+    )
+    if page_format == "md":
+        content = markdown.markdown_of(material)
+    else:
+        options = "".join(f" --episodes {i}" for i in [",".join(map(str, episodes))] if i)
+        command = f"rlds report {os.fspath(path)} --split {material.episodes.split}{options}"
+        content = page.page_of(material, command, frames, max_size)
+    return Report(
+        path=material.path,
+        split=material.episodes.split,
+        episodes=len(material.survey.table),
+        total=material.total,
+        steps=material.survey.num_steps,
+        shown=tuple(shown.index for shown in material.shown),
+        findings=material.findings,
+        content=content,
+    )
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

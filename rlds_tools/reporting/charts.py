@@ -1,0 +1,253 @@
+"""Charts as inline SVG, whose colors come from the style sheet of the page.
+
+A drawing is stretched to the width that there is, so all text is beside it, in HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rlds_tools.reporting.markup import Markup, join, tag
+
+__all__ = ["curves", "density", "histogram", "number", "scatter", "sparkline"]
+
+_WIDTH, _HEIGHT = 300, 80
+_BINS, _FEW_VALUES = 40, 20
+# Curves have at most so many points across.
+_MOST_COLUMNS = 300
+# Beyond which quantile values would squeeze a histogram.
+_OUTER = 0.001
+_CELLS = (64, 40)
+_LEVELS = 6
+_MOST_POINTS = 1500
+
+
+def number(value: float) -> str:
+    """A number in a few characters.
+
+    >>> number(12345.678), number(0.5), number(-0.0), number(1e-9)
+    ('12,346', '0.5', '0', '1e-09')
+    """
+    if not np.isfinite(value):
+        return str(float(value))
+    text = f"{value:,.0f}" if abs(value) >= 1000 and abs(value) < 1e9 else f"{value:.4g}"
+    return "0" if text == "-0" else text
+
+
+def _svg(label: str, *content: Markup, height: int = _HEIGHT, class_: str = "") -> Markup:
+    return tag(
+        "svg",
+        *content,
+        viewBox=f"0 0 {_WIDTH} {height}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=label,
+        class_=f"chart {class_}".strip(),
+    )
+
+
+def _axis(*texts: str) -> Markup:
+    return tag("div", *(tag("span", text) for text in texts), class_="axis")
+
+
+def histogram(values: np.ndarray, what: str, *, small: bool = False) -> Markup:
+    """Draws how numbers are spread, with the median, and the range of the inner 90 %.
+
+    Args:
+      values: The numbers; what is not finite is left out.
+      what: What they are, for those who cannot see it.
+      small: Whether to draw bars only.
+    """
+    values = np.asarray(values, np.float64)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return tag("p", "no values", class_="quiet")
+    low, q05, median, q95, high = np.quantile(values, [_OUTER, 0.05, 0.5, 0.95, 1 - _OUTER])
+    distinct = np.unique(values)
+    if len(distinct) <= _FEW_VALUES or len(values) < 1 / _OUTER:
+        low, high = distinct[0], distinct[-1]
+    outside = int(np.count_nonzero((values < low) | (values > high)))
+    counts, first, last = _binned(values, distinct, low, high)
+    bars = tag("path", d=_bars(counts, _HEIGHT), class_="bars")
+    label = (
+        f"{what}: {number(values.min())} to {number(values.max())}, median {number(median)}, "
+        f"90 % from {number(q05)} to {number(q95)}"
+    )
+    if small:
+        return join(_svg(label, bars, height=_HEIGHT), _axis(number(low), number(high)))
+    scale = _WIDTH / max(last - first, 1e-300)
+    band = tag(
+        "rect",
+        x=_short((q05 - first) * scale),
+        y=0,
+        width=_short(max((q95 - q05) * scale, 0.5)),
+        height=_HEIGHT,
+        class_="band",
+    )
+    x = _short((median - first) * scale)
+    middle = tag("line", x1=x, x2=x, y1=0, y2=_HEIGHT, class_="median")
+    note = f"median {number(median)}" + (f" · {outside:,} outside" if outside else "")
+    return join(_svg(label, band, bars, middle), _axis(number(low), note, number(high)))
+
+
+def sparkline(values: np.ndarray, what: str) -> Markup:
+    """Draws a tiny histogram."""
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return Markup("")
+    low, high = np.quantile(values, [_OUTER, 1 - _OUTER])
+    counts, _, _ = _binned(values, np.unique(values), low, high, bins=24)
+    bars = tag("path", d=_bars(counts, 24), class_="bars")
+    return _svg(f"Histogram of {what}", bars, height=24, class_="spark")
+
+
+def _binned(
+    values: np.ndarray, distinct: np.ndarray, low: float, high: float, bins: int = _BINS
+) -> tuple[np.ndarray, float, float]:
+    """How many values are in each bin, where the first one begins, and where the last one ends."""
+    if len(distinct) == 1:
+        return np.array([0, len(values), 0]), low - 1, low + 1
+    are_whole = len(distinct) <= _FEW_VALUES and np.all(distinct == np.round(distinct))
+    if are_whole and high - low < 2 * _BINS:  # A bar for each number.
+        edges = np.arange(low - 0.5, high + 1)
+        return np.histogram(values, edges)[0], edges[0], edges[-1]
+    with np.errstate(over="ignore"):
+        edges = np.linspace(low, high, bins + 1)
+    if not np.all(np.diff(edges) > 0):  # Nothing between them in floating point.
+        return np.array([len(values)]), low, high
+    return np.histogram(values, edges)[0], low, high
+
+
+def _bars(counts: np.ndarray, height: float) -> str:
+    width = _WIDTH / len(counts)
+    tops = counts * ((height - 2) / max(counts.max(initial=0), 1))
+    gap = width * 0.12
+    # What is there at all can be seen.
+    return "".join(
+        f"M{_short(i * width + gap / 2)} {_short(height)}v{_short(-max(top, 1.5))}"
+        f"h{_short(width - gap)}v{_short(max(top, 1.5))}z"
+        for i, top in enumerate(tops)
+        if top > 0
+    )
+
+
+def curves(columns: Sequence[np.ndarray], what: str, *, steps: bool = False) -> tuple[Markup, str]:
+    """Draws numbers over the steps of an episode, on a common axis.
+
+    Args:
+      columns: A few curves.
+      what: What they are.
+      steps: Whether the numbers are those of classes, between which there is nothing.
+
+    Returns:
+      The drawing, and its range in words.
+    """
+    finite = [column[np.isfinite(column)] for column in columns]
+    low = min((column.min() for column in finite if len(column)), default=0.0)
+    high = max((column.max() for column in finite if len(column)), default=0.0)
+    scale = (_HEIGHT - 8) / (high - low) if high > low else 0.0
+    middle = 0.0 if high > low else _HEIGHT / 2
+    paths = []
+    for index, column in enumerate(columns):
+        x, y = _reduced(column)
+        with np.errstate(invalid="ignore", over="ignore"):
+            y = _HEIGHT - 4 - middle - (y - low) * scale
+        paths.append(tag("path", d=_line(x, y, steps), class_=f"curve c{index}"))
+    if low < 0 < high:
+        zero = _short(_HEIGHT - 4 - (0 - low) * scale)
+        paths.insert(0, tag("line", x1=0, x2=_WIDTH, y1=zero, y2=zero, class_="zero"))
+    cursor = tag("line", x1=0, x2=0, y1=0, y2=_HEIGHT, class_="cursor")
+    label = f"{what} over the steps of the episode, from {number(low)} to {number(high)}"
+    return _svg(label, *paths, cursor), f"{number(low)} to {number(high)}"
+
+
+def _reduced(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Points of a curve: the least and the largest value of each column of pixels."""
+    length = len(column)
+    x = np.arange(length) * (_WIDTH / max(length - 1, 1))
+    if length <= 2 * _MOST_COLUMNS:
+        return x, column
+    parts = np.array_split(np.arange(length), _MOST_COLUMNS)
+    with np.errstate(invalid="ignore"):
+        pairs = [sorted((p[np.argmin(column[p])], p[np.argmax(column[p])])) for p in parts]
+    chosen = np.array(pairs).reshape(-1)
+    return x[chosen], column[chosen]
+
+
+def _line(x: np.ndarray, y: np.ndarray, steps: bool) -> str:
+    parts, is_down = [], False
+    for at, value in zip(x, y):
+        if not np.isfinite(value):
+            is_down = False
+            continue
+        point = f"{_short(at)} {_short(value)}"
+        if not is_down:
+            parts.append(f"M{point}h0")  # Which is seen even if nothing follows.
+        elif steps:
+            parts.append(f"H{_short(at)}V{_short(value)}")
+        else:
+            parts.append(f"L{point}")
+        is_down = True
+    return "".join(parts)
+
+
+def scatter(groups: Iterable[tuple[str, np.ndarray, np.ndarray]], what: str) -> Markup:
+    """Draws points in colors of their own.
+
+    Args:
+      groups: Names, which are classes of the style sheet too, and where the points are.
+      what: What there is on the axes.
+    """
+    groups = [(name, x, y) for name, x, y in groups if len(x)]
+    if not groups:
+        return Markup("")
+    all_x, all_y = (np.concatenate([group[i] for group in groups]) for i in (1, 2))
+    stride = -(-len(all_x) // _MOST_POINTS)
+    paths = []
+    for name, x, y in groups:
+        points = zip(_scaled(x[::stride], all_x, _WIDTH), _scaled(y[::stride], all_y, _HEIGHT))
+        d = "".join(f"M{_short(a)} {_short(_HEIGHT - b)}h0" for a, b in points)
+        paths.append(tag("path", d=d, class_=f"points {name}"))
+    note = f"length · 1 of {stride} episodes" if stride > 1 else "length"
+    axis = _axis(number(all_x.min()), note, number(all_x.max()))
+    return join(_svg(what, *paths, class_="tall"), axis)
+
+
+def _scaled(values: np.ndarray, of: np.ndarray, size: float) -> np.ndarray:
+    low, high = of.min(), of.max()
+    margin = size * 0.04
+    if high <= low:
+        return np.full(len(values), size / 2)
+    return np.asarray(margin + (values - low) * ((size - 2 * margin) / (high - low)))
+
+
+def density(points: np.ndarray, what: str) -> Markup:
+    """Draws where points in a plane are dense, in a few levels.
+
+    Args:
+      points: Of shape `[points, 2]`.
+      what: What the axes are.
+    """
+    low, high = np.quantile(points, [_OUTER, 1 - _OUTER], axis=0)
+    high = np.where(high > low, high, low + 1)
+    spans = [(low[i], high[i]) for i in (0, 1)]
+    counts, _, _ = np.histogram2d(points[:, 0], points[:, 1], bins=_CELLS, range=spans)
+    most = max(counts.max(), 1)
+    level = np.ceil(np.log1p(counts) / np.log1p(most) * _LEVELS).astype(int)
+    width, height = _WIDTH / _CELLS[0], 2 * _HEIGHT / _CELLS[1]
+    paths = []
+    for this in range(1, _LEVELS + 1):
+        d = "".join(
+            f"M{_short(x * width)} {_short((_CELLS[1] - 1 - y) * height)}"
+            f"h{_short(width)}v{_short(height)}h{_short(-width)}z"
+            for x, y in zip(*np.nonzero(level == this))
+        )
+        paths.append(tag("path", d=d, class_=f"d{this}"))
+    return _svg(what, *paths, height=2 * _HEIGHT, class_="tall")
+
+
+def _short(value: float) -> str:
+    text = f"{value:.1f}"
+    return text[:-2] if text.endswith(".0") else text

@@ -1,0 +1,263 @@
+"""What a report is made of: a survey of the episodes, and a choice of those to be shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+import rlds
+from rlds._nests import named_leaves
+from rlds.sources import Episodes
+from rlds.sources.source import SourceEpisode, SourceError
+from rlds_ecosystem import stores
+from rlds_tools import inspection
+from rlds_tools.cameras import Frames, cameras_of, evenly
+from rlds_tools.findings import Finding
+from rlds_tools.progress import show_progress
+from rlds_tools.survey import Survey, is_instruction, open_splits
+
+__all__ = ["Material", "Shown", "gather", "read_shown"]
+
+# How many episodes are read, and how many bytes of files; and how many are shown for a finding.
+MOST_EPISODES, _MOST_BYTES, _LEAST_EPISODES = 5_000, 2_000_000_000, 50
+_MOST_WITH_FINDINGS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """An episode that the report shows.
+
+    Attributes:
+      index: Which it is.
+      why: Why it is shown.
+    """
+
+    index: int
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Material:
+    """All that a report is made of.
+
+    Attributes:
+      path: Where the data is.
+      inspection: What is known of it without reading episodes.
+      episodes: The episodes of the split.
+      survey: What was found in them.
+      findings: What is wrong.
+      total: How many episodes the split has; None if that is not known.
+      shown: The episodes to be shown.
+      cameras: The cameras to be shown.
+    """
+
+    path: str
+    inspection: inspection.Inspection
+    episodes: Episodes
+    survey: Survey
+    findings: tuple[Finding, ...]
+    total: int | None
+    shown: tuple[Shown, ...]
+    cameras: tuple[str, ...]
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether not all episodes were read."""
+        read = len(self.survey.table) + self.survey.num_unreadable
+        return self.total is None or read < self.total
+
+    def camera_frames(self, episode: SourceEpisode) -> dict[str, Frames]:
+        """Returns the frames of the cameras to be shown, as far as the episode has them."""
+        fields = cameras_of(self.survey.fields)
+        columns = dict(named_leaves(episode.steps))
+        return {c: Frames(columns[c], fields[c]) for c in self.cameras if c in columns}
+
+    def findings_of(self, index: int) -> list[Finding]:
+        """Returns what is wrong with an episode."""
+        return [finding for finding in self.findings if index in finding.episodes]
+
+
+def gather(
+    path: str,
+    split: str | None,
+    *,
+    episodes: Sequence[int],
+    cameras: Sequence[str] | None,
+    most_episodes: int,
+    format: str | None,
+    progress: bool | None,
+) -> Material:
+    """Reads the episodes of a split, all or some of them.
+
+    Args:
+      path: Where the data is.
+      split: The split; needed if there are several.
+      episodes: Which episodes to show; a choice if there are none.
+      cameras: Which cameras to show; all if None.
+      most_episodes: How many episodes to read at most.
+      format: The name of the format, if it cannot be recognized.
+      progress: Whether to show a progress bar; if None, on a terminal.
+
+    Raises:
+      IndexError: There is no such episode.
+      KeyError: There is no such split or camera, or there are several splits.
+      ValueError: There are no episodes.
+    """
+    described = inspection.inspect(path, format=format)
+    if not isinstance(described, inspection.Inspection):
+        raise ValueError(f"{path} is a single file of records: name the dataset that it is of")
+    splits = open_splits(path, split, format)
+    if len(splits) > 1:
+        names = ", ".join(found.split for found in splits)
+        raise KeyError(f"{path} has the splits {names}: say which")
+    if not splits:
+        raise ValueError(f"{path} has no episodes")
+    (opened,) = splits
+    survey = Survey(opened, with_motion=True)
+    for camera in cameras or ():
+        if camera not in survey.cameras:
+            known = ", ".join(survey.cameras) or "none"
+            raise KeyError(f"there is no camera {camera!r}; there are: {known}")
+    for index in episodes:
+        if not opened.has(index):
+            raise IndexError(f"split {opened.split!r} has no episode {index}")
+    total = survey.known_length()
+    indices = _to_read(opened, total, most_episodes, described.num_bytes, episodes)
+    with show_progress(progress) as bars:
+        expected = len(indices) if isinstance(indices, list) else total
+        survey.read(bars.track(indices, total=expected, description="reading"))
+    if total is None and not opened.has(len(survey.table) + survey.num_unreadable):
+        total = len(survey.table) + survey.num_unreadable
+    if survey.is_whole:
+        survey.look_at_files()
+    survey.look_at_totals()
+    findings = survey.findings()
+    if not len(survey.table):
+        raise ValueError(f"{path} has no episodes that can be read")
+    return Material(
+        path=path,
+        inspection=described,
+        episodes=opened,
+        survey=survey,
+        findings=findings,
+        total=total,
+        shown=_choice(survey, findings, episodes),
+        cameras=tuple(survey.cameras if cameras is None else cameras),
+    )
+
+
+def _to_read(
+    episodes: Episodes,
+    total: int | None,
+    most: int,
+    num_bytes: int | None,
+    named: Sequence[int],
+) -> Iterable[int]:
+    if episodes.has_random_access and total is not None:
+        affordable = _MOST_BYTES * total // max(num_bytes or 1, 1)
+        most = min(most, max(affordable, _LEAST_EPISODES))
+        return sorted({*evenly(total, most), *named})
+    return _first(episodes, max([most, *(index + 1 for index in named)]))
+
+
+def _first(episodes: Episodes, most: int) -> Iterable[int]:
+    """The first indices: of a source in order, going to any other would mean reading all."""
+    index = 0
+    while index < most and episodes.has(index):
+        yield index
+        index += 1
+
+
+def _choice(survey: Survey, findings: Sequence[Finding], named: Sequence[int]) -> tuple[Shown, ...]:
+    """Which episodes tell most about the data."""
+    indices, lengths, rewards = survey.table.index, survey.table.length, survey.table.reward
+    if named:
+        readable = set(indices.tolist())
+        return tuple(Shown(i, "chosen") for i in dict.fromkeys(named) if i in readable)
+    chosen: dict[int, list[str]] = {}
+
+    def add(row: Any, why: str) -> None:
+        chosen.setdefault(int(indices[row]), []).append(why)
+
+    known = np.flatnonzero(np.isfinite(rewards))
+    if len(known) and np.ptp(rewards[known]) > 0:
+        order = known[np.argsort(rewards[known], kind="stable")]
+        add(order[-1], "highest return")
+        add(order[len(order) // 2], "median return")
+        add(order[0], "lowest return")
+    else:
+        add(0, "first")
+        add(len(indices) // 2, "in the middle")
+    if np.ptp(lengths) > 0:
+        add(np.argmin(lengths), "shortest")
+        add(np.argmax(lengths), "longest")
+    rows = {int(index): row for row, index in enumerate(indices)}
+    placed = [next((i for i in finding.episodes if i in rows), None) for finding in findings]
+    for index in list(dict.fromkeys(i for i in placed if i is not None))[:_MOST_WITH_FINDINGS]:
+        add(rows[index], "has a finding")
+    reasons = {index: " · ".join(dict.fromkeys(why)) for index, why in chosen.items()}
+    return tuple(Shown(index, why) for index, why in reasons.items())
+
+
+def read_shown(material: Material, index: int) -> SourceEpisode | None:
+    """Reads an episode again, to be shown; None if it cannot be read."""
+    try:
+        return material.episodes.episode(index)
+    except SourceError:
+        return None
+
+
+def instruction_of(episode: SourceEpisode) -> str:
+    """Returns what the agent was told to do, "" if it was told nothing."""
+    for path, value in named_leaves(episode.metadata):
+        if is_instruction(path) and isinstance(value, str | bytes):
+            return _text(value)
+    for path, column in named_leaves(episode.steps):
+        if is_instruction(path) and len(column) and isinstance(column[0], str | bytes):
+            return _text(column[0])
+    return ""
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def files_of(material: Material) -> list[tuple[str, int]]:
+    """Returns the names and sizes of the first files."""
+    files = material.episodes.source.inputs()[:20]
+    paths = [stores.as_path(file) for file in files]
+    return [(path.name, path.stat().length) for path in paths]
+
+
+def vectors_of(episode: SourceEpisode, survey: Survey, part: str) -> list[tuple[str, np.ndarray]]:
+    """Returns the numbers of a part of the steps: of each field, of shape `[steps, elements]`."""
+    columns = dict(named_leaves(episode.steps))
+    return [
+        (path, columns[path].reshape(len(columns[path]), -1).astype(np.float64))
+        for path in survey.numbers
+        if path.split("/")[0] == part and isinstance(columns.get(path), np.ndarray)
+    ]
+
+
+def states_of(survey: Survey) -> np.ndarray:
+    """Returns kept observations, of shape `[steps, elements]`, without elements that never vary.
+
+    Fields were thinned by powers of two, so that the widest stride has steps that all of them have.
+    """
+    kept = [
+        field.kept
+        for path, field in survey.numbers.items()
+        if path.split("/")[0] == rlds.OBSERVATION and field.count
+    ]
+    if not kept:
+        return np.zeros((0, 0))
+    stride = max(rows.stride for rows in kept)
+    parts = [rows.all()[:: stride // rows.stride].astype(np.float64) for rows in kept]
+    length = min(map(len, parts))
+    states = np.concatenate([part[:length] for part in parts], axis=1)
+    states = states[np.isfinite(states).all(axis=1)]
+    varies = np.ptp(states, axis=0) > 0 if len(states) else slice(None)
+    return np.asarray(states[:, varies])

@@ -1,0 +1,170 @@
+"""The page: its sections, its head, and how it becomes small enough."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterator
+from importlib import resources
+
+from rlds_tools.reporting import sections
+from rlds_tools.reporting.gathering import Material
+from rlds_tools.reporting.markup import Markup, join, tag
+from rlds_tools.reporting.video import Quality
+from rlds_tools.results import count
+from rlds_tools.values import statistics_of
+
+__all__ = ["page_of"]
+
+_NAMES = {
+    "findings": "Findings",
+    "episodes": "Episodes",
+    "frames": "Frames",
+    "distributions": "Distributions",
+    "dimensions": "Dimensions",
+    "states": "States",
+    "tasks": "Tasks",
+    "motion": "Motion",
+    "fields": "Fields",
+    "statistics": "Statistics",
+    "provenance": "Provenance",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Extent:
+    """How much a page shows of what takes space.
+
+    Attributes:
+      quality: How fine clips are.
+      episodes: How many episodes are shown.
+      tiles: How many episodes are on the contact sheet.
+    """
+
+    quality: Quality
+    episodes: int
+    tiles: int
+
+
+def _smaller_and_smaller(frames: int, episodes: int) -> Iterator[_Extent]:
+    """First clips become coarser, then they have fewer frames, then there are fewer of them."""
+    for crf, tiles in ((28, 60), (34, 48), (40, 24)):
+        yield _Extent(Quality(frames, crf), episodes, tiles)
+    for part in (2, 4):
+        yield _Extent(Quality(max(frames // part, 2), 40), episodes, 12)
+    while episodes > 0:
+        episodes //= 2
+        yield _Extent(Quality(max(frames // 4, 2), 45), episodes, 0)
+
+
+def page_of(material: Material, command: str, frames: int, max_size: int) -> str:
+    """Returns the page.
+
+    Args:
+      material: What it is made of.
+      command: What it was made by.
+      frames: How many frames a clip has at most.
+      max_size: How many bytes it has at most.
+
+    Raises:
+      ValueError: It cannot be that small.
+    """
+    others = {name: part(material) for name, part in _LIGHT.items()}
+    others["provenance"] = sections.provenance(material, command)
+    light = sum(len(part.encode()) for part in others.values())
+    for extent in _smaller_and_smaller(frames, len(material.shown)):
+        shown = material.shown[: extent.episodes]
+        heavy = {
+            "episodes": sections.episodes(material, extent.quality, shown),
+            "frames": sections.contact_sheet(material, extent.tiles),
+        }
+        if light + sum(map(len, heavy.values())) > max_size:
+            continue
+        page = _whole(material, {**others, **heavy})
+        if len(page.encode()) <= max_size:
+            return page
+    raise ValueError(f"the report does not fit into {max_size:,} bytes: allow more with --max-size")
+
+
+_LIGHT = {
+    "overview": sections.overview,
+    "findings": sections.findings,
+    "distributions": sections.distributions,
+    "dimensions": sections.dimensions,
+    "states": sections.states,
+    "tasks": sections.tasks,
+    "motion": sections.motion,
+    "fields": sections.fields,
+    "statistics": sections.statistics,
+}
+
+
+def _whole(material: Material, parts: dict[str, Markup]) -> str:
+    inspection = material.inspection
+    name = inspection.name or material.path
+    title = tag("h1", name, " ", tag("small", _subtitle(material)))
+    description = tag("p", inspection.description) if inspection.description else None
+    theme = tag("button", "Theme", id="theme", type="button")
+    links = [
+        tag("li", tag("a", text, href=f"#{key}")) for key, text in _NAMES.items() if parts.get(key)
+    ]
+    read = sections.how_much(material)
+    sample = (
+        tag("p", tag("b", "A sample: "), f"this page is about {read}.", class_="notice")
+        if material.is_sample
+        else None
+    )
+    main = join(sample, parts["overview"], *(parts.get(key) for key in _NAMES))
+    body = join(
+        tag("header", tag("div", tag("div", title, description), theme)),
+        tag("nav", tag("ul", *links), aria_label="Sections"),
+        tag("main", main, tag("footer", "Made by rlds report.")),
+        _data(material),
+        tag("script", Markup(_file("script.js"))),
+    )
+    head = join(
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_policy()),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", f"{name}: report"),
+        tag("style", Markup(_file("style.css"))),
+    )
+    page = tag("html", tag("head", head), tag("body", body), lang="en")
+    return f"<!DOCTYPE html>\n{page}\n"
+
+
+def _subtitle(material: Material) -> str:
+    survey = material.survey
+    read = count(len(survey.table), "episode")
+    facts = [material.inspection.version, material.episodes.split, read]
+    return " · ".join(filter(None, facts))
+
+
+def _data(material: Material) -> Markup:
+    """The statistics, for programs that read the page."""
+    survey = material.survey
+    steps = survey.num_steps - len(survey.table)
+    text = statistics_of(survey.numbers, max(steps, 0), len(survey.table)).to_json()
+    # Nothing in it can end the element.
+    safe = Markup(text.replace("<", "\\u003c"))
+    return tag("script", safe, type="application/json", id="rlds-statistics")
+
+
+@functools.cache
+def _file(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _policy() -> str:
+    """Nothing is fetched, and nothing runs but the script and the style of the page."""
+
+    def digest(name: str) -> str:
+        content = hashlib.sha256(_file(name).encode()).digest()
+        return f"'sha256-{base64.b64encode(content).decode()}'"
+
+    return (
+        "default-src 'none'; img-src data:; media-src data:; base-uri 'none'; form-action 'none'; "
+        f"style-src {digest('style.css')}; script-src {digest('script.js')}"
+    )

@@ -1,0 +1,633 @@
+"""The sections of the page, one function each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+import rlds
+from rlds.sources.source import SourceEpisode
+from rlds_ecosystem import version
+from rlds_tools.cameras import evenly
+from rlds_tools.findings import Finding
+from rlds_tools.reporting import charts
+from rlds_tools.reporting.charts import number
+from rlds_tools.reporting.gathering import (
+    Material,
+    Shown,
+    files_of,
+    instruction_of,
+    read_shown,
+    states_of,
+    vectors_of,
+)
+from rlds_tools.reporting.markup import Markup, join, tag
+from rlds_tools.reporting.video import Quality, clip, still
+from rlds_tools.results import count, size_of
+from rlds_tools.values import NumericField
+from tfds_files import TfdsFilesError
+
+__all__ = ["section"]
+
+_CURVES = 6  # More of them on an axis are mud.
+_FIELDS_WITH_CURVES = 3
+_OPEN_DIMENSIONS, _MOST_DIMENSIONS = 32, 256
+_OPEN_ROWS, _MOST_ROWS = 40, 1000
+_MOST_TASKS, _RANKED = 20, 5
+_MOST_STATES = 512
+
+
+def section(id: str, title: str, *content: str | None) -> Markup:
+    """Returns a section; nothing if there is nothing in it."""
+    inside = join(*content)
+    if not inside:
+        return Markup("")
+    heading = tag("h2", title, id=f"{id}-title")
+    return tag("section", heading, inside, id=id, aria_labelledby=f"{id}-title")
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], label: str) -> Markup:
+    """A table, whose columns are of numbers where the heading begins with ">"."""
+    names = [heading.removeprefix(">") for heading in headings]
+    sides = ["number" if heading.startswith(">") else None for heading in headings]
+    head = join(*(tag("th", name, scope="col", class_=side) for name, side in zip(names, sides)))
+    body = join(
+        *(
+            tag("tr", *(tag("td", cell, class_=side) for cell, side in zip(row, sides)))
+            for row in rows
+        )
+    )
+    table = tag("table", tag("thead", tag("tr", head)), tag("tbody", body))
+    return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label=label)
+
+
+def _folded(items: Sequence[Markup], most: int, class_: str | None, rest: str) -> Markup:
+    """Items of which the first are seen, and the others when one asks for them."""
+    first, others = items[:most], items[most:]
+    open_part = tag("div", *first, class_=class_)
+    if not others:
+        return open_part
+    summary = tag("summary", f"{len(others):,} more {rest}")
+    return join(open_part, tag("details", summary, tag("div", *others, class_=class_)))
+
+
+# --- Overview.
+
+
+def overview(material: Material) -> Markup:
+    """The numbers that one wants to know first."""
+    table, survey = material.survey.table, material.survey
+    errors = sum(finding.severity == "error" for finding in material.findings)
+    warnings = len(material.findings) - errors
+    state = "bad" if errors else "odd" if warnings else "good"
+    words = f"{count(errors, 'error')}, {count(warnings, 'warning')}"
+    cards = [_card("Findings", words if material.findings else "none", "#findings", state)]
+    of = "" if material.total is None or not material.is_sample else f" of {material.total:,}"
+    cards.append(_card("Episodes read", f"{len(table):,}{of}"))
+    cards.append(_card("Steps", f"{survey.num_steps:,}"))
+    lengths = table.length
+    cards.append(
+        _card(
+            "Length",
+            f"{number(float(np.median(lengths)))}",
+            note=f"{lengths.min():,} to {lengths.max():,} steps",
+        )
+    )
+    rewards = table.reward[np.isfinite(table.reward)]
+    if len(rewards):
+        note = f"{number(rewards.min())} to {number(rewards.max())}"
+        cards.append(_card("Mean return", number(float(rewards.mean())), note=note))
+    terminal = float(table.is_terminal.mean())
+    note = "of episodes" if terminal == 1 else "of episodes; others were cut"
+    cards.append(_card("Terminal", f"{100 * terminal:.0f} %", note=note))
+    if material.inspection.num_bytes is not None:
+        files = material.inspection.num_files or 0
+        size = size_of(material.inspection.num_bytes)
+        cards.append(_card("Size", size, note=f"in {count(files, 'file')}"))
+    return tag("section", *cards, id="overview", class_="cards", aria_label="Overview")
+
+
+def _card(
+    name: str, value: str, link: str | None = None, state: str | None = None, note: str = ""
+) -> Markup:
+    content = tag("a", value, href=link) if link else value
+    return tag(
+        "div",
+        tag("p", name, class_="name"),
+        tag("p", content, class_="value"),
+        tag("p", note, class_="note") if note else None,
+        class_=f"card {state}" if state else "card",
+    )
+
+
+# --- Findings.
+
+
+def findings(material: Material) -> Markup:
+    """What is wrong, with links to episodes that are shown."""
+    if not material.findings:
+        return section("findings", "Findings", tag("p", _nothing_found(material), class_="quiet"))
+    shown = {episode.index for episode in material.shown}
+    rows = [
+        [
+            tag("span", finding.severity, class_=f"badge {finding.severity}"),
+            join(finding.text, _hint(finding)),
+            _places(finding, shown),
+        ]
+        for finding in material.findings
+    ]
+    table = _table(["severity", "what", "where"], rows, "Findings")
+    return section("findings", "Findings", table)
+
+
+def _nothing_found(material: Material) -> str:
+    read = "the episodes that were read keep" if material.is_sample else "all episodes keep"
+    return f"Nothing: {read} the rules of RLDS, and none of the usual mistakes was seen."
+
+
+def _hint(finding: Finding) -> Markup | None:
+    return tag("p", finding.hint, class_="note") if finding.hint else None
+
+
+def _places(finding: Finding, shown: set[int]) -> Markup:
+    if not finding.count:
+        return join("everywhere")
+    named: list[str] = []
+    for index in finding.episodes:
+        named += [", ", _linked(index, shown)]
+    more = f" and {finding.count - len(finding.episodes):,} more"
+    noun = "episode " if finding.count == 1 else f"{finding.count:,} episodes: "
+    step = f", step {finding.step}" if finding.step is not None and finding.count == 1 else ""
+    return join(noun, *named[1:], more if finding.count > len(finding.episodes) else step)
+
+
+def _linked(index: int, shown: set[int]) -> str:
+    text = f"{index:,}"
+    return tag("a", text, href=f"#episode-{index}") if index in shown else text
+
+
+# --- Fields.
+
+
+def fields(material: Material) -> Markup:
+    """All fields of a step and of an episode."""
+    inspection, numbers = material.inspection, material.survey.numbers
+    rows = []
+    for field in inspection.step_fields:
+        rows.append([*_of_field(field), *_of_numbers(field.name, numbers.get(field.name))])
+    columns = ["field", "type", "notes", ">range", ">mean ± std", ">zero", ">not finite", "spread"]
+    tables = [_table(columns, rows, "Fields of a step")]
+    if inspection.episode_fields:
+        others = [_of_field(field) for field in inspection.episode_fields]
+        tables.append(tag("h3", "Of an episode"))
+        tables.append(_table(["field", "type", "notes"], others, "Fields of an episode"))
+    return section("fields", "Fields of a step", *tables)
+
+
+def _of_field(field: Any) -> list[str]:
+    sizes = " \u00d7 ".join("any" if size is None else str(size) for size in field.shape)
+    kind = f"{field.dtype} {sizes}".strip()
+    return [tag("code", field.name), kind, field.notes]
+
+
+def _of_numbers(name: str, field: NumericField | None) -> list[str]:
+    if field is None or not field.count:
+        return ["", "", "", "", ""]
+    statistics = field.statistics()
+    mean, std = float(np.mean(statistics.mean)), float(np.mean(statistics.std))
+    values = field.kept.all().reshape(-1)
+    return [
+        f"{number(field.min.min())} … {number(field.max.max())}",
+        f"{number(mean)} ± {number(std)}",
+        _share(field.zeros.mean() / field.count),
+        _share(field.not_finite.mean() / field.count),
+        charts.sparkline(values, name),
+    ]
+
+
+def _share(share: float) -> str:
+    if not share:
+        return "0 %"
+    text = "< 0.1 %" if share < 0.001 else f"{100 * share:.1f} %".replace(".0 %", " %")
+    return text.replace(" ", "\u00a0")
+
+
+# --- Distributions.
+
+
+def distributions(material: Material) -> Markup:
+    """How returns, lengths, rewards and discounts are spread."""
+    table, numbers = material.survey.table, material.survey.numbers
+    rewards = table.reward
+    panels = []
+    if np.isfinite(rewards).any():
+        panels.append(_panel("Return of an episode", charts.histogram(rewards, "Return")))
+    panels.append(_panel("Length of an episode", charts.histogram(table.length, "Length")))
+    for name in (rlds.REWARD, rlds.DISCOUNT):
+        if name in numbers and (numbers[name].min < numbers[name].max).any():
+            values = numbers[name].kept.all().reshape(-1)
+            panels.append(_panel(f"{name.title()} of a step", charts.histogram(values, name)))
+    if np.isfinite(rewards).any() and len(table) > 2:
+        panels.append(_returns_over_lengths(table))
+    legend = "The line is the median, the band the inner 90 %."
+    grid = tag("div", *panels, class_="grid wide")
+    return section("distributions", "Distributions", tag("p", legend, class_="note"), grid)
+
+
+def _panel(title: str, *content: str | None, badges: Sequence[str] = ()) -> Markup:
+    marks = [tag("span", badge, class_="badge warning") for badge in badges]
+    return tag("div", tag("h3", title, *marks), *content, class_="panel")
+
+
+def _returns_over_lengths(table: Any) -> Markup:
+    ends, known = table.is_terminal.astype(bool), np.isfinite(table.reward)
+    groups = [
+        (name, table.length[chosen].astype(float), table.reward[chosen])
+        for name, chosen in (("terminal", ends & known), ("cut", ~ends & known))
+    ]
+    chart = charts.scatter(groups, "Return over length, a point for each episode")
+    legend = tag(
+        "p",
+        *(tag("span", name, class_=f"key {name}") for name, x, _ in groups if len(x)),
+        class_="legend",
+    )
+    return _panel("Return over length", chart, legend)
+
+
+# --- Dimensions.
+
+
+def dimensions(material: Material) -> Markup:
+    """A small histogram for each element of observations and actions."""
+    panels: list[Markup] = []
+    total = 0
+    for path, field in material.survey.numbers.items():
+        if path.split("/")[0] not in (rlds.OBSERVATION, rlds.ACTION) or not field.count:
+            continue
+        total += len(field.min)
+        rows = field.kept.all()
+        for element in range(min(len(field.min), _MOST_DIMENSIONS - len(panels))):
+            name = _element_name(path, field.shape, element)
+            chart = charts.histogram(rows[:, element], name, small=True)
+            badges = _badges(rows[:, element], field, element)
+            panels.append(_panel(name, chart, badges=badges))
+    notes = []
+    if total > len(panels):
+        notes = [tag("p", f"The first {len(panels)} of {total:,} are shown.", class_="note")]
+    strides = [field.kept.stride for field in material.survey.numbers.values()]
+    if max(strides, default=1) > 1:
+        text = f"From one of {max(strides)} steps, evenly spread."
+        notes.append(tag("p", text, class_="note"))
+    if not panels:
+        return Markup("")
+    grid = _folded(panels, _OPEN_DIMENSIONS, "grid", "dimensions")
+    return section("dimensions", "Dimensions", *notes, grid)
+
+
+def _element_name(path: str, shape: tuple[int, ...], element: int) -> str:
+    if not shape:
+        return path
+    return f"{path}[{', '.join(map(str, np.unravel_index(element, shape)))}]"
+
+
+def _badges(values: np.ndarray, field: NumericField, element: int) -> list[str]:
+    if field.at_min[element] == field.count:
+        return ["constant"]
+    badges = []
+    if field.not_finite[element]:
+        badges.append("not finite")
+    finite = values[np.isfinite(values)].astype(np.float64)
+    if finite.dtype.kind == "f" and len(np.unique(finite)) > 16:
+        at_limits = max(field.at_min[element], field.at_max[element]) / field.count
+        if at_limits >= 0.1:
+            badges.append(f"{100 * at_limits:.0f} % at a limit")
+        low, high = np.quantile(finite, [0.25, 0.75])
+        far = 10 * (high - low)
+        outliers = int(np.count_nonzero((finite < low - far) | (finite > high + far)))
+        if far > 0 and outliers:
+            badges.append(count(outliers, "outlier"))
+    return badges
+
+
+# --- Episodes.
+
+
+def episodes(material: Material, quality: Quality, shown: Sequence[Shown]) -> Markup:
+    """Cameras in step with curves, for some episodes."""
+    parts = [_episode(material, quality, chosen) for chosen in shown]
+    return section("episodes", "Episodes", *parts)
+
+
+def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | None:
+    episode = read_shown(material, shown.index)
+    if episode is None:
+        return None
+    table = material.survey.table
+    row = int(np.searchsorted(table.index, shown.index))
+    length, reward = int(table.length[row]), float(table.reward[row])
+    facts = [
+        count(length, "step"),
+        "" if math.isnan(reward) else f"return {number(reward)}",
+        "terminal" if table.is_terminal[row] else "cut",
+        "" if episode.complete else "incomplete",
+        shown.why,
+    ]
+    title = tag("h3", f"Episode {shown.index:,}", tag("small", " · ".join(filter(None, facts))))
+    instruction = instruction_of(episode)
+    marks = [
+        tag("p", tag("span", f.severity, class_=f"badge {f.severity}"), f" {f.text}", class_="mark")
+        for f in material.findings_of(shown.index)
+    ]
+    frames = material.camera_frames(episode)
+    cameras = [_camera(name, frames[name], quality) for name in frames]
+    panels = _curves(material, episode)
+    return tag(
+        "article",
+        title,
+        tag("p", f"“{instruction}”", class_="instruction") if instruction else None,
+        *marks,
+        tag(
+            "div",
+            tag("div", *cameras, class_="cameras") if cameras else None,
+            tag("div", *panels, class_="curves"),
+            class_="side" if cameras else None,
+        ),
+        _controls(shown.index, length),
+        id=f"episode-{shown.index}",
+        class_="episode",
+        data_steps=length,
+    )
+
+
+def _camera(name: str, frames: Any, quality: Quality) -> Markup:
+    label = name.removeprefix(f"{rlds.OBSERVATION}/")
+    try:
+        moving, mapping = clip(frames, quality, f"Camera {label}")
+    except TfdsFilesError as error:
+        return tag("figure", tag("p", f"cannot be decoded: {error}", class_="quiet"))
+    return tag("figure", moving, tag("figcaption", ", ".join(filter(None, [label, mapping]))))
+
+
+def _curves(material: Material, episode: SourceEpisode) -> list[Markup]:
+    survey = material.survey
+    panels = []
+    reward: Any = episode.steps.get(rlds.REWARD)
+    stop = episode.num_steps - episode.final_observation_known
+    if getattr(reward, "ndim", None) == 1 and reward.dtype.kind in "biuf":
+        panels.append(_curve_panel(rlds.REWARD, [reward[:stop].astype(np.float64)]))
+    for part, last in ((rlds.ACTION, stop), (rlds.OBSERVATION, episode.num_steps)):
+        for path, values in vectors_of(episode, survey, part)[:_FIELDS_WITH_CURVES]:
+            is_class = survey.numbers[path].shape == () and _is_whole(material, path)
+            of = f", {_CURVES} of {values.shape[1]}" if values.shape[1] > _CURVES else ""
+            chosen = list(values[:last, :_CURVES].T)
+            panels.append(_curve_panel(path, chosen, of, is_class))
+    return panels
+
+
+def _curve_panel(path: str, columns: list[np.ndarray], of: str = "", steps: bool = False) -> Markup:
+    chart, bounds = charts.curves(columns, path, steps=steps)
+    title = tag("h4", path.removeprefix(f"{rlds.OBSERVATION}/"), of, tag("small", bounds))
+    return tag("div", title, chart, class_="curves-of")
+
+
+def _is_whole(material: Material, path: str) -> bool:
+    field = material.survey.fields[path]
+    return bool(np.dtype(field.column_dtype).kind in "biu")
+
+
+def _controls(index: int, length: int) -> Markup | None:
+    if length < 2:
+        return None
+    return tag(
+        "div",
+        tag("button", "Play", type="button", class_="play", hidden=True),
+        tag(
+            "input",
+            type="range",
+            min=0,
+            max=length - 1,
+            value=0,
+            aria_label=f"Step of episode {index}",
+        ),
+        tag("output", "step 0"),
+        class_="controls",
+    )
+
+
+# --- Contact sheet.
+
+
+def contact_sheet(material: Material, most: int) -> Markup:
+    """The first and the last frame of episodes, of one camera."""
+    if not material.cameras or not most:
+        return Markup("")
+    camera, indices = material.cameras[0], material.survey.table.index
+    shown = {episode.index for episode in material.shown}
+    tiles = []
+    for row in evenly(len(indices), most):
+        index = int(indices[row])
+        tile = _tile(material, camera, index)
+        if tile is not None:
+            link = (
+                tag("a", f"{index:,}", href=f"#episode-{index}") if index in shown else f"{index:,}"
+            )
+            tiles.append(tag("figure", tile, tag("figcaption", link)))
+    of = "" if len(tiles) == len(indices) else f", {len(tiles)} of {len(indices):,} episodes"
+    text = f"The first and the last frame of {camera}{of}."
+    sheet = tag("div", *tiles, class_="sheet")
+    return section("frames", "First and last frames", tag("p", text, class_="note"), sheet)
+
+
+def _tile(material: Material, camera: str, index: int) -> Markup | None:
+    episode = read_shown(material, index)
+    frames = None if episode is None else material.camera_frames(episode).get(camera)
+    if not frames:
+        return None
+    try:
+        return join(
+            still(frames[0], f"First frame of episode {index}"),
+            still(frames[len(frames) - 1], f"Last frame of episode {index}"),
+        )
+    except TfdsFilesError:
+        return None
+
+
+# --- States.
+
+
+def states(material: Material) -> Markup:
+    """Where the observations are, in their two principal components."""
+    rows = states_of(material.survey)
+    if rows.shape[0] < 10 or not 2 <= rows.shape[1] <= _MOST_STATES:
+        return Markup("")
+    scaled = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    values, vectors = np.linalg.eigh(scaled.T @ scaled)
+    share = values[::-1][:2] / values.sum()
+    points = scaled @ vectors[:, ::-1][:, :2]
+    text = (
+        f"How many of {len(rows):,} steps are where, in the two principal components of the "
+        f"{rows.shape[1]} numbers of an observation that vary. They explain "
+        f"{100 * share[0]:.0f} % and {100 * share[1]:.0f} % of the variance."
+    )
+    chart = charts.density(points, "Density of states in two principal components")
+    panel = tag("div", chart, class_="panel")
+    return section("states", "States", tag("p", text, class_="note"), panel)
+
+
+# --- Tasks.
+
+
+def tasks(material: Material) -> Markup:
+    """Instructions, and in how many episodes they are."""
+    instructions = material.survey.instructions
+    if not instructions:
+        return Markup("")
+    rows = [
+        [text.strip() or "(empty)", f"{number:,}"]
+        for text, number in instructions.most_common(_MOST_TASKS)
+    ]
+    table = _table(["instruction", ">episodes"], rows, "Instructions")
+    others = len(instructions) - len(rows)
+    more = tag("p", f"{others:,} other instructions", class_="note") if others else None
+    return section("tasks", "Tasks", table, more)
+
+
+# --- Motion.
+
+
+def motion(material: Material) -> Markup:
+    """Episodes whose actions jerk, and those in which nothing moves."""
+    table = material.survey.table
+    panels = []
+    jerk = _jerks(material)
+    if jerk is not None:
+        text = (
+            "Mean change of the change of an action from step to step, in standard deviations "
+            "of its element."
+        )
+        panels.append(_ranked(material, "Jerk", jerk, text, number))
+    if table.still.max(initial=0) > 0:
+        text = "Share of steps whose observation is exactly that of the step before."
+        percent = 100 * table.still
+        panels.append(_ranked(material, "Stillness in percent", percent, text, number))
+    if not panels:
+        return Markup("")
+    return section("motion", "Motion", tag("div", *panels, class_="grid wide"))
+
+
+def _jerks(material: Material) -> np.ndarray | None:
+    survey = material.survey
+    stds = [
+        field.statistics().std.reshape(-1)
+        for path, field in survey.numbers.items()
+        if path.split("/")[0] == rlds.ACTION
+        and np.dtype(survey.fields[path].column_dtype).kind == "f"
+        and field.count
+    ]
+    if not stds:
+        return None
+    scale = np.concatenate(stds)
+    scale[~(scale > 0)] = np.inf
+    jerk = np.array(
+        [np.mean(row / scale) if len(row) == len(scale) else np.nan for row in survey.jerks]
+    )
+    return jerk if np.isfinite(jerk).any() else None
+
+
+def _ranked(material: Material, title: str, values: np.ndarray, text: str, shown: Any) -> Markup:
+    known = np.flatnonzero(np.isfinite(values))
+    order = known[np.argsort(-values[known], kind="stable")][:_RANKED]
+    linked = {episode.index for episode in material.shown}
+    items: list[str] = []
+    for row in order:
+        index = int(material.survey.table.index[row])
+        items += [" · ", _linked(index, linked), f" ({shown(float(values[row]))})"]
+    most = tag("p", tag("b", "Most in episode "), *items[1:], class_="note")
+    note = tag("p", text, class_="note")
+    return _panel(title, charts.histogram(values, title), note, most)
+
+
+# --- Statistics.
+
+
+def statistics(material: Material) -> Markup:
+    """Mean, deviation, extremes and quantiles of each element."""
+    rows: list[list[str]] = []
+    for path, field in material.survey.numbers.items():
+        if not field.count:
+            continue
+        found = field.statistics()
+        quantiles = [found.quantiles[q] for q in (0.01, 0.5, 0.99)]
+        columns = [found.mean, found.std, found.min, *quantiles, found.max]
+        flat = [column.reshape(-1) for column in columns]
+        for element in range(len(field.min)):
+            if len(rows) >= _MOST_ROWS:
+                break
+            name = tag("code", _element_name(path, field.shape, element))
+            counted = f"{int(found.count.reshape(-1)[element]):,}"
+            rows.append([name, counted, *(number(float(column[element])) for column in flat)])
+    if not rows:
+        return Markup("")
+    headings = ["element", ">count", ">mean", ">std", ">min", ">1 %", ">median", ">99 %", ">max"]
+    note = tag(
+        "p",
+        "Placeholders in last steps do not count. The page has the same as JSON, in the form of ",
+        tag("code", "rlds.Statistics"),
+        ", in the element ",
+        tag("code", "rlds-statistics"),
+        ".",
+        class_="note",
+    )
+    first = _table(headings, rows[:_OPEN_ROWS], "Statistics")
+    rest = rows[_OPEN_ROWS:]
+    more = None
+    if rest:
+        summary = tag("summary", f"{len(rest):,} more elements")
+        more = tag("details", summary, _table(headings, rest, "More statistics"))
+    return section("statistics", "Statistics", note, first, more)
+
+
+# --- Provenance.
+
+
+def provenance(material: Material, command: str) -> Markup:
+    """Where the data is, what of it was read, and by what."""
+    inspection, source = material.inspection, material.episodes.source
+    facts = {
+        "Path": tag("code", material.path),
+        "Format": " ".join(filter(None, [inspection.format, inspection.file_format])),
+        "Split": material.episodes.split,
+        "Read": how_much(material),
+        "License": source.license,
+        "Homepage": source.homepage,
+        "Made by": join(f"rlds {version()}: ", tag("code", command)),
+    }
+    items = [join(tag("dt", name), tag("dd", value)) for name, value in facts.items() if value]
+    files = [[tag("code", name), size_of(size)] for name, size in files_of(material)]
+    num_files = material.inspection.num_files or len(files)
+    more = f", the first {len(files)}" if num_files > len(files) else ""
+    title = count(num_files, "file") + more
+    listing = tag("details", tag("summary", title), _table(["file", ">size"], files, "Files"))
+    citation = (
+        tag("details", tag("summary", "Citation"), tag("pre", source.citation, tabindex=0))
+        if source.citation
+        else None
+    )
+    return section("provenance", "Provenance", tag("dl", *items), listing, citation)
+
+
+def how_much(material: Material) -> str:
+    """Returns which share of the data was read, in words."""
+    read = len(material.survey.table)
+    lost = material.survey.num_unreadable
+    damaged = f"; {count(lost, 'other')} cannot be read" if lost else ""
+    if not material.is_sample:
+        return f"all {count(read, 'episode')}{damaged}"
+    if material.total is None:
+        return f"the first {count(read, 'episode')}; how many there are is not known"
+    share = f"{100 * read / material.total:.2g} %"
+    how = "evenly spread" if material.episodes.has_random_access else "the first ones"
+    return f"{read:,} of {material.total:,} episodes ({share}), {how}{damaged}"

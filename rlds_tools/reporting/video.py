@@ -1,0 +1,160 @@
+"""Frames of cameras as something that a page can hold: a video, a moving image, or stills.
+
+What it becomes depends on what is installed: H.264 by PyAV (the extra `video`), which can be sought
+and kept in step with curves; else an animated WebP by Pillow (the extra `images`); else a few PNGs.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import importlib.util
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds_tools.cameras import Frames, evenly
+from rlds_tools.reporting.markup import Markup, join, tag
+from rlds_tools.video import VideoWriter
+from tfds_files import png
+
+__all__ = ["Quality", "can_seek", "clip", "still"]
+
+FRAMES_PER_SECOND = 12
+# The sides of frames in pixels: larger ones are shrunk; those of smaller ones are repeated, as
+# H.264 stores colors for groups of four pixels.
+_LARGEST, _SMALLEST = 256, 128
+_STILL, _STILLS = 96, 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Quality:
+    """How much space clips take.
+
+    Attributes:
+      frames: How many frames they have at most.
+      crf: How coarse they are: 23 is fine, 45 is coarse.
+    """
+
+    frames: int = 100
+    crf: int = 28
+
+
+def can_seek() -> bool:
+    """Whether clips can be sought."""
+    return importlib.util.find_spec("av") is not None
+
+
+def _has_pillow() -> bool:
+    return importlib.util.find_spec("PIL") is not None
+
+
+def clip(frames: Frames, quality: Quality, name: str) -> tuple[Markup, str]:
+    """Returns an element that shows frames, and how their values became colors, if not as they are.
+
+    Args:
+      frames: The frames.
+      quality: How much space it may take.
+      name: What it shows.
+
+    Raises:
+      TfdsFilesError: A frame is damaged.
+    """
+    chosen = [frames[index] for index in evenly(len(frames), quality.frames)]
+    images, mapping = _as_images(chosen)
+    images = [_fitted(image, _LARGEST) for image in images]
+    if can_seek():
+        images = [_enlarged(image) for image in images]
+        source = _data("video/mp4", _as_mp4(images, quality.crf))
+        height, width = images[0].shape[:2]
+        sizes = {"width": width, "height": height}
+        # What is seen until it plays, and on paper.
+        poster = _data("image/webp", _as_webp(images[:1], 60)) if _has_pillow() else None
+        flags = {"muted": True, "loop": True, "playsinline": True}
+        video = tag("video", src=source, poster=poster, aria_label=name, **flags, **sizes)
+        return video, mapping
+    if _has_pillow():
+        source = _data("image/webp", _as_webp(images, max(10, 90 - 1.4 * quality.crf)))
+        return tag("img", src=source, alt=f"{name}, moving"), mapping
+    stills = [_fitted(images[i], _STILL) for i in evenly(len(images), _STILLS)]
+    sources = [_data("image/png", png.encode_png(image)) for image in stills]
+    return join(*(tag("img", src=s, alt=f"{name}, still") for s in sources)), mapping
+
+
+def still(frame: np.ndarray, name: str) -> Markup:
+    """Returns an element that shows a frame, small."""
+    ((image,), _) = _as_images([frame])
+    image = _fitted(image, _STILL)
+    if _has_pillow():
+        source = _data("image/webp", _as_webp([image], 55))
+    else:
+        source = _data("image/png", png.encode_png(image))
+    return tag("img", src=source, alt=name, class_="still")
+
+
+def _as_images(frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], str]:
+    """Frames as uint8 in RGB; depths become greys from the 1 % to the 99 % quantile."""
+    first = frames[0]
+    if first.dtype == np.uint8:
+        return [_as_rgb(frame) for frame in frames], ""
+    values = np.concatenate([frame[::4, ::4].reshape(-1) for frame in frames]).astype(np.float64)
+    values = values[np.isfinite(values)]
+    low, high = np.quantile(values, [0.01, 0.99]) if len(values) else (0.0, 1.0)
+    scale = 255 / (high - low) if high > low else 0.0
+    images = [
+        _as_rgb(np.clip((np.nan_to_num(frame.astype(np.float64)) - low) * scale, 0, 255))
+        for frame in frames
+    ]
+    return images, f"{low:.4g} is black, {high:.4g} is white"
+
+
+def _as_rgb(frame: np.ndarray) -> np.ndarray:
+    frame = frame.astype(np.uint8) if frame.ndim == 3 else frame.astype(np.uint8)[..., np.newaxis]
+    return np.repeat(frame, 3, axis=2) if frame.shape[2] == 1 else frame[..., :3]
+
+
+def _fitted(image: np.ndarray, most: int) -> np.ndarray:
+    """An image with sides of at most so many pixels: averages of squares."""
+    height, width, channels = image.shape
+    by = -(-max(height, width) // most)
+    if by == 1:
+        return image
+    height, width = max(height // by, 1), max(width // by, 1)
+    cut = image[: height * by, : width * by]
+    parts = cut.reshape(height, cut.shape[0] // height, width, cut.shape[1] // width, channels)
+    return np.asarray(parts.mean(axis=(1, 3)), np.uint8)
+
+
+def _enlarged(image: np.ndarray) -> np.ndarray:
+    """An image whose pixels are repeated."""
+    by = max(1, _SMALLEST // max(image.shape[:2]))
+    return image.repeat(by, axis=0).repeat(by, axis=1)
+
+
+def _as_mp4(images: Sequence[np.ndarray], crf: int) -> bytes:
+    file = io.BytesIO()
+    with VideoWriter(file, FRAMES_PER_SECOND, crf) as writer:
+        for image in images:
+            if image.shape == images[0].shape:
+                writer.add(image)
+    return file.getvalue()
+
+
+def _as_webp(images: Sequence[np.ndarray], quality: float) -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    first, *others = map(Image.fromarray, images)
+    moving: dict[str, Any] = (
+        {"save_all": True, "append_images": others, "loop": 0} if others else {}
+    )
+    if others:
+        moving["duration"] = round(1000 / FRAMES_PER_SECOND)
+    first.save(file, "WEBP", quality=round(quality), method=4, **moving)
+    return file.getvalue()
+
+
+def _data(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

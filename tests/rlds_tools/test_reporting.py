@@ -1,0 +1,194 @@
+import html
+import importlib.util
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+from tiny_datasets import episode, write_dataset
+
+import rlds_tools
+from rlds_tools.command_line.commands import run
+from rlds_tools.reporting import charts, video
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """A dataset of six episodes; the camera of one is black, another has an instruction."""
+    episodes = [episode(length, seed=length) for length in (12, 8, 30, 11, 2, 40)]
+    episodes[1]["steps"]["observation"]["camera"][:] = 0
+    episodes[2]["steps"]["is_last"][:] = False
+    for content in episodes:
+        content["episode_id"] = f"<script>alert({content['episode_id']!r})</script>"
+    return write_dataset(tmp_path_factory.mktemp("report") / "made" / "1.0.0", episodes)
+
+
+@pytest.fixture(scope="session")
+def page(made):
+    return rlds_tools.report(made, frames=10).content
+
+
+def test_a_page_has_its_sections_and_needs_nothing_else(page):
+    assert re.findall(r'<section id="(\w+)"', page) == [
+        *("overview", "findings", "episodes", "frames", "distributions", "dimensions", "states"),
+        *("fields", "statistics", "provenance"),
+    ]
+    addresses = re.findall(r'(?:src|href|poster|srcset)="([^"]*)"', page)
+    assert addresses
+    assert all(re.match(r"#|data:(video/mp4|image/(webp|png));", address) for address in addresses)
+    style = re.search("<style>(.*?)</style>", page, re.DOTALL)[1]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "default-src 'none'" in html.unescape(page)
+    # The policy allows no attributes for it.
+    assert not re.search(r"<[a-z][^>]* (style|on\w+)=", page)
+    identifiers = re.findall(r' id="([^"]*)"', page)
+    assert len(identifiers) == len(set(identifiers))
+    assert {link[1:] for link in addresses if link.startswith("#")} <= set(identifiers)
+
+
+def test_findings_are_first_and_lead_to_their_episodes(made, page):
+    text = re.sub(r"<[^>]+>", " ", page)
+    assert "1 error, 2 warnings" in text
+    assert page.index("observation/camera is black") < page.index('id="distributions"')
+    black = re.search(r"observation/camera is black</td><td>(.*?)</td>", page)[1]
+    assert black == 'episode <a href="#episode-1">1</a>'
+    shown = rlds_tools.report(made, episodes=[3, 5], page_format="html", frames=3)
+    assert shown.shown == (3, 5)
+    assert 'href="#episode-1"' not in shown.content
+
+
+def test_statistics_can_be_read_from_the_page(dataset):
+    page = rlds_tools.report(dataset, frames=1).content
+    text = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
+    found = json.loads(text)
+    described = rlds_tools.stats(dataset).statistics
+    for name in ("observation/position", "action", "reward"):
+        np.testing.assert_allclose(found[name]["mean"], described[name].mean)
+        np.testing.assert_allclose(found[name]["std"], described[name].std)
+        np.testing.assert_allclose(found[name]["q99"], described[name].quantiles[0.99])
+
+
+def test_what_the_data_says_is_never_html(tmp_path):
+    hostile = '</script><script>alert("1")</script><img src=x onerror=alert(1)>'
+    for number in range(3):
+        observation = np.random.default_rng(number).normal(size=(9, 2))
+        np.savez(
+            tmp_path / f"{number}.npz",
+            observation=observation,
+            action=np.arange(8.0),
+            language_instruction=hostile,
+        )
+    for page_format in ("html", "md"):
+        content = rlds_tools.report(tmp_path, page_format=page_format).content
+        assert "alert" in content
+        assert "<script>alert" not in content
+        assert "<img src=x" not in content
+
+
+def test_a_page_is_as_small_as_it_has_to_be(made):
+    sizes = [
+        len(rlds_tools.report(made, max_size=size).content.encode())
+        for size in (3_000_000, 130_000, 75_000)
+    ]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 130_000 > sizes[1] > 75_000 > sizes[2]
+    with pytest.raises(ValueError, match="does not fit into 1,000 bytes"):
+        rlds_tools.report(made, max_size=1000)
+
+
+def test_a_sample_is_called_one(made, page):
+    assert "A sample" not in page
+    report = rlds_tools.report(made, max_episodes=2, frames=2)
+    assert (report.episodes, report.total, report.steps) == (2, 6, 52)
+    assert (
+        "A sample: </b>this page is about 2 of 6 episodes (33 %), evenly spread." in report.content
+    )
+    assert "2 of 6 episodes" in str(report)
+
+
+def test_the_command(made, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["report", made, "--frames", "2", "--episodes", "0,2:4"]) == 0
+    assert "report.html" in capsys.readouterr().out
+    assert "Episode 3" in (tmp_path / "report.html").read_text()
+    assert run(["report", made, "-o", "page.md", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"][0]["severity"] == "error"
+    text = (tmp_path / "page.md").read_text()
+    assert text.startswith("# tiny\n")
+    assert "| `observation/position` | float32 3 |" in text
+    assert sorted(os.listdir()) == ["page.md", "report.html"]
+    for wrong in (["--max-size", "3"], ["--episodes", "x"], ["--cameras"]):
+        assert run(["report", made, *wrong]) == 2
+    capsys.readouterr()
+    for option, words in (
+        (["--episodes", "6"], "no episode 6"),
+        (["--cameras", "eye"], "there are: observation/camera"),
+    ):
+        assert run(["report", made, *option]) == 1
+        assert words in capsys.readouterr().err
+
+
+def test_what_is_interrupted_leaves_nothing(made, tmp_path, monkeypatch):
+    report = rlds_tools.report(made, page_format="md")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        report.save(tmp_path / "report.md")
+    assert not os.listdir(tmp_path)
+
+
+def test_a_log_and_a_notebook(log):
+    report = rlds_tools.report(log)
+    assert "<video" not in report.content
+    assert "action is 1 in all steps" in report.content
+    assert report._repr_html_().startswith("<iframe srcdoc=")
+
+
+@pytest.mark.parametrize(
+    ("lacks", "kind"), [((), "mp4"), (("av",), "webp"), (("av", "PIL"), "png")]
+)
+def test_frames_are_shown_with_what_is_installed(lacks, kind, tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n in lacks else find(n))
+    rng = np.random.default_rng(0)
+    depth = np.linspace(0.5, 4, 7 * 65 * 33, dtype=np.float32).reshape(7, 65, 33)
+    views = {"rgb": rng.integers(0, 255, (7, 21, 33, 3), np.uint8), "depth": depth}
+    np.savez(
+        tmp_path / "0.npz",
+        action=np.zeros(6),
+        **{f"observation/{name}": view for name, view in views.items()},
+    )
+    content = rlds_tools.report(tmp_path).content
+    figures = re.search('<div class="cameras">(.*?)</div>', content, re.DOTALL)[1]
+    assert f"data:{'video' if kind == 'mp4' else 'image'}/{kind};base64," in figures
+    assert re.search(r"depth, 0\.5\d* is black, 3\.9\d* is white", figures)
+
+
+def test_videos_have_the_frames_in_their_order():
+    av = pytest.importorskip("av")
+    import io
+
+    images = [np.full((20, 31, 3), 25 * i, np.uint8) for i in range(10)]
+    with av.open(io.BytesIO(video._as_mp4([video._enlarged(i) for i in images], 20))) as container:
+        seen = [frame.to_ndarray(format="rgb24").mean() for frame in container.decode(video=0)]
+    np.testing.assert_allclose(seen, [25 * i for i in range(10)], atol=4)
+
+
+def test_charts_keep_their_shape():
+    values = np.concatenate([np.arange(1000.0), [1e9]])
+    text = charts.histogram(values, "x")
+    assert "2 outside" in text
+    assert "no values" in charts.histogram(np.array([np.nan]), "x")
+    for constant in (5.0, 1e300, -1e-300):
+        assert "NaN" not in charts.histogram(np.full(4, constant), "x")
+    long = np.zeros(100_000)
+    long[77_777] = 1
+    drawing, bounds = charts.curves([long, np.full(100_000, np.nan)], "x")
+    assert len(drawing) < 10_000
+    assert bounds == "0 to 1"
+    assert " 4" in drawing  # The peak, which a curve of averages would lose.
