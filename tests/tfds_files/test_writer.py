@@ -5,6 +5,7 @@ import textwrap
 
 import numpy as np
 import pytest
+import stores_of_tests
 import tensorflow_datasets as tfds
 
 from tfds_files import (
@@ -137,6 +138,25 @@ def test_what_a_writer_that_died_left_is_added(tmp_path):
         shard.abandon()
     with DatasetWriter(tmp_path, features, "mine"):
         assert [found["x"] for found in open_folder(tmp_path)["train"]] == [7]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_an_object_store(tmp_path):
+    """Written in two goes, with a shard that is full, and read again by the same URL."""
+    (tmp_path / "server").mkdir()
+    features = of(steps=Dataset(feature=of(x=tensor(np.int64))))
+    with stores_of_tests.running("gcsfs", tmp_path / "server") as store:
+        url = store.directory()
+        for begin in (0, 3):
+            with DatasetWriter(url, features, "mine", max_examples_per_shard=2) as writer:
+                for number in range(begin, begin + 3):
+                    writer.add({"steps": {"x": np.arange(number)}})
+        dataset = open_folder(url)
+        assert dataset["train"].shard_lengths == (2, 1, 2, 1)
+        for number, read in enumerate(dataset["train"]):
+            assert read["steps"]["x"].tolist() == list(range(number))
+        dataset.close()
+    assert not [path for path in tmp_path.iterdir() if path.name != "server"]
 
 
 def test_a_full_disk(tmp_path, monkeypatch):
