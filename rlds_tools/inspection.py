@@ -29,6 +29,7 @@ __all__ = [
     "inspect",
     "inspect_episode",
     "inspect_step",
+    "marked_format",
     "shape_in_words",
 ]
 
@@ -464,6 +465,20 @@ def _ordered(fields: Iterable[Field]) -> tuple[Field, ...]:
 
 # --- Everything else.
 
+# Files by which the directory of a dataset is recognized, without asking every format.
+_MARKS = {
+    "dataset_info.json": "tfds",
+    "metadata.riegeli": "envlogger",
+    "data/metadata.json": "minari",
+}
+
+
+def marked_format(directory: str) -> str | None:
+    """Returns the format of a dataset of this machine that is recognized by a file in it."""
+    found = (f for mark, f in _MARKS.items() if os.path.exists(os.path.join(directory, mark)))
+    return next(found, None)
+
+
 _RECORD_FILES = {".riegeli": "riegeli", ".array_record": "array_record", ".tfrecord": "tfrecord"}
 
 
@@ -483,7 +498,7 @@ def _from_source(path: str, format: str | None) -> Inspection:
     from rlds import sources
     from rlds_ecosystem import stores
 
-    format = format or sources.format_of(path)
+    format = format or marked_format(path) or sources.format_of(path)
     source = sources.formats()[format].load()(path)  # type: ignore[call-arg]
     files = [stores.as_path(file) for file in source.inputs()]
     splits, fields = [], {}

@@ -7,17 +7,10 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from rlds_tools.inspection import Inspection, inspect
+from rlds_tools.inspection import Inspection, inspect, marked_format
 from rlds_tools.results import Block, Result, Table, count, size_of
 
 __all__ = ["Formats", "Found", "Listing", "list_datasets", "list_formats"]
-
-# Files by which the directory of a dataset is recognized without opening it.
-_MARKS = {
-    "dataset_info.json": "tfds",
-    "metadata.riegeli": "envlogger",
-    "data/metadata.json": "minari",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,10 +130,10 @@ def list_formats() -> Formats:
 
 
 def _find(directory: str, depth: int) -> Iterator[tuple[str, str]]:
-    for mark, format in _MARKS.items():
-        if os.path.exists(os.path.join(directory, mark)):
-            yield directory, format
-            return
+    format = marked_format(directory)
+    if format is not None:
+        yield directory, format
+        return
     if not depth:
         return
     try:
