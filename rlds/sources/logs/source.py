@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import json
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from envlogger.converters.rlds_episode import (
     dtype_and_shape,
     first_row,
     known_field,
+    map_columns,
     stack_values,
     to_rlds_episode,
     to_rlds_episodes,
@@ -342,7 +344,7 @@ class EnvLoggerSource(RandomAccessSource):
                 log,
                 index,
                 key,
-                _rows(steps, slice(first, after)),
+                map_columns(operator.itemgetter(slice(first, after)), steps),
                 reader.episode_metadata()[index],
                 begins=bool(types[first] == dm_env.StepType.FIRST),
                 ends=bool(types[after - 1] == dm_env.StepType.LAST),
@@ -433,13 +435,6 @@ def _errors_of(log: Log, index: int) -> Iterator[None]:
         raise
     except (EnvLoggerError, TypeError, ValueError) as error:
         raise SourceError(str(error), file=log.path, episode=index) from error
-
-
-def _rows(columns: Any, rows: slice) -> Any:
-    """Returns some rows of columns, which may be nested in dicts."""
-    if isinstance(columns, Mapping):
-        return {name: _rows(child, rows) for name, child in columns.items()}
-    return columns[rows]
 
 
 def _files_of(log: Log) -> list[epath.Path]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 import rlds
+from envlogger.converters.rlds_episode import map_columns
 from rlds.alignment import from_rsa, from_sars
 from rlds.sources.rlu.records import Contents, FieldError
 
@@ -66,7 +68,7 @@ class RowOrder:
         }
         transitions = {name: rows.get(name, {}) for name in TRANSITION}
         if self.alignment == "sar" and self.ends_with_observation:
-            transitions = _map(transitions, lambda column: column[:-1])
+            transitions = map_columns(lambda column: column[:-1], transitions)
         transitions = _merged(transitions, contents.transitions)
         discounts = transitions[rlds.DISCOUNT][1 if self.alignment == "rsa" else 0 :]
         fields: dict[str, Any] = {
@@ -87,7 +89,7 @@ class RowOrder:
         row = self.unused_row
         action_row = row if self.alignment == "sar" or self.action_led_here else -1
         named = {
-            name: _map(rows[name], lambda column, row=index: column[row])
+            name: map_columns(operator.itemgetter(index), rows[name])
             for name, index in (
                 (rlds.ACTION, action_row),
                 (rlds.REWARD, row),
@@ -95,7 +97,7 @@ class RowOrder:
             )
             if name in rows
         }
-        return {**named, **_map(rows.get(ARRIVED, {}), lambda column: column[row])}
+        return {**named, **map_columns(operator.itemgetter(row), rows.get(ARRIVED, {}))}
 
     @property
     def unused_row(self) -> int:
@@ -144,12 +146,6 @@ def check_piece(step_types: np.ndarray) -> bool:
             row,
         )
     return bool(step_types[0] == FIRST and step_types[-1] == LAST)
-
-
-def _map(columns: Any, fn: Callable[..., Any]) -> Any:
-    if isinstance(columns, np.ndarray) or not isinstance(columns, Mapping):
-        return fn(columns)
-    return {name: _map(child, fn) for name, child in columns.items()}
 
 
 def _merged(columns: Any, more: Any) -> Any:
