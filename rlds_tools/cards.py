@@ -220,15 +220,16 @@ def _counted(source: Source, split: Split, bars: Progress) -> Split:
 
 def _lengths(episodes: Episodes) -> Iterator[int]:
     from rlds._nests import named_leaves
+    from rlds.sources import RandomAccessSource
 
-    if not episodes.has_random_access:
+    if not isinstance(episodes.source, RandomAccessSource):
         yield from (episode.num_steps for episode in episodes)
         return
     # A flag is decoded in no time; datasets of others may have none.
     fields = [*episodes.source.step_flags, *dict(named_leaves(episodes.source.step_fields()))]
     for number in range(len(episodes)):
-        [(_, column)] = named_leaves(episodes.columns(number, fields[:1]))
-        yield len(column)
+        columns = episodes.source.read_steps(episodes.split, number, fields[:1])
+        yield len(dict(named_leaves(columns))[fields[0]])
 
 
 @dataclasses.dataclass(frozen=True)

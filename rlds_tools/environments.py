@@ -60,9 +60,8 @@ def make_environment(
     if is_rendered and sys.platform == "linux" and "DISPLAY" not in os.environ:
         os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo would look for a window.
     if not isinstance(environment, str):
-        made = _called(environment, seed) if inspect.isroutine(environment) else environment
-        name = getattr(environment, "__name__", None) or _name_of(made)
-        return _as_dm_env(made, seed), name
+        name = getattr(environment, "__name__", None) or _name_of(environment)
+        return _as_dm_env(_made(environment, name, seed), seed), name
     if environment == _CATCH:
         from envlogger.testing.catch_env import Catch
 
@@ -70,7 +69,8 @@ def make_environment(
     if environment.startswith(_DM_CONTROL):
         return _dm_control(environment.removeprefix(_DM_CONTROL), seed), environment
     if ":" in environment and not _GYMNASIUM_ID.fullmatch(environment):
-        return _as_dm_env(_called(_named(environment), seed), seed), environment
+        made = _made(_named(environment), environment, seed)
+        return _as_dm_env(made, seed), environment
     made = _gymnasium(environment, max_episode_steps, is_rendered, camera)
     return _as_dm_env(made, seed), environment
 
@@ -110,7 +110,7 @@ def _gymnasium(
     if max_episode_steps is not None:
         options["max_episode_steps"] = max_episode_steps
     try:
-        return gymnasium.make(name, **options)
+        env = gymnasium.make(name, **options)
     except gymnasium.error.Error as error:
         raise ValueError(
             f"{name}: {error} ENV is an identifier of Gymnasium, dm_control:DOMAIN/TASK, catch, or "
@@ -120,6 +120,17 @@ def _gymnasium(
         if camera is None:
             raise
         raise ValueError(f"{name} has no cameras to choose: {error}") from error
+    if camera is not None:
+        _check_camera(name, camera, env.unwrapped.model)
+    return env
+
+
+def _check_camera(name: str, camera: int | str, model: Any) -> None:
+    """MuJoCo itself would end the process for a wrong number, and take another for a wrong name."""
+    names = [model.camera(number).name for number in range(model.ncam)]
+    if camera not in names and camera not in range(-1, len(names)):
+        cameras = ", ".join(f"{number} {name!r}" for number, name in enumerate(names))
+        raise ValueError(f"{name} has no camera {camera!r}, only -1 and {cameras or 'no others'}")
 
 
 def _register_atari(gymnasium: Any) -> None:
@@ -141,8 +152,21 @@ def _named(name: str) -> Any:
     return found
 
 
-def _called(function: Callable[..., Any], seed: int) -> Any:
-    return function(seed=seed) if "seed" in inspect.signature(function).parameters else function()
+def _made(thing: Any, name: str, seed: int) -> Any:
+    """What a function or a class makes; anything else is made already."""
+    if not callable(thing) or (hasattr(thing, "step") and not inspect.isclass(thing)):
+        return thing
+    signature = inspect.signature(thing)
+    arguments = {"seed": seed} if "seed" in signature.parameters else {}
+    _check_takes(name, signature, **arguments)
+    return thing(**arguments)
+
+
+def _check_takes(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> None:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ValueError(f"{name}{signature} takes other arguments: {error}") from error
 
 
 def _as_dm_env(environment: Any, seed: int) -> dm_env.Environment:
@@ -322,8 +346,10 @@ def make_policy(policy: Any, action_spec: Any, *, seed: int) -> tuple[Policy, st
     else:
         name = getattr(policy, "__name__", None) or type(policy).__name__
     if inspect.isclass(policy):
-        policy = _called(policy, seed)
-    if next(iter(inspect.signature(policy).parameters), "") == "timestep":
+        policy = _made(policy, name, seed)
+    signature = inspect.signature(policy)
+    _check_takes(name, signature, None)
+    if next(iter(signature.parameters)) == "timestep":
         return lambda timestep: _checked(policy(timestep), action_spec, name), name
     return lambda timestep: _checked(policy(timestep.observation), action_spec, name), name
 

@@ -39,6 +39,9 @@ class Learned:
 
 def wrong(observation):
     return 0.5
+
+def of_two(observation, more):
+    return 0
 """
 
 
@@ -293,6 +296,11 @@ def test_what_is_wrong_is_said(tmp_path):
     assert "0 finished episodes" in error.value.__notes__[0]
     for arguments, message in [
         ({"policy": "recorded_agents:wrong"}, r"chose 0\.5, which does not fit.*expected int"),
+        (
+            {"policy": "recorded_agents:of_two"},
+            r"of_two\(observation, more\) takes other arg.*'more'",
+        ),
+        ({"environment": "recorded_agents:of_two"}, "missing a required argument: 'observation'"),
         ({"policy": "constant:3"}, "not all within bounds"),
         ({"policy": "constant:one"}, "no number"),
         ({"policy": "clever"}, "there is no policy 'clever'"),
@@ -325,6 +333,15 @@ def test_environments_of_gymnasium(tmp_path):
     assert rlds_tools.record("FrozenLake-v1", tmp_path / "c", episodes=1).episodes == 1
     with pytest.raises(ValueError, match="Nope"):
         rlds_tools.record("Nope-v1", tmp_path / "d")
+
+
+def test_cameras(tmp_path):
+    pytest.importorskip("mujoco")
+    for camera in 7, "nope":
+        with pytest.raises(ValueError, match=f"no camera {camera!r}, only -1 and 0 'track'"):
+            rlds_tools.record("Hopper-v5", tmp_path, render=True, camera=camera)
+    with pytest.raises(ValueError, match="no cameras to choose"):
+        rlds_tools.record("CartPole-v1", tmp_path, render=True, camera=0)
 
 
 def test_a_game_of_atari(tmp_path):

@@ -29,6 +29,7 @@ import numpy as np
 from dm_env import specs
 
 import envlogger
+import rlds_tools
 from rlds import alignment, loader_profiles, normalization, sources, statistics, validation
 from tfds_files import open_folder
 
@@ -111,6 +112,11 @@ for folder in sorted(golden.glob("*")):
     assert example["steps"]["is_first"][0]
     flags = sources.open(folder, "train").columns(0, ["is_first"])["is_first"]
     np.testing.assert_array_equal(flags, example["steps"]["is_first"])
+
+log = directory.parent / "catch"
+assert rlds_tools.record("catch", log, episodes=2).steps == 20
+card = rlds_tools.card(log, croissant=directory.parent / "croissant.json")
+assert "| `train` | 2 | 20 |" in card.readme
 
 assert not [name for name, module in sys.modules.items() if module and "tensorflow" in name]
 for module in ("rlds.transformations", "rlds.tfds", "tfds_builders"):
