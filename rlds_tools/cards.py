@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import html
 import json
 import os
 import re
@@ -86,6 +87,9 @@ class Card(Result):
             yield f"not said anywhere: {', '.join(self.missing)}; say it with {options} --force"
         if self.readme_file:
             yield f"next: rlds validate {self.path} · rlds report {self.path}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.readme)}</pre>"
 
 
 def card(

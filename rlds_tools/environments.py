@@ -299,7 +299,7 @@ class Rendered(EnvironmentWrapper):
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
             raise ValueError(
                 "the environment cannot be drawn: `render` returns no uint8 array of shape "
-                "(height, width, 3)"
+                "(height, width, 3). One of Gymnasium does if made with render_mode='rgb_array'"
             )
         return frame if self._size is None else _resized(frame, self._size)
 

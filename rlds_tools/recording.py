@@ -132,7 +132,7 @@ def record(
         its argument is called; or a class that makes one, which is given the seed if it has an
         argument `seed`.
       seed: The seed of the environment and of the policy. By default one is drawn. It is recorded
-        with each episode.
+        with each episode. An environment of dm_env that is made already keeps its own.
       max_episode_steps: After how many actions an episode is truncated.
       render: Whether to record how the environment looks, as part of the observations: `render`.
         An observation that is no dict is called `state` then.

@@ -12,6 +12,7 @@ import difflib
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -108,6 +109,8 @@ def run(arguments: Sequence[str] | None = None, *, command: click.Command = rlds
     """Runs a command, and returns the exit code; see `main`."""
     called = Invocation(owns_process=arguments is None)
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if called.owns_process:
+        _show_warnings_as_lines(called)
     try:
         code = command.main(arguments, command.name, standalone_mode=False, obj=called)
         sys.stdout.flush()
@@ -129,6 +132,19 @@ def run(arguments: Sequence[str] | None = None, *, command: click.Command = rlds
         text = error.args[0] if isinstance(error, KeyError) and error.args else str(error)
         click.echo(_with_notes(f"error: {str(text) or repr(error)}", error), err=True)
         return 1
+
+
+def _show_warnings_as_lines(called: Invocation) -> None:
+    """Has warnings shown without the line of code that they come from."""
+    show = warnings.showwarning
+
+    def show_line(message: Warning | str, *args: Any, **kwargs: Any) -> None:
+        if called.verbose:
+            show(message, *args, **kwargs)
+        elif not called.quiet:
+            click.echo(printable(f"warning: {click.unstyle(str(message))}"), err=True)
+
+    warnings.showwarning = show_line
 
 
 def _is_expected(error: Exception) -> bool:

@@ -164,6 +164,7 @@ def test_strings_of_others_are_no_markup(tmp_path):
     assert front["license"] == "other"
     assert re.fullmatch(r"[a-z0-9.-]+", front["license_name"])
     assert "<script>" not in body.partition("## Citation")[0]
+    assert "<script>" not in found._repr_html_()
     assert "\x1b" not in found.readme
     [row] = [line for line in body.splitlines() if line.startswith("| ``a")]
     assert row.startswith("| ``a\\|b `c` <d> é`` | float32 |")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import click
 import pytest
@@ -69,6 +70,22 @@ def test_what_no_format_has(tmp_path, capsys):
     for name, words in expected.items():
         assert run(["inspect", str(tmp_path / name)]) == 1, name
         assert words in capsys.readouterr().err
+
+
+def test_a_warning_is_a_line(tmp_path, monkeypatch, capsys):
+    log = str(tmp_path)
+    for arguments, expected in [
+        ([], ""),
+        (["--metadata", "x=1"], f"warning: {log}/metadata.riegeli is kept as it is, although"),
+        (["--metadata", "x=1", "--quiet"], ""),
+    ]:
+        monkeypatch.setattr(sys, "argv", ["rlds", "record", "catch", "-o", log, *arguments])
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            assert run() == 0
+        errors = capsys.readouterr().err
+        assert errors.startswith(expected)
+        assert errors.count("\n") == bool(expected)
 
 
 def test_ctrl_c(monkeypatch, capsys):
