@@ -48,11 +48,11 @@ bench: $(VENV)/.dev
 
 # Writes the notebooks from the scripts beside them.
 notebooks: $(VENV)/.dev
-	$(BIN)/python examples/notebooks/make.py
+	$(BIN)/python tools/notebooks.py
 
 # Installs the project in an environment like Colab's, and runs notebooks there. Takes 10 minutes, and 3 GB of disk.
 colab:
-	$(PYTHON) examples/notebooks/colab.py
+	$(PYTHON) tools/colab.py
 
 # Feeds hostile files to riegeli, whose core is built with AddressSanitizer, and spoilt raw data to the sources. Needs gcc, and Linux.
 fuzz: $(VENV)/.fuzz

@@ -19,7 +19,9 @@ def quiet_libraries() -> None:
     setting, so the standard error output is held back meanwhile; it is shown if loading fails. This
     changes the whole process: programs may call it, libraries may not.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Errors are raised. What TensorFlow only logs as one are details: each slice that it has to
+    # copy, hundreds of them while it shuffles.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     for name, level in (("absl", logging.ERROR), ("apache_beam", logging.WARNING)):
         logging.getLogger(name).setLevel(level)
     with _standard_error_held_back():

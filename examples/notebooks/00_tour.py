@@ -109,7 +109,15 @@ plt.show()
 
 # %%
 builder = tfds_builders.build_from_logs(folder / "logs", name="cart_pole", data_dir=folder / "data")
-rlds_tools.inspect(builder.data_dir)
+builder.info.splits
+
+# %% [markdown]
+# `rlds_tools.report` looks at all of it, and makes a page to look at or to send: distributions,
+# curves of chosen episodes, and what seems wrong. `save` writes it to a file. (In a shell: `rlds
+# report`.)
+
+# %%
+rlds_tools.report(builder.data_dir)
 
 # %% [markdown]
 # ## Train

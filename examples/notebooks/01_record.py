@@ -126,6 +126,12 @@ plt.show()
 # together take a fraction of a millisecond for most steps. A thread writes, so the environment
 # rarely waits.*
 #
+# A report works for recordings too, also while they grow:
+
+# %%
+rlds_tools.report(folder / "arm")
+
+# %% [markdown]
 # ## A recorder is killed
 #
 # Another process records, and is killed without warning, as by `kill -9`, or by a computer that

@@ -197,7 +197,7 @@ padded = rt.apply_nested_steps(half, lambda steps: rt.concatenate(steps, padding
 absorbing = rt.apply_nested_steps(
     half, lambda steps: rt.concat_if_terminal(steps, lambda last: rt.zero_dataset_like(spec))
 )
-for before, after in list(zip(half, absorbing, strict=True))[:4]:
+for before, after in zip(half.take(4), absorbing.take(4), strict=True):
     is_terminal = bool(rt.final_step(before[rlds.STEPS])[rlds.IS_TERMINAL])
     lengths_of_both = [int(rt.episode_length(e[rlds.STEPS])) for e in (before, after)]
     print(f"fell: {is_terminal!s:5}  steps before and after: {lengths_of_both}")

@@ -195,7 +195,7 @@ model = keras.Sequential(
     ]
 )
 model.compile(keras.optimizers.Adam(0.0005), "mse")
-batches = rt.shuffle_steps(rt.transitions(best).cache().repeat(), batch_size=128, seed=0)
+batches = rt.shuffle_steps(rt.transitions(best).repeat(), batch_size=128, seed=0)
 pairs = iter(batches.map(lambda batch: (batch[rlds.OBSERVATION], batch[rlds.ACTION])))
 
 

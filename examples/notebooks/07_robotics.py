@@ -18,6 +18,7 @@ from PIL import Image, ImageDraw, ImageOps
 import envlogger
 import rlds
 import rlds.sources
+import rlds_tools
 from rlds import transformations as rt
 from rlds.validation import validate
 
@@ -189,6 +190,13 @@ with rlds.tfds.EpisodeWriter(
 
 # %%
 print(validate(data, profile="octo"))
+
+# %% [markdown]
+# A report shows the demonstrations as videos of both cameras, in step with the curves of the
+# actions.
+
+# %%
+rlds_tools.report(data, "train")
 
 # %% [markdown]
 # ## Idle steps

@@ -14,13 +14,13 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "notebooks"
-SOURCES = sorted(FOLDER.glob("[0-9]*.py"))
+SOURCES = sorted(FOLDER.glob("*.py"))
 NAMES = [source.stem for source in SOURCES]
 
 
 @pytest.fixture(scope="module")
-def make():
-    spec = importlib.util.spec_from_file_location("make", FOLDER / "make.py")
+def writer():
+    spec = importlib.util.spec_from_file_location("notebooks", ROOT / "tools" / "notebooks.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -34,15 +34,15 @@ def test_every_notebook_has_its_source_and_its_place_in_the_index():
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=NAMES)
-def test_notebook_is_that_of_its_source(source, make):
+def test_notebook_is_that_of_its_source(source, writer):
     written = source.with_suffix(".ipynb").read_text("utf-8")
-    assert written == make.notebook(source), "run `make notebooks`"
+    assert written == writer.notebook(source), "run `make notebooks`"
     cells = json.loads(written)["cells"]
     title, install, *_ = ("".join(cell["source"]) for cell in cells)
     assert title.startswith("# ")
     assert f"/examples/notebooks/{source.stem}.ipynb)" in title
     assert "%pip install" in install
-    assert make.REPOSITORY in install
+    assert writer.REPOSITORY in install
     assert sum("\n# " in "\n" + "".join(c["source"]) for c in cells if _is_text(c)) == 1
     assert len({cell["id"] for cell in cells}) == len(cells)
     as_python = TransformerManager().transform_cell
@@ -69,9 +69,10 @@ def test_source_runs_as_a_script(source, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of the libraries of Jupyter.
-def test_notebook_shows_its_figures(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["00_tour", "03_imitation"])
+def test_notebook_shows_its_figures_and_no_messages(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    notebook = nbformat.read(FOLDER / "00_tour.ipynb", as_version=4)
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     ran = nbclient.NotebookClient(
         notebook, timeout=300, resources={"metadata": {"path": tmp_path}}
     ).execute()

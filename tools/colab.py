@@ -1,6 +1,6 @@
 """Installs the project in an environment with Colab's packages, and runs notebooks there.
 
-    python examples/notebooks/colab.py [--folder .venv-colab]
+    python tools/colab.py [--folder .venv-colab]
 
 The packages are those that `colab.txt` lists, in the versions that Colab has. Afterwards you see
 which of them the installation of the notebooks changed, and what it added.
@@ -17,7 +17,8 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-CHECKOUT = HERE.parents[1]
+CHECKOUT = HERE.parent
+FOLDER = CHECKOUT / "examples" / "notebooks"
 NOTEBOOKS = ("00_tour", "02_transformations")
 
 # Colab's Python, and the others that this project supports.
@@ -39,7 +40,7 @@ def find_python() -> str:
 
 def install_line() -> str:
     """What the notebooks install, with the checkout in place of the repository."""
-    first = json.loads((HERE / f"{NOTEBOOKS[0]}.ipynb").read_text("utf-8"))["cells"][1]
+    first = json.loads((FOLDER / f"{NOTEBOOKS[0]}.ipynb").read_text("utf-8"))["cells"][1]
     match = re.search(r'%pip install --quiet "(.+) @ git\+.+"', "".join(first["source"]))
     if not match:
         raise SystemExit("the second cell of the notebook does not install anything")
@@ -86,7 +87,7 @@ def main() -> None:
             environment.pop("PYTHONPATH", None)
             print(f"running {name}", flush=True)
             subprocess.run(
-                [python, HERE / f"{name}.py"], cwd=directory, env=environment, check=True
+                [python, FOLDER / f"{name}.py"], cwd=directory, env=environment, check=True
             )
 
 

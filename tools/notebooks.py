@@ -1,6 +1,8 @@
 """Writes the notebooks, which Jupyter and Colab open, from their sources, the percent scripts.
 
-python examples/notebooks/make.py
+    python tools/notebooks.py
+
+A notebook is its script, with a badge and a cell that installs the project, and without outputs.
 """
 
 import hashlib
@@ -10,10 +12,10 @@ from pathlib import Path
 import jupytext
 import nbformat
 
-HERE = Path(__file__).parent
-SOURCES = sorted(HERE.glob("[0-9]*.py"))
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = sorted((ROOT / "examples" / "notebooks").glob("*.py"))
 
-_PROJECT = tomllib.loads((HERE.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 _TAG = f"v{_PROJECT['version']}"
 REPOSITORY = _PROJECT["urls"]["Source"]
 REQUIREMENT = f"rlds-ecosystem[notebooks] @ git+{REPOSITORY}@{_TAG}"
@@ -27,7 +29,7 @@ if not importlib.util.find_spec("tfds_builders"):
 
 from tfds_builders.quiet import quiet_libraries
 
-quiet_libraries()  # TensorFlow reports errors only."""
+quiet_libraries()  # TensorFlow logs nothing; errors are raised."""
 
 
 def notebook(source: Path) -> str:
@@ -38,7 +40,7 @@ def notebook(source: Path) -> str:
     written = jupytext.reads(source.read_text("utf-8"), "py:percent")
     title, *others = written.cells
     heading, _, text = title.source.partition("\n")
-    path = source.with_suffix(".ipynb").relative_to(HERE.parents[1]).as_posix()
+    path = source.with_suffix(".ipynb").relative_to(ROOT).as_posix()
     page = f"{REPOSITORY.removeprefix('https://')}/blob/{_TAG}/{path}".removeprefix("github.com/")
     badge = (
         "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
