@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from commands import as_markdown
 
 import rlds_ecosystem
+import rlds_tools
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # What TensorFlow says is no warning.
 
@@ -53,6 +55,7 @@ html_show_sourcelink = False
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_extra_path = ["_sample"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1a5fb4", "color-brand-content": "#1a5fb4"},
     "dark_css_variables": {"color-brand-primary": "#82b4f2", "color-brand-content": "#82b4f2"},
@@ -72,6 +75,7 @@ napoleon_use_ivar = True
 
 def setup(app: Sphinx) -> None:
     """Fetches what is outside of docs/, and adapts autodoc to the docstrings of this project."""
+    app.connect("config-inited", _make_sample_report)
     app.connect("builder-inited", _copy_notebooks)
     app.connect("source-read", _read_page)
     app.connect("autodoc-skip-member", _skip_member)
@@ -79,6 +83,14 @@ def setup(app: Sphinx) -> None:
     for field in PyObject.doc_field_types:
         if field.name == "variable":
             field.label = "Attributes"
+
+
+def _make_sample_report(app: Sphinx, config: Any) -> None:
+    (DOCS / "_sample").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        rlds_tools.record("CartPole-v1", f"{folder}/cartpole", episodes=50, seed=0, progress=False)
+        report = rlds_tools.report(f"{folder}/cartpole", progress=False)
+        report.save(DOCS / "_sample" / "report.html")
 
 
 def _copy_notebooks(app: Sphinx) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rlds_tools.command_line.commands import run
+from rlds_tools.command_line import commands as rlds_commands
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,7 +54,7 @@ OUTPUTS = {
     "docs/tfds_files.md": 1,
     "docs/tour.md": 2,
 }
-COMMANDS = {"docs/cli.md": 10, "docs/index.md": 1, "docs/recover.md": 2, "docs/tour.md": 4}
+COMMANDS = {"docs/cli.md": 13, "docs/index.md": 1, "docs/recover.md": 2, "docs/tour.md": 5}
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
@@ -84,6 +84,11 @@ def test_all_pages_with_code_are_listed() -> None:
     assert counted(lambda page: blocks(page, "python")) == BLOCKS
     assert counted(lambda page: blocks(page, "output")) == OUTPUTS
     assert counted(commands) == COMMANDS
+
+
+def test_every_command_is_run_on_its_page() -> None:
+    called = {call.split()[0] for _, (call, _) in commands(ROOT / "docs" / "cli.md")}
+    assert called - {"--help"} == {*rlds_commands.COMMANDS}
 
 
 @pytest.mark.parametrize("page", sorted({*BLOCKS, *COMMANDS}))
@@ -116,7 +121,7 @@ def test_code_runs(
 
 def check_command(arguments: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    run(shlex.split(arguments))
+    rlds_commands.run(shlex.split(arguments))
     check_output(shown, "".join(capsys.readouterr()), f"rlds {arguments}")
 
 
