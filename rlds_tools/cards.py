@@ -102,6 +102,7 @@ def card(
     license: str | None = None,
     citation: str | None = None,
     homepage: str | None = None,
+    published: str | None = None,
     repository: str | None = None,
     tasks: Sequence[str] = ("reinforcement-learning",),
     tags: Sequence[str] = (),
@@ -124,6 +125,7 @@ def card(
       license: Its license, best an identifier of SPDX such as "CC-BY-4.0".
       citation: How to cite it, in BibTeX.
       homepage: The URL of its page.
+      published: When it was published, such as "2026-11-22": for the Croissant metadata.
       repository: Its repository on Hugging Face, as "user/name": the card says how to load it from
         there.
       tasks: What it is for, by the names of Hugging Face, such as "robotics".
@@ -163,6 +165,7 @@ def card(
         license=license or source.license,
         citation=citation or source.citation,
         homepage=homepage or source.homepage,
+        published=published,
         repository=repository,
         tasks=tuple(tasks),
         tags=tuple(tags),
@@ -248,6 +251,7 @@ class _About:
     license: str
     citation: str
     homepage: str
+    published: str | None
     repository: str | None
     tasks: tuple[str, ...]
     tags: tuple[str, ...]
@@ -392,6 +396,7 @@ class _About:
             "license": self.license,
             "url": self.homepage or page,
             "version": self.found.version,
+            "datePublished": self.published,
             "citeAs": self.citation,
             "keywords": self.all_tags(),
         }

@@ -40,11 +40,12 @@ _CONTEXT = {
         )
     },
 }
-_NUMBERS = {
+_TYPES = {
     **{f"float{bits}": f"cr:Float{bits}" for bits in (16, 32, 64)},
     **{f"int{bits}": f"cr:Int{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"cr:UInt{bits}" for bits in (8, 16, 32, 64)},
     "bool": "sc:Boolean",
+    "string": "sc:Text",
 }
 _ENCODINGS = {
     ".json": "application/json",
@@ -106,7 +107,8 @@ def describe(
     """Returns the document.
 
     There are three sets of records: the splits, whose content is in the document, the episodes, and
-    the steps. The fields of the last two name the column of the files that they are in.
+    the steps. The fields of the last two name the column of the files that they are in. Those whose
+    dtype the vocabulary lacks, such as complex numbers, are left out.
 
     Args:
       facts: What is known of the dataset as a whole, by the names of schema.org. What is empty is
@@ -185,7 +187,7 @@ def _record_set(
         "@id": name,
         "name": name,
         "description": description,
-        "field": [_field(name, field, prefix) for field in fields],
+        "field": [_field(name, field, prefix) for field in fields if field.dtype in _TYPES],
     }
 
 
@@ -196,7 +198,7 @@ def _field(record_set: str, field: Field, prefix: str) -> dict[str, Any]:
         "@id": _id(record_set, field.name),
         "name": field.name,
         **({"description": field.notes} if field.notes else {}),
-        "dataType": _NUMBERS.get(field.dtype, "sc:Text"),
+        "dataType": _TYPES[field.dtype],
         **({"isArray": True, "arrayShape": shape} if shape else {}),
         "source": {
             "fileSet": {"@id": _DATA},

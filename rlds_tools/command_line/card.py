@@ -36,6 +36,11 @@ Examples:
 )
 @click.option("--homepage", metavar="URL", help="The page of the dataset.")
 @click.option(
+    "--published",
+    metavar="DATE",
+    help="When the dataset was published, such as 2026-11-22: for the Croissant metadata.",
+)
+@click.option(
     "--repository",
     metavar="USER/NAME",
     help="The repository on Hugging Face; the card says how to load the dataset from there.",

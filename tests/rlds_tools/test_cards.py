@@ -114,14 +114,19 @@ def test_croissant(dataset, log, tmp_path):
     for path, kind in [(dataset, "tfrecord"), (log, "riegeli")]:
         file = tmp_path / f"{kind}.json"
         found = rlds_tools.card(
-            path, croissant=file, license="MIT", citation="@misc{x}", homepage="https://x.org"
+            path,
+            croissant=file,
+            license="MIT",
+            citation="@misc{x}",
+            homepage="https://x.org",
+            published="2026-11-22",
         )
         assert json.loads(file.read_text()) == found.croissant
         read = mlcroissant.Dataset(jsonld=str(file))
         assert not read.metadata.issues.errors
-        # Nobody has said when the data was published; a log has no version.
-        recommended = {re.search(r"\w+\"", warning)[0] for warning in read.metadata.issues.warnings}
-        assert recommended == ({'datePublished"'} | ({'version"'} if kind == "riegeli" else set()))
+        # A log has no version.
+        recommended = [re.search(r"\w+\"", warning)[0] for warning in read.metadata.issues.warnings]
+        assert recommended == (['version"'] if kind == "riegeli" else [])
         steps = 30 if kind == "riegeli" else 43
         expected = {"splits/name": "train", "splits/episodes": 3, "splits/steps": steps}
         assert list(read.records("splits")) == [expected]
@@ -136,6 +141,24 @@ def test_croissant(dataset, log, tmp_path):
         there = [entry for entry in Path(path).rglob("*") if entry.is_file()]
         assert len(files) == len(there)
     assert fields["observation"].array_shape_tuple == (10, 5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_fields_of_all_kinds_in_croissant(tmp_path):
+    mlcroissant = pytest.importorskip("mlcroissant")
+    golden = Path(__file__).parents[1] / "golden" / "tfds_4_9_10" / "tfrecord"
+    file = tmp_path / "golden.json"
+    found = rlds_tools.card(golden, croissant=file)
+    assert "| `test` | 2 | 4 |" in found.readme
+    assert "| `complex` | complex64 | `(2,)` | stored as bytes |" in found.readme
+    read = mlcroissant.Dataset(jsonld=str(file))
+    assert not read.metadata.issues.errors
+    [_, episodes, steps] = read.metadata.record_sets
+    assert "complex" not in {field.name for field in episodes.fields}  # There is no name for it.
+    shapes = {field.name: field.array_shape_tuple for field in steps.fields}
+    assert shapes["observation/of_any_size"] == (-1, -1, 1)
+    assert len(list(read.records("splits"))) == 2
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
