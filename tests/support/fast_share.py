@@ -1,0 +1,14 @@
+"""A share of many cases for the fast tests; the others are slow ones."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def one_in(number: int, cases: Iterable[Any]) -> list[Any]:
+    """Marks all but each `number`th case as slow."""
+    return [
+        case if index % number == 0 else pytest.param(case, marks=pytest.mark.slow)
+        for index, case in enumerate(cases)
+    ]
