@@ -5,7 +5,7 @@
 A linear controller balances two poles on a cart, in Gymnasium's MuJoCo, and now and then they fall,
 as it is disturbed. The episodes are recorded with EnvLogger, read back and compared with what the
 environment returned, turned into an RLDS dataset, and cloned by a small Keras model, which then
-balances the poles itself.
+balances the poles itself. A report shows the dataset.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import datetime
 import functools
 import os
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ from rich.table import Table
 
 import envlogger
 import rlds
+import rlds_tools
 import tfds_builders
 from envlogger.environment_wrapper import EnvironmentWrapper
 from envlogger.gymnasium_adapter import GymnasiumAdapter
@@ -396,6 +398,9 @@ def main() -> None:
             "return of the clone": f"{cloned_return:.1f}",
         },
     )
+    with watch.part("6. Report"):
+        report = arguments.output / "report.html"
+        rlds_tools.report(dataset_directory, progress=False).save(report)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     table(
         "Time and memory",
@@ -403,6 +408,9 @@ def main() -> None:
         | {"peak memory": f"{peak:.2f} GB"},
     )
     console.print(f"The picture: {picture}", soft_wrap=True)
+    console.print(f"The report, for your browser: {report}", soft_wrap=True)
+    command = Path(sys.executable).with_name("rlds")
+    console.print(f"Next: {command} inspect {dataset_directory} --episode 0", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,12 @@ def test_the_whole_path(tmp_path):
     assert re.search(rf"transitions +│ {num_steps - 5} ", ended.stdout)
     picture = output / "distributions.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert ended.stdout.endswith(f"The picture: {picture}\n")
+    report = output / "report.html"
+    assert "<title>inverted_double_pendulum" in report.read_text()
+    *_, shown, told, following = ended.stdout.splitlines()
+    assert shown == f"The picture: {picture}"
+    assert told == f"The report, for your browser: {report}"
+    assert following.startswith("Next: ")
 
 
 @pytest.mark.slow
