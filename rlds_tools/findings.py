@@ -12,6 +12,7 @@ __all__ = ["Finding", "Severity", "Tally"]
 
 Severity = Literal["error", "warning"]
 
+_NUMBERS_AND_NAMES = r"'[^']*'|[-+]?\d[\d,.]*|\bnan\b|-?\binf\b"
 # How many of the episodes that have a fault are named.
 _NAMED = 10
 
@@ -65,8 +66,9 @@ class Tally:
         step: int | None = None,
         hint: str = "",
     ) -> None:
-        """Adds a fault. Those that differ in numbers and names only are the same one."""
-        key = severity, field, re.sub(r"'[^']*'|[-+]?\d[\d,.]*|\bnan\b|-?\binf\b", "#", text)
+        """Adds a fault. Those of episodes that differ only in numbers and names are one."""
+        kind = text if episode is None else re.sub(_NUMBERS_AND_NAMES, "#", text)
+        key = severity, field, kind
         found = self._findings.get(key)
         if found is None:
             found = Finding(severity, text, field, step=step, hint=hint)

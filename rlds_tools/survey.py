@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlds
-import tfds_files
 from envlogger.converters.fields import Field
 from rlds import loader_profiles, validation
 from rlds._nests import named_leaves
@@ -29,6 +28,7 @@ from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps
 from rlds_tools.results import count
 from rlds_tools.values import NumericField
+from tfds_files import RaggedColumn, TfdsFilesError
 
 __all__ = ["EpisodeTable", "Survey", "is_instruction", "open_splits"]
 
@@ -282,7 +282,7 @@ class Survey:
     def _look_at_frames(self, index: int, path: str, frames: Frames) -> None:
         try:
             fault = fault_of(frames, decode_all=self._decode_all)
-        except tfds_files.TfdsFilesError as error:
+        except TfdsFilesError as error:
             self._found("error", f"{path} cannot be decoded: {error}", index, path)
         else:
             if fault:
@@ -420,17 +420,17 @@ class Survey:
     def _look_at_limits(self, path: str, field: NumericField, lives: np.ndarray) -> None:
         if getattr(self.fields[path], "column_dtype", np.dtype(int)).kind != "f":
             return
-        for limits, counts in ((field.min, field.at_min), (field.max, field.at_max)):
-            for element in np.flatnonzero(lives & (counts >= _AT_LIMIT * field.count)):
-                if len(np.unique(field.kept.all()[:, element])) <= _FEW_VALUES:
-                    continue
-                share = counts[element] / field.count
-                which = np.arange(len(limits)) == element
-                where = _elements(path, field, which)
-                side = "lowest" if limits is field.min else "highest"
-                value = f"{limits[element]:g}, its {side} value,"
-                text = f"{where} is {value} in {100 * share:.0f} % of steps"
-                self._tally.add("warning", text, field=where)
+        for side, counts in (("lowest", field.at_min), ("highest", field.at_max)):
+            often = lives & (counts >= _AT_LIMIT * field.count)
+            for element in np.flatnonzero(often):
+                # What takes few values is often at one of them.
+                often[element] = len(np.unique(field.kept.all()[:, element])) > _FEW_VALUES
+            if often.any():
+                shares = 100 * counts[often] / field.count
+                share = f"{shares.min():.0f} %"
+                share += f" to {shares.max():.0f} %" if shares.max() - shares.min() >= 1 else ""
+                text = f"{_elements(path, field, often)} is at its {side} value in {share} of steps"
+                self._tally.add("warning", text, field=path)
 
     def _look_at_duplicates(self) -> None:
         digests, indices = self.table.digest, self.table.index
@@ -448,7 +448,7 @@ def _is_numeric(field: Any) -> bool:
 
 
 def _is_ragged(column: Any) -> bool:
-    return isinstance(column, tfds_files.RaggedColumn)
+    return isinstance(column, RaggedColumn)
 
 
 def _said(violation: validation.Violation) -> str:
@@ -466,7 +466,7 @@ def _elements(path: str, field: NumericField, which: np.ndarray) -> str:
         return path
     numbers = list(map(str, np.flatnonzero(which)))
     if len(numbers) == len(which) > 1:
-        return f"{path}, all of it,"
+        return f"all of {path}"
     return f"{path}[{', '.join(numbers[:8])}{', …' if len(numbers) > 8 else ''}]"
 
 

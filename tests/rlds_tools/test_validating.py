@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ def faulty(tmp_path_factory):
     steps = [content["steps"] for content in episodes]
     for content in steps:
         content["observation"]["position"][:, 1] = 0
+        content["action"][:] = 3
         x = content["observation"]["position"][:, 0]
         x.clip(-0.3, None, out=x)
         content["is_terminal"][:] = False
@@ -54,12 +56,13 @@ def test_each_fault_is_found_once_and_placed(faulty):
         ("warning", "an episode of 2 steps", (4,)),
         ("warning", f"{camera} is frozen", (5,)),
         ("warning", f"{position} has NaN or infinite values", (5,)),
+        ("warning", "action is 3 in all steps", ()),
         ("warning", f"{position}[1] is 0 in all steps", ()),
         ("warning", share, ()),
         ("warning", "the observations and actions of episode 0 again", (3,)),
         ("warning", "is_terminal is false in all steps of all episodes", ()),
     ]
-    assert share.startswith(f"{position}[0] is -0.3, its lowest value, in ")
+    assert share.startswith(f"{position}[0] is at its lowest value in ")
     assert ("error", f"{position}: nan in 1 of 3 elements", (5,)) in found(
         faulty, finite=["observation/position"]
     )
@@ -74,8 +77,8 @@ def test_the_command(faulty, dataset, capsys):
     assert run(["validate", dataset, faulty, "--max", "1"]) == 1
     text = capsys.readouterr().out
     assert "2 episodes, first: 0, step 11" in text
-    assert "9 more findings" in text
-    assert "1 error, 9 warnings" in text
+    assert "10 more findings" in text
+    assert "1 error, 10 warnings" in text
     assert text.splitlines()[-1] == f"next: rlds report {faulty} --episodes 0,1,2,4,5 --open"
     assert run(["validate", faulty, "--json"]) == 1
     (check,) = json.loads(capsys.readouterr().out)["checks"]
@@ -149,3 +152,13 @@ def test_what_loaders_need(dataset, log):
         rlds_tools.validate(log, profile="octo")
     with pytest.raises(FileNotFoundError):
         rlds_tools.validate("/nowhere")
+
+
+def test_elements_with_the_same_fault_are_told_together(tmp_path):
+    rng = np.random.default_rng(0)
+    observation = rng.normal(size=(100, 6)).clip(-0.5, 2)
+    observation[:, [1, 4]], observation[:, 5] = 7, 0
+    np.savez(tmp_path / "0.npz", observation=observation, action=rng.normal(size=(99, 2)))
+    texts = [text for _, text, _ in found(tmp_path)]
+    assert texts[:2] == ["observation[5] is 0 in all steps", "observation[1, 4] is 7 in all steps"]
+    assert re.fullmatch(r"observation\[0, 2, 3\] is at its lowest value in .* % of steps", texts[2])
