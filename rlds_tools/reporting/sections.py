@@ -83,7 +83,8 @@ def overview(material: Material) -> Markup:
     errors = sum(finding.severity == "error" for finding in material.findings)
     warnings = len(material.findings) - errors
     state = "bad" if errors else "odd" if warnings else "good"
-    words = f"{count(errors, 'error')}, {count(warnings, 'warning')}"
+    numbers = [count(errors, "error")] if errors else []
+    words = ", ".join(numbers + ([count(warnings, "warning")] if warnings else []))
     cards = [_card("Findings", words if material.findings else "none", "#findings", state)]
     of = "" if material.total is None or not material.is_sample else f" of {material.total:,}"
     cards.append(_card("Episodes read", f"{len(table):,}{of}"))
@@ -389,7 +390,10 @@ def _curves(material: Material, episode: SourceEpisode) -> list[Markup]:
 
 def _curve_panel(path: str, columns: list[np.ndarray], of: str = "", steps: bool = False) -> Markup:
     chart, bounds = charts.curves(columns, path, steps=steps)
-    title = tag("h4", path.removeprefix(f"{rlds.OBSERVATION}/"), of, tag("small", bounds))
+    keys = [tag("b", f" {index}", class_=f"t{index}") for index in range(len(columns))]
+    name = path.removeprefix(f"{rlds.OBSERVATION}/")
+    name = tag("span", name, of, *(keys if len(keys) > 1 else ()))
+    title = tag("h4", name, tag("small", bounds))
     return tag("div", title, chart, class_="curves-of")
 
 

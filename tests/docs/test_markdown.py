@@ -33,6 +33,7 @@ BLOCKS = {
     "docs/recover.md": 2,
     "docs/riegeli.md": 3,
     "docs/riegeli_format.md": 4,
+    "docs/report.md": 1,
     "docs/rlds_tfds.md": 10,
     "docs/semantics.md": 5,
     "docs/sources.md": 3,
@@ -54,7 +55,13 @@ OUTPUTS = {
     "docs/tfds_files.md": 1,
     "docs/tour.md": 2,
 }
-COMMANDS = {"docs/cli.md": 13, "docs/index.md": 1, "docs/recover.md": 2, "docs/tour.md": 5}
+COMMANDS = {
+    "docs/cli.md": 13,
+    "docs/index.md": 1,
+    "docs/recover.md": 2,
+    "docs/report.md": 1,
+    "docs/tour.md": 5,
+}
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
