@@ -56,6 +56,7 @@ OUTPUTS = {
     "docs/tour.md": 2,
 }
 COMMANDS = {
+    "README.md": 4,
     "docs/cli.md": 13,
     "docs/index.md": 1,
     "docs/recover.md": 2,
