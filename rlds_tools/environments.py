@@ -330,10 +330,8 @@ def make_policy(policy: Any, action_spec: Any, *, seed: int) -> tuple[Policy, st
       ValueError: There is no such policy.
     """
     if policy == "random":
-        rng = np.random.default_rng(seed)
-        _random(action_spec, rng)  # Says at once what cannot be chosen at random.
-        rng = np.random.default_rng(seed)
-        return lambda timestep: _random(action_spec, rng), policy
+        choose = _random(action_spec, np.random.default_rng(seed))
+        return lambda timestep: choose(), policy
     if isinstance(policy, str) and policy.startswith(_CONSTANT):
         action = _constant(policy, action_spec)
         return lambda timestep: action, policy
@@ -354,21 +352,31 @@ def make_policy(policy: Any, action_spec: Any, *, seed: int) -> tuple[Policy, st
     return lambda timestep: _checked(policy(timestep.observation), action_spec, name), name
 
 
-def _random(spec: Any, rng: np.random.Generator) -> Any:
-    """A value that fits a spec: uniform within bounds; normal where there are none."""
+def _random(spec: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    """What chooses values that fit a spec: uniform within bounds; normal where there are none."""
     if isinstance(spec, Mapping):
-        return {name: _random(part, rng) for name, part in spec.items()}
+        named = {name: _random(part, rng) for name, part in spec.items()}
+        return lambda: {name: choose() for name, choose in named.items()}
     if isinstance(spec, list | tuple):
-        return tuple(_random(part, rng) for part in spec)
+        parts = [_random(part, rng) for part in spec]
+        return lambda: tuple(choose() for choose in parts)
     low, high = _bounds(spec)
-    if spec.dtype.kind in "biu":
-        value = rng.integers(low, high, spec.shape, endpoint=True)
-    else:
-        low, high = np.broadcast_to(low, spec.shape), np.broadcast_to(high, spec.shape)
-        is_bounded = np.isfinite(low) & np.isfinite(high)
-        uniform = rng.uniform(np.where(is_bounded, low, 0), np.where(is_bounded, high, 1))
-        value = np.where(is_bounded, uniform, np.clip(rng.normal(size=spec.shape), low, high))
-    return np.asarray(value).astype(spec.dtype)[()]
+    dtype, shape = spec.dtype.type, spec.shape
+    if spec.dtype.kind != "f":
+        if not shape:
+            return lambda: dtype(rng.integers(low, high, endpoint=True))
+        return lambda: rng.integers(low, high, shape, endpoint=True).astype(dtype)
+    low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
+    is_bounded = np.isfinite(low) & np.isfinite(high)
+    uniform_low, uniform_high = np.where(is_bounded, low, 0), np.where(is_bounded, high, 1)
+
+    def choose_float() -> Any:
+        value = rng.uniform(uniform_low, uniform_high)
+        if not is_bounded.all():
+            value = np.where(is_bounded, value, np.clip(rng.normal(size=shape), low, high))
+        return np.asarray(value).astype(dtype)[()]
+
+    return choose_float
 
 
 def _bounds(spec: specs.Array) -> tuple[Any, Any]:
