@@ -192,7 +192,9 @@ def run_here(job: str, raw: str) -> None:
 
     import tfds_builders
 
-    del tf, tfds, tfds_builders
+    for name in tfds_builders.__all__:  # Some are loaded when they are needed.
+        getattr(tfds_builders, name)
+    del tf, tfds
     with tempfile.TemporaryDirectory() as data_dir:
         cpu, seconds = rounds.timed(lambda: JOBS[job](raw, data_dir))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -225,9 +225,10 @@ def options_of_peers() -> tuple[dict[str, list[str]], list[str]]:
 Found = dict[str, dict[str, list[rounds.Times]]]
 
 
-def measure(script: Script, options: list[str], *, quick: bool) -> Found:
+def measure(script: Script, options: list[str], *, quick: bool, num_rounds: int | None) -> Found:
     """Runs a benchmark; returns what it reports, which is nothing if it fails."""
     arguments = shlex.split(script.quick if quick else script.usual)
+    arguments += ["--rounds", str(num_rounds)] if num_rounds else []
     command = [sys.executable, str(HERE / script.name), "--json", *arguments, *options]
     print("$", *command[1:], file=sys.stderr, flush=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -282,7 +283,7 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def compare(*, quick: bool) -> dict[str, Any]:
+def compare(*, quick: bool, num_rounds: int | None = None) -> dict[str, Any]:
     """Measures all rows."""
     options, left_out = options_of_peers()
     for line in left_out:
@@ -290,7 +291,8 @@ def compare(*, quick: bool) -> dict[str, Any]:
     found: Found = {}
     load = [os.getloadavg()[0]]
     for script in SCRIPTS:
-        found.update(measure(script, options.get(script.name, []), quick=quick))
+        of_peer = options.get(script.name, [])
+        found.update(measure(script, of_peer, quick=quick, num_rounds=num_rounds))
         load.append(os.getloadavg()[0])
     return {
         "date": datetime.date.today().isoformat(),
@@ -442,10 +444,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="small jobs; prints the table only")
+    parser.add_argument("--rounds", type=int, help="instead of those in SCRIPTS")
     parser.add_argument("--render", action="store_true", help="only write the table and the figure")
     arguments = parser.parse_args()
     if not arguments.render:
-        results = compare(quick=arguments.quick)
+        results = compare(quick=arguments.quick, num_rounds=arguments.rounds)
         print(table(results))
         if arguments.quick:
             return
