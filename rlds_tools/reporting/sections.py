@@ -84,7 +84,8 @@ def overview(material: Material) -> Markup:
     warnings = len(material.findings) - errors
     state = "bad" if errors else "odd" if warnings else "good"
     numbers = [count(errors, "error")] if errors else []
-    words = ", ".join(numbers + ([count(warnings, "warning")] if warnings else []))
+    numbers += [count(warnings, "warning")] if warnings else []
+    words = ", ".join(each.replace(" ", "\u00a0") for each in numbers)
     cards = [_card("Findings", words if material.findings else "none", "#findings", state)]
     of = "" if material.total is None or not material.is_sample else f" of {material.total:,}"
     cards.append(_card("Episodes read", f"{len(table):,}{of}"))

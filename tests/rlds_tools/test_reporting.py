@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import raw_atari_dqn_replay as raw
 from tiny_datasets import episode, write_dataset
 
 import rlds_tools
@@ -49,7 +50,7 @@ def test_a_page_has_its_sections_and_needs_nothing_else(page):
 
 
 def test_findings_are_first_and_lead_to_their_episodes(made, page):
-    text = re.sub(r"<[^>]+>", " ", page)
+    text = re.sub(r"<[^>]+>", " ", page).replace("\u00a0", " ")
     assert "1 error, 2 warnings" in text
     assert page.index("observation/camera is black") < page.index('id="distributions"')
     black = re.search(r"observation/camera is black</td><td>(.*?)</td>", page)[1]
@@ -106,6 +107,18 @@ def test_a_sample_is_called_one(made, page):
         "A sample: </b>this page is about 2 of 6 episodes (33 %), evenly spread." in report.content
     )
     assert "2 of 6 episodes" in str(report)
+
+
+def test_a_format_without_an_index_is_read_from_its_beginning(tmp_path):
+    played = [raw.episode(number, terminal=True, shape=(8, 8), seed=number) for number in (5, 3, 9)]
+    rows = raw.record(played)
+    raw.write_run(tmp_path / "1" / "replay_logs", rows, capacity=len(rows["action"]))
+    report = rlds_tools.report(tmp_path, max_episodes=2, frames=2)
+    assert (report.episodes, report.total) == (2, None)
+    assert "the first 2 episodes; how many there are is not known" in report.content
+    assert report.findings == ()
+    report = rlds_tools.report(tmp_path, frames=2)
+    assert (report.episodes, report.total) == (3, 3)
 
 
 def test_the_command(made, tmp_path, monkeypatch, capsys):
