@@ -25,8 +25,6 @@ from commands import as_markdown
 import rlds_ecosystem
 import rlds_tools
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # What TensorFlow says is no warning.
-
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
