@@ -170,8 +170,9 @@ def _reduced(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if length <= 2 * _MOST_COLUMNS:
         return x, column
     parts = np.array_split(np.arange(length), _MOST_COLUMNS)
-    with np.errstate(invalid="ignore"):
-        pairs = [sorted((p[np.argmin(column[p])], p[np.argmax(column[p])])) for p in parts]
+    # What is not finite is neither, unless there is nothing else.
+    low, high = (np.where(np.isfinite(column), column, none) for none in (np.inf, -np.inf))
+    pairs = [sorted((part[np.argmin(low[part])], part[np.argmax(high[part])])) for part in parts]
     chosen = np.array(pairs).reshape(-1)
     return x[chosen], column[chosen]
 

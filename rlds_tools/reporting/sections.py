@@ -379,14 +379,19 @@ def _curves(material: Material, episode: SourceEpisode) -> list[Markup]:
     reward: Any = episode.steps.get(rlds.REWARD)
     stop = episode.num_steps - episode.final_observation_known
     if getattr(reward, "ndim", None) == 1 and reward.dtype.kind in "biuf":
-        panels.append(_curve_panel(rlds.REWARD, [reward[:stop].astype(np.float64)]))
+        panels.append(_curve_panel(rlds.REWARD, [_until(stop, reward.astype(np.float64))]))
     for part, last in ((rlds.ACTION, stop), (rlds.OBSERVATION, episode.num_steps)):
         for path, values in vectors_of(episode, survey, part)[:_FIELDS_WITH_CURVES]:
             is_class = survey.numbers[path].shape == () and _is_whole(material, path)
             of = f", {_CURVES} of {values.shape[1]}" if values.shape[1] > _CURVES else ""
-            chosen = list(values[:last, :_CURVES].T)
+            chosen = [_until(last, column) for column in values[:, :_CURVES].T]
             panels.append(_curve_panel(path, chosen, of, is_class))
     return panels
+
+
+def _until(stop: int, column: np.ndarray) -> np.ndarray:
+    """A column without placeholders, as long as it was, so that all curves have the same axis."""
+    return np.where(np.arange(len(column)) < stop, column, np.nan)
 
 
 def _curve_panel(path: str, columns: list[np.ndarray], of: str = "", steps: bool = False) -> Markup:

@@ -200,8 +200,11 @@ def test_charts_keep_their_shape():
     for constant in (5.0, 1e300, -1e-300):
         assert "NaN" not in charts.histogram(np.full(4, constant), "x")
     long = np.zeros(100_000)
-    long[77_777] = 1
+    long[77_777], long[77_779] = 1, np.nan
     drawing, bounds = charts.curves([long, np.full(100_000, np.nan)], "x")
     assert len(drawing) < 10_000
     assert bounds == "0 to 1"
     assert " 4" in drawing  # The peak, which a curve of averages would lose.
+    # What follows the last action has its place on the axis, so that curves are in step.
+    drawing, _ = charts.curves([np.array([0, 1, np.nan])], "x")
+    assert "M0 76h0L150 4" in drawing
