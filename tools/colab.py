@@ -49,7 +49,8 @@ def install_line() -> str:
 
 def installed(python: Path) -> dict[str, str]:
     """The names and versions of all packages in an environment."""
-    listed = subprocess.check_output([python, "-m", "pip", "list", "--format", "json"])
+    # Isolated from the checkout, which looks like an installed package where it was built.
+    listed = subprocess.check_output([python, "-I", "-m", "pip", "list", "--format", "json"])
     return {package["name"]: package["version"] for package in json.loads(listed)}
 
 
@@ -65,7 +66,7 @@ def main() -> None:
     python = folder / "bin" / "python"
 
     def pip(*arguments: str) -> None:
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *arguments], check=True)
+        subprocess.run([python, "-I", "-m", "pip", "install", "--quiet", *arguments], check=True)
 
     # Colab's packages do not all agree with each other: without their dependencies.
     pip("--no-deps", "--requirement", str(HERE / "colab.txt"))
@@ -84,10 +85,9 @@ def main() -> None:
     for name in NOTEBOOKS:
         with tempfile.TemporaryDirectory() as directory:
             environment = {**os.environ, "MPLBACKEND": "agg", "TMPDIR": directory}
-            environment.pop("PYTHONPATH", None)
             print(f"running {name}", flush=True)
             subprocess.run(
-                [python, FOLDER / f"{name}.py"], cwd=directory, env=environment, check=True
+                [python, "-I", FOLDER / f"{name}.py"], cwd=directory, env=environment, check=True
             )
 
 
