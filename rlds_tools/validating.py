@@ -151,40 +151,27 @@ def validate(
     """
     if not paths:
         raise ValueError("validate: name at least one path.")
+    # What is not there is told before anything is read, which may take long.
+    opened = [(os.fspath(path), _open(os.fspath(path), split, format)) for path in paths]
     checks: list[Check] = []
-    for path in paths:
-        checks += _check_path(
-            os.fspath(path), split, tuple(finite), profile, checksums, format, progress
-        )
+    for path, parts in opened:
+        for part in parts:
+            if not isinstance(part, Check):
+                part = _check(path, part, finite, profile, checksums, progress)
+            checks.append(part)
     return Validation(tuple(checks), strict, most)
 
 
-def _check_path(
-    path: str,
-    split: str | None,
-    finite: Sequence[str],
-    profile: str | None,
-    checksums: bool,
-    format: str | None,
-    progress: bool | None,
-) -> Iterator[Check]:
+def _open(path: str, split: str | None, format: str | None) -> Sequence[Episodes | Check]:
+    """Opens the splits at a path; what cannot be opened is checked already."""
     from rlds.sources.source import SourceError
     from rlds_tools.survey import open_splits
 
-    begin = time.monotonic()
     try:
-        splits = open_splits(path, split, format)
+        splits, text = open_splits(path, split, format), "there are no episodes"
     except SourceError as error:
-        yield _unreadable(path, str(error), begin)
-        return
-    if not splits:
-        yield _unreadable(path, "there are no episodes", begin)
-    for episodes in splits:
-        yield _check(path, episodes, finite, profile, checksums, progress)
-
-
-def _unreadable(path: str, text: str, begin: float) -> Check:
-    return Check(path, "", 0, 0, time.monotonic() - begin, (Finding("error", text),))
+        splits, text = [], str(error)
+    return splits or [Check(path, "", 0, 0, 0.0, (Finding("error", text),))]
 
 
 def _check(

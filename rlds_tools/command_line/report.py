@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import click
@@ -94,6 +95,9 @@ def command(
     """
     from rlds_tools import reporting
 
+    folder = os.path.dirname(output or "") or "."
+    if not os.path.isdir(folder):  # Told before anything is read.
+        raise click.UsageError(f"--output: there is no folder {folder!r}")
     page_format = page_format or ("md" if (output or "").endswith(".md") else "html")
     made = reporting.report(
         path,

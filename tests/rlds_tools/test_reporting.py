@@ -132,7 +132,7 @@ def test_the_command(made, tmp_path, monkeypatch, capsys):
     assert text.startswith("# tiny\n")
     assert "| `observation/position` | float32 3 |" in text
     assert sorted(os.listdir()) == ["page.md", "report.html"]
-    for wrong in (["--max-size", "3"], ["--episodes", "x"], ["--cameras"]):
+    for wrong in (["--max-size", "3"], ["--episodes", "x"], ["--cameras"], ["-o", "no/x"]):
         assert run(["report", made, *wrong]) == 2
     capsys.readouterr()
     for option, words in (

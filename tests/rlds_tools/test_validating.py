@@ -151,7 +151,7 @@ def test_what_loaders_need(dataset, log):
     with pytest.raises(ValueError, match="about datasets of TFDS"):
         rlds_tools.validate(log, profile="octo")
     with pytest.raises(FileNotFoundError):
-        rlds_tools.validate("/nowhere")
+        rlds_tools.validate(dataset, "/nowhere")
 
 
 def test_elements_with_the_same_fault_are_told_together(tmp_path):
@@ -162,3 +162,9 @@ def test_elements_with_the_same_fault_are_told_together(tmp_path):
     texts = [text for _, text, _ in found(tmp_path)]
     assert texts[:2] == ["observation[5] is 0 in all steps", "observation[1, 4] is 7 in all steps"]
     assert re.fullmatch(r"observation\[0, 2, 3\] is at its lowest value in .* % of steps", texts[2])
+
+
+def test_what_cannot_be_opened_does_not_hide_the_others(tmp_path, dataset):
+    damaged, sound = rlds_tools.validate(tmp_path, dataset).checks
+    assert damaged.findings[0].severity == "error"
+    assert (damaged.episodes, sound.episodes) == (0, 3)
