@@ -1,5 +1,6 @@
 """Reads RLDS datasets that TFDS wrote, in either layout, and no more of them than is asked for."""
 
+import contextlib
 import difflib
 import os
 from collections.abc import Collection, Iterable, Iterator
@@ -9,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+import tfds_files
 from rlds import rlds_types
 from rlds_ecosystem import stores
 
@@ -43,8 +45,9 @@ def load(
     `read_config` says otherwise. Iterators over the dataset can be checkpointed.
 
     Args:
-      path_or_builder: A directory with a dataset, the name of a dataset as for `tfds.builder`, or
-        a builder.
+      path_or_builder: A directory with a dataset, or one that has but one dataset below it, such as
+        "data/catch" for "data/catch/1.0.0"; the name of a dataset as for `tfds.builder`; or a
+        builder.
       split: What to read: 'train', 'train[:10%]', 'train+test', ...
       layout: 'batched' or 'nested'.
       fields: The fields of a step to read, such as 'action', 'observation/image', or 'observation'
@@ -171,8 +174,8 @@ def _builder(path_or_builder: Any) -> tfds.core.DatasetBuilder:
     path = stores.as_path(path_or_builder)
     if os.fspath(path).startswith("s3://"):
         raise ValueError(f"load: {path}: TensorFlow reads no s3://; copy the dataset to a disk")
-    if tfds.core.dataset_info.dataset_info_path(path).exists():
-        return tfds.builder_from_directory(path)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return tfds.builder_from_directory(tfds_files.find_folder(path))
     try:
         return tfds.builder(os.fspath(path_or_builder))
     except (tfds.core.DatasetNotFoundError, ValueError) as e:

@@ -301,6 +301,12 @@ def test_wrong_arguments(directory, options, error, message):
         load(directory, **options)
 
 
+def test_a_directory_above_the_dataset(directory, tmp_path):
+    (tmp_path / "data" / "name").mkdir(parents=True)
+    (tmp_path / "data" / "name" / "1.0.0").symlink_to(directory)
+    assert len(load(tmp_path / "data")) == len(load(directory))
+
+
 def test_what_is_no_dataset(tmp_path):
     with pytest.raises(FileNotFoundError, match="neither a directory with a dataset_info"):
         load(tmp_path)
