@@ -206,7 +206,7 @@ def test_the_command_line_says_in_a_line_that_an_archive_was_cut(tmp_path, capsy
     arguments = ["rlds_envlogger", os.fspath(path), "--data_dir", os.fspath(tmp_path / "d")]
     assert run(arguments, command=build) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
-    assert line.startswith(f"Error: {path}: the gzip data ends too early")
+    assert line.startswith(f"error: {path}: the gzip data ends too early")
 
 
 def test_a_pipe_is_no_archive(tmp_path, place):
