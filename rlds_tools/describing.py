@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import rlds
+from envlogger.converters.fields import Field
+from rlds._nests import named_leaves
 from rlds.statistics import Statistics, compute_statistics
+from rlds_tools.cameras import cameras_of
 from rlds_tools.progress import show_progress
 from rlds_tools.results import Block, Result, Table, count, plain
 
 if TYPE_CHECKING:
     from rlds.sources import Episodes, SourceEpisode
 
-__all__ = ["Group", "Spread", "Stats", "stats", "total_reward"]
+__all__ = ["Group", "Spread", "Stats", "stats"]
 
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
 # How many groups are printed.
@@ -176,7 +180,7 @@ def stats(
     def read() -> Iterator[dict[str, Any]]:
         for episode in _all(episodes, progress):
             lengths.append(episode.num_steps)
-            reward = total_reward(episode)
+            reward = episode.total_reward
             if reward is not None:
                 returns.append(reward)
             if by is not None:
@@ -198,41 +202,23 @@ def stats(
     )
 
 
-def total_reward(episode: SourceEpisode) -> float | None:
-    """Returns the sum of the rewards of an episode, without the placeholder in its last step.
-
-    Returns:
-      The sum; None if there are no rewards, or several in a step.
-    """
-    reward: Any = episode.steps.get("reward")
-    if getattr(reward, "ndim", None) != 1 or reward.dtype.kind not in "fiub":
-        return None
-    real = reward[:-1] if episode.final_observation_known else reward
-    return float(real.astype(np.float64).sum())
-
-
 def _all(episodes: Episodes, progress: bool | None) -> Iterator[SourceEpisode]:
     total = episodes.source.num_episodes(episodes.split)
     with show_progress(progress) as bars:
         yield from bars.track(episodes, total=total, description="reading")
 
 
-def _numeric(fields: Mapping[str, Any], path: str = "") -> list[str]:
-    """The numeric fields that are neither flags nor images."""
-    names = []
-    for name, field in fields.items():
-        inner = f"{path}/{name}" if path else name
-        if isinstance(field, Mapping):
-            names += _numeric(field, inner)
-        elif name not in ("is_first", "is_last", "is_terminal") and _is_numeric(field):
-            names.append(inner)
-    return names
+def _numeric(fields: Mapping[str, Any]) -> list[str]:
+    """The numeric fields of one shape that are neither flags nor pictures."""
+    leaves = dict(named_leaves(fields))
+    left_out = {*rlds.STEP_FLAGS, *cameras_of(leaves)}
+    return [path for path, field in leaves.items() if path not in left_out and _is_numeric(field)]
 
 
 def _is_numeric(field: Any) -> bool:
-    kind = getattr(field, "column_dtype", np.dtype(object)).kind
-    is_image = getattr(field, "encoding", "") or (kind == "u" and len(field.shape) in (2, 3))
-    return kind in "biuf" and not is_image and None not in field.shape
+    return (
+        isinstance(field, Field) and field.column_dtype.kind in "biuf" and None not in field.shape
+    )
 
 
 def _value_of(episode: SourceEpisode, field: str) -> str:

@@ -343,11 +343,7 @@ def inspect_episode(
     """
     episodes = _open(path, split, format)
     found = episodes.episode(episode)
-    number, total = found.num_steps, None
-    reward: Any = found.steps.get("reward")
-    if getattr(reward, "ndim", None) == 1 and reward.dtype.kind in "fiu":
-        rewards = reward[:-1] if found.final_observation_known else reward
-        total = float(rewards.astype("float64").sum())
+    number = found.num_steps
     half = _SHOWN_STEPS // 2
     shown = [i for i in range(number) if i < half or i >= number - half]
     return EpisodeView(
@@ -356,7 +352,7 @@ def inspect_episode(
         episode=episode if episode >= 0 else len(episodes) + episode,
         key=found.key,
         num_steps=number,
-        total_reward=total,
+        total_reward=found.total_reward,
         truncated=found.truncated,
         complete=found.complete,
         final_observation_known=found.final_observation_known,
@@ -558,12 +554,10 @@ def _fields_of(fields: Mapping[str, Any]) -> Iterator[Field]:
 # --- Values.
 
 
-def _leaves(nest: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if not isinstance(nest, Mapping):
-        yield path, nest
-        return
-    for name, child in nest.items():
-        yield from _leaves(child, f"{path}/{name}" if path else str(name))
+def _leaves(nest: Any) -> Iterator[tuple[str, Any]]:
+    from rlds._nests import named_leaves
+
+    yield from named_leaves(nest)
 
 
 def _in_rows(nest: Mapping[str, Any]) -> Iterator[list[str]]:

@@ -23,7 +23,6 @@ from rlds._nests import named_leaves
 from rlds.sources import Episodes
 from rlds.sources.source import SourceEpisode, SourceError, StoredSource
 from rlds_tools.cameras import Frames, cameras_of, fault_of
-from rlds_tools.describing import total_reward
 from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps
 from rlds_tools.results import count
@@ -258,7 +257,7 @@ class Survey:
         is_terminal = plain.get(rlds.IS_TERMINAL)
         ends = length > 0 and is_terminal is not None and bool(np.any(is_terminal))
         self._num_terminal += ends
-        reward = total_reward(episode)
+        reward = episode.total_reward
         self.table.add(
             index=index,
             length=length,

@@ -97,6 +97,18 @@ class SourceEpisode:
         """How many steps the episode has."""
         return len(self.steps[rlds.IS_FIRST])
 
+    @property
+    def total_reward(self) -> float | None:
+        """The sum of the rewards, without the placeholder in the last step.
+
+        None if there are no rewards, or several in a step.
+        """
+        reward: Any = self.steps.get(rlds.REWARD)
+        if getattr(reward, "ndim", None) != 1 or reward.dtype.kind not in "biuf":
+            return None
+        real = reward[:-1] if self.final_observation_known else reward
+        return float(real.sum(dtype="float64"))
+
 
 @dataclasses.dataclass(frozen=True)
 class DamagedEpisode:
