@@ -24,6 +24,10 @@ from commands import as_markdown
 
 import rlds_ecosystem
 import rlds_tools
+from tfds_builders.quiet import quiet_libraries
+
+# The modules whose docstrings are read load TensorFlow, which says much.
+quiet_libraries()
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
