@@ -30,9 +30,9 @@ def public_packages() -> list[str]:
     for package in PACKAGES:
         path = importlib.import_module(package).__path__
         for module in pkgutil.walk_packages(path, f"{package}."):
-            if module.ispkg and not re.search(
-                r"\._|\.examples|\.testing|\.command_line", module.name
-            ):
+            # `rlds_tools` itself exports what its packages have.
+            internal = r"\._|\.examples|\.testing|rlds_tools\."
+            if module.ispkg and not re.search(internal, module.name):
                 names.append(module.name)
     return [name for name in names if hasattr(importlib.import_module(name), "__all__")]
 
