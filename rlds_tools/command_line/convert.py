@@ -184,9 +184,13 @@ def _convert_known(
 
 def _split_words(words: Iterable[str], runner: str | None) -> tuple[list[str], list[str]]:
     """Returns the places that are named, and the options of Beam."""
-    words = list(words)
-    places = [word for word in words if not word.startswith("-")]
-    others = [word for word in words if word.startswith("-")]
+    places: list[str] = []
+    others: list[str] = []
+    is_value = False  # Of the option before: `--name value` is as good as `--name=value`.
+    for word in words:
+        is_option = word.startswith("-")
+        (others if is_option or is_value else places).append(word)
+        is_value = is_option and "=" not in word
     if others and runner is None:
         raise click.UsageError(
             f"unknown options: {' '.join(others)} (options of Beam need --runner)"

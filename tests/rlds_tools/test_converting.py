@@ -21,7 +21,7 @@ import rlds_tools
 import tfds_builders
 from rlds import sources
 from rlds_tools.command_line import commands
-from rlds_tools.command_line.convert import build
+from rlds_tools.command_line.convert import _split_words, build
 from rlds_tools.converting import builders
 from tfds_builders import quiet
 
@@ -166,6 +166,14 @@ def test_truncation_at_a_tag(tmp_path):
     assert conversions.records(found) == conversions.records(made.data_path)
 
 
+def test_options_of_beam_have_values():
+    words = ["--a=1", "source", "--b", "2", "directory", "--c"]
+    assert _split_words(words, "DirectRunner") == (
+        ["source", "directory"],
+        ["--a=1", "--b", "2", "--c"],
+    )
+
+
 @pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
 def test_pipeline_options(raw, tmp_path, capsys):
     beam = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
@@ -271,7 +279,7 @@ SCRIPT = """
 import signal, sys, time
 from tfds_builders import D4rlSource
 from rlds_tools.command_line.commands import run
-from rlds_tools.command_line.convert import build
+from rlds_tools.command_line.convert import _split_words, build
 
 episodes = D4rlSource.episodes
 
