@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
     from tfds_builders.builder import SourceBuilder
 
-__all__ = ["TARGETS", "Conversion", "builder_of", "builders", "convert", "convert_known"]
+__all__ = [
+    "FILE_FORMATS",
+    "TARGETS",
+    "Conversion",
+    "builder_of",
+    "builders",
+    "convert",
+    "convert_known",
+]
 
 FILE_FORMATS = ("tfrecord", "array_record")
 _EXPORTS = ("minari", "d4rl", "d4rl_pybullet")

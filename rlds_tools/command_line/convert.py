@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rlds_tools.command_line.printing import invocation, prints_result, wants_progress
+from rlds_tools.converting import FILE_FORMATS, TARGETS
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -74,7 +75,7 @@ def _storage_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("words", nargs=-1, metavar="SRC DST [BEAM_OPTIONS]")
 @click.option(
     "--to",
-    type=click.Choice(["tfrecord", "array_record", "minari", "d4rl", "d4rl_pybullet"]),
+    type=click.Choice(TARGETS),
     default="tfrecord",
     help="The new format: a dataset of TFDS in one of two file formats, or one for others.",
 )
@@ -103,7 +104,7 @@ def command(
         raise click.UsageError(f"expected SRC and DST, got {len(places)} places")
     source, directory = places
     if dataset is not None:
-        if to not in ("tfrecord", "array_record"):
+        if to not in FILE_FORMATS:
             raise click.UsageError(f"--dataset goes with tfrecord and array_record, not {to}.")
         return _convert_known(dataset, source, directory, None, to, beam_options, options)
     from rlds import sources
@@ -126,7 +127,7 @@ def command(
 @click.option(
     "--file-format",
     "--file_format",
-    type=click.Choice(["tfrecord", "array_record"]),
+    type=click.Choice(FILE_FORMATS),
     help="Default: tfrecord.",
 )
 @_storage_options
