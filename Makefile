@@ -6,8 +6,12 @@ LIGHT ?= .venv-without-tensorflow
 TESTS_WITHOUT_TENSORFLOW := tests/without_tensorflow tests/golden/test_tfds_4_9_10.py \
 	$(addprefix tests/rlds/test_,alignment.py normalization.py quantile_sketch.py statistics.py)
 
-# The editable install compiles the extension in place; it is redone when what it is made of changes.
-SOURCES := pyproject.toml setup.py $(wildcard riegeli/*.pyx)
+# The editable install compiles the extensions in place; it is redone when what they are made of changes.
+COMPILED := riegeli rlds/feeds
+SOURCES := pyproject.toml setup.py $(COMPILED:%=%/_compiled.pyx)
+
+# What runs twice: compiled, and in plain Python.
+TESTS_OF_CORES := tests/riegeli tests/rlds/feeds
 
 # How long `make fuzz` takes for the files of riegeli, and again for raw data, in seconds.
 FUZZ_SECONDS ?= 1800
@@ -19,11 +23,11 @@ quickstart: $(VENV)/.examples
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal --durations 40 -m "not slow"
-	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" tests/riegeli
+	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(TESTS_OF_CORES)
 
 test-all: $(VENV)/.dev
 	FEW_EXAMPLES=8 $(BIN)/python -m pytest -n auto --dist worksteal
-	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal tests/riegeli
+	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal $(TESTS_OF_CORES)
 
 # The packages below the builders, in an environment that has no TensorFlow.
 test-without-tensorflow: $(LIGHT)/.installed
@@ -72,7 +76,7 @@ $(VENV)/.examples: $(SOURCES) | $(BIN)/python
 
 # A core that was built for one Python would be taken instead of the new one.
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
-	rm -f riegeli/_compiled*.so
+	rm -f $(COMPILED:%=%/_compiled*.so)
 	RIEGELI_IMPLEMENTATION=cython $(BIN)/python -m pip install --editable '.[dev]'
 	touch $@ $(VENV)/.examples
 
@@ -96,7 +100,7 @@ $(VENV)/.fuzz: $(SOURCES) | $(BIN)/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LIGHT) build dist *.egg-info riegeli/*.c riegeli/*.so
+	rm -rf $(VENV) $(LIGHT) build dist *.egg-info $(COMPILED:%=%/*.c) $(COMPILED:%=%/*.so)
 
 # Generates the *_pb2 modules anew. This protoc's output runs with every protobuf release since 4.25.
 protos:

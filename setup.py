@@ -1,4 +1,4 @@
-"""Builds the compiled core of `riegeli` and the text of the package page.
+"""Builds the compiled cores of the packages and the text of the package page.
 
 All other settings are in pyproject.toml.
 """
@@ -16,27 +16,36 @@ from setuptools import Extension, setup
 ROOT = Path(__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-# The core uses the stable ABI of Python 3.11, the first that has buffers: one wheel for this Python
+# The packages that have a core.
+COMPILED = ("riegeli", "rlds.feeds")
+
+# A core uses the stable ABI of Python 3.11, the first that has buffers: one wheel for this Python
 # and all later ones. Python without the interpreter lock does not load such modules.
 ABI = (3, 11)
 HAS_STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
-def extension() -> Extension:
-    """Returns the compiled core."""
+def extensions() -> list[Extension]:
+    """Returns the compiled cores."""
     limited: dict[str, Any] = {}
     if HAS_STABLE_ABI:
         version = f"0x{ABI[0]:02X}{ABI[1]:02X}0000"
         macros = [("CYTHON_LIMITED_API", "1"), ("Py_LIMITED_API", version)]
         limited = {"py_limited_api": True, "define_macros": macros}
-    (core,) = cythonize(
-        [Extension("riegeli._compiled", ["riegeli/_compiled.pyx"], **limited)],
+    cores: list[Extension] = cythonize(
+        [
+            Extension(
+                f"{package}._compiled", [f"{package.replace('.', '/')}/_compiled.pyx"], **limited
+            )
+            for package in COMPILED
+        ],
         compiler_directives={"language_level": "3"},
     )
-    # Without a C compiler the package installs too: `riegeli` then warns that it runs in plain
-    # Python. As at run time, RIEGELI_IMPLEMENTATION=cython insists on the compiled core.
-    core.optional = os.environ.get("RIEGELI_IMPLEMENTATION") != "cython"
-    return core
+    # Without a C compiler the distribution installs too: a package then warns that it runs in plain
+    # Python. As at run time, RIEGELI_IMPLEMENTATION=cython insists on the compiled cores.
+    for core in cores:
+        core.optional = os.environ.get("RIEGELI_IMPLEMENTATION") != "cython"
+    return cores
 
 
 def page(text: str, source: str, version: str) -> str:
@@ -62,7 +71,7 @@ def page(text: str, source: str, version: str) -> str:
 
 if __name__ == "__main__":
     setup(
-        ext_modules=[extension()],
+        ext_modules=extensions(),
         options={"bdist_wheel": {"py_limited_api": f"cp{ABI[0]}{ABI[1]}"}}
         if HAS_STABLE_ABI
         else {},

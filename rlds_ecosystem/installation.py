@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
@@ -10,7 +11,12 @@ from collections.abc import Iterable
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-__all__ = ["other_distributions", "warn_of_other_distributions", "why_not_compiled"]
+__all__ = [
+    "choose_implementation",
+    "other_distributions",
+    "warn_of_other_distributions",
+    "why_not_compiled",
+]
 
 # Distributions that have packages of the same names as this one. (That was its own name once, too.)
 _OTHERS = re.compile(r"(envlogger|riegeli|rlds)-([^-]+)\.dist-info", re.IGNORECASE)
@@ -56,16 +62,48 @@ def warn_of_other_distributions(directories: Iterable[str]) -> None:
     )
 
 
-def why_not_compiled(package: Path, *, error: ImportError) -> str:
-    """Says why there is no compiled core of `riegeli`, and what to do.
+def choose_implementation(package: str, *, slower: str) -> str:
+    """Chooses between the compiled hot functions of a package and their twins in Python.
+
+    `RIEGELI_IMPLEMENTATION=python` in the environment asks for the twins, `cython` insists on the
+    compiled ones; without it the compiled ones are used where they were built.
 
     Args:
-      package: The directory of `riegeli`.
+      package: Its name; the compiled functions are in its module `_compiled`.
+      slower: What the warning says of the twins.
+
+    Returns:
+      "cython" or "python".
+    """
+    requested = os.environ.get("RIEGELI_IMPLEMENTATION", "")
+    if requested not in ("", "cython", "python"):
+        raise ImportError(f"RIEGELI_IMPLEMENTATION is {requested!r}, not 'cython' or 'python'")
+    if requested == "python":
+        return requested
+    try:
+        importlib.import_module(f"{package}._compiled")
+    except ImportError as e:
+        if requested == "cython":
+            raise
+        reason = why_not_compiled(Path(__file__).parents[1], package, error=e)
+        warnings.warn(
+            f"{package} runs in plain Python, {slower}: {reason}", RuntimeWarning, stacklevel=3
+        )
+        return "python"
+    return "cython"
+
+
+def why_not_compiled(root: Path, package: str, *, error: ImportError) -> str:
+    """Says why there is no compiled core of a package, and what to do.
+
+    Args:
+      root: The directory that has the packages.
+      package: The name of the package.
       error: What importing the core raised.
     """
-    checkout = package.parent if (package.parent / "setup.py").exists() else None
+    checkout = root if (root / "setup.py").exists() else None
     how = f"pip install --editable {checkout}" if checkout else _INSTALL_ANEW
-    built = [path.name for path in _compiled_files(package)]
+    built = [path.name for path in _compiled_files(root, package)]
     if any(f"_compiled{suffix}" in built for suffix in EXTENSION_SUFFIXES):
         return f"its compiled core does not load ({error}). Install it anew: {how}"
     if built:
@@ -74,12 +112,11 @@ def why_not_compiled(package: Path, *, error: ImportError) -> str:
             f"{EXTENSION_SUFFIXES[0]}). Install it with this Python: {how}"
         )
     if checkout:
-        others = [Path(place, "riegeli") for place in sys.path if place]
-        for other in others:
-            if other != package and _compiled_files(other):
+        for other in map(Path, filter(None, sys.path)):
+            if other != root and _compiled_files(other, package):
                 return (
                     f"the checkout {checkout} is not compiled, and hides the installed package in "
-                    f"{other.parent}. Start Python in another directory, or compile it: {how}"
+                    f"{other}. Start Python in another directory, or compile it: {how}"
                 )
     lacking = _what_the_build_lacks()
     what = "the checkout" if checkout else "the installed package"
@@ -91,8 +128,9 @@ def why_not_compiled(package: Path, *, error: ImportError) -> str:
 _INSTALL_ANEW = "pip install --force-reinstall --no-deps ., in the checkout it came from"
 
 
-def _compiled_files(package: Path) -> list[Path]:
-    return [path for path in sorted(package.glob("_compiled.*")) if path.suffix in (".so", ".pyd")]
+def _compiled_files(root: Path, package: str) -> list[Path]:
+    found = sorted(root.joinpath(*package.split(".")).glob("_compiled.*"))
+    return [path for path in found if path.suffix in (".so", ".pyd")]
 
 
 def _what_the_build_lacks() -> str | None:

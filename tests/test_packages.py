@@ -90,7 +90,7 @@ def test_each_package_imports_only_what_is_below_it(package):
             forbidden -= {"tensorflow", "tensorflow_datasets"}
         if name.startswith(KNOWS_RECORDINGS):
             forbidden -= {"envlogger"}
-        if name.startswith("rlds/sources/"):
+        if name.startswith(("rlds/feeds/", "rlds/sources/")):
             forbidden |= imported_by(file) & {"tensorflow", "tensorflow_datasets"}
         assert not forbidden, f"{file} imports {forbidden}"
 

@@ -33,12 +33,14 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What it takes to compile the core; it is translated to C once."""
+    """What it takes to compile the cores; they are translated to C once."""
     path = tmp_path_factory.mktemp("project")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, path)
-    (path / "riegeli").mkdir()
-    shutil.copy(ROOT / "riegeli" / "_compiled.pyx", path / "riegeli")
+    for package in runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["COMPILED"]:
+        source = Path(*package.split("."), "_compiled.pyx")
+        (path / source).parent.mkdir(parents=True)
+        shutil.copy(ROOT / source, path / source)
     return path
 
 
@@ -52,14 +54,14 @@ def build_without_compiler(project: Path, **environment: str) -> subprocess.Comp
     )
 
 
-def test_the_compiled_core_is_left_out(project: Path) -> None:
+def test_the_compiled_cores_are_left_out(project: Path) -> None:
     done = build_without_compiler(project)
 
     assert done.returncode == 0, done.stderr
     assert not list((project / "out").rglob("*.so"))
 
 
-def test_the_environment_insists_on_the_compiled_core(project: Path) -> None:
+def test_the_environment_insists_on_the_compiled_cores(project: Path) -> None:
     done = build_without_compiler(project, RIEGELI_IMPLEMENTATION="cython")
 
     assert done.returncode != 0

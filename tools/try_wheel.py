@@ -15,6 +15,7 @@ import envlogger
 import riegeli
 import rlds
 from envlogger.testing.catch_env import Catch
+from rlds.feeds import _core as feeds_core
 
 
 def main() -> None:
@@ -22,7 +23,8 @@ def main() -> None:
     for package in (envlogger, riegeli, rlds):
         place = Path(str(package.__file__))
         assert place.is_relative_to(sys.prefix), f"{place} is not what was installed"
-    assert riegeli.IMPLEMENTATION == "cython", riegeli.IMPLEMENTATION
+    for core in (riegeli, feeds_core):
+        assert core.IMPLEMENTATION == "cython", core
     version = metadata.version("rlds-ecosystem")
     assert rlds.__version__ == version, rlds.__version__
 

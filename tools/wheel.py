@@ -49,7 +49,7 @@ def check(sdist: Path, wheel: Path) -> None:
     """Raises an error if one of them lacks something, or is not what its name says."""
     run(sys.executable, "-m", "abi3audit", "--strict", wheel)
     run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
-    # What git knows of the packages has to be in both, and nothing else but the core in the wheel.
+    # What git knows of the packages has to be in both, and nothing else but the cores in the wheel.
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     known = listed.stdout.splitlines()
     packages = {file.removesuffix("__init__.py") for file in known if file.count("/") == 1}
@@ -61,7 +61,9 @@ def check(sdist: Path, wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
     installed = {name for name in names if ".dist-info/" not in name}
-    expected = files - {"riegeli/_compiled.pyx"} | {"riegeli/_compiled.abi3.so"}
+    cores = {file for file in files if file.endswith(".pyx")}
+    compiled = {f"{file.removesuffix('.pyx')}.abi3.so" for file in cores}
+    expected = files - cores | compiled
     assert installed == expected, f"the wheel differs: {sorted(installed ^ expected)}"
 
 

@@ -21,6 +21,10 @@ def package(tmp_path: Path) -> Path:
     return tmp_path / "site-packages" / "riegeli"
 
 
+def reason_for(package: Path, error: ImportError = ERROR) -> str:
+    return installation.why_not_compiled(package.parent, package.name, error=error)
+
+
 def test_packages_of_the_same_names_are_reported_on_import(tmp_path: Path) -> None:
     for name in ("envlogger-1.2", "rlds_ecosystem-0.2", "riegeli_tools-1.0", "RLDS-0.1.8"):
         (tmp_path / f"{name}.dist-info").mkdir()
@@ -44,14 +48,14 @@ def test_nothing_else_is_found(tmp_path: Path) -> None:
 
 def test_a_core_for_another_python(package: Path) -> None:
     (package / "_compiled.cpython-37m-x86_64-linux-gnu.so").touch()
-    reason = installation.why_not_compiled(package, error=ERROR)
+    reason = reason_for(package)
     assert "is for another Python (_compiled.cpython-37m-x86_64-linux-gnu.so; this one" in reason
 
 
 @pytest.mark.parametrize("suffix", EXTENSION_SUFFIXES)  # Of this Python, and the stable ABI's.
 def test_a_core_that_does_not_load(package: Path, suffix: str) -> None:
     (package / f"_compiled{suffix}").touch()
-    reason = installation.why_not_compiled(package, error=ImportError("undefined symbol: x"))
+    reason = reason_for(package, ImportError("undefined symbol: x"))
     assert "its compiled core does not load (undefined symbol: x). Install it anew" in reason
 
 
@@ -64,7 +68,7 @@ def test_a_checkout_in_front_of_the_installed_package(
     (checkout / "riegeli" / "_compiled.pyx").touch()
     (checkout / "setup.py").touch()
     monkeypatch.setattr(sys, "path", ["", str(checkout), str(package.parent)])
-    reason = installation.why_not_compiled(checkout / "riegeli", error=ERROR)
+    reason = reason_for(checkout / "riegeli")
     assert f"hides the installed package in {package.parent}. Start Python in another" in reason
     assert f"compile it: pip install --editable {checkout}" in reason
 
@@ -72,14 +76,14 @@ def test_a_checkout_in_front_of_the_installed_package(
 def test_what_was_missing_when_it_was_built(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(package))
     (package / "Python.h").touch()
-    reason = installation.why_not_compiled(package, error=ERROR)
+    reason = reason_for(package)
     assert "the installed package is not compiled, though it could be: pip install" in reason
 
     (package / "Python.h").unlink()
-    reason = installation.why_not_compiled(package, error=ERROR)
+    reason = reason_for(package)
     assert f"the headers of Python are missing ({package}/Python.h). Install" in reason
     assert "python3-dev), and then: pip install --force-reinstall" in reason
 
     monkeypatch.setenv("PATH", "/nowhere")
-    reason = installation.why_not_compiled(package, error=ERROR)
+    reason = reason_for(package)
     assert "not compiled, and there is no C compiler (" in reason

@@ -1,0 +1,1 @@
+"""Batches of recorded data for PyTorch, JAX and NumPy, without TensorFlow."""

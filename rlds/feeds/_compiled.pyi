@@ -1,0 +1,23 @@
+"""The names and types are those of `rlds.feeds._pure`, which says what the functions promise."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+class Buffers:
+    def __init__(self, buffers: Sequence[npt.NDArray[np.uint8]]) -> None: ...
+    def __len__(self) -> int: ...
+    def gather(
+        self,
+        numbers: npt.NDArray[np.int32],
+        offsets: npt.NDArray[np.int64],
+        width: int,
+        out: npt.NDArray[np.uint8],
+    ) -> None: ...
+
+def hash_many(
+    values: npt.NDArray[np.int64] | npt.NDArray[np.uint64], key: int
+) -> npt.NDArray[np.uint64]: ...
+def permute(positions: npt.NDArray[np.int64], size: int, key: int) -> npt.NDArray[np.int64]: ...
+def unpermute(positions: npt.NDArray[np.int64], size: int, key: int) -> npt.NDArray[np.int64]: ...

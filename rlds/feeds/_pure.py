@@ -1,0 +1,357 @@
+"""The hot functions of `rlds.feeds` in NumPy: complete and readable.
+
+`rlds.feeds._compiled` replaces them one for one, under the same names, and gives the same results
+bit by bit. This module is what the compiled one is tested against, and what runs where no extension
+was built.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "MAX_SIZE",
+    "MAX_SORTED",
+    "Buffers",
+    "arrange",
+    "check_gather",
+    "check_integers",
+    "check_key",
+    "check_positions",
+    "check_size",
+    "hash_many",
+    "permute",
+    "refuse_row",
+    "sort_positions",
+    "unpermute",
+    "view_of_bytes",
+]
+
+MAX_SIZE = 2**62
+"""How many positions a permutation has at most."""
+
+MAX_SORTED = 256
+"""Permutations of up to so many positions are sorted hashes: all of them, equally often."""
+
+ROUNDS = 6
+"""With 4 rounds positions are spread too evenly to pass for random; with 6 no test tells."""
+
+# The increment and the multipliers of splitmix64 (Steele, Lea and Flood, 2014).
+GOLDEN = 0x9E3779B97F4A7C15
+FIRST = 0xBF58476D1CE4E5B9
+SECOND = 0x94D049BB133111EB
+
+_Integers = npt.NDArray[np.int64]
+_Words = npt.NDArray[np.uint64]
+
+# ---------------------------------------------------------------------------
+# Rows of bytes
+# ---------------------------------------------------------------------------
+
+
+class Buffers:
+    """Buffers of bytes that rows are gathered from.
+
+    >>> buffers = Buffers([np.frombuffer(b"abcdef", np.uint8), np.frombuffer(b"uvwxyz", np.uint8)])
+    >>> rows = np.empty((3, 2), np.uint8)
+    >>> buffers.gather(np.array([0, 1, 0], np.int32), np.array([4, 0, 1]), 2, rows)
+    >>> [bytes(row) for row in rows]
+    [b'ef', b'uv', b'bc']
+
+    Args:
+      buffers: One-dimensional and contiguous, of unsigned bytes; they may be read-only. They are
+        kept alive, and not copied.
+    """
+
+    def __init__(self, buffers: Sequence[npt.NDArray[np.uint8]]) -> None:
+        self._buffers = [np.asarray(view_of_bytes(i, buffer)) for i, buffer in enumerate(buffers)]
+        self._sizes = np.array([buffer.size for buffer in self._buffers], np.int64)
+
+    def __len__(self) -> int:
+        return len(self._buffers)
+
+    def gather(
+        self,
+        numbers: npt.NDArray[np.int32],
+        offsets: npt.NDArray[np.int64],
+        width: int,
+        out: npt.NDArray[np.uint8],
+    ) -> None:
+        """Copies rows of bytes, each from anywhere in any of the buffers.
+
+        The compiled twin runs without the interpreter lock.
+
+        Args:
+          numbers: Which buffer each row is in.
+          offsets: Where each row begins in its buffer.
+          width: The number of bytes of a row.
+          out: Gets the rows: writable, of shape `[len(numbers), width]`.
+
+        Raises:
+          IndexError: A row is not inside its buffer. `out` may then have some of the rows.
+        """
+        check_gather(numbers, offsets, width, out)
+        known = (numbers >= 0) & (numbers < len(self))
+        sizes = np.zeros(len(numbers), np.int64)
+        sizes[known] = self._sizes[numbers[known]]
+        # The difference cannot overflow, as the sum of an offset and the width could.
+        outside = ~known | (offsets < 0) | (offsets > sizes - width)
+        if outside.any():
+            row = int(outside.argmax())
+            refuse_row(row, int(numbers[row]), int(offsets[row]), width, self._sizes.tolist())
+        if not out.size:
+            return
+        item = np.dtype((np.void, width))
+        rows = out.view(item)[:, 0]
+        for number in np.unique(numbers):
+            buffer = self._buffers[number]
+            # One item begins at each byte: they overlap, so that indices are offsets.
+            items: npt.NDArray[np.void] = np.ndarray(
+                (buffer.size - width + 1,), item, buffer, strides=(1,)
+            )
+            there = numbers == number
+            rows[there] = items[offsets[there]]
+
+
+def view_of_bytes(number: int, buffer: Any) -> memoryview:
+    """Returns a view of a buffer.
+
+    Raises:
+      TypeError: It is not a contiguous buffer of unsigned bytes with one axis.
+    """
+    try:
+        view = memoryview(buffer)
+    except (TypeError, ValueError, BufferError) as e:
+        raise TypeError(f"buffer {number} is no buffer of bytes: {e}") from e
+    if view.format != "B" or view.ndim != 1 or not view.c_contiguous:
+        raise TypeError(
+            f"buffer {number} is not contiguous bytes: it has the format {view.format!r}, the "
+            f"shape {view.shape} and the strides {view.strides}, not 'B', (n,) and (1,)"
+        )
+    return view
+
+
+def check_gather(numbers: Any, offsets: Any, width: int, out: Any) -> None:
+    """Raises an error if an argument of `Buffers.gather` has the wrong type or shape."""
+    for name, array, dtype, ndim in (
+        ("numbers", numbers, np.int32, 1),
+        ("offsets", offsets, np.int64, 1),
+        ("out", out, np.uint8, 2),
+    ):
+        _check_array(name, array, (dtype,))
+        if array.ndim != ndim or not array.flags.c_contiguous or not array.flags.aligned:
+            raise ValueError(
+                f"{name} has the shape {array.shape} and the strides {array.strides}, and is not a "
+                f"contiguous array with {ndim} {'axis' if ndim == 1 else 'axes'}"
+            )
+    if len(offsets) != len(numbers):
+        raise ValueError(f"there are {len(numbers)} numbers, but {len(offsets)} offsets")
+    if out.shape != (len(numbers), width):
+        raise ValueError(f"out has the shape {out.shape}, not {(len(numbers), width)}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+
+
+def refuse_row(row: int, number: int, offset: int, width: int, sizes: Sequence[int]) -> NoReturn:
+    """Raises the error of a row that is not inside its buffer."""
+    if not 0 <= number < len(sizes):
+        raise IndexError(f"row {row} is in buffer {number}, but there are {len(sizes)} buffers")
+    raise IndexError(
+        f"row {row} has {width} bytes from {offset} on in buffer {number}, which has "
+        f"{sizes[number]}"
+    )
+
+
+def _check_array(name: str, array: Any, dtypes: Sequence[type]) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype not in dtypes:
+        what = f"of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+        wanted = " or ".join(np.dtype(dtype).name for dtype in dtypes)
+        raise TypeError(f"{name} is {what}, not an array of {wanted}")
+
+
+# ---------------------------------------------------------------------------
+# Permutations
+# ---------------------------------------------------------------------------
+
+
+def permute(positions: _Integers, size: int, key: int) -> _Integers:
+    """Returns where a permutation of `range(size)` takes positions.
+
+    Nothing is stored, and no position takes longer than another. It is a Feistel network: a
+    position is split in two halves, and each in turn is changed by a hash of the other, which can
+    be undone.
+
+    >>> permute(np.arange(10), 10, key=5)
+    array([2, 5, 9, 0, 8, 4, 7, 3, 1, 6])
+
+    Args:
+      positions: In `[0, size)`, in any order, with one axis.
+      size: From 1 to `MAX_SIZE`.
+      key: Which permutation: 64 bits.
+
+    Raises:
+      IndexError: A position is not in `[0, size)`.
+    """
+    check_size(size)
+    check_positions(positions, size)
+    if size <= MAX_SORTED:
+        return sort_positions(size, key)[positions]
+    multiple, bits, keys = arrange(size, key)
+    count, mask = np.uint64(multiple), np.uint64((1 << bits) - 1)
+
+    def apply(x: _Words) -> _Words:
+        high, low = x >> np.uint64(bits), x & mask
+        for i in range(0, ROUNDS, 2):
+            high += _below(low + keys[i], count)
+            np.minimum(high, high - count, out=high)  # Modulo: below zero is far above.
+            low ^= _scramble(high + keys[i + 1]) & mask
+        return high << np.uint64(bits) | low
+
+    return _walk(apply, positions, size)
+
+
+def unpermute(positions: _Integers, size: int, key: int) -> _Integers:
+    """Returns what `permute` takes to these positions: its inverse.
+
+    >>> unpermute(permute(np.arange(10), 10, key=5), 10, key=5)
+    array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+    """
+    check_size(size)
+    check_positions(positions, size)
+    if size <= MAX_SORTED:
+        return np.argsort(sort_positions(size, key))[positions]
+    multiple, bits, keys = arrange(size, key)
+    count, mask = np.uint64(multiple), np.uint64((1 << bits) - 1)
+
+    def apply(x: _Words) -> _Words:
+        high, low = x >> np.uint64(bits), x & mask
+        for i in reversed(range(0, ROUNDS, 2)):
+            low ^= _scramble(high + keys[i + 1]) & mask
+            high -= _below(low + keys[i], count)
+            np.minimum(high, high + count, out=high)
+        return high << np.uint64(bits) | low
+
+    return _walk(apply, positions, size)
+
+
+def check_size(size: int) -> None:
+    """Raises an error if there is no permutation of this size."""
+    if not 1 <= operator.index(size) <= MAX_SIZE:
+        raise ValueError(f"a permutation of {size} positions: from 1 to {MAX_SIZE} are possible")
+
+
+def check_positions(positions: _Integers, size: int) -> None:
+    """Raises an error if positions are not in `[0, size)`."""
+    check_integers("positions", positions, (np.int64,))
+    if positions.size and (positions.min() < 0 or positions.max() >= size):
+        outside = (positions < 0) | (positions >= size)
+        raise IndexError(
+            f"position {positions[outside.argmax()]} is not in a permutation of {size}"
+        )
+
+
+def sort_positions(size: int, key: int) -> _Integers:
+    """Returns a permutation of few positions: they are sorted by their hashes."""
+    return np.argsort(hash_many(np.arange(size, dtype=np.int64), key), kind="stable")
+
+
+def arrange(size: int, key: int) -> tuple[int, int, _Words]:
+    """Returns what `permute` computes with for many positions.
+
+    The halves of a position are its last bits, and the multiple of a power of two before them. So
+    the positions of the network are hardly more than those that are asked for.
+
+    Returns:
+      The number of multiples, the number of bits, and the key of each round.
+    """
+    bits = (size - 1).bit_length() // 2
+    # Permutations of two sizes with one key have nothing in common.
+    seeded = hash_many(np.array([size], np.int64), key)
+    keys = hash_many(np.arange(ROUNDS, dtype=np.int64), int(seeded[0]))
+    return -(-size >> bits), bits, keys
+
+
+def _walk(apply: Callable[[_Words], _Words], positions: _Integers, size: int) -> _Integers:
+    """Applies a bijection of more positions until all that come out are below `size`.
+
+    Who begins there and goes on comes back there, so this is a bijection too.
+    """
+    words = apply(positions.view(np.uint64))
+    while (outside := words >= size).any():
+        words[outside] = apply(words[outside])
+    return words.view(np.int64)
+
+
+def _scramble(words: _Words) -> _Words:
+    """Returns 32 bits that depend on all bits of a word, which it overwrites."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(FIRST)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(SECOND)
+    words >>= np.uint64(32)
+    return words
+
+
+def _below(words: _Words, count: np.uint64) -> _Words:
+    """Returns a number below `count` that depends on all bits of a word, which it overwrites."""
+    scrambled = _scramble(words)
+    scrambled *= count
+    scrambled >>= np.uint64(32)
+    return scrambled
+
+
+# ---------------------------------------------------------------------------
+# Hashes
+# ---------------------------------------------------------------------------
+
+
+def hash_many(values: npt.NDArray[np.int64] | _Words, key: int) -> _Words:
+    """Returns a hash of each value: 64 bits that are as good as random, and always the same.
+
+    >>> hash_many(np.array([0, 1]), key=5)
+    array([12403000284399229050, 18074882946671919669], dtype=uint64)
+
+    Args:
+      values: With one axis. Negative ones are those of the same bits.
+      key: Which hash: 64 bits. Those of different keys have nothing in common.
+    """
+    check_integers("values", values, (np.int64, np.uint64))
+    words = values.astype(np.uint64)
+    words *= np.uint64(GOLDEN)
+    words += np.uint64(_mix(check_key(key)))
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(FIRST)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(SECOND)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def check_key(key: int) -> int:
+    """Returns the key.
+
+    Raises:
+      ValueError: It does not fit into 64 bits.
+    """
+    if not 0 <= operator.index(key) < 2**64:
+        raise ValueError(
+            f"the key {key} is not a number of 64 bits: see rlds.feeds.permutation.key_of"
+        )
+    return operator.index(key)
+
+
+def check_integers(name: str, array: Any, dtypes: Sequence[type]) -> None:
+    """Raises an error if something is not an array of one of these types with one axis."""
+    _check_array(name, array, dtypes)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has the shape {array.shape}, not one axis")
+
+
+def _mix(word: int) -> int:
+    word = (word + GOLDEN) % 2**64
+    word = (word ^ word >> 30) * FIRST % 2**64
+    word = (word ^ word >> 27) * SECOND % 2**64
+    return word ^ word >> 31

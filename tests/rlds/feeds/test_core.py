@@ -1,0 +1,337 @@
+"""The hot functions of feeds: both twins do the same, and refuse what would read elsewhere."""
+
+import mmap
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlds.feeds import _core, _pure
+
+compiled = pytest.importorskip("rlds.feeds._compiled")
+TWINS = pytest.mark.parametrize("core", [_pure, compiled], ids=["python", "cython"])
+HOT_FUNCTIONS = ["Buffers", "hash_many", "permute", "unpermute"]
+
+keys = st.integers(0, 2**64 - 1)
+int64s = st.integers(-(2**63), 2**63 - 1)
+
+
+def test_the_implementation_that_was_asked_for():
+    assert os.environ.get("RIEGELI_IMPLEMENTATION", "cython") == _core.IMPLEMENTATION
+    module = {"cython": compiled, "python": _pure}[_core.IMPLEMENTATION]
+    assert {*_core.__all__} == {*HOT_FUNCTIONS, "IMPLEMENTATION"}
+    for name in HOT_FUNCTIONS:
+        assert getattr(_core, name) is getattr(module, name)
+        assert getattr(compiled, name) is not getattr(_pure, name)
+
+
+def test_the_compiled_core_is_built_from_the_sources_under_test():
+    built = Path(compiled.__file__)
+    source = Path(_pure.__file__).with_name("_compiled.pyx")
+    assert built.parent == source.parent
+    assert built.stat().st_mtime >= source.stat().st_mtime, "run `make test`, which rebuilds it"
+
+
+# --- Rows of bytes -------------------------------------------------------------------------------
+
+
+def rows_of(core, buffers, numbers, offsets, width):
+    """What is gathered, or how it fails."""
+    out = np.zeros((len(numbers), width), np.uint8)
+    try:
+        core.Buffers(buffers).gather(
+            np.array(numbers, np.int32), np.array(offsets, np.int64), width, out
+        )
+    except IndexError as e:
+        return str(e)
+    return [bytes(row) for row in out]
+
+
+@st.composite
+def gathers(draw):
+    """Buffers, and rows of which most are inside them."""
+    sizes = draw(st.lists(st.integers(0, 150), max_size=5))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    buffers = [random.integers(0, 256, size, np.uint8) for size in sizes]
+    width = draw(st.one_of(st.sampled_from([1, 4, 8, 16, 64]), st.integers(0, 150)))
+    wide = [number for number, size in enumerate(sizes) if size >= width]
+    count = draw(st.integers(0, 100)) if wide else 0
+    numbers = random.choice(wide, count).tolist() if count else []
+    offsets = [int(random.integers(0, sizes[number] - width + 1)) for number in numbers]
+    if draw(st.booleans()):
+        row = draw(st.integers(0, count))
+        hostile = st.one_of(
+            st.integers(-3, 160), st.integers(2**63 - 160, 2**63 - 1), st.just(-(2**63)), int64s
+        )
+        numbers.insert(row, draw(st.one_of(st.integers(-2, 6), st.integers(-(2**31), 2**31 - 1))))
+        offsets.insert(row, draw(hostile))
+    return buffers, numbers, offsets, width
+
+
+@given(gathers())
+def test_rows_are_those_of_plain_slices(arguments):
+    buffers, numbers, offsets, width = arguments
+    found = rows_of(compiled, *arguments)
+    assert rows_of(_pure, *arguments) == found
+    outside = [
+        row
+        for row, (number, offset) in enumerate(zip(numbers, offsets))
+        if not (0 <= number < len(buffers) and 0 <= offset <= len(buffers[number]) - width)
+    ]
+    if outside:
+        assert found.startswith(f"row {outside[0]} ")
+    else:
+        assert found == [
+            bytes(buffers[number][offset : offset + width])
+            for number, offset in zip(numbers, offsets)
+        ]
+
+
+@TWINS
+@pytest.mark.parametrize("width", [0, 1, 4, 8, 12])
+def test_rows_that_are_not_inside_their_buffer(core, width):
+    buffers = [np.arange(20, dtype=np.uint8), np.zeros(0, np.uint8)]
+    for number, offset, error in (
+        (0, -1, rf"row 40 has {width} bytes from -1 on in buffer 0, which has 20"),
+        (0, 21 - width, rf"row 40 has {width} bytes from {21 - width} on in buffer 0, which"),
+        (0, 2**63 - 1, rf"from {2**63 - 1} on in buffer 0"),
+        (0, 2**63 - width - 1, r"on in buffer 0"),
+        (0, -(2**63), rf"from {-(2**63)} on in buffer 0"),
+        (1, 1, r"in buffer 1, which has 0"),
+        (2, 0, r"row 40 is in buffer 2, but there are 2 buffers"),
+        (-1, 0, r"row 40 is in buffer -1, but there are 2 buffers"),
+        (-(2**31), 0, r"buffer -2147483648"),
+    ):
+        rows = np.zeros(50, np.int32), np.zeros(50, np.int64)
+        rows[0][40], rows[1][40] = number, offset
+        with pytest.raises(IndexError, match=error):
+            core.Buffers(buffers).gather(*rows, width, np.zeros((50, width), np.uint8))
+
+
+@TWINS
+def test_no_buffers_and_no_rows(core):
+    assert len(core.Buffers([])) == 0
+    assert rows_of(core, [], [], [], 3) == []
+    assert rows_of(core, [], [0], [0], 3) == "row 0 is in buffer 0, but there are 0 buffers"
+    assert rows_of(core, [], [0], [0], 0) == "row 0 is in buffer 0, but there are 0 buffers"
+    assert rows_of(core, [np.zeros(0, np.uint8)], [0, 0], [0, 0], 0) == [b"", b""]
+
+
+@TWINS
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"numbers": np.zeros(2, np.int64)}, TypeError, "numbers is of int64, not .* int32"),
+        ({"numbers": [0, 0]}, TypeError, "numbers is a list, not an array of int32"),
+        ({"numbers": np.zeros(2, ">i4")}, TypeError, "numbers is of >i4"),
+        ({"numbers": np.zeros((2, 1), np.int32)}, ValueError, r"numbers has the shape \(2, 1\)"),
+        ({"numbers": np.zeros(3, np.int32)}, ValueError, "3 numbers, but 2 offsets"),
+        ({"offsets": np.zeros(2, np.uint64)}, TypeError, "offsets is of uint64, not .* int64"),
+        ({"offsets": np.zeros(2)}, TypeError, "offsets is of float64, not .* int64"),
+        ({"offsets": None}, TypeError, "offsets is a NoneType"),
+        ({"offsets": np.zeros(4, np.int64)[::2]}, ValueError, r"offsets .* strides \(16,\)"),
+        ({"out": np.zeros((2, 4), np.int8)}, TypeError, "out is of int8, not .* uint8"),
+        ({"out": np.zeros((2, 4), bool)}, TypeError, "out is of bool"),
+        ({"out": np.zeros(8, np.uint8)}, ValueError, r"out has the shape \(8,\)"),
+        ({"out": np.zeros((2, 5), np.uint8)}, ValueError, r"shape \(2, 5\), not \(2, 4\)"),
+        ({"out": np.zeros((3, 4), np.uint8)}, ValueError, r"shape \(3, 4\), not \(2, 4\)"),
+        ({"out": np.zeros((2, 8), np.uint8)[:, ::2]}, ValueError, r"strides \(8, 2\)"),
+        ({"out": np.zeros((4, 2), np.uint8).T}, ValueError, r"strides \(1, 2\)"),
+        ({"width": 3}, ValueError, r"shape \(2, 4\), not \(2, 3\)"),
+        ({"width": -4}, ValueError, r"shape \(2, 4\), not \(2, -4\)"),
+    ],
+)
+def test_arguments_of_the_wrong_type_or_shape(core, changed, error, message):
+    arguments = {
+        "numbers": np.zeros(2, np.int32),
+        "offsets": np.zeros(2, np.int64),
+        "width": 4,
+        "out": np.zeros((2, 4), np.uint8),
+    }
+    buffers = core.Buffers([np.arange(9, dtype=np.uint8)])
+    buffers.gather(**arguments)
+    with pytest.raises(error, match=message):
+        buffers.gather(**arguments | changed)
+
+
+@TWINS
+def test_what_is_not_aligned_or_not_writable(core):
+    buffers = core.Buffers([np.zeros(9, np.uint8)])
+    offsets = np.zeros(17, np.uint8)[1:].view(np.int64)
+    assert not offsets.flags.aligned
+    with pytest.raises(ValueError, match="offsets has the shape"):
+        buffers.gather(np.zeros(2, np.int32), offsets, 4, np.zeros((2, 4), np.uint8))
+    out = np.zeros((2, 4), np.uint8)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="out is read-only"):
+        buffers.gather(np.zeros(2, np.int32), np.zeros(2, np.int64), 4, out)
+
+
+@TWINS
+@pytest.mark.parametrize(
+    "buffer", [np.zeros(9, np.int8), np.zeros((3, 3), np.uint8), np.zeros(9, np.uint8)[::2], "text"]
+)
+def test_buffers_of_something_else(core, buffer):
+    with pytest.raises(TypeError, match="buffer 1 is no"):
+        core.Buffers([np.zeros(9, np.uint8), buffer])
+
+
+@TWINS
+def test_mapped_files_stay_open(core, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(bytes(range(100)))
+    with open(file, "rb") as opened:
+        mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    buffers = core.Buffers([np.frombuffer(mapped, np.uint8)])
+    with pytest.raises(BufferError):
+        mapped.close()
+    out = np.empty((2, 3), np.uint8)
+    buffers.gather(np.zeros(2, np.int32), np.array([97, 1], np.int64), 3, out)
+    assert out.tolist() == [[97, 98, 99], [1, 2, 3]]
+    del buffers
+    mapped.close()
+
+
+def test_threads_gather_from_the_same_buffers():
+    random = np.random.default_rng(0)
+    data = [random.integers(0, 256, 10_000, np.uint8) for _ in range(3)]
+    buffers = _core.Buffers(data)
+    problems = []
+
+    def work(seed):
+        random = np.random.default_rng(seed)
+        for width in (1, 4, 7, 8, 100):
+            numbers = random.integers(0, 3, 2000, np.int32)
+            offsets = random.integers(0, 10_000 - width, 2000)
+            out = np.empty((2000, width), np.uint8)
+            buffers.gather(numbers, offsets, width, out)
+            expected = np.stack(data)[numbers[:, None], offsets[:, None] + np.arange(width)]
+            if not np.array_equal(out, expected):
+                problems.append((seed, width))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+# --- Permutations --------------------------------------------------------------------------------
+
+sizes = st.one_of(st.integers(1, 1000), st.integers(1, 2**62), st.just(2**62))
+
+
+@given(sizes, keys, st.lists(st.integers(0, 2**62 - 1), max_size=50))
+def test_permutations_and_their_inverses(size, key, positions):
+    positions = np.array([position % size for position in positions], np.int64)
+    moved = compiled.permute(positions, size, key)
+    assert moved.dtype == np.int64
+    assert ((moved >= 0) & (moved < size)).all()
+    np.testing.assert_array_equal(_pure.permute(positions, size, key), moved)
+    for core in (compiled, _pure):
+        np.testing.assert_array_equal(core.unpermute(moved, size, key), positions)
+
+
+def test_every_position_comes_out_once():
+    for size in [*range(1, 301), 999, 1 << 12, (1 << 12) + 1, 65_535, 100_003]:
+        positions = np.arange(size)
+        moved = compiled.permute(positions, size, 3)
+        np.testing.assert_array_equal(np.sort(moved), positions)
+        np.testing.assert_array_equal(compiled.unpermute(moved, size, 3), positions)
+        np.testing.assert_array_equal(_pure.permute(positions, size, 3), moved)
+        np.testing.assert_array_equal(_pure.unpermute(moved, size, 3), positions)
+
+
+@TWINS
+def test_permutations_never_change(core):
+    """Somebody who resumes with a later release goes on in the same order."""
+    assert core.permute(np.arange(6), 6, 1).tolist() == [3, 5, 1, 4, 0, 2]
+    assert core.permute(np.arange(6), 1000, 1).tolist() == [441, 0, 604, 956, 1, 930]
+    most = [1634717371748619317, 4407984424941611855, 564639277561029963]
+    assert core.permute(np.arange(3), 2**62, 2**64 - 1).tolist() == most
+    hashes = [15916886550466581944, 6791897765849424158, 2275176451663356942]
+    assert core.hash_many(np.array([0, 1, -1]), 1).tolist() == hashes
+
+
+@TWINS
+def test_positions_in_any_memory_layout(core):
+    every = np.arange(1000)
+    for positions in (every[::3], every[::-1], every.copy()[5:900]):
+        expected = core.permute(every, 1000, 7)[positions]
+        np.testing.assert_array_equal(core.permute(positions, 1000, 7), expected)
+    every.flags.writeable = False
+    core.permute(every, 1000, 7)
+    assert every.tolist() == list(range(1000))
+
+
+@TWINS
+@pytest.mark.parametrize("function", ["permute", "unpermute"])
+@pytest.mark.parametrize("size", [10, 1000, 2**62])
+def test_positions_that_are_not_there(core, function, size):
+    for position in (-1, size, 2**63 - 1, -(2**63)):
+        with pytest.raises(IndexError, match=f"position {position} is not in a permutation of"):
+            getattr(core, function)(np.array([0, position, 0]), size, 0)
+    assert getattr(core, function)(np.zeros(0, np.int64), size, 0).tolist() == []
+
+
+@TWINS
+@pytest.mark.parametrize("size", [5, 5000])
+@pytest.mark.parametrize("function", ["permute", "unpermute"])
+def test_arguments_of_permutations(core, function, size):
+    apply = getattr(core, function)
+    positions = np.arange(3)
+    for wrong in (0, -1, 2**62 + 1):
+        with pytest.raises(ValueError, match=f"a permutation of {wrong} positions"):
+            apply(positions, wrong, 0)
+    for wrong in (-1, 2**64):
+        with pytest.raises(ValueError, match=f"the key {wrong} is not"):
+            apply(positions, size, wrong)
+    with pytest.raises(TypeError, match="positions is of float64, not an array of int64"):
+        apply(positions.astype(float), size, 0)
+    with pytest.raises(TypeError, match="positions is a list"):
+        apply([1, 2], size, 0)
+    with pytest.raises(ValueError, match="one axis"):
+        apply(positions[None], size, 0)
+
+
+# --- Hashes --------------------------------------------------------------------------------------
+
+
+@given(st.lists(int64s, max_size=50), keys)
+def test_hashes(values, key):
+    values = np.array(values, np.int64)
+    found = compiled.hash_many(values, key)
+    assert found.dtype == np.uint64
+    np.testing.assert_array_equal(_pure.hash_many(values, key), found)
+    for core in (compiled, _pure):
+        np.testing.assert_array_equal(core.hash_many(values.view(np.uint64), key), found)
+        np.testing.assert_array_equal(core.hash_many(values[::-2], key), found[::-2])
+
+
+def test_each_bit_changes_half_of_a_hash():
+    values = np.arange(4096, dtype=np.uint64)
+    for key, other in ((0, 1), (5, 5 + 2**63)):
+        hashes = _core.hash_many(values, key)
+        assert len(np.unique(hashes)) == len(values)
+        changed = [_core.hash_many(values ^ np.uint64(1 << bit), key) ^ hashes for bit in range(64)]
+        changed.append(_core.hash_many(values, other) ^ hashes)
+        bits = np.unpackbits(np.array(changed).view(np.uint8), axis=1).reshape(65, 4096, 64)
+        # 5 standard deviations of 2048 coins (pairs may be there twice), for each bit that comes in
+        # and each that goes out.
+        assert np.abs(bits.mean(axis=1) - 0.5).max() < 5 * 0.5 / 2048**0.5
+
+
+@TWINS
+def test_arguments_of_hashes(core):
+    with pytest.raises(TypeError, match="values is of int32, not an array of int64 or uint64"):
+        core.hash_many(np.zeros(3, np.int32), 0)
+    with pytest.raises(ValueError, match="one axis"):
+        core.hash_many(np.zeros((3, 3), np.int64), 0)
+    for wrong in (-1, 2**64):
+        with pytest.raises(ValueError, match=f"the key {wrong} is not"):
+            core.hash_many(np.zeros(3, np.int64), wrong)

@@ -1,0 +1,116 @@
+"""Orders that are computed: as random as a shuffle, and never two alike."""
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from rlds.feeds.permutation import Permutation, key_of
+
+
+def test_keys_never_meet():
+    parts = [(seed, epoch) for seed in range(-20, 80) for epoch in range(100)]
+    parts += [(), (1,), ("1",), (1, ""), ("", 1), ("1,1",), (11,), ("a", "b"), ("ab",), ("a b",)]
+    parts += [(2**64,), (-(2**64), 0), (0, 0, 0)]
+    assert len({key_of(*part) for part in parts}) == len(parts)
+    assert all(0 <= key_of(*part) < 2**64 for part in parts)
+
+
+def test_keys_never_change():
+    assert key_of(5, 1) == 9301130184508411175
+    assert key_of(np.int64(5), np.uint8(1)) == key_of(5, True) == key_of(5, 1)
+    assert key_of("épisode", -1) == 11184931957515400226
+    with pytest.raises(TypeError):
+        key_of(1.5)
+
+
+def test_no_two_epochs_are_alike():
+    size = 10_000
+    positions = np.arange(size)
+    orders = [
+        Permutation(size, key_of(seed, epoch))[positions] for seed in range(6) for epoch in range(6)
+    ]
+    for one, other in itertools.combinations(orders, 2):
+        # Two shuffles agree in one place on average, and never in ten.
+        assert (one == other).sum() < 10
+
+
+def spread(size, keys, cells, of):
+    """How unevenly positions are spread over their places: 1 for shuffles, in standard deviations.
+
+    The chi-square of a table of `cells` by `cells`, by its degrees of freedom. It is below 1 if the
+    places are more even than chance would have them.
+    """
+    positions = np.arange(size)
+    found = []
+    for key in keys:
+        there = of(Permutation(size, key_of(key, "spread"))[positions])
+        table = np.bincount(of(positions) * cells + there, minlength=cells**2)
+        table = table.reshape(cells, cells)
+        expected = table.sum(axis=0) * table.sum(axis=1)[:, None] / size
+        chi_square = ((table - expected) ** 2 / expected).sum() * (size - 1) / size
+        found.append(chi_square / (cells - 1) ** 2)
+    return (np.mean(found) - 1) / math.sqrt(2 / (cells - 1) ** 2 / len(found))
+
+
+@pytest.mark.parametrize("size", [300, 10_000, 65_536, 200_003])
+def test_positions_are_spread_as_by_chance(size):
+    cells = 64 if size > 300 else 8
+    keys = range(20 if size > 300 else 200)
+    assert abs(spread(size, keys, cells, lambda places: places * cells // size)) < 3
+    assert abs(spread(size, keys, cells, lambda places: places % cells)) < 3
+
+
+def test_neighbours_are_spread_as_by_chance():
+    """The difference of two neighbours in a shuffle is any, but for 0."""
+    size, cells = 100_003, 256
+    counts = np.zeros(cells)
+    for key in range(10):
+        order = Permutation(size, key)[:]
+        counts += np.bincount(np.diff(order) % size * cells // size, minlength=cells)
+    expected = counts.sum() / cells
+    chi_square = ((counts - expected) ** 2 / expected).sum() / (cells - 1)
+    assert abs(chi_square - 1) < 3 * math.sqrt(2 / (cells - 1))
+
+
+def test_all_orders_of_a_few_come_up_equally_often():
+    num_keys, orders = 12_000, math.factorial(5)
+    counts = Counter(tuple(Permutation(5, key)[:].tolist()) for key in range(num_keys))
+    assert len(counts) == orders
+    expected = num_keys / orders
+    chi_square = sum((count - expected) ** 2 / expected for count in counts.values()) / (orders - 1)
+    assert abs(chi_square - 1) < 3 * math.sqrt(2 / (orders - 1))
+
+
+def test_sizes_have_nothing_in_common():
+    """Datasets that grow are shuffled anew."""
+    orders = [Permutation(size, key=1)[:900] for size in range(1000, 1020)]
+    for one, other in itertools.combinations(orders, 2):
+        assert (one == other).sum() < 10
+
+
+@pytest.mark.parametrize("size", [7, 1000, 2**62])
+def test_what_a_permutation_can_be_asked(size):
+    order = Permutation(size, key=9)
+    assert len(order) == size
+    assert repr(order) == f"Permutation(size={size}, key=9)"
+    start = size - 7
+    places = order[np.arange(start, size)]
+    assert [order[position] for position in range(start, size)] == places.tolist()
+    assert order[start:].tolist() == places.tolist()
+    assert order[size - 1 : size - 5 : -2].tolist() == places[:2:-2].tolist()
+    assert order.inverse(places).tolist() == list(range(start, size))
+    for position in (size, -1):
+        with pytest.raises(IndexError, match=f"position {position} is not"):
+            order[position]
+    with pytest.raises(TypeError):
+        order[1.5]
+
+
+def test_a_permutation_that_cannot_be():
+    with pytest.raises(ValueError, match="a permutation of 0 positions"):
+        Permutation(0, key=1)
+    with pytest.raises(ValueError, match="the key -1"):
+        Permutation(5, key=-1)
