@@ -1,6 +1,7 @@
 """The first table and figure of the page of benchmarks are those of the newest results."""
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -73,3 +75,70 @@ def test_a_quick_run_measures_rows_beside_what_is_installed() -> None:
     assert "failed" not in done.stderr, done.stderr
     for job in ("Convert D4RL", "Write a TFDS dataset", "Read Minari, episodes of 10 steps"):
         assert f"| {job} |" in done.stdout
+
+
+@pytest.fixture
+def feed_data(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The data of `bench_feeds`."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("feed_data")
+
+
+def test_batches_for_training_are_compared_with_arrays(
+    feed_data: ModuleType, tmp_path: Path
+) -> None:
+    data = feed_data.Data(tmp_path, "numbers", episodes=3, steps=5)
+    episodes = list(data.each_episode())
+    columns = {name: np.concatenate([e[name] for e in episodes]) for name in episodes[0]}
+    at = np.array([8, 0, 3])
+    batch = feed_data.transitions_at(columns, at)
+    np.testing.assert_array_equal(batch["next_observation"][1], episodes[0]["observation"][1])
+    np.testing.assert_array_equal(batch["action"][0], episodes[1]["action"][3])
+    assert feed_data.check(data, columns, batch) == 0
+    for name in ("action", "next_observation"):
+        wrong = {**batch, name: batch[name][::-1]}
+        with pytest.raises(AssertionError, match=name):
+            feed_data.check(data, columns, wrong)
+
+
+def test_windows_for_training_are_compared_with_arrays(
+    feed_data: ModuleType, tmp_path: Path
+) -> None:
+    data = feed_data.Data(tmp_path, "cameras", episodes=1, steps=4)
+    episode = data.episode(0)
+    columns = {**episode, **episode["observation"]}
+    for name in feed_data.IMAGES:
+        columns[name] = feed_data.decoded(columns[name])
+    batch = feed_data.windows_at(columns, np.array([0, 2]), data.steps)
+    assert batch["timestep_pad_mask"].tolist() == [[False, True], [True, True]]
+    assert batch["action_pad_mask"].sum(1).tolist() == [3, 1]
+    np.testing.assert_array_equal(batch["action"][1], np.repeat(episode["action"][2:3], 16, 0))
+    near = {**batch, "image": np.minimum(batch["image"], 254) + np.uint8(1)}
+    assert feed_data.check(data, columns, near) == 1
+    with pytest.raises(AssertionError, match="image"):
+        feed_data.check(data, columns, {**batch, "image": batch["image"] // 2})
+
+
+@pytest.mark.slow
+def test_contenders_for_training_yield_the_same_samples(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        ROOT / "benchmarks" / "bench_feeds.py",
+        "--quick",
+        "--data",
+        tmp_path,
+    ]
+    done = subprocess.run(
+        [*command, "--json", "--only", "NumPy take in RAM", "batched", "shuffle_steps"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert "left out" not in done.stderr, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    measured = {line["job"]: list(line["seconds"]) for line in found}
+    assert {"NumPy take in RAM", "rlds.tfds.load, shuffle_steps"} < set(
+        measured["Feeds: transitions"]
+    )
+    assert set(measured["Feeds: windows"]) > {"OpenVLA's pipeline, batched"}
