@@ -725,12 +725,13 @@ def _from_plain(plain: Mapping[str, Any], num_transitions: int) -> FieldStatisti
         return np.broadcast_to(np.asarray(plain.get(key, default), np.float64), mean.shape)
 
     mean = np.asarray(plain["mean"], np.float64)
-    count = array("count", num_transitions).astype(np.int64)
     ddof = int(plain.get("ddof", 0))
+    # Where nothing says how many, it is as few as a standard deviation needs.
+    count = array("count", num_transitions or ddof + 1).astype(np.int64)
     quantiles = {
         float(f"{float(key[1:]) / 100:.12g}"): array(key)
-        for key in plain
-        if key[0] in "pq" and key[1:].replace(".", "", 1).isdecimal()
+        for key, values in plain.items()
+        if key[0] in "pq" and key[1:].replace(".", "", 1).isdecimal() and values is not None
     }
     return FieldStatistics(
         count=count,

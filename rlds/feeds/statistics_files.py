@@ -1,0 +1,73 @@
+"""The files in which policies keep the statistics of the data that they were trained on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds.feeds.roles import ACTION, STATE
+from rlds.statistics import FieldStatistics, Statistics
+
+__all__ = ["PROPRIO", "filed", "plain_field", "read_filed"]
+
+PROPRIO = "proprio"
+"""What Octo and OpenVLA call the state."""
+
+
+def plain_field(field: FieldStatistics, prefix: str, what: str) -> dict[str, Any]:
+    """The statistics of a field as Octo and OpenVLA have them in JSON.
+
+    Args:
+      field: The statistics.
+      prefix: What the names of the quantiles begin with.
+      what: What the field is called in an error.
+
+    Raises:
+      ValueError: There are no quantiles 0.01 and 0.99.
+    """
+    low, high = bounds_of(field, what)
+    plain = {
+        "mean": field.mean.tolist(),
+        "std": field.std.tolist(),
+        "max": field.max.tolist(),
+        "min": field.min.tolist(),
+        f"{prefix}01": low.tolist(),
+        f"{prefix}99": high.tolist(),
+    }
+    if not np.all(field.mask):
+        plain["mask"] = field.mask.tolist()
+    return plain
+
+
+def bounds_of(field: FieldStatistics, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """The quantiles that the ranges of policies go from and to."""
+    missing = {0.01, 0.99} - field.quantiles.keys()
+    if missing:
+        raise ValueError(
+            f"The statistics of the {what} have the quantiles {sorted(field.quantiles)}, not "
+            "0.01 and 0.99. Compute them with quantiles=(0.01, 0.99)."
+        )
+    return field.quantiles[0.01], field.quantiles[0.99]
+
+
+def filed(
+    statistics: Statistics | Mapping[str, Statistics],
+    plain: Callable[[Statistics], dict[str, Any]],
+) -> str:
+    """Writes statistics, or those of several datasets by their names, as JSON."""
+    if isinstance(statistics, Statistics):
+        return json.dumps(plain(statistics), indent=2)
+    return json.dumps({name: plain(one) for name, one in statistics.items()}, indent=2)
+
+
+def read_filed(text: str, dataset_name: str | None) -> Statistics:
+    """Reads the statistics of a dataset that Octo or OpenVLA wrote."""
+    read = Statistics.from_json(text, dataset_name=dataset_name)
+    fields = {
+        role: read[name] for role, name in ((ACTION, ACTION), (STATE, PROPRIO)) if name in read
+    }
+    return dataclasses.replace(read, fields=fields)

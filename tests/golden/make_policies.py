@@ -1,0 +1,227 @@
+"""Makes the golden files of policies, with the published loaders of Octo, OpenVLA and openpi.
+
+    python make_policies.py DIRECTORY
+
+The files in `policies/` came out of this, with octo 241fb35, openvla c8f03f4, openpi 15a9616 and
+dlimp ad72ce3: a small dataset in the layout of DROID, and the statistics and the samples that each
+of them makes of it.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import types
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import importlib.util
+
+import numpy as np
+
+import tfds_files
+
+LENGTHS = {"train": (5, 3, 1, 6), "val": (4,)}
+CAMERAS = ("exterior_image_1_left", "exterior_image_2_left", "wrist_image_left")
+SIZE = (6, 8)
+NAME = "arm"
+
+
+def features():
+    def tensor(dtype, *shape):
+        return tfds_files.Tensor(dtype=np.dtype(dtype), shape=shape)
+
+    def several(**parts):
+        return tfds_files.Features(features=parts)
+
+    image = tfds_files.Image(shape=(*SIZE, 3), dtype=np.dtype(np.uint8), encoding_format="png")
+    joints = {"joint_position": tensor(np.float32, 3), "gripper_position": tensor(np.float32, 1)}
+    texts = dict.fromkeys((f"language_instruction{n}" for n in ("", "_2", "_3")), tensor(object))
+    steps = several(
+        observation=several(**dict.fromkeys(CAMERAS, image), **joints),
+        action=tensor(np.float32, 4),
+        action_dict=several(**joints, joint_velocity=tensor(np.float32, 3)),
+        **texts,
+        **dict.fromkeys(("reward", "discount"), tensor(np.float32)),
+        **dict.fromkeys(("is_first", "is_last", "is_terminal"), tensor(bool)),
+    )
+    metadata = several(file_path=tensor(object), recording_folderpath=tensor(object))
+    return several(steps=tfds_files.Dataset(feature=steps), episode_metadata=metadata)
+
+
+def episode(rng, number, length):
+    flags = {name: np.zeros(length, bool) for name in ("is_first", "is_last", "is_terminal")}
+    flags["is_first"][0] = flags["is_last"][-1] = flags["is_terminal"][-1] = True
+
+    def numbers(width):
+        return rng.normal(2.0, size=(length, width)).astype(np.float32)
+
+    action = numbers(4)
+    action[:, 1] = 0.25  # An element that never changes.
+    action[:, 3] = rng.integers(0, 2, length)  # The gripper.
+    views = [rng.integers(0, 256, (length, *SIZE, 3), np.uint8) for _ in range(2)]
+    text = "" if length == 3 else f"Pick up block {number}"
+    return {
+        "episode_metadata": {
+            "file_path": f"/data/success/{number}.h5",
+            "recording_folderpath": f"/data/recordings/{number}",
+        },
+        "steps": {
+            "observation": {
+                # openpi takes one of two at random; here that is the same.
+                **dict(zip(CAMERAS, [views[0], views[0], views[1]])),
+                "joint_position": numbers(3),
+                "gripper_position": numbers(1),
+            },
+            "action": action,
+            "action_dict": {
+                "joint_position": numbers(3),
+                "joint_velocity": numbers(3),
+                "gripper_position": numbers(1),
+            },
+            **{
+                f"language_instruction{n}": np.array([text] * length, object)
+                for n in ("", "_2", "_3")
+            },
+            "reward": np.zeros(length, np.float32),
+            "discount": np.ones(length, np.float32),
+            **flags,
+        },
+    }
+
+
+def write_dataset(data_dir):
+    rng = np.random.default_rng(0)
+    number = 0
+    directory = data_dir / NAME / "1.0.0"
+    with tfds_files.DatasetWriter(directory, features(), NAME) as writer:
+        for split, lengths in LENGTHS.items():
+            for length in lengths:
+                writer.add(episode(rng, number, length), split)
+                number += 1
+
+
+def leaves(tree, path=""):
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{path}{name}/")
+        else:
+            array = np.asarray(value)
+            yield f"{path}{name}", array.astype(np.bytes_) if array.dtype == object else array
+
+
+def save(directory, name, rows):
+    """Writes the rows of all episodes, one after the other."""
+    columns = [dict(leaves(row)) for row in rows]
+    joined = {path: np.concatenate([row[path] for row in columns]) for path in columns[0]}
+    np.savez_compressed(directory / f"{name}.npz", **joined)
+
+
+def of_dlimp(make_single_dataset, data_dir, dataset_options, window_options):
+    dataset = make_single_dataset(
+        {
+            "name": NAME,
+            "data_dir": str(data_dir),
+            "shuffle": False,
+            "language_key": "language_instruction",
+            "action_normalization_mask": [True, True, True, False],
+            **dataset_options,
+        },
+        train=True,
+        traj_transform_kwargs=window_options,
+        frame_transform_kwargs={"resize_size": SIZE},
+    )
+    return dataset[0] if isinstance(dataset, tuple) else dataset
+
+
+CACHED = "dataset_statistics_*.json"
+
+
+def make_octo(data_dir, directory):
+    from octo.data.dataset import make_single_dataset
+
+    cameras = {
+        "primary": "exterior_image_1_left",
+        "secondary": None,
+        "wrist": "wrist_image_left",
+    }
+    options = {"image_obs_keys": cameras, "proprio_obs_key": "joint_position"}
+    windows = {"window_size": 2, "action_horizon": 3, "max_action_dim": 6, "max_proprio_dim": 5}
+    samples = of_dlimp(make_single_dataset, data_dir, options, windows)
+    save(directory, "octo", samples.as_numpy_iterator())
+    options["action_proprio_normalization_type"] = "bounds"
+    windows = {"window_size": 3, "action_horizon": 2, "goal_relabeling_strategy": "uniform"}
+    samples = of_dlimp(make_single_dataset, data_dir, options, windows)
+    save(directory, "octo_goals", samples.as_numpy_iterator())
+    (written,) = (data_dir / NAME / "1.0.0").glob(CACHED)
+    written.rename(directory / "octo.json")
+
+
+def make_openvla(data_dir, directory):
+    # The packages around the loader load the models, with PyTorch; only they are left out.
+    for package in ("prismatic", "prismatic.vla", "prismatic.vla.datasets"):
+        root = importlib.util.find_spec("prismatic").submodule_search_locations[0]
+        empty = types.ModuleType(package)
+        empty.__path__ = [os.path.join(root, *package.split(".")[1:])]
+        sys.modules[package] = empty
+        empty.__spec__ = importlib.util.spec_from_loader(package, None, is_package=True)
+        empty.__spec__.submodule_search_locations = empty.__path__
+    from prismatic.vla.datasets.rlds import make_single_dataset
+    from prismatic.vla.datasets.rlds.utils.data_utils import save_dataset_statistics
+
+    options = {
+        "image_obs_keys": {"primary": "exterior_image_1_left", "wrist": None},
+        "state_obs_keys": ["joint_position", None, "gripper_position"],
+        "absolute_action_mask": [False, False, False, True],
+        "action_proprio_normalization_type": "bounds_q99",
+    }
+    windows = {
+        "window_size": 2,
+        "future_action_window_size": 2,
+        "goal_relabeling_strategy": "uniform",
+    }
+    samples = of_dlimp(make_single_dataset, data_dir, options, windows)
+    save(directory, "openvla", samples.as_numpy_iterator())
+    (written,) = (data_dir / NAME / "1.0.0").glob(CACHED)
+    statistics = json.loads(written.read_text())
+    statistics["action"]["mask"] = np.array([True, True, True, False])
+    save_dataset_statistics({NAME: statistics}, directory)
+    (directory / "dataset_statistics.json").rename(directory / "openvla.json")
+    written.unlink()
+
+
+def make_openpi(data_dir, directory):
+    from openpi.shared import normalize
+    from openpi.training.droid_rlds_dataset import DroidRldsDataset, RLDSDataset
+
+    num_rows = sum(LENGTHS["train"])
+    loader = DroidRldsDataset(
+        str(data_dir),
+        1,
+        [RLDSDataset(NAME, "1.0.0", 1.0)],
+        shuffle=False,
+        action_chunk_size=4,
+        shuffle_buffer_size=1,
+    )
+    found = {}
+    for row in loader:
+        found[row["step_id"][0]] = row
+        if len(found) == num_rows:
+            break
+    rows = [found[step_id] for step_id in sorted(found)]
+    save(directory, "openpi", rows)
+    statistics = {"state": normalize.RunningStats(), "actions": normalize.RunningStats()}
+    for row in rows:
+        seen = row["observation"]
+        state = np.concatenate([seen["joint_position"], seen["gripper_position"]], axis=-1)
+        statistics["state"].update(state)
+        statistics["actions"].update(row["actions"])
+    normalize.save(directory, {name: one.get_statistics() for name, one in statistics.items()})
+    (directory / "norm_stats.json").rename(directory / "openpi.json")
+
+
+if __name__ == "__main__":
+    directory = pathlib.Path(sys.argv[1])
+    directory.mkdir(parents=True, exist_ok=True)
+    write_dataset(directory)
+    for make in (make_octo, make_openvla, make_openpi):
+        make(directory, directory)
