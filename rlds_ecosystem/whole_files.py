@@ -20,8 +20,13 @@ except ImportError:  # On Windows.
 __all__ = ["can_lock", "lock", "locked", "sync", "try_to_lock", "write_at_once"]
 
 
-def write_at_once(path: PathLike, content: bytes) -> None:
+def write_at_once(path: PathLike, content: bytes, *, durable: bool = True) -> None:
     """Makes or replaces a file; others see either the old one or the new one, complete.
+
+    Args:
+      path: The file.
+      content: All that is in it.
+      durable: Whether to wait until it is on the disk. What can be made again need not be.
 
     Raises:
       OSError: It cannot be written; what was there is still there.
@@ -34,8 +39,9 @@ def write_at_once(path: PathLike, content: bytes) -> None:
     try:
         with open(draft, "xb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(draft, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

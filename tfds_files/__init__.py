@@ -31,13 +31,16 @@ if TYPE_CHECKING:
     )
     from tfds_files.folder import DatasetFolder, find_folder, open_folder
     from tfds_files.images import decode_image
+    from tfds_files.indexing import index_shard, open_indexes
     from tfds_files.record_files import FILE_FORMATS, RecordFile, open_record_file
+    from tfds_files.shard_index import NOT_DIRECT, FieldLayout, ShardIndex
     from tfds_files.splits import Split
     from tfds_files.summary import FieldSummary, FolderSummary, summarize
     from tfds_files.writer import DatasetWriter
 
 __all__ = [
     "FILE_FORMATS",
+    "NOT_DIRECT",
     "DamagedFileError",
     "Dataset",
     "DatasetFolder",
@@ -46,19 +49,23 @@ __all__ = [
     "ExampleEncoder",
     "Feature",
     "Features",
+    "FieldLayout",
     "FieldSummary",
     "FolderSummary",
     "Image",
     "RaggedColumn",
     "RecordFile",
     "Sequence",
+    "ShardIndex",
     "Split",
     "Tensor",
     "TfdsFilesError",
     "UnsupportedFileError",
     "decode_image",
     "find_folder",
+    "index_shard",
     "open_folder",
+    "open_indexes",
     "open_record_file",
     "parse_example",
     "parse_features",
@@ -81,7 +88,9 @@ _HOMES = {
     ],
     "tfds_files.folder": ["DatasetFolder", "find_folder", "open_folder"],
     "tfds_files.images": ["decode_image"],
+    "tfds_files.indexing": ["index_shard", "open_indexes"],
     "tfds_files.record_files": ["FILE_FORMATS", "RecordFile", "open_record_file"],
+    "tfds_files.shard_index": ["NOT_DIRECT", "FieldLayout", "ShardIndex"],
     "tfds_files.splits": ["Split"],
     "tfds_files.summary": ["FieldSummary", "FolderSummary", "summarize"],
     "tfds_files.writer": ["DatasetWriter"],

@@ -27,10 +27,19 @@ from tfds_files.errors import DamagedFileError, TfdsFilesError, UnsupportedFileE
 from tfds_files.features import Features, Image, Leaf, Tensor, leaves_of
 from tfds_files.wire import Buffer
 
-__all__ = ["ExampleDecoder", "parse_example"]
+__all__ = [
+    "BYTES",
+    "FLOATS",
+    "INTS",
+    "ExampleDecoder",
+    "StoredList",
+    "find_lists",
+    "has_dynamic_shape",
+    "parse_example",
+]
 
-_BYTES, _FLOATS, _INTS = 1, 2, 3
-_KIND_NAMES = {_BYTES: "byte strings", _FLOATS: "floats", _INTS: "integers"}
+BYTES, FLOATS, INTS = 1, 2, 3
+_KIND_NAMES = {BYTES: "byte strings", FLOATS: "floats", INTS: "integers"}
 
 
 class ExampleDecoder:
@@ -65,7 +74,7 @@ class ExampleDecoder:
           UnsupportedFileError: A field is stored in a way that is not read here.
         """
         try:
-            stored = _parse_example(example, self._names)
+            stored = find_lists(example, self._names)
         except wire.WireError as e:
             raise DamagedFileError(f"no tf.train.Example: {e}") from e
         decoded: dict[str, Any] = {}
@@ -99,9 +108,9 @@ def parse_example(example: Buffer) -> dict[str, np.ndarray | list[bytes]]:
     >>> parse_example(b"\n\x0e\n\x0c\n\x03age\x12\x05\x1a\x03\n\x01\x2a")
     {'age': array([42])}
     """
-    values: dict[int, Any] = {_BYTES: _strings, _FLOATS: _floats, _INTS: _ints}
+    values: dict[int, Any] = {BYTES: _strings, FLOATS: _floats, INTS: _ints}
     try:
-        lists = _parse_example(example, None)
+        lists = find_lists(example, None)
         return {name: values[found.kind](found) for name, found in lists.items()}
     except (wire.WireError, UnicodeDecodeError) as e:
         raise DamagedFileError(f"no tf.train.Example: {e}") from e
@@ -122,7 +131,7 @@ def _is_in(leaf: Leaf, field: str) -> bool:
 # --- What is stored.
 
 
-class _List(NamedTuple):
+class StoredList(NamedTuple):
     """A list of an example: its kind, and where in the example its message is."""
 
     kind: int
@@ -130,10 +139,20 @@ class _List(NamedTuple):
     begin: int
     end: int
 
+    def num_values(self) -> int:
+        """Returns how many values it has; a WireError says that it is damaged."""
+        if self.kind == BYTES:
+            return sum(1 for _ in wire.fields_of(self.example, self.begin, self.end))
+        return len(_ints(self) if self.kind == INTS else _floats(self))
 
-def _parse_example(example: Buffer, names: set[str] | None) -> dict[str, _List]:
-    """Finds the lists of some fields, or of all."""
-    found: dict[str, _List] = {}
+
+def find_lists(example: Buffer, names: set[str] | None) -> dict[str, StoredList]:
+    """Finds the lists of some fields, or of all.
+
+    Raises:
+      WireError: The bytes are no example.
+    """
+    found: dict[str, StoredList] = {}
     wanted = None if names is None else {name.encode() for name in names}
     for number, _, begin, end in wire.fields_of(example, 0, len(example)):
         if number != 1:
@@ -146,17 +165,17 @@ def _parse_example(example: Buffer, names: set[str] | None) -> dict[str, _List]:
                 elif part == 2:
                     feature = part_begin, part_end
             if wanted is None:
-                found.setdefault(name.decode(), _List(_BYTES, example, 0, 0))
+                found.setdefault(name.decode(), StoredList(BYTES, example, 0, 0))
             if (wanted is None or name in wanted) and feature is not None:
                 for kind, _, list_begin, list_end in wire.fields_of(example, *feature):
                     if kind in _KIND_NAMES:
-                        found[name.decode()] = _List(kind, example, list_begin, list_end)
+                        found[name.decode()] = StoredList(kind, example, list_begin, list_end)
     return found
 
 
-def _ints(stored: _List) -> np.ndarray:
+def _ints(stored: StoredList) -> np.ndarray:
     """The values of a list of int64s."""
-    _check_kind(stored, _INTS)
+    _check_kind(stored, INTS)
     parts = []
     for _, wire_type, begin, end in wire.fields_of(stored.example, stored.begin, stored.end):
         if wire_type not in (wire.LENGTH, wire.VARINT):
@@ -165,9 +184,9 @@ def _ints(stored: _List) -> np.ndarray:
     return _joined(parts, np.int64)
 
 
-def _floats(stored: _List) -> np.ndarray:
+def _floats(stored: StoredList) -> np.ndarray:
     """The values of a list of floats, in the memory of the example if they are in one piece."""
-    _check_kind(stored, _FLOATS)
+    _check_kind(stored, FLOATS)
     parts = []
     for _, wire_type, begin, end in wire.fields_of(stored.example, stored.begin, stored.end):
         if wire_type == wire.VARINT or (end - begin) % 4:
@@ -182,9 +201,9 @@ def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
-def _items(stored: _List) -> np.ndarray | list[bytes]:
+def _items(stored: StoredList) -> np.ndarray | list[bytes]:
     """The values of a list of byte strings; as rows of bytes if they have the same length."""
-    _check_kind(stored, _BYTES)
+    _check_kind(stored, BYTES)
     example, begin, end = stored.example, stored.begin, stored.end
     if begin == end:
         return []
@@ -197,12 +216,12 @@ def _items(stored: _List) -> np.ndarray | list[bytes]:
     return [bytes(example[b:e]) for _, _, b, e in wire.fields_of(example, begin, end)]
 
 
-def _strings(stored: _List) -> list[bytes]:
+def _strings(stored: StoredList) -> list[bytes]:
     items = _items(stored)
     return items if isinstance(items, list) else [row.tobytes() for row in items]
 
 
-def _check_kind(stored: _List, kind: int) -> None:
+def _check_kind(stored: StoredList, kind: int) -> None:
     if stored.kind != kind:
         got, expected = _KIND_NAMES[stored.kind], _KIND_NAMES[kind]
         raise DamagedFileError(f"got a list of {got}, expected one of {expected}")
@@ -211,14 +230,15 @@ def _check_kind(stored: _List, kind: int) -> None:
 # --- What it means.
 
 
-def _has_dynamic_shape(leaf: Leaf) -> bool:
+def has_dynamic_shape(leaf: Leaf) -> bool:
+    """Whether the shapes of a field are stored, too."""
     return isinstance(leaf.feature, Tensor) and leaf.feature.shape.count(None) > 1
 
 
 def _stored_names(leaf: Leaf) -> list[str]:
     """The names of all lists that hold something of a field."""
     bases = [leaf.name]
-    if _has_dynamic_shape(leaf):
+    if has_dynamic_shape(leaf):
         bases = [f"{leaf.name}/shape", f"{leaf.name}/value"]
     if len(leaf.lengths) < 2:
         return bases
@@ -226,13 +246,13 @@ def _stored_names(leaf: Leaf) -> list[str]:
     return [f"{base}/{part}" for base in bases for part in ("ragged_flat_values", *rows)]
 
 
-def _decode_leaf(leaf: Leaf, stored: dict[str, _List]) -> Any:
+def _decode_leaf(leaf: Leaf, stored: dict[str, StoredList]) -> Any:
     rank = len(leaf.lengths)
     suffix = "/ragged_flat_values" if rank > 1 else ""
-    base = f"{leaf.name}/value" if _has_dynamic_shape(leaf) else leaf.name
+    base = f"{leaf.name}/value" if has_dynamic_shape(leaf) else leaf.name
     values = stored.get(base + suffix)
     shapes = None
-    if _has_dynamic_shape(leaf):
+    if has_dynamic_shape(leaf):
         sizes = stored.get(f"{leaf.name}/shape{suffix}")
         shapes = np.zeros(0, np.int64) if sizes is None else _ints(sizes)
         if len(shapes) % len(leaf.feature.shape):
@@ -258,7 +278,7 @@ def _rows(values: Any, lengths: np.ndarray) -> RaggedColumn:
     return RaggedColumn(values, lengths)
 
 
-def _single(feature: Tensor | Image, stored: _List | None, shapes: np.ndarray | None) -> Any:
+def _single(feature: Tensor | Image, stored: StoredList | None, shapes: np.ndarray | None) -> Any:
     """The value of a field that is in no sequence."""
     if isinstance(feature, Tensor) and feature.encoding == "none":
         if stored is None:
@@ -295,7 +315,9 @@ def _absent(feature: Tensor | Image) -> Any:
     raise DamagedFileError("it is missing")
 
 
-def _column(feature: Tensor | Image, stored: _List | None, shapes: np.ndarray | None) -> np.ndarray:
+def _column(
+    feature: Tensor | Image, stored: StoredList | None, shapes: np.ndarray | None
+) -> np.ndarray:
     """The values of all elements of a sequence."""
     if isinstance(feature, Image):
         files = [] if stored is None else _strings(stored)
@@ -312,7 +334,7 @@ def _column(feature: Tensor | Image, stored: _List | None, shapes: np.ndarray | 
     return _reshaped(values, (None, *feature.shape))
 
 
-def _plain_values(feature: Tensor, stored: _List) -> np.ndarray:
+def _plain_values(feature: Tensor, stored: StoredList) -> np.ndarray:
     dtype = feature.dtype
     if feature.is_text:
         items = _strings(stored)
@@ -344,7 +366,7 @@ def _reshaped(values: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
     return values.reshape(sizes)
 
 
-def _decoded(feature: Tensor, stored: _List | None, shapes: np.ndarray | None) -> np.ndarray:
+def _decoded(feature: Tensor, stored: StoredList | None, shapes: np.ndarray | None) -> np.ndarray:
     """Arrays that are stored as their memory."""
     items: Any = [] if stored is None else _items(stored)
     sizes = [size or 0 for size in feature.shape]

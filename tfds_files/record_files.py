@@ -42,6 +42,7 @@ __all__ = [
     "TFRecordWriter",
     "masked_checksum",
     "open_record_file",
+    "record_length",
     "sound_records",
     "write_records",
 ]
@@ -139,24 +140,12 @@ class _TFRecordFile(RecordFile):
         while position < size:
             file.seek(position)
             header = file.read(HEADER.size)
-            length = self._length(header, position)
+            length = record_length(self.path, header, position)
             yield position
             position += HEADER.size + length + FOOTER.size
             if position > size:
                 raise self._damaged(f"it ends within the record at byte {position - length - 16}")
         yield position
-
-    def _length(self, header: bytes, position: int) -> int:
-        if len(header) == HEADER.size:
-            length, crc = HEADER.unpack(header)
-            if masked_checksum(header[:8]) == crc:
-                return int(length)
-        if position == 0 and header.startswith(_GZIP_MAGIC):
-            raise UnsupportedFileError(
-                f"{self.path}: it is compressed as a whole, so that records cannot be read in any "
-                "order; decompress it with gunzip"
-            )
-        raise self._damaged(f"no record begins at byte {position}")
 
     def _count(self, opened: tuple[BinaryIO, np.ndarray]) -> int:
         return max(len(opened[1]) - 1, 0)
@@ -253,6 +242,30 @@ def write_records(path: os.PathLike[str] | str, file_format: str, records: Itera
     with contextlib.closing(writer):
         for record in records:
             writer.write(record)
+
+
+def record_length(path: str, header: bytes, position: int) -> int:
+    """Returns the length of the data of a record of a TFRecord file, as its header says.
+
+    Args:
+      path: The file.
+      header: The bytes at the position.
+      position: Where the record begins.
+
+    Raises:
+      DamagedFileError: It is no header.
+      UnsupportedFileError: The file is compressed.
+    """
+    if len(header) == HEADER.size:
+        length, crc = HEADER.unpack(header)
+        if masked_checksum(header[:8]) == crc:
+            return int(length)
+    if position == 0 and header.startswith(_GZIP_MAGIC):
+        raise UnsupportedFileError(
+            f"{path}: it is compressed as a whole, so that records cannot be read in any order; "
+            "decompress it with gunzip"
+        )
+    raise DamagedFileError(f"{path}: no record begins at byte {position}")
 
 
 def masked_checksum(data: bytes) -> int:

@@ -1,0 +1,572 @@
+import dataclasses
+import json
+import os
+import shutil
+import struct
+import threading
+import warnings
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import tfds_files
+from tfds_files import (
+    NOT_DIRECT,
+    DamagedFileError,
+    Dataset,
+    ExampleDecoder,
+    ExampleEncoder,
+    Features,
+    Image,
+    Sequence,
+    Tensor,
+    UnsupportedFileError,
+    index_files,
+)
+from tfds_files.record_files import write_records
+from tfds_files.wire import delimited, encode_varints
+
+INT, FLOAT, TEXT = np.dtype(np.int64), np.dtype(np.float32), np.dtype(object)
+DTYPES = ["bool", "int8", "uint8", "int64", "uint64", "float16", "float32", "float64"]
+
+
+def features_of(steps, **others):
+    return Features(features={"steps": Dataset(feature=Features(features=steps)), **others})
+
+
+def shard_of(folder, examples):
+    path = folder / "it.tfrecord"
+    write_records(path, "tfrecord", examples)
+    return path
+
+
+def leaf_of(columns, name):
+    for part in name.split("/"):
+        columns = columns[part]
+    return columns
+
+
+def elements_of(index, field, example):
+    """The elements of a field as the index has them, or None if they have to be decoded."""
+    column, raw = index.fields.index(field), np.fromfile(index.path, np.uint8)
+    layout = index.layouts[column]
+    if index.starts[example, column] == NOT_DIRECT:
+        return None
+    count = int(index.num_elements[example]) if layout.in_sequence else 1
+    if layout.kind == "images":
+        numbers = np.arange(count)
+        begins, ends = index.find_images(field, np.full(count, example), numbers)
+        return [raw[begin:end].tobytes() for begin, end in zip(begins, ends)]
+    stride, rest = divmod(int(index.sizes[example, column]), count)
+    assert rest == 0
+    first = int(index.offsets[example]) + int(index.starts[example, column])
+    rows = [raw[first + i * stride :][: layout.width] for i in range(count)]
+    return np.stack(rows).view(layout.dtype)
+
+
+# --- What is found is what the decoder gives.
+
+
+@st.composite
+def fields(draw):
+    """A field, whether it is direct where it has elements, and how to draw elements of it."""
+    kind = draw(st.sampled_from(["tensor", "tensor", "text", "image", "ragged", "dynamic"]))
+    if kind == "text":
+        return Tensor(dtype=TEXT), False, st.binary(max_size=3)
+    if kind == "image":
+        pixels = hnp.arrays(np.uint8, (2, 9, 3))
+        return Image(shape=(2, 9, 3), dtype=np.dtype(np.uint8)), True, pixels
+    if kind == "ragged":
+        rows = hnp.arrays(np.int64, st.integers(0, 3), elements=st.integers(0, 9))
+        return Sequence(feature=Tensor(dtype=INT)), False, rows
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    if kind == "dynamic":
+        arrays = hnp.arrays(dtype, st.tuples(st.integers(0, 2), st.integers(1, 3)))
+        return Tensor(dtype=dtype, shape=(None, None), encoding="zlib"), False, arrays
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=2, max_side=3))
+    encoding = draw(st.sampled_from(["none", "bytes", "zlib"]))
+    elements = None
+    if dtype.kind in "iu" and draw(st.booleans()):
+        elements = st.integers(0, 127)
+    is_direct = encoding == "bytes" or (
+        encoding == "none" and (dtype.name in ("float32", "bool") or elements is not None)
+    )
+    arrays = hnp.arrays(dtype, shape, elements=elements)
+    return Tensor(dtype=dtype, shape=shape, encoding=encoding), is_direct, arrays
+
+
+def column_of(rows, feature):
+    if isinstance(feature, Sequence):
+        lengths = np.array([len(row) for row in rows], np.int64)
+        return tfds_files.RaggedColumn(np.concatenate([np.zeros(0, INT), *rows]), lengths)
+    if isinstance(feature, Tensor) and (feature.is_text or None in feature.shape):
+        column = np.empty(len(rows), object)
+        column[:] = rows
+        return column
+    if not rows:
+        return np.zeros((0, *feature.shape), feature.dtype)
+    return np.stack(rows)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_direct_fields_are_what_the_decoder_gives(tmp_path_factory, data):
+    drawn = data.draw(st.lists(fields(), min_size=1, max_size=4))
+    others = data.draw(
+        st.lists(fields().filter(lambda f: not isinstance(f[0], Sequence)), max_size=2)
+    )
+    features = features_of(
+        {f"step {i}": field for i, (field, _, _) in enumerate(drawn)},
+        **{f"other {i}": field for i, (field, _, _) in enumerate(others)},
+    )
+    examples, encoder = [], ExampleEncoder(features)
+    for length in data.draw(st.lists(st.integers(0, 5), max_size=4)):
+        steps = {
+            f"step {i}": column_of([data.draw(rows) for _ in range(length)], field)
+            for i, (field, _, rows) in enumerate(drawn)
+        }
+        values = {f"other {i}": data.draw(rows) for i, (_, _, rows) in enumerate(others)}
+        examples.append(({"steps": steps, **values}, length))
+    path = shard_of(tmp_path_factory.mktemp("shard"), [encoder.encode(e) for e, _ in examples])
+    index = tfds_files.index_shard(path, features, verify=True)
+    assert index.num_elements.tolist() == [length for _, length in examples]
+    index_files.save(index)
+    loaded = index_files.load(str(path), index.sequence, index.layouts)
+    decoder = ExampleDecoder(features)
+    for number, (example, length) in enumerate(examples):
+        decoded = decoder.decode(encoder.encode(example))
+        is_direct = {f"steps/step {i}": d and length > 0 for i, (_, d, _) in enumerate(drawn)}
+        is_direct |= {f"other {i}": direct for i, (_, direct, _) in enumerate(others)}
+        stored = tfds_files.parse_example(encoder.encode(example))
+        for name, expected in is_direct.items():
+            found = elements_of(loaded, name, number)
+            values = leaf_of(decoded, name)
+            layout = index.layouts[index.fields.index(name)]
+            if not expected:
+                # Numbers that happen to be small are direct, too.
+                assert found is None or layout.kind == "integers", name
+            if layout.kind == "images":
+                assert found is None or found == stored[name]
+            elif found is not None:
+                values = np.asarray(values)
+                assert found.astype(values.dtype).tobytes() == values.tobytes()
+                if layout.kind == "integers":
+                    last = index.last[number, index.fields.index(name)]
+                    assert last == np.atleast_1d(values).astype(np.uint8).flat[-1]
+            if expected:
+                assert found is not None, name
+
+
+# --- What other writers may write.
+
+
+def example_of(**lists):
+    """An example of fields given as the tag of the kind, and the content of the list."""
+    entries = []
+    for name, (tag, content) in lists.items():
+        feature = b"" if tag is None else delimited(tag, content)
+        name = name.replace("__", "/").encode()
+        entries.append(delimited(b"\n", delimited(b"\n", name) + delimited(b"\x12", feature)))
+    return delimited(b"\n", b"".join(entries))
+
+
+BYTES, FLOATS, INTS = b"\n", b"\x12", b"\x1a"
+FLAGS = INTS, delimited(b"\n", b"\1\0\0")
+
+
+def packed(*values):
+    return INTS, delimited(b"\n", encode_varints(np.array(values))[0])
+
+
+ODD = {
+    "unpacked integers": (INTS, b"\x08\1\x08\2\x08\3"),
+    "integers in two pieces": (INTS, delimited(b"\n", b"\1") + delimited(b"\n", b"\2\3")),
+    "minus one in ten bytes": packed(-1, 2, 3),
+    "ten bytes that might be ten steps": packed(*[1] * 9, -1),
+    "numbers of two bytes": packed(1, 200, 3),
+    "unpacked floats": (FLOATS, b"\x0d" + bytes(4)),
+    "floats where integers are": (FLOATS, delimited(b"\n", bytes(12))),
+    "an empty list": (INTS, b""),
+    "an empty piece": (INTS, delimited(b"\n", b"")),
+    "no list": (None, b""),
+    "fewer than there are steps": packed(1, 2),
+}
+
+
+def test_lists_that_are_not_direct(tmp_path):
+    features = features_of({"flag": Tensor(dtype=np.dtype(bool)), "x": Tensor(dtype=INT)})
+    examples = [example_of(steps__flag=FLAGS, steps__x=odd) for odd in ODD.values()]
+    examples += [example_of(steps__flag=FLAGS), example_of(steps__x=packed(7, 8, 9))]
+    index = tfds_files.index_shard(shard_of(tmp_path, examples), features)
+    assert index.num_elements.tolist() == [3] * len(examples)
+    for number in range(len(examples) - 1):
+        assert elements_of(index, "steps/x", number) is None, number
+        flags = elements_of(index, "steps/flag", number)
+        assert flags is None or flags.ravel().tolist() == [1, 0, 0]
+    assert elements_of(index, "steps/x", len(examples) - 1).ravel().tolist() == [7, 8, 9]
+    assert index.last[-1].tolist() == [255, 9]
+
+
+def test_fields_in_any_order_with_some_that_are_not_features(tmp_path):
+    features = features_of({"a": Tensor(dtype=INT), "b": Tensor(dtype=FLOAT)}, id=Tensor(dtype=INT))
+    lists = {
+        "steps__a": packed(1, 2),
+        "steps__b": (FLOATS, delimited(b"\n", np.float32([3, 4]).tobytes())),
+        "id": packed(5),
+        "steps__c": packed(300, 9),
+        "more than any name here": (BYTES, delimited(b"\n", b"x" * 200)),
+    }
+    names, rng = list(lists), np.random.default_rng(0)
+    examples = []
+    for number in range(40):
+        order = rng.permutation(names)
+        examples.append(
+            example_of(**{name: lists[name] for name in order}, **{f"{number % 4}": FLAGS})
+        )
+    examples.append(example_of(**lists) + b"\x18\1")  # A field that examples do not have.
+    examples.append(delimited(b"\n", b"") + example_of(**lists))
+    index = tfds_files.index_shard(shard_of(tmp_path, examples), features)
+    assert index.fields == ("id", "steps/a", "steps/b")
+    assert index.num_elements.tolist() == [2] * len(examples)
+    for number in range(40):
+        assert elements_of(index, "steps/a", number).ravel().tolist() == [1, 2]
+        assert elements_of(index, "steps/b", number).ravel().tolist() == [3, 4]
+        assert elements_of(index, "id", number).ravel().tolist() == [5]
+    assert (index.starts[40:] == NOT_DIRECT).all()
+    examples = [example_of(**lists, **{f"{number}": FLAGS}) for number in range(40)]
+    index = tfds_files.index_shard(shard_of(tmp_path, examples), features)
+    assert index.num_elements.tolist() == [2] * 40
+
+
+def test_the_last_of_two_lists_of_a_name_counts_as_in_the_decoder(tmp_path):
+    features = features_of({"x": Tensor(dtype=INT)})
+    one, two = (example_of(steps__x=packed(*values)) for values in ([1, 2], [3, 4, 5]))
+    both = delimited(b"\n", one[2:] + two[2:])
+    index = tfds_files.index_shard(shard_of(tmp_path, [both]), features)
+    expected = ExampleDecoder(features).decode(both)["steps"]["x"]
+    assert elements_of(index, "steps/x", 0).ravel().tolist() == expected.tolist() == [3, 4, 5]
+
+
+def test_strings_of_all_sizes_of_heads(tmp_path):
+    features = features_of({"x": Image(shape=(None, None, 3), dtype=np.dtype(np.uint8))})
+    sizes = [0, 1, 127, 128, 129, 16383, 16384, 16385, 1 << 21, (1 << 21) - 1, 5]
+    files = [bytes([i]) * size for i, size in enumerate(sizes)]
+    content = b"".join(delimited(b"\n", file) for file in files)
+    padded = b"\n\x85\x00" + b"12345" + content  # A number of more bytes than it needs.
+    cut = content[:-3]
+    examples = [example_of(steps__x=(BYTES, c)) for c in (content, padded, cut, content)]
+    with pytest.raises(DamagedFileError, match=r"record 2, at byte .*: no tf.train.Example"):
+        tfds_files.index_shard(shard_of(tmp_path, examples), features)
+    index = tfds_files.index_shard(shard_of(tmp_path, [*examples[:2], examples[3]]), features)
+    assert index.num_elements.tolist() == [len(files), len(files) + 1, len(files)]
+    assert elements_of(index, "steps/x", 0) == files
+    assert elements_of(index, "steps/x", 1) is None
+    assert elements_of(index[2:], "steps/x", 0) == files
+
+
+def test_examples_of_which_no_field_is_direct_are_counted(tmp_path):
+    features = features_of(
+        {
+            "text": Tensor(dtype=TEXT),
+            "ragged": Sequence(feature=Tensor(dtype=INT)),
+            "zlib": Tensor(dtype=INT, shape=(2,), encoding="zlib"),
+            "dynamic": Tensor(dtype=INT, shape=(None, None), encoding="zlib"),
+        }
+    )
+    steps = {
+        "text": column_of([b"a", b"", b"bc"], Tensor(dtype=TEXT)),
+        "ragged": tfds_files.RaggedColumn(np.arange(4), np.array([0, 3, 1])),
+        "zlib": np.zeros((3, 2), INT),
+        "dynamic": column_of([np.zeros((1, i), INT) for i in range(3)], Tensor(dtype=TEXT)),
+    }
+    full = ExampleEncoder(features).encode({"steps": steps})
+    examples = [full, b""]
+    for name in ("text", "ragged", "zlib", "dynamic"):
+        one = features_of({name: features["steps"].feature[name]})
+        examples.append(ExampleEncoder(one).encode({"steps": {name: steps[name]}}))
+    index = tfds_files.index_shard(shard_of(tmp_path, examples), features)
+    assert index.num_elements.tolist() == [3, 0, 3, 3, 3, 3]
+
+
+# --- Files of indexes.
+
+
+FEATURES = features_of(
+    {
+        "image": Image(shape=(None, None, 3), dtype=np.dtype(np.uint8)),
+        "is_last": Tensor(dtype=np.dtype(bool)),
+        "state": Tensor(dtype=np.dtype(np.float64), shape=(2,), encoding="bytes"),
+        "text": Tensor(dtype=TEXT),
+        "x": Tensor(dtype=FLOAT, shape=(3,)),
+    },
+    known=Tensor(dtype=np.dtype(bool)),
+)
+
+
+def episode_of(length, seed=0):
+    rng = np.random.default_rng(seed)
+    image = np.empty(length, object)
+    image[:] = [rng.integers(0, 255, (2, i + 1, 3), np.uint8) for i in range(length)]
+    steps = {
+        "image": image,
+        "is_last": np.arange(length) == length - 1,
+        "state": rng.normal(size=(length, 2)),
+        "text": np.array([b"a" * i for i in range(length)], object),
+        "x": rng.normal(size=(length, 3)).astype(FLOAT),
+    }
+    return {"steps": steps, "known": True}
+
+
+def make_dataset(folder, lengths=(2, 0, 3, 1, 4), per_shard=2):
+    """A dataset without the indexes that its writer may have made."""
+    with tfds_files.DatasetWriter(
+        folder, FEATURES, "it", max_examples_per_shard=per_shard
+    ) as writer:
+        for number, length in enumerate(lengths):
+            writer.add(episode_of(length, number))
+    shutil.rmtree(folder / ".feeds", ignore_errors=True)
+    return tfds_files.open_folder(folder)["train"]
+
+
+def indexes_of(folder):
+    return sorted(path.name for path in (folder / ".feeds").glob("*"))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "dataset"
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """The paths of the shards that were scanned."""
+    paths = []
+    scan = tfds_files.indexing.index_shard
+    monkeypatch.setattr(
+        tfds_files.indexing,
+        "index_shard",
+        lambda path, *args, **kwargs: (
+            paths.append(os.path.basename(path)) or scan(path, *args, **kwargs)
+        ),
+    )
+    return paths
+
+
+SHARDS = [f"it-train.tfrecord-{i:05}" for i in range(3)]
+
+
+def test_indexes_are_saved_and_used_until_the_shard_changes(folder, built):
+    split, seen = make_dataset(folder), []
+    indexes = tfds_files.open_indexes(split, progress=lambda *done: seen.append(done))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert built == SHARDS
+    assert indexes_of(folder) == [f"{name}.index" for name in SHARDS]
+    assert [index.num_elements.tolist() for index in indexes] == [[2, 0], [3, 1], [4]]
+    again = tfds_files.open_indexes(split)
+    assert built == SHARDS
+    for one, other in zip(indexes, again):
+        for field in dataclasses.fields(one):
+            np.testing.assert_equal(getattr(other, field.name), getattr(one, field.name))
+    assert not any(index.starts.flags.owndata for index in again)  # They are in the file.
+    part = tfds_files.open_indexes(tfds_files.open_folder(folder)["train[1:4]"])
+    assert [index.num_elements.tolist() for index in part] == [[0], [3, 1]]
+    assert elements_of(part[1], "steps/is_last", 0).ravel().tolist() == [0, 0, 1]
+    assert len(elements_of(part[1], "steps/image", 1)) == 1
+    assert tfds_files.open_indexes(split, verify=True)[0].is_verified
+    assert built == SHARDS * 2
+    tfds_files.open_indexes(split, verify=True)
+    assert built == SHARDS * 2
+
+    shard = folder / SHARDS[0]
+    os.utime(shard, ns=(1, 1))  # As in a copy of the dataset.
+    tfds_files.open_indexes(split)
+    assert built == SHARDS * 2
+    records = list(tfds_files.record_files.sound_records(shard))
+    write_records(shard, "tfrecord", reversed(records))
+    assert [i.num_elements.tolist() for i in tfds_files.open_indexes(split)] == [
+        [0, 2],
+        [3, 1],
+        [4],
+    ]
+    assert built == SHARDS * 2 + SHARDS[:1]
+
+
+def test_features_that_changed_make_another_index(folder, built):
+    split = make_dataset(folder, [2])
+    tfds_files.open_indexes(split)
+    features = json.loads((folder / "features.json").read_text())
+    steps = features["featuresDict"]["features"]["steps"]["sequence"]["feature"]
+    steps["featuresDict"]["features"]["x"]["tensor"]["dtype"] = "float16"
+    (folder / "features.json").write_text(json.dumps(features))
+    (index,) = tfds_files.open_indexes(tfds_files.open_folder(folder)["train"])
+    assert len(built) == 2
+    assert elements_of(index, "steps/x", 0) is None
+
+
+def test_an_interrupted_build_goes_on(folder, built):
+    split = make_dataset(folder)
+
+    def interrupt(done, _):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tfds_files.open_indexes(split, progress=interrupt)
+    tfds_files.open_indexes(split)
+    assert built == SHARDS
+
+
+def test_several_build_at_a_time(folder):
+    split = make_dataset(folder, [3] * 20, per_shard=1)
+    found = [[] for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda of=of: of.extend(tfds_files.open_indexes(split)))
+        for of in found
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all([len(index) for index in of] == [1] * 20 for of in found)
+    assert len(indexes_of(folder)) == 20
+
+
+def test_where_nothing_can_be_written_the_cache_has_the_index(folder, built):
+    split = make_dataset(folder, [2])
+    (folder / ".feeds").write_text("in the way, as a file system without write access")
+    for _ in range(2):
+        (index,) = tfds_files.open_indexes(split)
+        assert index.num_elements.tolist() == [2]
+    assert built == SHARDS[:1]
+    assert len(list((folder.parent / "cache").rglob("*.index"))) == 1
+    shutil.rmtree(folder.parent / "cache")
+    (folder.parent / "cache").write_text("in the way, too")
+    with pytest.warns(UserWarning, match="is not saved, so it is made anew each time"):
+        tfds_files.open_indexes(split)
+    assert built == SHARDS[:1] * 2
+
+
+def test_files_that_have_no_index(folder):
+    split = make_dataset(folder, [2])
+    shard = folder / SHARDS[0]
+    content = shard.read_bytes()
+    shard.write_bytes(b"\x1f\x8b" + content)
+    with pytest.raises(UnsupportedFileError, match="compressed as a whole"):
+        tfds_files.open_indexes(split)
+    shard.write_bytes(content * 2)
+    with pytest.raises(
+        DamagedFileError, match=r"00000: it has 2 records; dataset_info.json says 1"
+    ):
+        tfds_files.open_indexes(split)
+    shard.write_bytes(content + content[:-1])
+    with pytest.raises(DamagedFileError, match=f"it ends within the record at byte {len(content)}"):
+        tfds_files.open_indexes(split)
+    shard.write_bytes(content + b"\1" + content)
+    with pytest.raises(DamagedFileError, match=f"no record begins at byte {len(content)}"):
+        tfds_files.open_indexes(split)
+    shard.write_bytes(content[:-10] + b"?" + content[-9:])
+    with pytest.raises(DamagedFileError, match="the record at byte 0 does not have the checksum"):
+        tfds_files.open_indexes(split, verify=True)
+    assert not indexes_of(folder)
+    info = json.loads((folder / "dataset_info.json").read_text())
+    (folder / "dataset_info.json").write_text(json.dumps({**info, "fileFormat": "array_record"}))
+    with pytest.raises(UnsupportedFileError, match="have the format 'array_record'"):
+        tfds_files.open_indexes(tfds_files.open_folder(folder)["train"])
+    remote = tfds_files.splits.Piece("gs://bucket/it/it-train", None, 0, 1)
+    with pytest.raises(UnsupportedFileError, match=r"gs://bucket.* is not on this machine"):
+        tfds_files.open_indexes(tfds_files.Split("train", [remote], None))
+
+
+def assert_bounded(index):
+    """Checks, one by one, all addresses that can be made of an index."""
+    size = os.stat(index.path).st_size
+    for example in range(len(index)):
+        begin, end = index.offsets[example], index.offsets[example] + index.lengths[example]
+        assert 0 <= begin <= end <= size
+        assert index.num_elements[example] <= size
+        for column, layout in enumerate(index.layouts):
+            if index.starts[example, column] == NOT_DIRECT:
+                continue
+            count = int(index.num_elements[example]) if layout.in_sequence else 1
+            first = int(begin) + int(index.starts[example, column])
+            if layout.kind == "images":
+                found = index.find_images(layout.name, np.full(count, example), np.arange(count))
+                assert (found[0] <= found[1]).all()
+                assert (found[0] >= begin).all()
+                assert (found[1] <= end).all()
+            else:
+                stride = int(index.sizes[example, column]) // count
+                assert begin <= first <= first + (count - 1) * stride + layout.width <= end
+
+
+def test_no_damage_of_an_index_leads_out_of_the_file(folder):
+    """Neither such as comes by chance, nor such as whoever made the index wanted."""
+    split = make_dataset(folder, [2, 1])
+    (index,) = tfds_files.open_indexes(split)
+    (path,) = (folder / ".feeds").iterdir()
+    content = path.read_bytes()
+    sequence, layouts = index.sequence, index.layouts
+    shard, used = index.path, 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for position in range(len(content)):
+            damaged = bytearray(content)
+            damaged[position] ^= 1 << position % 8
+            if position % 4 == 0:
+                path.write_bytes(damaged)
+                assert index_files.load(shard, sequence, layouts) is None
+            damaged[-4:] = struct.pack("<I", google_crc32c.value(bytes(damaged[:-4])))
+            path.write_bytes(damaged)
+            found = index_files.load(shard, sequence, layouts)
+            if found is not None:
+                used += 1
+                assert_bounded(found)
+        for size in range(0, len(content), 40):
+            path.write_bytes(content[:size])
+            assert index_files.load(shard, sequence, layouts) is None
+    assert used > 100  # Of numbers that are wrong but lead nowhere, such as the last flags.
+    (again,) = tfds_files.open_indexes(split)
+    assert (again.starts == index.starts).all()
+    assert path.read_bytes() == content
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_damage_of_a_shard_leads_out_of_its_records(tmp_path_factory, data):
+    content = bytearray(ExampleEncoder(FEATURES).encode(episode_of(2)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    whole = ExampleEncoder(FEATURES).encode(episode_of(3))
+    path = shard_of(tmp_path_factory.mktemp("shard"), [whole, bytes(content), whole])
+    try:
+        index = tfds_files.index_shard(path, FEATURES)
+    except DamagedFileError:
+        with pytest.raises(DamagedFileError, match="record 1, at byte"):
+            tfds_files.index_shard(path, FEATURES)
+        return
+    assert_bounded(index)
+    index_files._check(index, os.stat(path).st_size)
+    for example in (0, 2):
+        assert elements_of(index, "steps/is_last", example).ravel().tolist() == [0, 0, 1]
+    for column, layout in enumerate(index.layouts):
+        if index.starts[1, column] != NOT_DIRECT and layout.kind == "floats":
+            found = elements_of(index, layout.name, 1)
+            expected = ExampleDecoder(FEATURES, [layout.name]).decode(bytes(content))
+            assert leaf_of(expected, layout.name).tobytes() == found.tobytes()
+
+
+def test_an_empty_shard_and_an_index_without_a_sequence(tmp_path):
+    features = Features(features={"x": Tensor(dtype=FLOAT, shape=(2,))})
+    index = tfds_files.index_shard(shard_of(tmp_path, []), features)
+    assert len(index) == 0
+    index_files.save(index)
+    assert index_files.load(index.path, "", index.layouts) is not None
+    example = ExampleEncoder(features).encode({"x": np.float32([1, 2])})
+    index = tfds_files.index_shard(shard_of(tmp_path, [example]), features)
+    assert index.sequence == ""
+    assert elements_of(index, "x", 0).ravel().tolist() == [1, 2]

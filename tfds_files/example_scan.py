@@ -1,0 +1,381 @@
+"""Where the fields of examples are: found for all examples of a file at once, not by parsing each.
+
+The bytes of an example are a sequence of entries, each with the name of a field and its list; see
+`tfds_files.wire`. One pass takes the first entry of all examples, the next pass the second, and so
+on, so that most of the work is done by NumPy for all of them. Examples that other writers lay out
+otherwise are parsed one by one; of their fields none is direct.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import mmap
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from tfds_files import wire
+from tfds_files.errors import DamagedFileError
+from tfds_files.examples import BYTES, FLOATS, INTS, find_lists, has_dynamic_shape
+from tfds_files.features import Dataset, Features, Image, Leaf, Sequence, leaves_of
+from tfds_files.wire import encode_varint
+
+__all__ = ["NOT_DIRECT", "FieldLayout", "Found", "Scanner", "head_sizes", "layouts_of"]
+
+NOT_DIRECT = 0xFFFFFFFF
+"""The start of a field of an example that has to be decoded."""
+
+NO_VALUE = 255
+_TAG = 0x0A  # Of an entry, of a name, of what is packed, and of each byte string.
+_VALUE_TAG = 0x12
+_HUGE = 1 << 40  # A length that no file has room for.
+
+
+class FieldLayout(NamedTuple):
+    """How the elements of a field are stored where they are direct.
+
+    Attributes:
+      name: The name of the field, such as "steps/observation".
+      kind: "floats"; "bytes" for arrays stored as their memory; "integers", of one byte each;
+        "images", which are files of any size; empty if the field is never direct.
+      dtype: The dtype of the stored values, as NumPy writes it; empty for images.
+      width: How many bytes an element has; 0 for images.
+      in_sequence: Whether each element of the sequence has one; else the example has one.
+    """
+
+    name: str
+    kind: str
+    dtype: str = ""
+    width: int = 0
+    in_sequence: bool = False
+
+    @property
+    def head(self) -> bytes:
+        """What is before each element of the kind "bytes"."""
+        return bytes([_TAG]) + encode_varint(self.width) if self.kind == "bytes" else b""
+
+
+def layouts_of(features: Features) -> tuple[str, tuple[FieldLayout, ...]]:
+    """Returns the name of the sequence in examples, empty if there is none, and all fields, sorted.
+
+    The sequence is `steps` if there is one, or else the first `Dataset`, or else the first
+    `Sequence`.
+    """
+    sequences = [
+        name
+        for name, feature in features.items()
+        if isinstance(feature, Sequence) and any(leaves_of(feature))
+    ]
+    sequences.sort(key=lambda name: (name != "steps", not isinstance(features[name], Dataset)))
+    sequence = sequences[0] if sequences else ""
+    layouts = (_layout(leaf, sequence) for leaf in leaves_of(features))
+    return sequence, tuple(sorted(layouts))
+
+
+def _layout(leaf: Leaf, sequence: str) -> FieldLayout:
+    feature = leaf.feature
+    in_sequence = len(leaf.lengths) > 0 and leaf.path[0] == sequence
+    never = FieldLayout(leaf.name, "", in_sequence=in_sequence)
+    if len(leaf.lengths) != in_sequence:  # In another sequence, or in several.
+        return never
+    if isinstance(feature, Image):
+        return FieldLayout(leaf.name, "images", in_sequence=in_sequence)
+    if None in feature.shape or 0 in feature.shape or feature.is_text:
+        return never
+    count = math.prod(size or 0 for size in feature.shape)
+    if feature.encoding == "bytes":
+        dtype = feature.dtype.newbyteorder("<")
+        kind, name = "bytes", feature.dtype.name if dtype.kind == "V" else dtype.str
+    elif feature.encoding == "none" and feature.dtype == np.float32:
+        kind, name, dtype = "floats", "<f4", np.dtype("<f4")
+    elif feature.encoding == "none" and feature.dtype.kind in "biu":
+        kind, name, dtype = "integers", "|u1", np.dtype(np.uint8)
+    else:
+        return never
+    return FieldLayout(leaf.name, kind, name, count * dtype.itemsize, in_sequence)
+
+
+_LISTS = {"floats": FLOATS, "integers": INTS, "bytes": BYTES, "images": BYTES}
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """Where the fields of some examples are; see `ShardIndex`."""
+
+    num_elements: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+    last: np.ndarray
+    counts: dict[str, np.ndarray]
+    ends: dict[str, np.ndarray]
+
+
+class Scanner:
+    """Finds the fields of the examples of a file.
+
+    Args:
+      features: What an example looks like.
+      raw: The file.
+      path: Its name, for errors.
+    """
+
+    def __init__(self, features: Features, raw: mmap.mmap, path: str) -> None:
+        self.sequence, self.layouts = layouts_of(features)
+        self._counters = _counters_of(features, self.sequence)
+        self._names = sorted({layout.name for layout in self.layouts} | self._counters.keys())
+        self._columns = {name.encode(): i for i, name in enumerate(self._names)}
+        self._longest = max(map(len, self._columns), default=0)
+        self._raw = raw
+        self._path = path
+        self._data = np.frombuffer(raw, np.uint8)
+
+    def scan(self, begins: np.ndarray, ends: np.ndarray, first: int) -> Found:
+        """Finds the fields of examples.
+
+        Args:
+          begins: Where in the file they begin.
+          ends: Where they end.
+          first: The number of the first one.
+
+        Raises:
+          DamagedFileError: One of them is no example.
+        """
+        kinds, list_begins, list_ends, irregular = self._lists(begins, ends)
+        shape = len(begins), len(self.layouts)
+        starts, sizes, counts = (np.zeros(shape, np.int64) for _ in range(3))
+        image_ends: dict[str, list[list[int]]] = {}
+        for field, layout in enumerate(self.layouts):
+            if not layout.kind:
+                continue
+            column = self._columns[layout.name.encode()]
+            is_there = kinds[:, column] == _LISTS[layout.kind]
+            is_there &= ~irregular & (list_ends[:, column] > list_begins[:, column])
+            rows = np.flatnonzero(is_there)
+            begin, end = list_begins[rows, column], list_ends[rows, column]
+            if layout.kind == "images":
+                found = list(map(self._string_ends, begin.tolist(), end.tolist()))
+                image_ends[layout.name] = [[] for _ in range(len(begins))]
+                for row, row_ends in zip(rows.tolist(), found):
+                    image_ends[layout.name][row] = row_ends
+                start, count = begin, np.array(list(map(len, found)), np.int64)
+            elif layout.kind == "bytes":
+                start, count = begin + len(layout.head), self._num_items(layout, begin, end)
+            else:
+                size, start = self._varints(begin + 1)
+                count = np.where(size % layout.width == 0, size // layout.width, 0)
+                count[(self._at(begin) != _TAG) | (start + size != end)] = 0  # In several pieces.
+                if layout.kind == "integers":
+                    pieces = zip(start.tolist(), end.tolist())
+                    count *= np.array([self._raw[b:e].isascii() for b, e in pieces], np.int64)
+            starts[rows, field], counts[rows, field] = start - begins[rows], count
+            sizes[rows, field] = end - (begin if layout.kind == "bytes" else start)
+        in_sequence = np.array([layout.in_sequence for layout in self.layouts], bool)
+        num_elements = counts[:, in_sequence].max(axis=1, initial=0)
+        self._count_others(num_elements, begins, ends, first, kinds, irregular)
+        expected = np.where(in_sequence, num_elements[:, np.newaxis], 1)
+        is_direct = (counts > 0) & (counts == expected)
+        is_direct &= (starts < NOT_DIRECT) & (sizes < NOT_DIRECT)
+        starts[~is_direct], sizes[~is_direct] = NOT_DIRECT, 0
+        last = np.full(shape, NO_VALUE, np.uint8)
+        for field, layout in enumerate(self.layouts):
+            if layout.kind == "integers":
+                rows = np.flatnonzero(is_direct[:, field])
+                last[rows, field] = self._at(
+                    begins[rows] + starts[rows, field] + sizes[rows, field] - 1
+                )
+            elif layout.kind == "images":
+                for row in np.flatnonzero(~is_direct[:, field]).tolist():
+                    image_ends[layout.name][row] = []
+        return Found(
+            num_elements.astype(np.uint32),
+            starts.astype(np.uint32),
+            sizes.astype(np.uint32),
+            last,
+            {name: np.array(list(map(len, of))) for name, of in image_ends.items()},
+            {
+                name: np.array([end for ends in of for end in ends], np.uint32)
+                for name, of in image_ends.items()
+            },
+        )
+
+    # All that follows takes and gives arrays with a row for each example, or for some of them.
+
+    def _lists(self, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Where the lists of each example are: their kinds, begins and ends; and what is unusual.
+
+        The kind is 0 where there is no list.
+        """
+        shape = len(begins), len(self._names)
+        kinds = np.zeros(shape, np.int8)
+        list_begins, list_ends = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        length, position = self._varints(begins + 1)
+        irregular = (self._at(begins) != _TAG) | (position + length != ends)
+        rows = np.flatnonzero(~irregular)
+        position = position[rows]
+        while len(rows):
+            size, entry = self._varints(position + 1)
+            key_size, key = self._varints(entry + 1)
+            value = key + key_size
+            feature_size, feature = self._varints(value + 1)
+            list_size, begin = self._varints(feature + 1)
+            tag, end = self._at(feature), entry + size
+            is_empty = feature_size == 0
+            is_list = (begin + list_size == end) & (tag & 7 == wire.LENGTH) & (tag < 0x20)
+            is_usual = (self._at(position) == _TAG) & (self._at(entry) == _TAG)
+            is_usual &= (self._at(value) == _VALUE_TAG) & (end <= ends[rows])
+            is_usual &= (feature + feature_size == end) & (is_empty | (is_list & (tag > 7)))
+            irregular[rows[~is_usual]] = True
+            rows, key, key_size, tag, begin, end, is_empty = (
+                array[is_usual] for array in (rows, key, key_size, tag, begin, end, is_empty)
+            )
+            for column, same in self._named(key, key_size, rows, irregular):
+                same = same[~is_empty[same]]
+                kinds[rows[same], column] = tag[same] >> 3
+                list_begins[rows[same], column] = begin[same]
+                list_ends[rows[same], column] = end[same]
+            goes_on = (end < ends[rows]) & ~irregular[rows]
+            rows, position = rows[goes_on], end[goes_on]
+        kinds[irregular] = 0
+        return kinds, list_begins, list_ends, irregular
+
+    def _named(
+        self, begins: np.ndarray, sizes: np.ndarray, rows: np.ndarray, irregular: np.ndarray
+    ) -> Iterable[tuple[int, np.ndarray]]:
+        """Yields the fields that names stand for, and which of them do."""
+        left = np.arange(len(begins))
+        for _ in range(2 * len(self._names) + 2):
+            if not len(left):
+                return
+            size = int(sizes[left[0]])
+            first = int(begins[left[0]])
+            name = self._raw[first : first + size]
+            same = sizes[left] == size
+            if size <= self._longest:  # Others are not the names of fields.
+                letters = self._data[begins[left[same], np.newaxis] + np.arange(size)]
+                same[same] = (letters == np.frombuffer(name, np.uint8)).all(axis=1)
+            column = self._columns.get(name)
+            if column is not None:
+                yield column, left[same]
+            left = left[~same]
+        irregular[rows[left]] = True  # So many names are not those of these features.
+
+    def _num_items(self, layout: FieldLayout, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """How many arrays lists have; 0 where one is of another size."""
+        stride = len(layout.head) + layout.width
+        counts, rest = np.divmod(ends - begins, stride)
+        counts = np.where(rest > 0, 0, counts)
+        for row in np.flatnonzero(counts).tolist():
+            items = self._data[begins[row] : ends[row]].reshape(-1, stride)
+            if not all((items[:, i] == byte).all() for i, byte in enumerate(layout.head)):
+                counts[row] = 0
+        return counts
+
+    def _string_ends(self, begin: int, end: int) -> list[int]:
+        """Where the byte strings of a list end; nothing if they cannot be found from that."""
+        raw, position, ends = self._raw, begin, []
+        with contextlib.suppress(IndexError):  # Of a length that goes beyond the file.
+            while position < end:
+                size, head = raw[position + 1], 2
+                if size > 127:
+                    size, head = (size & 127) | raw[position + 2] << 7, 3
+                    if size > 0x3FFF:  # The second byte has its highest bit, too.
+                        size, head = _long_varint(raw, position + 1)
+                if raw[position] != _TAG or head != _head_size(size):
+                    return []
+                position += head + size
+                ends.append(position - begin)
+        return ends if position == end else []
+
+    def _count_others(
+        self,
+        num_elements: np.ndarray,
+        begins: np.ndarray,
+        ends: np.ndarray,
+        first: int,
+        kinds: np.ndarray,
+        irregular: np.ndarray,
+    ) -> None:
+        """Counts the elements of examples that have no direct field in the sequence."""
+        columns = [self._columns[name.encode()] for name in self._counters]
+        is_left = (num_elements == 0) & (kinds[:, columns] > 0).any(axis=1)
+        for row in np.flatnonzero(is_left | irregular).tolist():
+            example = self._raw[int(begins[row]) : int(ends[row])]
+            try:
+                lists = find_lists(example, set(self._counters))
+                num_elements[row] = max(
+                    (lists[name].num_values() // self._counters[name] for name in lists), default=0
+                )
+            except wire.WireError as e:
+                raise DamagedFileError(
+                    f"{self._path}, record {first + row}, at byte {begins[row]}: "
+                    f"no tf.train.Example: {e}"
+                ) from e
+
+    def _at(self, positions: np.ndarray) -> np.ndarray:
+        """The bytes at positions; that at the end of the file for those beyond it."""
+        found: np.ndarray = self._data[np.minimum(positions, len(self._data) - 1)]
+        return found
+
+    def _varints(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers, and the positions after them; a huge one if it is longer than five bytes."""
+        groups = self._at(positions).astype(np.int64)
+        values, after, shift = groups & 127, positions + 1, 7
+        goes_on = groups > 127
+        while goes_on.any():
+            if shift > 28:
+                values[goes_on] = _HUGE
+                break
+            groups = np.where(goes_on, self._at(after), 0).astype(np.int64)
+            values |= (groups & 127) << shift
+            after += goes_on
+            goes_on = groups > 127
+            shift += 7
+        return values, after
+
+
+def _counters_of(features: Features, sequence: str) -> dict[str, int]:
+    """The lists that say how many elements the sequence has, and their values for each element."""
+    counters = {}
+    for leaf in leaves_of(features):
+        feature, name = leaf.feature, leaf.name
+        if not leaf.lengths or leaf.path[0] != sequence:
+            continue
+        if has_dynamic_shape(leaf):
+            name += "/value"
+        if len(leaf.lengths) > 1:
+            counters[f"{name}/ragged_row_lengths_0"] = 1
+        elif isinstance(feature, Image) or feature.encoding != "none":
+            counters[name] = 1
+        elif None not in feature.shape and 0 not in feature.shape:
+            counters[name] = math.prod(size or 0 for size in feature.shape)
+    return counters
+
+
+def _long_varint(raw: mmap.mmap, position: int) -> tuple[int, int]:
+    """The size of a byte string, and that of its head."""
+    value = shift = 0
+    for index in range(5):
+        group = raw[position + index]
+        value |= (group & 127) << shift
+        if group < 128:
+            return value, index + 2
+        shift += 7
+    return _HUGE, 0
+
+
+def _head_size(size: int) -> int:
+    """The size of the tag and the length of a byte string."""
+    if size < 0x80:
+        return 2
+    return 3 if size < 0x4000 else 1 + -(-size.bit_length() // 7)
+
+
+def head_sizes(items: np.ndarray) -> np.ndarray:
+    """Returns the sizes of the heads of byte strings, from their sizes including the heads."""
+    heads = np.full(items.shape, 2, np.int64)
+    for groups in range(1, 5):
+        heads += items >= (1 << 7 * groups) + 2 + groups
+    return heads

@@ -1,0 +1,276 @@
+"""The files in which indexes of shards are kept.
+
+| bytes | content |
+|---|---|
+| 8 | length of the header, little-endian |
+| length | header: JSON, see `_header` |
+| | the arrays, each from a multiple of 64 bytes on |
+| 4 | CRC-32C of all before |
+
+Whoever can write such a file can write anything in it, and its numbers become addresses. So all of
+them are compared with the sizes of the shard and of its records when a file is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import mmap
+import os
+import struct
+import warnings
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from rlds_ecosystem.whole_files import write_at_once
+from tfds_files.example_scan import NOT_DIRECT, FieldLayout
+from tfds_files.record_files import FOOTER, HEADER
+from tfds_files.shard_index import ShardIndex, stored_checksum
+
+__all__ = ["FOLDER", "load", "remove", "save"]
+
+FOLDER = ".feeds"
+"""The folder of indexes in that of a dataset."""
+
+_VERSION = 1
+_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+_ALIGNMENT = 64
+_CHUNK = 1 << 18
+
+
+def save(index: ShardIndex, *, cache: bool = True) -> None:
+    """Saves an index: beside its shard, or else in the cache.
+
+    A warning says why neither is possible.
+
+    Args:
+      index: The index of a whole shard.
+      cache: Whether to use the cache.
+    """
+    content = _content(index)
+    errors = []
+    for path in _places(index.path)[: 2 if cache else 1]:
+        try:
+            path.parent.mkdir(parents=path.parent.name != FOLDER, exist_ok=True)
+            write_at_once(path, content, durable=False)
+        except (OSError, RuntimeError) as e:  # There may be no home.
+            errors.append(e)
+        else:
+            return
+    if cache:
+        warnings.warn(
+            f"the index of {index.path} is not saved, so it is made anew each time: {errors[-1]}",
+            stacklevel=2,
+        )
+
+
+def load(path: str, sequence: str, layouts: tuple[FieldLayout, ...]) -> ShardIndex | None:
+    """Returns the index of a shard, if there is one that can be used.
+
+    Args:
+      path: The shard.
+      sequence: The sequence in its examples.
+      layouts: Their fields.
+
+    Raises:
+      OSError: The shard cannot be read.
+    """
+    shard = os.stat(path)
+    for place in _places(path):
+        with contextlib.suppress(OSError, _Unusable):
+            index = _parsed(_mapped(place), path, sequence, layouts)
+            _check(index, shard.st_size)
+            if index.modified_ns != shard.st_mtime_ns:  # A copy of the shard is as good.
+                _check_contents(index)
+                index = dataclasses.replace(index, modified_ns=shard.st_mtime_ns)
+                save(index)
+            return index
+    return None
+
+
+def remove(path: os.PathLike[str] | str) -> None:
+    """Removes the index of a shard, if it has one."""
+    for place in _places(os.fspath(path)):
+        with contextlib.suppress(OSError):
+            place.unlink()
+
+
+class _Unusable(Exception):
+    """An index is damaged, or of another file."""
+
+
+def _places(path: str) -> list[Path]:
+    """Where the index of a shard may be."""
+    folder, name = os.path.split(os.path.abspath(path))
+    cache = os.environ.get("RLDS_CACHE_DIR")
+    if cache is None:
+        cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rlds")
+    key = hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:32]
+    name += ".index"
+    return [Path(folder, FOLDER, name), Path(cache, "feeds", key, name).expanduser()]
+
+
+def _arrays(index: ShardIndex) -> dict[str, np.ndarray]:
+    names = ("offsets", "lengths", "num_elements", "starts", "sizes", "last")
+    arrays = {name: getattr(index, name) for name in names}
+    for name, (begins, ends) in index.entries.items():
+        arrays |= {f"begins/{name}": begins, f"ends/{name}": ends}
+    return arrays
+
+
+def _content(index: ShardIndex) -> bytes:
+    arrays = _arrays(index)
+    header: dict[str, Any] = _header(index.sequence, index.layouts)
+    header |= {
+        "shard_size": index.file_size,
+        "shard_modified_ns": index.modified_ns,
+        "shard_checksum": index.checksum,
+        "is_verified": index.is_verified,
+        "num_examples": len(index),
+        "num_entries": {name: len(ends) for name, (_, ends) in index.entries.items()},
+    }
+    encoded = json.dumps(header).encode()
+    parts = [_LENGTH.pack(len(encoded)), encoded]
+    position = len(encoded) + _LENGTH.size
+    for array in arrays.values():
+        content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+        padding = -position % _ALIGNMENT
+        parts += [bytes(padding), content]
+        position += padding + len(content)
+    body = b"".join(parts)
+    return body + _CHECKSUM.pack(google_crc32c.value(body))
+
+
+def _header(sequence: str, layouts: tuple[FieldLayout, ...]) -> dict[str, Any]:
+    """What has to be the same for an index to be of some features."""
+    return {"version": _VERSION, "sequence": sequence, "fields": [list(each) for each in layouts]}
+
+
+def _mapped(path: Path) -> memoryview:
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size < _LENGTH.size + _CHECKSUM.size:
+            raise _Unusable
+        raw = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    body, stored = raw[: -_CHECKSUM.size], raw[-_CHECKSUM.size :]
+    checksum = 0
+    for begin in range(0, len(body), _CHUNK):  # Only `bytes` are taken, which are copies.
+        checksum = google_crc32c.extend(checksum, bytes(body[begin : begin + _CHUNK]))
+    if checksum != _CHECKSUM.unpack(stored)[0]:
+        raise _Unusable
+    return body
+
+
+def _parsed(
+    body: memoryview, path: str, sequence: str, layouts: tuple[FieldLayout, ...]
+) -> ShardIndex:
+    """The index in a file."""
+    (length,) = _LENGTH.unpack(body[: _LENGTH.size])
+    position = _LENGTH.size + length
+    if position > len(body):
+        raise _Unusable
+    try:
+        header = json.loads(bytes(body[_LENGTH.size : position]))
+        if any(header[key] != value for key, value in _header(sequence, layouts).items()):
+            raise _Unusable
+        count, num_fields = _number(header["num_examples"]), len(layouts)
+        columns: dict[str, tuple[str, tuple[int, ...]]] = {
+            "offsets": ("<i8", (count,)),
+            "lengths": ("<i8", (count,)),
+            "num_elements": ("<u4", (count,)),
+            "starts": ("<u4", (count, num_fields)),
+            "sizes": ("<u4", (count, num_fields)),
+            "last": ("|u1", (count, num_fields)),
+        }
+        images = [layout.name for layout in layouts if layout.kind == "images"]
+        for name in images:
+            columns[f"begins/{name}"] = "<i8", (count + 1,)
+            columns[f"ends/{name}"] = "<u4", (_number(header["num_entries"][name]),)
+        arrays = {}
+        for name, (dtype, shape) in columns.items():
+            position += -position % _ALIGNMENT
+            size = int(np.prod([np.dtype(dtype).itemsize, *shape], dtype=object))
+            if position + size > len(body):
+                raise _Unusable
+            arrays[name] = np.frombuffer(body[position : position + size], dtype).reshape(shape)
+            position += size
+        return ShardIndex(
+            path=path,
+            file_size=_number(header["shard_size"]),
+            modified_ns=_number(header["shard_modified_ns"]),
+            checksum=_number(header["shard_checksum"]),
+            is_verified=header["is_verified"] is True,
+            sequence=sequence,
+            layouts=layouts,
+            entries={
+                name: (arrays.pop(f"begins/{name}"), arrays.pop(f"ends/{name}")) for name in images
+            },
+            **arrays,
+        )
+    except (KeyError, RecursionError, TypeError, ValueError) as e:
+        raise _Unusable from e
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise _Unusable
+    return value
+
+
+def _check(index: ShardIndex, file_size: int) -> None:
+    """Checks that an index leads to nothing outside of the data of its examples."""
+    framing = HEADER.size + FOOTER.size
+    ends = index.offsets + index.lengths
+    positions = np.concatenate([[0], ends + FOOTER.size])
+    is_sound = index.file_size == file_size == int(positions[-1])
+    is_sound &= bool(((index.lengths >= 0) & (index.lengths <= file_size)).all())
+    is_sound &= bool(((index.offsets >= 0) & (index.offsets <= file_size)).all())
+    is_sound &= bool((np.diff(positions) == index.lengths + framing).all())
+    is_sound &= bool((index.num_elements <= index.lengths).all())
+    if not is_sound:
+        raise _Unusable
+    for field, layout in enumerate(index.layouts):
+        starts, sizes = (array[:, field].astype(np.int64) for array in (index.starts, index.sizes))
+        is_direct = starts != NOT_DIRECT
+        count = index.num_elements.astype(np.int64) if layout.in_sequence else np.ones_like(sizes)
+        stride = len(layout.head) + layout.width
+        after = starts + sizes - len(layout.head)
+        if layout.kind == "images":
+            is_fit = _fit_images(*index.entries[layout.name], np.where(is_direct, count, 0), sizes)
+        else:
+            is_fit = (sizes == count * stride) & (starts >= len(layout.head))
+        is_fit &= (after <= index.lengths) & (count > 0) & (layout.kind != "")
+        if not (is_fit | ~is_direct).all():
+            raise _Unusable
+
+
+def _fit_images(
+    begins: np.ndarray, ends: np.ndarray, counts: np.ndarray, sizes: np.ndarray
+) -> np.ndarray:
+    """Whether images are one after the other, and the last one ends where the list does."""
+    if begins[0] != 0 or begins[-1] != len(ends) or (np.diff(begins) != counts).any():
+        raise _Unusable
+    if not len(ends):
+        return counts >= 0
+    with_images = np.flatnonzero(counts)
+    firsts, lasts = begins[with_images], begins[with_images + 1] - 1
+    gaps = np.diff(ends.astype(np.int64), prepend=0)
+    gaps[firsts] = ends[firsts]
+    if (gaps < 2).any():
+        raise _Unusable
+    is_fit = counts >= 0
+    is_fit[with_images] = ends[lasts] == sizes[with_images]
+    return is_fit
+
+
+def _check_contents(index: ShardIndex) -> None:
+    """Checks that the records of the shard are those that were indexed."""
+    if len(index):
+        data: np.ndarray = np.memmap(index.path, np.uint8, "r")
+        ends = index.offsets + index.lengths
+        if len(data) != index.file_size or stored_checksum(data, ends) != index.checksum:
+            raise _Unusable

@@ -1,0 +1,169 @@
+"""Makes the indexes of shards, and opens those that are saved."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlds_ecosystem import stores
+from tfds_files import index_files
+from tfds_files.errors import DamagedFileError, UnsupportedFileError
+from tfds_files.example_scan import Scanner, layouts_of
+from tfds_files.record_files import FOOTER, HEADER, masked_checksum, record_length
+from tfds_files.shard_index import ShardIndex, stored_checksum
+
+if TYPE_CHECKING:
+    from tfds_files.features import Features
+    from tfds_files.splits import Split
+
+__all__ = ["index_shard", "open_indexes"]
+
+# How many records are scanned at a time.
+_BLOCK = 1 << 14
+
+
+def open_indexes(
+    split: Split, *, verify: bool = False, progress: Callable[[int, int], object] | None = None
+) -> list[ShardIndex]:
+    """Returns the indexes of the shards of a split, or of its part of them, in its order.
+
+    Those that are not there, or are not of the files as they are, are made and saved. Several
+    processes may do so at a time, and one that was interrupted goes on where it was.
+
+    Args:
+      split: The split.
+      verify: Whether the checksums of all data must have been compared.
+      progress: Called after each shard with how many are done, and how many there are.
+
+    Raises:
+      UnsupportedFileError: The files have no index, because they are compressed, remote, or not
+        TFRecord files; says why.
+      DamagedFileError: A file is damaged, or has another number of examples than
+        `dataset_info.json` says.
+      OSError: A file cannot be read.
+    """
+    from tfds_files.folder import open_folder
+
+    pieces = list(split.cut(0, len(split)))
+    if not pieces:
+        return []
+    if not stores.is_local(pieces[0].path):
+        raise UnsupportedFileError(
+            f"{pieces[0].path}: it is not on this machine, and reading single steps of it would "
+            "fetch each of them; copy the dataset"
+        )
+    folder = open_folder(pieces[0].path.parent)
+    if folder.file_format != "tfrecord":
+        raise UnsupportedFileError(
+            f"{folder.directory}: its files have the format {folder.file_format!r}, whose records "
+            "are compressed; only those of TFRecord files can be read in parts"
+        )
+    lengths = {p.path: p.end for whole in folder.values() for p in whole.cut(0, len(whole))}
+    indexes = []
+    for done, piece in enumerate(pieces, 1):
+        path = os.fspath(piece.path)
+        saved = index_files.load(path, *layouts_of(folder.features))
+        if saved is not None and verify and not saved.is_verified:
+            saved = None
+        index = saved
+        if index is None:
+            index = index_shard(path, folder.features, verify=verify)
+        expected = lengths.get(piece.path, piece.end)
+        if len(index) != expected:
+            raise DamagedFileError(
+                f"{path}: it has {len(index)} records; dataset_info.json says {expected}"
+            )
+        if saved is None:
+            index_files.save(index)
+        indexes.append(index[piece.begin : piece.end])
+        if progress is not None:
+            progress(done, len(pieces))
+    return indexes
+
+
+def index_shard(
+    path: os.PathLike[str] | str, features: Features, *, verify: bool = False
+) -> ShardIndex:
+    """Makes the index of a TFRecord file, which is not saved.
+
+    Args:
+      path: The file.
+      features: What an example looks like.
+      verify: Whether to compare the checksums of all data, which reads all of it. Those of the
+        framing are compared in any case.
+
+    Raises:
+      DamagedFileError: The file is damaged; says at which byte.
+      UnsupportedFileError: It is compressed.
+      OSError: It cannot be read.
+    """
+    path = os.fspath(path)
+    sequence, layouts = layouts_of(features)
+    with open(path, "rb") as file:
+        stat = os.fstat(file.fileno())
+        raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if stat.st_size else None
+    records, parts, checksum = np.zeros((0, 2), np.int64), [], 0
+    if raw is not None:
+        records = np.array(list(_records(path, raw, stat.st_size, verify)), np.int64)
+        begins, ends = records[:, 0], records.sum(axis=1)
+        scanner = Scanner(features, raw, path)
+        for first in range(0, len(records), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            parts.append(scanner.scan(begins[block], ends[block], first))
+        checksum = stored_checksum(np.frombuffer(raw, np.uint8), ends)
+
+    def whole(arrays: list[np.ndarray], dtype: type, *shape: int) -> np.ndarray:
+        return np.concatenate([np.zeros((0, *shape), dtype), *arrays], dtype=dtype)
+
+    return ShardIndex(
+        path=path,
+        file_size=stat.st_size,
+        modified_ns=stat.st_mtime_ns,
+        checksum=checksum,
+        is_verified=verify,
+        sequence=sequence,
+        layouts=layouts,
+        offsets=np.ascontiguousarray(records[:, 0]),
+        lengths=np.ascontiguousarray(records[:, 1]),
+        num_elements=whole([part.num_elements for part in parts], np.uint32),
+        starts=whole([part.starts for part in parts], np.uint32, len(layouts)),
+        sizes=whole([part.sizes for part in parts], np.uint32, len(layouts)),
+        last=whole([part.last for part in parts], np.uint8, len(layouts)),
+        entries={
+            layout.name: (
+                np.cumsum(
+                    whole(
+                        [np.zeros(1, np.int64), *(part.counts[layout.name] for part in parts)],
+                        np.int64,
+                    )
+                ),
+                whole([part.ends[layout.name] for part in parts], np.uint32),
+            )
+            for layout in layouts
+            if layout.kind == "images"
+        },
+    )
+
+
+def _records(path: str, raw: mmap.mmap, size: int, verify: bool) -> Iterator[tuple[int, int]]:
+    """Where the data of the records is, and how many bytes it has."""
+    position = 0
+    while position < size:
+        length = record_length(path, raw[position : position + HEADER.size], position)
+        begin = position + HEADER.size
+        end = begin + length
+        if end + FOOTER.size > size:
+            raise DamagedFileError(f"{path}: it ends within the record at byte {position}")
+        if verify:
+            (expected,) = FOOTER.unpack(raw[end : end + FOOTER.size])
+            if masked_checksum(raw[begin:end]) != expected:
+                raise DamagedFileError(
+                    f"{path}: the record at byte {position} does not have the checksum that is "
+                    "stored with it"
+                )
+        yield begin, length
+        position = end + FOOTER.size

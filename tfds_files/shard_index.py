@@ -1,0 +1,121 @@
+"""Where the fields of the examples of a shard are, so that single elements can be read at once.
+
+    <dataset>/.feeds/<name of the shard>.index
+
+An index has no data, but positions: those of the records of a TFRecord file, and in them those of
+the lists whose elements are direct. Element `t` of such a field is at
+
+    offsets[example] + starts[example, field] + t * (sizes[example, field] // num_elements[example])
+
+and has `layouts[field].width` bytes. Nothing is parsed to read it. Fields that are stored in other
+ways, such as compressed arrays and strings, have the start `NOT_DIRECT`: decode their examples.
+
+An index is made of a file by scanning it once. It is saved beside the file, or in a cache if that
+cannot be written to, and used as long as the file does not change. See `tfds_files.indexing`
+for how it is made, and `tfds_files.index_files` for what is in its file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import google_crc32c
+import numpy as np
+
+from tfds_files.example_scan import NOT_DIRECT, FieldLayout, head_sizes
+from tfds_files.record_files import FOOTER
+
+__all__ = ["NOT_DIRECT", "FieldLayout", "ShardIndex", "stored_checksum"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardIndex:
+    """Where the fields of the examples of a shard are, or of a part of it.
+
+    Of `E` examples with `F` fields. Slices of it are indexes of some of the examples.
+
+    Attributes:
+      path: The shard.
+      file_size: Its size in bytes.
+      modified_ns: When it was changed, as `os.stat` says.
+      checksum: The CRC-32C of the checksums that the shard stores with its records: it differs
+        where the contents do.
+      is_verified: Whether the data of all records had their checksums.
+      sequence: The name of the field whose elements are counted, such as "steps".
+      layouts: How the elements of each field are stored.
+      offsets: Where the data of each record is in the file; int64[E].
+      lengths: How many bytes it has; int64[E].
+      num_elements: How many elements the sequence has; uint32[E].
+      starts: Where, from the begin of the data, the first element of a field is; or, for images,
+        the list of them; or `NOT_DIRECT`; uint32[E, F].
+      sizes: How many bytes the elements have in all, with what is between them; uint32[E, F].
+      last: The last value of each list of integers of one byte, such as flags; 255 where there is
+        none; uint8[E, F].
+      entries: For each field of images `(begins, ends)`: the images of example `e` end at
+        `ends[begins[e] : begins[e + 1]]`, from its start; int64[E + 1] and uint32[...].
+    """
+
+    path: str
+    file_size: int
+    modified_ns: int
+    checksum: int
+    is_verified: bool
+    sequence: str
+    layouts: tuple[FieldLayout, ...]
+    offsets: np.ndarray
+    lengths: np.ndarray
+    num_elements: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+    last: np.ndarray
+    entries: dict[str, tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields."""
+        return tuple(layout.name for layout in self.layouts)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __getitem__(self, examples: slice) -> ShardIndex:
+        begin, end, step = examples.indices(len(self))
+        if step != 1:
+            raise ValueError(f"examples are taken one after the other, not in steps of {step}")
+        rows = slice(begin, max(begin, end))
+        names = ("offsets", "lengths", "num_elements", "starts", "sizes", "last")
+        return dataclasses.replace(
+            self,
+            **{name: getattr(self, name)[rows] for name in names},
+            entries={
+                name: (begins[rows.start : rows.stop + 1], ends)
+                for name, (begins, ends) in self.entries.items()
+            },
+        )
+
+    def find_images(
+        self, field: str, examples: np.ndarray, elements: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns where in the file images are.
+
+        Args:
+          field: The name of the field.
+          examples: The examples that they are in, of which the field is direct.
+          elements: Their numbers in these, which must be there.
+
+        Returns:
+          Where each begins, and where it ends; int64.
+        """
+        begins, ends = self.entries[field]
+        column = self.fields.index(field)
+        number = begins[examples] + elements
+        after = ends[number].astype(np.int64)
+        before = np.where(elements > 0, ends[np.maximum(number - 1, 0)], 0).astype(np.int64)
+        base = self.offsets[examples] + self.starts[examples, column]
+        return base + before + head_sizes(after - before), base + after
+
+
+def stored_checksum(data: np.ndarray, ends: np.ndarray) -> int:
+    """The CRC-32C of the checksums that are stored after records."""
+    stored = data[ends[:, np.newaxis] + np.arange(FOOTER.size)]
+    return int(google_crc32c.value(stored.tobytes()))
