@@ -7,10 +7,9 @@ from cpython.buffer cimport (
     PyBUF_ND,
     PyBUF_WRITABLE,
     PyBuffer_Release,
-    PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
@@ -20,30 +19,32 @@ from rlds.feeds import _pure
 
 cdef extern from *:
     """
+    #include <stdint.h>
+
+    /* The increment and the multipliers of splitmix64. */
+    static const uint64_t GOLDEN = 0x9E3779B97F4A7C15ULL;
+    static const uint64_t FIRST = 0xBF58476D1CE4E5B9ULL;
+    static const uint64_t SECOND = 0x94D049BB133111EBULL;
+
     #if defined(__GNUC__)
     #define FETCH_SOON(address) __builtin_prefetch(address)
     #else
     #define FETCH_SOON(address) ((void)(address))
     #endif
     """
+    const uint64_t GOLDEN, FIRST, SECOND
     void FETCH_SOON(const void* address) noexcept nogil
 
 # ---------------------------------------------------------------------------
-# Rows of bytes
+# Arrays
 # ---------------------------------------------------------------------------
 
-cdef enum:
-    # So many rows are on their way from memory at a time.
-    BLOCK = 32
 
+cdef bint hold(object array, Py_buffer* view, int ndim, Py_ssize_t itemsize, int flags=0):
+    """Takes hold of a contiguous array of signed integers, or of bytes if `itemsize` is 1.
 
-cdef struct Span:
-    const uint8_t* begin
-    uint64_t size
-
-
-cdef bint hold(object array, Py_buffer* view, int ndim, Py_ssize_t itemsize, int flags):
-    """Takes hold of a contiguous array of signed integers, or of bytes if `itemsize` is 1."""
+    Returns whether it is one.
+    """
     cdef const char* kind
     try:
         PyObject_GetBuffer(array, view, PyBUF_FORMAT | PyBUF_ND | flags)
@@ -65,23 +66,62 @@ cdef bint hold(object array, Py_buffer* view, int ndim, Py_ssize_t itemsize, int
 
 
 @cython.final
+cdef class _Words:
+    """The numbers of an array of 64 bits each, for as long as this object lives."""
+
+    cdef Py_buffer view
+    cdef uint64_t* begin
+    cdef Py_ssize_t size
+
+    def __cinit__(self, name, array, dtypes=(np.int64,)):
+        if not hold(array, &self.view, 1, 8):
+            _pure.check_integers(name, array, dtypes)
+            array = np.require(array.view(np.int64), requirements=("C", "A"))
+            if not hold(array, &self.view, 1, 8):
+                raise TypeError(f"{name} is not a plain array")
+        self.begin = <uint64_t*>self.view.buf
+        self.size = self.view.shape[0]
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
+# ---------------------------------------------------------------------------
+# Rows of bytes
+# ---------------------------------------------------------------------------
+
+cdef enum:
+    # So many rows are on their way from memory at a time: wide ones take more of what there is.
+    MAX_BLOCK = 64
+    MAX_BLOCK_OF_WIDE = 32
+    WIDE = 64
+
+
+cdef struct Span:
+    const uint8_t* begin
+    uint64_t size
+
+
+@cython.final
 cdef class Buffers:
     cdef Py_buffer* views
     cdef Span* spans
     cdef Py_ssize_t count
 
     def __cinit__(self, buffers):
-        cdef list held = [_pure.view_of_bytes(i, buffer) for i, buffer in enumerate(buffers)]
-        cdef Py_ssize_t i
-        self.views = <Py_buffer*>calloc(len(held) + 1, sizeof(Py_buffer))
-        self.spans = <Span*>calloc(len(held) + 1, sizeof(Span))
+        cdef list listed = list(buffers)
+        cdef Py_buffer* view
+        self.views = <Py_buffer*>calloc(len(listed) + 1, sizeof(Py_buffer))
+        self.spans = <Span*>calloc(len(listed) + 1, sizeof(Span))
         if self.views == NULL or self.spans == NULL:
             raise MemoryError
-        for i in range(len(held)):
-            PyObject_GetBuffer(held[i], &self.views[i], PyBUF_ND)
+        for buffer in listed:
+            view = &self.views[self.count]
+            if not hold(buffer, view, 1, 1):
+                _pure.view_of_bytes(self.count, buffer)
+                raise TypeError(f"buffer {self.count} is no plain array")
+            self.spans[self.count] = Span(<const uint8_t*>view.buf, <uint64_t>view.len)
             self.count += 1
-            self.spans[i].begin = <const uint8_t*>self.views[i].buf
-            self.spans[i].size = <uint64_t>self.views[i].len
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -98,9 +138,9 @@ cdef class Buffers:
         cdef int held = 0
         cdef Py_ssize_t outside = 0
         try:
-            if hold(numbers, &view_of_numbers, 1, 4, 0):
+            if hold(numbers, &view_of_numbers, 1, 4):
                 held = 1
-                if hold(offsets, &view_of_offsets, 1, 8, 0):
+                if hold(offsets, &view_of_offsets, 1, 8):
                     held = 2
                     if hold(out, &view_of_out, 2, 1, PyBUF_WRITABLE):
                         held = 3
@@ -144,11 +184,12 @@ cdef Py_ssize_t gather_rows(
     uint8_t* out,
 ) noexcept nogil:
     """Copies the rows; returns the first one that is not inside its buffer, or -1."""
-    cdef const uint8_t* rows[BLOCK]
+    cdef const uint8_t* rows[MAX_BLOCK]
+    cdef Py_ssize_t max_block = MAX_BLOCK if width <= WIDE else MAX_BLOCK_OF_WIDE
     cdef Py_ssize_t i, length, first = 0
     cdef uint64_t number, offset, size
     while first < num_rows:
-        length = min(<Py_ssize_t>BLOCK, num_rows - first)
+        length = min(max_block, num_rows - first)
         for i in range(length):
             # Negative ones become larger than all that there are.
             number = <uint64_t><int64_t>numbers[first + i]
@@ -160,6 +201,8 @@ cdef Py_ssize_t gather_rows(
                 return first + i
             rows[i] = spans[number].begin + offset
             FETCH_SOON(rows[i])
+            FETCH_SOON(rows[i] + width - 1)
+        # Copying so many bytes as the compiler knows takes no call. Two copies may overlap.
         if width == 4:
             for i in range(length):
                 memcpy(out + 4 * i, rows[i], 4)
@@ -169,7 +212,15 @@ cdef Py_ssize_t gather_rows(
         elif width == 1:
             for i in range(length):
                 out[i] = rows[i][0]
-        elif width:
+        elif 8 < width <= 16:
+            for i in range(length):
+                memcpy(out + width * <size_t>i, rows[i], 8)
+                memcpy(out + width * <size_t>i + width - 8, rows[i] + width - 8, 8)
+        elif 16 < width <= 32:
+            for i in range(length):
+                memcpy(out + width * <size_t>i, rows[i], 16)
+                memcpy(out + width * <size_t>i + width - 16, rows[i] + width - 16, 16)
+        elif width > 0:
             for i in range(length):
                 memcpy(out + width * <size_t>i, rows[i], width)
         out += width * <size_t>length
@@ -178,147 +229,206 @@ cdef Py_ssize_t gather_rows(
 
 
 # ---------------------------------------------------------------------------
+# Hashes
+# ---------------------------------------------------------------------------
+
+cdef inline uint64_t scramble(uint64_t word) noexcept nogil:
+    word = (word ^ word >> 30) * FIRST
+    return (word ^ word >> 27) * SECOND
+
+
+cdef inline uint64_t mix(uint64_t word) noexcept nogil:
+    word = scramble(word)
+    return word ^ word >> 31
+
+
+cdef inline uint64_t start_of(uint64_t key) noexcept nogil:
+    """Returns what hashes with a key begin with."""
+    return mix(key + GOLDEN)
+
+
+def hash_many(values, key):
+    cdef uint64_t start = start_of(_pure.check_key(key))
+    cdef _Words words = _Words("values", values, (np.int64, np.uint64))
+    out = np.empty(words.size, np.int64)
+    cdef _Words hashes = _Words("out", out)
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(words.size):
+            hashes.begin[i] = mix(start + words.begin[i] * GOLDEN)
+    return out.view(np.uint64)
+
+
+# ---------------------------------------------------------------------------
 # Permutations
 # ---------------------------------------------------------------------------
 
 cdef enum:
     ROUNDS = 6
+    # Positions that are computed side by side, as each waits for its own multiplications.
+    LANES = 4
 
 
 cdef struct Network:
     uint64_t size
     uint64_t count  # How many multiples of `1 << bits` there are.
     uint64_t mask
-    uint32_t bits
+    int bits
     uint64_t keys[ROUNDS]
 
 
-cdef inline uint64_t scramble(uint64_t word) noexcept nogil:
-    word = (word ^ word >> 30) * <uint64_t>0xBF58476D1CE4E5B9
-    word = (word ^ word >> 27) * <uint64_t>0x94D049BB133111EB
-    return word >> 32
-
-
-cdef inline uint64_t forward(const Network* network, uint64_t word) noexcept nogil:
-    cdef uint64_t high = word >> network.bits
-    cdef uint64_t low = word & network.mask
-    cdef int i
-    for i in range(0, ROUNDS, 2):
-        high += scramble(low + network.keys[i]) * network.count >> 32
-        high = min(high, high - network.count)
-        low ^= scramble(high + network.keys[i + 1]) & network.mask
-    return high << network.bits | low
-
-
-cdef inline uint64_t backward(const Network* network, uint64_t word) noexcept nogil:
-    cdef uint64_t high = word >> network.bits
-    cdef uint64_t low = word & network.mask
-    cdef int i
-    for i in range(ROUNDS - 2, -2, -2):
-        low ^= scramble(high + network.keys[i + 1]) & network.mask
-        high -= scramble(low + network.keys[i]) * network.count >> 32
-        high = min(high, high + network.count)
-    return high << network.bits | low
-
-
-def permute(positions, size, key):
-    return walk(_pure.permute, positions, size, key, False)
-
-
-def unpermute(positions, size, key):
-    return walk(_pure.unpermute, positions, size, key, True)
-
-
-cdef object walk(object twin, object positions, object size, object key, bint is_inverse):
+cdef Network arrange(uint64_t size, uint64_t key) noexcept nogil:
     cdef Network network
-    cdef Py_buffer view_of_positions, view_of_out
-    cdef bint inside
-    _pure.check_size(size)
-    if size <= _pure.MAX_SORTED:
-        return twin(positions, size, key)
-    network.count, network.bits, keys = _pure.arrange(size, key)
+    cdef uint64_t start = start_of(mix(start_of(key) + size * GOLDEN))
+    cdef int length = 0, i
+    while size - 1 >> length:
+        length += 1
     network.size = size
+    network.bits = length // 2
     network.mask = (<uint64_t>1 << network.bits) - 1
+    network.count = size + network.mask >> network.bits
     for i in range(ROUNDS):
-        network.keys[i] = keys[i]
-    _pure.check_integers("positions", positions, (np.int64,))
-    positions = np.require(positions, requirements=("C", "A"))
-    out = np.empty(len(positions), np.int64)
-    PyObject_GetBuffer(positions, &view_of_positions, PyBUF_ND)
-    try:
-        PyObject_GetBuffer(out, &view_of_out, PyBUF_ND | PyBUF_WRITABLE)
-        with nogil:
-            inside = walk_all(
-                &network,
-                <const uint64_t*>view_of_positions.buf,
-                <uint64_t*>view_of_out.buf,
-                view_of_positions.shape[0],
-                is_inverse,
-            )
-        PyBuffer_Release(&view_of_out)
-    finally:
-        PyBuffer_Release(&view_of_positions)
-    if not inside:
-        _pure.check_positions(positions, size)
-    return out
+        network.keys[i] = mix(start + <uint64_t>i * GOLDEN)
+    return network
 
 
-cdef bint walk_all(
+cdef inline void apply(const Network* network, uint64_t* words, bint is_inverse) noexcept nogil:
+    """Moves `LANES` positions, without branches: half of the guesses would be wrong."""
+    cdef uint64_t high[LANES]
+    cdef uint64_t low[LANES]
+    cdef int i, at
+    for i in range(LANES):
+        high[i] = words[i] >> network.bits
+        low[i] = words[i] & network.mask
+    if is_inverse:
+        for at in range(ROUNDS - 2, -2, -2):
+            for i in range(LANES):
+                low[i] ^= scramble(high[i] + network.keys[at + 1]) >> 32 & network.mask
+            for i in range(LANES):
+                high[i] -= (scramble(low[i] + network.keys[at]) >> 32) * network.count >> 32
+                high[i] += network.count & 0 - (high[i] >> 63)
+    else:
+        for at in range(0, ROUNDS, 2):
+            for i in range(LANES):
+                high[i] += (scramble(low[i] + network.keys[at]) >> 32) * network.count >> 32
+                high[i] -= network.count & 0 - <uint64_t>(high[i] >= network.count)
+            for i in range(LANES):
+                low[i] ^= scramble(high[i] + network.keys[at + 1]) >> 32 & network.mask
+    for i in range(LANES):
+        words[i] = high[i] << network.bits | low[i]
+
+
+cdef bint walk(
     const Network* network,
     const uint64_t* positions,
     uint64_t* out,
     Py_ssize_t length,
     bint is_inverse,
 ) noexcept nogil:
-    """Returns whether all positions are below the size."""
-    cdef uint64_t word
-    cdef Py_ssize_t i
-    for i in range(length):
-        word = positions[i]
-        if word >= network.size:
-            return False
-        if is_inverse:
-            word = backward(network, word)
-            while word >= network.size:
-                word = backward(network, word)
-        else:
-            word = forward(network, word)
-            while word >= network.size:
-                word = forward(network, word)
-        out[i] = word
+    """Moves positions; returns whether all of them are below the size."""
+    cdef uint64_t words[LANES]
+    cdef uint64_t moved[LANES]
+    cdef Py_ssize_t i, count, first = 0
+    cdef bint is_outside
+    while first < length:
+        count = min(<Py_ssize_t>LANES, length - first)
+        for i in range(LANES):
+            words[i] = positions[first + i] if i < count else 0
+            if words[i] >= network.size:
+                return False
+        apply(network, words, is_inverse)
+        while True:
+            is_outside = False
+            for i in range(LANES):
+                is_outside |= words[i] >= network.size
+            if not is_outside:
+                break
+            memcpy(moved, words, sizeof(words))
+            apply(network, moved, is_inverse)
+            for i in range(LANES):
+                if words[i] >= network.size:
+                    words[i] = moved[i]
+        for i in range(count):
+            out[first + i] = words[i]
+        first += count
     return True
 
 
-# ---------------------------------------------------------------------------
-# Hashes
-# ---------------------------------------------------------------------------
-
-
-cdef inline uint64_t mix(uint64_t word) noexcept nogil:
-    word = (word ^ word >> 30) * <uint64_t>0xBF58476D1CE4E5B9
-    word = (word ^ word >> 27) * <uint64_t>0x94D049BB133111EB
-    return word ^ word >> 31
-
-
-def hash_many(values, key):
-    cdef Py_buffer view_of_values, view_of_out
-    cdef const uint64_t* words
-    cdef uint64_t* hashes
-    cdef uint64_t start = mix(<uint64_t>_pure.check_key(key) + <uint64_t>0x9E3779B97F4A7C15)
-    cdef Py_ssize_t i, length
-    _pure.check_integers("values", values, (np.int64, np.uint64))
-    values = np.require(values, requirements=("C", "A"))
-    out = np.empty(len(values), np.uint64)
-    PyObject_GetBuffer(values, &view_of_values, PyBUF_ND)
-    try:
-        PyObject_GetBuffer(out, &view_of_out, PyBUF_ND | PyBUF_WRITABLE)
-        words = <const uint64_t*>view_of_values.buf
-        hashes = <uint64_t*>view_of_out.buf
-        length = view_of_values.shape[0]
-        with nogil:
-            for i in range(length):
-                hashes[i] = mix(start + words[i] * <uint64_t>0x9E3779B97F4A7C15)
-        PyBuffer_Release(&view_of_out)
-    finally:
-        PyBuffer_Release(&view_of_values)
+cdef object move(object twin, object positions, object size, object key, bint is_inverse):
+    cdef Network network
+    cdef bint is_inside
+    size = _pure.check_size(size)
+    if size <= _pure.MAX_SORTED:
+        return twin(positions, size, key)
+    network = arrange(size, _pure.check_key(key))
+    cdef _Words before = _Words("positions", positions)
+    out = np.empty(before.size, np.int64)
+    cdef _Words after = _Words("out", out)
+    with nogil:
+        is_inside = walk(&network, before.begin, after.begin, before.size, is_inverse)
+    if not is_inside:
+        _pure.check_positions(positions, size)
     return out
+
+
+def permute(positions, size, key):
+    return move(_pure.permute, positions, size, key, False)
+
+
+def unpermute(positions, size, key):
+    return move(_pure.unpermute, positions, size, key, True)
+
+
+# ---------------------------------------------------------------------------
+# Episodes
+# ---------------------------------------------------------------------------
+
+cdef enum:
+    # Searches side by side: each waits for memory.
+    SEARCHES = 8
+
+
+def locate(samples, ends):
+    cdef _Words wanted = _Words("samples", samples)
+    cdef _Words limits = _Words("ends", ends)
+    out = np.empty(wanted.size, np.int64)
+    cdef _Words found = _Words("out", out)
+    with nogil:
+        locate_all(
+            <const int64_t*>wanted.begin,
+            wanted.size,
+            <const int64_t*>limits.begin,
+            limits.size,
+            <int64_t*>found.begin,
+        )
+    return out
+
+
+cdef void locate_all(
+    const int64_t* samples,
+    Py_ssize_t num_samples,
+    const int64_t* ends,
+    Py_ssize_t num_ends,
+    int64_t* out,
+) noexcept nogil:
+    cdef int64_t values[SEARCHES]
+    cdef const int64_t* begins[SEARCHES]
+    cdef Py_ssize_t i, count, length, half, first = 0
+    while first < num_samples:
+        count = min(<Py_ssize_t>SEARCHES, num_samples - first)
+        for i in range(SEARCHES):
+            values[i] = samples[first + i] if i < count else 0
+            begins[i] = ends
+        # The number of steps is the same for all, and no step is a branch.
+        length = num_ends
+        while length > 0:
+            half = (length + 1) // 2
+            for i in range(SEARCHES):
+                begins[i] += half * (begins[i][half - 1] <= values[i])
+            length -= half
+            if length > 0:
+                for i in range(SEARCHES):
+                    FETCH_SOON(begins[i] + (length - 1) // 2)
+        for i in range(count):
+            out[first + i] = begins[i] - ends
+        first += count

@@ -16,16 +16,15 @@ __all__ = [
     "MAX_SIZE",
     "MAX_SORTED",
     "Buffers",
-    "arrange",
     "check_gather",
     "check_integers",
     "check_key",
     "check_positions",
     "check_size",
     "hash_many",
+    "locate",
     "permute",
     "refuse_row",
-    "sort_positions",
     "unpermute",
     "view_of_bytes",
 ]
@@ -173,6 +172,65 @@ def _check_array(name: str, array: Any, dtypes: Sequence[type]) -> None:
 
 
 # ---------------------------------------------------------------------------
+# Hashes
+# ---------------------------------------------------------------------------
+
+
+def hash_many(values: npt.NDArray[np.int64] | _Words, key: int) -> _Words:
+    """Returns a hash of each value: 64 bits that are as good as random, and always the same.
+
+    >>> hash_many(np.array([0, 1]), key=5)
+    array([12403000284399229050, 18074882946671919669], dtype=uint64)
+
+    Args:
+      values: With one axis. Negative ones are those of the same bits.
+      key: Which hash: 64 bits. Those of different keys have nothing in common.
+    """
+    check_integers("values", values, (np.int64, np.uint64))
+    words = values.astype(np.uint64)
+    words *= np.uint64(GOLDEN)
+    words += np.uint64(_mix(check_key(key)))
+    _scramble(words)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def check_key(key: int) -> int:
+    """Returns the key.
+
+    Raises:
+      ValueError: It does not fit into 64 bits.
+    """
+    if not 0 <= operator.index(key) < 2**64:
+        raise ValueError(
+            f"the key {key} is not a number of 64 bits: see rlds.feeds.permutation.key_of"
+        )
+    return operator.index(key)
+
+
+def check_integers(name: str, array: Any, dtypes: Sequence[type]) -> None:
+    """Raises an error if something is not an array of one of these types with one axis."""
+    _check_array(name, array, dtypes)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has the shape {array.shape}, not one axis")
+
+
+def _scramble(words: _Words) -> None:
+    """Makes the upper half of each word depend on all its bits."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(FIRST)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(SECOND)
+
+
+def _mix(word: int) -> int:
+    word = (word + GOLDEN) % 2**64
+    word = (word ^ word >> 30) * FIRST % 2**64
+    word = (word ^ word >> 27) * SECOND % 2**64
+    return word ^ word >> 31
+
+
+# ---------------------------------------------------------------------------
 # Permutations
 # ---------------------------------------------------------------------------
 
@@ -195,11 +253,11 @@ def permute(positions: _Integers, size: int, key: int) -> _Integers:
     Raises:
       IndexError: A position is not in `[0, size)`.
     """
-    check_size(size)
+    size = check_size(size)
     check_positions(positions, size)
     if size <= MAX_SORTED:
-        return sort_positions(size, key)[positions]
-    multiple, bits, keys = arrange(size, key)
+        return _sort_positions(size, key)[positions]
+    multiple, bits, keys = _arrange(size, key)
     count, mask = np.uint64(multiple), np.uint64((1 << bits) - 1)
 
     def apply(x: _Words) -> _Words:
@@ -207,7 +265,7 @@ def permute(positions: _Integers, size: int, key: int) -> _Integers:
         for i in range(0, ROUNDS, 2):
             high += _below(low + keys[i], count)
             np.minimum(high, high - count, out=high)  # Modulo: below zero is far above.
-            low ^= _scramble(high + keys[i + 1]) & mask
+            low ^= _half(high + keys[i + 1]) & mask
         return high << np.uint64(bits) | low
 
     return _walk(apply, positions, size)
@@ -219,17 +277,17 @@ def unpermute(positions: _Integers, size: int, key: int) -> _Integers:
     >>> unpermute(permute(np.arange(10), 10, key=5), 10, key=5)
     array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
     """
-    check_size(size)
+    size = check_size(size)
     check_positions(positions, size)
     if size <= MAX_SORTED:
-        return np.argsort(sort_positions(size, key))[positions]
-    multiple, bits, keys = arrange(size, key)
+        return np.argsort(_sort_positions(size, key))[positions]
+    multiple, bits, keys = _arrange(size, key)
     count, mask = np.uint64(multiple), np.uint64((1 << bits) - 1)
 
     def apply(x: _Words) -> _Words:
         high, low = x >> np.uint64(bits), x & mask
         for i in reversed(range(0, ROUNDS, 2)):
-            low ^= _scramble(high + keys[i + 1]) & mask
+            low ^= _half(high + keys[i + 1]) & mask
             high -= _below(low + keys[i], count)
             np.minimum(high, high + count, out=high)
         return high << np.uint64(bits) | low
@@ -237,10 +295,15 @@ def unpermute(positions: _Integers, size: int, key: int) -> _Integers:
     return _walk(apply, positions, size)
 
 
-def check_size(size: int) -> None:
-    """Raises an error if there is no permutation of this size."""
+def check_size(size: int) -> int:
+    """Returns the size.
+
+    Raises:
+      ValueError: There is no permutation of it.
+    """
     if not 1 <= operator.index(size) <= MAX_SIZE:
         raise ValueError(f"a permutation of {size} positions: from 1 to {MAX_SIZE} are possible")
+    return operator.index(size)
 
 
 def check_positions(positions: _Integers, size: int) -> None:
@@ -253,12 +316,12 @@ def check_positions(positions: _Integers, size: int) -> None:
         )
 
 
-def sort_positions(size: int, key: int) -> _Integers:
+def _sort_positions(size: int, key: int) -> _Integers:
     """Returns a permutation of few positions: they are sorted by their hashes."""
     return np.argsort(hash_many(np.arange(size, dtype=np.int64), key), kind="stable")
 
 
-def arrange(size: int, key: int) -> tuple[int, int, _Words]:
+def _arrange(size: int, key: int) -> tuple[int, int, _Words]:
     """Returns what `permute` computes with for many positions.
 
     The halves of a position are its last bits, and the multiple of a power of two before them. So
@@ -285,73 +348,39 @@ def _walk(apply: Callable[[_Words], _Words], positions: _Integers, size: int) ->
     return words.view(np.int64)
 
 
-def _scramble(words: _Words) -> _Words:
+def _half(words: _Words) -> _Words:
     """Returns 32 bits that depend on all bits of a word, which it overwrites."""
-    words ^= words >> np.uint64(30)
-    words *= np.uint64(FIRST)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(SECOND)
+    _scramble(words)
     words >>= np.uint64(32)
     return words
 
 
 def _below(words: _Words, count: np.uint64) -> _Words:
     """Returns a number below `count` that depends on all bits of a word, which it overwrites."""
-    scrambled = _scramble(words)
-    scrambled *= count
-    scrambled >>= np.uint64(32)
-    return scrambled
+    halves = _half(words)
+    halves *= count
+    halves >>= np.uint64(32)
+    return halves
 
 
 # ---------------------------------------------------------------------------
-# Hashes
+# Episodes
 # ---------------------------------------------------------------------------
 
 
-def hash_many(values: npt.NDArray[np.int64] | _Words, key: int) -> _Words:
-    """Returns a hash of each value: 64 bits that are as good as random, and always the same.
+def locate(samples: _Integers, ends: _Integers) -> _Integers:
+    """Returns which episode each sample is in.
 
-    >>> hash_many(np.array([0, 1]), key=5)
-    array([12403000284399229050, 18074882946671919669], dtype=uint64)
+    Episodes without samples are passed over. A sample after the last end gets the number of
+    episodes.
+
+    >>> locate(np.array([0, 4, 5, 9]), ends=np.array([5, 5, 9]))
+    array([0, 0, 2, 3])
 
     Args:
-      values: With one axis. Negative ones are those of the same bits.
-      key: Which hash: 64 bits. Those of different keys have nothing in common.
+      samples: Numbers of samples, in any order, with one axis.
+      ends: The number of samples up to the end of each episode, ascending.
     """
-    check_integers("values", values, (np.int64, np.uint64))
-    words = values.astype(np.uint64)
-    words *= np.uint64(GOLDEN)
-    words += np.uint64(_mix(check_key(key)))
-    words ^= words >> np.uint64(30)
-    words *= np.uint64(FIRST)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(SECOND)
-    words ^= words >> np.uint64(31)
-    return words
-
-
-def check_key(key: int) -> int:
-    """Returns the key.
-
-    Raises:
-      ValueError: It does not fit into 64 bits.
-    """
-    if not 0 <= operator.index(key) < 2**64:
-        raise ValueError(
-            f"the key {key} is not a number of 64 bits: see rlds.feeds.permutation.key_of"
-        )
-    return operator.index(key)
-
-
-def check_integers(name: str, array: Any, dtypes: Sequence[type]) -> None:
-    """Raises an error if something is not an array of one of these types with one axis."""
-    _check_array(name, array, dtypes)
-    if array.ndim != 1:
-        raise ValueError(f"{name} has the shape {array.shape}, not one axis")
-
-
-def _mix(word: int) -> int:
-    word = (word + GOLDEN) % 2**64
-    word = (word ^ word >> 30) * FIRST % 2**64
-    word = (word ^ word >> 27) * SECOND % 2**64
-    return word ^ word >> 31
+    check_integers("samples", samples, (np.int64,))
+    check_integers("ends", ends, (np.int64,))
+    return ends.searchsorted(samples, side="right")

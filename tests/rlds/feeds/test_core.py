@@ -14,7 +14,7 @@ from rlds.feeds import _core, _pure
 
 compiled = pytest.importorskip("rlds.feeds._compiled")
 TWINS = pytest.mark.parametrize("core", [_pure, compiled], ids=["python", "cython"])
-HOT_FUNCTIONS = ["Buffers", "hash_many", "permute", "unpermute"]
+HOT_FUNCTIONS = ["Buffers", "hash_many", "locate", "permute", "unpermute"]
 
 keys = st.integers(0, 2**64 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
@@ -293,6 +293,11 @@ def test_arguments_of_permutations(core, function, size):
             apply(positions, size, wrong)
     with pytest.raises(TypeError, match="positions is of float64, not an array of int64"):
         apply(positions.astype(float), size, 0)
+    np.testing.assert_array_equal(
+        apply(positions, np.int64(size), np.uint64(2**63)), apply(positions, size, 2**63)
+    )
+    with pytest.raises(TypeError, match="integer"):
+        apply(positions, float(size), 0)
     with pytest.raises(TypeError, match="positions is a list"):
         apply([1, 2], size, 0)
     with pytest.raises(ValueError, match="one axis"):
@@ -335,3 +340,42 @@ def test_arguments_of_hashes(core):
     for wrong in (-1, 2**64):
         with pytest.raises(ValueError, match=f"the key {wrong} is not"):
             core.hash_many(np.zeros(3, np.int64), wrong)
+
+
+# --- Episodes ------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.lists(int64s, max_size=40))
+def test_samples_are_found_in_their_episodes(lengths, samples):
+    owners = np.repeat(np.arange(len(lengths)), lengths)
+    ends = np.cumsum(np.array(lengths, np.int64))
+    for core in (compiled, _pure):
+        found = core.locate(np.arange(len(owners)), ends)
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, owners)
+        np.testing.assert_array_equal(core.locate(np.arange(len(owners))[::-1], ends), owners[::-1])
+    outside = np.array(samples, np.int64)
+    np.testing.assert_array_equal(compiled.locate(outside, ends), _pure.locate(outside, ends))
+
+
+@TWINS
+def test_samples_of_many_episodes(core):
+    random = np.random.default_rng(0)
+    ends = np.cumsum(random.integers(0, 300, 20_000))
+    samples = random.integers(0, ends[-1] + 1, 10_001)
+    found = core.locate(samples, ends)
+    starts = np.concatenate([[0], ends])
+    assert (samples >= starts[found]).all()
+    assert (samples < np.append(ends, 2**62)[found]).all()
+
+
+@TWINS
+def test_arguments_of_locate(core):
+    numbers = np.arange(3)
+    for wrong in (numbers.astype(np.int32), numbers.astype(np.uint64), [1], numbers.astype(">i8")):
+        with pytest.raises(TypeError, match=r"samples is .*, not an array of int64"):
+            core.locate(wrong, numbers)
+        with pytest.raises(TypeError, match=r"ends is .*, not an array of int64"):
+            core.locate(numbers, wrong)
+    with pytest.raises(ValueError, match="one axis"):
+        core.locate(numbers[None], numbers)
