@@ -33,6 +33,7 @@ _EXTRA_OF = {
     "h5py": "hdf5",
     "pyarrow": "parquet",
     "s3fs": "s3",
+    "simplejpeg": "images",
 }
 
 

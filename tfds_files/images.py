@@ -12,7 +12,7 @@ from tfds_files import png
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 from tfds_files.features import Image, fits
 
-__all__ = ["decode_image"]
+__all__ = ["decode_image", "may_hold"]
 
 _MODES = {None: "RGB", 1: "L", 3: "RGB", 4: "RGBA"}
 # What Pillow converts as TensorFlow does: by copying, adding and leaving out values.
@@ -27,6 +27,11 @@ _EXACT = {
 # What a file of so many bytes is trusted to hold: Deflate makes 1032 bytes of one, and eight pixels
 # may be in a byte; JPEG has at most 64 pixels in a few bits.
 _MOST_PIXELS_PER_BYTE = 1 << 14
+
+
+def may_hold(data: bytes | memoryview, height: int, width: int) -> bool:
+    """Whether an image of a size may be in a file, so that memory may be reserved for it."""
+    return height * width <= _MOST_PIXELS_PER_BYTE * len(data)
 
 
 def decode_image(data: bytes, feature: Image) -> np.ndarray:
@@ -64,7 +69,7 @@ def _decode_by_pillow(data: bytes, mode: str) -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Of Pillow, about large images.
             image = pillow.open(io.BytesIO(data), formats=("PNG", "JPEG", "BMP"))
-        if image.width * image.height > _MOST_PIXELS_PER_BYTE * len(data):
+        if not may_hold(data, image.height, image.width):
             raise DamagedFileError(f"{image.width} x {image.height} pixels in {len(data)} bytes")
         if image.mode != mode:
             if image.mode not in _EXACT or mode not in _EXACT[image.mode]:

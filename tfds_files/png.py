@@ -7,15 +7,58 @@ from __future__ import annotations
 
 import struct
 import zlib
+from typing import NamedTuple
 
 import numpy as np
 
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 
-__all__ = ["decode_png", "encode_png"]
+__all__ = ["HEADER_SIZE", "Header", "decode_png", "encode_png", "read_header"]
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
+# The signature, and the first chunk with its checksum.
+_HEADER = struct.Struct(">8sI4sIIBBBBB4x")
+HEADER_SIZE: int = _HEADER.size
+"""How many bytes come before the second chunk of a file."""
 _CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
+
+
+class Header(NamedTuple):
+    """What a PNG file says of its image.
+
+    Attributes:
+      width: The number of columns.
+      height: The number of rows.
+      depth: The number of bits of a value.
+      colour_type: 0 for grey, 2 for RGB, 3 for a palette, 4 for grey and alpha, 6 for RGBA.
+      interlaced: Whether the rows come in the order that is called Adam7.
+    """
+
+    width: int
+    height: int
+    depth: int
+    colour_type: int
+    interlaced: bool
+
+    @property
+    def channels(self) -> int | None:
+        """The number of values of a pixel, None where it is an entry of a palette."""
+        return _CHANNELS.get(self.colour_type)
+
+
+def read_header(data: bytes | memoryview) -> Header | None:
+    """Returns the header of a PNG file, None if this is no such file.
+
+    >>> read_header(encode_png(np.zeros((2, 3, 1), np.uint8)))
+    Header(width=3, height=2, depth=8, colour_type=0, interlaced=False)
+    """
+    if len(data) < _HEADER.size:
+        return None
+    fields = _HEADER.unpack_from(data)
+    signature, length, kind, width, height, depth, colour_type, _, _, interlaced = fields
+    if signature != _SIGNATURE or length != 13 or kind != b"IHDR":
+        return None
+    return Header(width, height, depth, colour_type, bool(interlaced))
 
 
 def decode_png(data: bytes) -> np.ndarray:
@@ -28,14 +71,15 @@ def decode_png(data: bytes) -> np.ndarray:
     if not data.startswith(_SIGNATURE):
         raise DamagedFileError(f"no PNG file: it begins with {data[:8]!r}")
     chunks = list(_chunks(data))
-    if not chunks or chunks[0][0] != b"IHDR" or len(chunks[0][1]) != 13:
+    header = read_header(data)
+    if header is None:
         raise DamagedFileError("a PNG file without a header")
-    width, height, depth, colour_type, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[0][1])
-    if depth != 16 or interlaced or colour_type not in _CHANNELS:
+    width, height, depth, colour_type, interlaced = header
+    if depth != 16 or interlaced or header.channels is None:
         raise UnsupportedFileError(
             f"a PNG file of {depth} bits, colour type {colour_type}{', interlaced' * interlaced}"
         )
-    size = 2 * _CHANNELS[colour_type]
+    size = 2 * header.channels
     expected = height * (1 + width * size)
     inflated = zlib.decompressobj()
     try:

@@ -1,0 +1,423 @@
+"""Image files, decoded into the rows of a batch.
+
+`tfds_files.decode_image` says which files are images of a feature, and what their pixels are. The
+libraries here are faster. They decode the files for which they give the same pixels; all others,
+damaged ones among them, go to `decode_image`, whose errors you see.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import importlib
+import os
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+import tfds_files
+from rlds_ecosystem import import_extra
+from tfds_files.features import Image, fits
+from tfds_files.images import may_hold
+from tfds_files.png import HEADER_SIZE as PNG_HEADER_SIZE
+from tfds_files.png import read_header
+
+__all__ = ["ImageDecoder", "ImageError", "decoder_names"]
+
+_Data: TypeAlias = bytes | memoryview
+_Size: TypeAlias = tuple[int, int]
+_Header: TypeAlias = tuple[int, int, int]  # Height, width and channels.
+# Threads take rows in chunks: several each, as some files take longer than others.
+_CHUNKS_PER_THREAD = 8
+
+
+class ImageError(ValueError):
+    """The file of a row is damaged, or not an image that is read here.
+
+    Attributes:
+      row: Which row of the batch.
+      what: What is wrong. The error of `tfds_files` that says so is the `__cause__`.
+    """
+
+    def __init__(self, row: int, what: str) -> None:
+        super().__init__(row, what)
+        self.row, self.what = row, what
+
+    def __str__(self) -> str:
+        return f"row {self.row}: {self.what}"
+
+
+class ImageDecoder:
+    """Decodes image files into the rows of a batch.
+
+    PNG files give the same pixels as in TFDS. Of JPEG files, TensorFlow takes a shortcut by
+    default, and is off by up to 16 of 255; all other libraries agree.
+
+    >>> from tfds_files.png import encode_png
+    >>> files = [encode_png(np.full((2, 2, 3), value, np.uint8)) for value in (0, 255)]
+    >>> decoder = ImageDecoder((2, 2, 3), np.uint8)
+    >>> decoder.decode(files)[:, 0, 0]
+    array([[  0,   0,   0],
+           [255, 255, 255]], dtype=uint8)
+
+    Args:
+      shape: Height, width and channels of the images; None for a size that differs.
+      dtype: uint8, uint16, or float32 for depths, whose bytes are stored as four channels.
+      encoding: "jpeg" or "png" for the kind of file to expect. As in TFDS, a file of another kind
+        is decoded too.
+      jpeg: Which pixels JPEG files have: "accurate" for those of all libraries but TensorFlow
+        (`tf.io.decode_jpeg` with `dct_method="INTEGER_ACCURATE"`), or "tf" for those of its
+        default, bit by bit. For these you need simplejpeg, and files without any damage.
+      threads: How many threads decode; 0 for the thread that asks. All decoders share them.
+
+    Raises:
+      ImportError: simplejpeg is needed, and not installed.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int | None],
+        dtype: np.typing.DTypeLike,
+        encoding: str = "",
+        *,
+        jpeg: Literal["accurate", "tf"] = "accurate",
+        threads: int = 0,
+    ) -> None:
+        if encoding not in _KINDS:
+            raise ValueError(f"no encoding {encoding!r} of images, expected one of {list(_KINDS)}")
+        if jpeg not in ("accurate", "tf"):
+            raise ValueError(f"no pixels {jpeg!r} of JPEG files, expected 'accurate' or 'tf'")
+        if len(shape) != 3 or threads < 0:
+            raise ValueError(f"no images of shape {tuple(shape)}, decoded by {threads} threads")
+        self._feature = Image(shape=tuple(shape), dtype=np.dtype(dtype), encoding_format=encoding)
+        self._of_tf, self._threads = jpeg == "tf", threads
+        if self._of_tf:
+            _ = _JPEG_OF_TF.library
+
+    def decode(
+        self, files: Sequence[bytes | memoryview | np.ndarray], out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Returns the images, of shape `[rows, height, width, channels]`.
+
+        Args:
+          files: The file of each row.
+          out: An array of this shape to write them to, and to return. Each row is contiguous.
+
+        Returns:
+          The images; as an array of arrays, as of `tfds_files.stack`, if their sizes differ.
+
+        Raises:
+          ImageError: A file is no image of this shape and dtype. It is the first such row. What
+            `out` holds then is undefined.
+          ImportError: No library for these files is installed; names the extra that brings one.
+          ValueError: The images do not fit into `out`.
+        """
+        buffers = [file.data if isinstance(file, np.ndarray) else file for file in files]
+        feature, kinds = self._feature, self._kinds()
+        if out is None:
+            size = _common_size(buffers, feature, kinds)
+            if size is None:
+                return self._decode_unequal(buffers, kinds)
+            out = np.empty((len(buffers), *size, feature.shape[-1] or 3), feature.dtype)
+        elif out.shape[:1] != (len(buffers),) or not _takes(out, feature):
+            raise ValueError(
+                f"{len(buffers)} images of {feature.dtype} and shape {feature.shape} do not fit "
+                f"into {out.dtype} of shape {out.shape} and strides {out.strides}"
+            )
+        images, rows = out, _pixels(out)
+        feature = dataclasses.replace(feature, shape=out.shape[1:])
+
+        def decode(chunk: range) -> None:
+            for row in chunk:
+                if not _decode_fast(buffers[row], rows[row], kinds):
+                    images[row] = self._decode_exactly(buffers[row], feature, row)
+
+        _for_all_rows(decode, len(buffers), self._threads)
+        return out
+
+    def _decode_unequal(self, buffers: list[_Data], kinds: list[_Kind]) -> np.ndarray:
+        feature = self._feature
+        images: list[Any] = [None] * len(buffers)
+
+        def decode(chunk: range) -> None:
+            for row in chunk:
+                size = _size(buffers[row], kinds)
+                if size is not None and fits(size, feature.shape[:2]):
+                    image = np.empty((*size, feature.shape[-1] or 3), feature.dtype)
+                    if _decode_fast(buffers[row], _pixels(image), kinds):
+                        images[row] = image
+                        continue
+                images[row] = self._decode_exactly(buffers[row], feature, row)
+
+        _for_all_rows(decode, len(buffers), self._threads)
+        return tfds_files.stack(images)
+
+    def _kinds(self) -> list[_Kind]:
+        kinds = _KINDS[self._feature.encoding_format]
+        kinds = [kind for kind in kinds if self._feature.dtype in kind.dtypes]
+        return [_JPEG_OF_TF if kind is _JPEG and self._of_tf else kind for kind in kinds]
+
+    def _decode_exactly(self, data: _Data, feature: Image, row: int) -> np.ndarray:
+        try:
+            image = tfds_files.decode_image(bytes(data), feature)
+            if self._of_tf and data[:2] == b"\xff\xd8":
+                raise tfds_files.UnsupportedFileError(
+                    "simplejpeg does not decode this JPEG file, which is damaged or of a rare "
+                    "kind, so TensorFlow's pixels are unknown; jpeg='accurate' decodes it"
+                )
+        except tfds_files.TfdsFilesError as e:
+            raise ImageError(row, str(e)) from e
+        return image
+
+
+def decoder_names() -> dict[str, str]:
+    """Returns the library that decodes each kind of file, with its version.
+
+    >>> sorted(decoder_names())
+    ['jpeg', 'png']
+    """
+    return {kind.name: kind.library.name for kind in _KINDS[""]}
+
+
+class _Library(NamedTuple):
+    """A library that decodes.
+
+    Attributes:
+      name: Its name and version.
+      decode: Decodes a file with a header into a row; returns False, with anything in the row, if
+        that is left to `decode_image`.
+    """
+
+    name: str
+    decode: Callable[[_Data, _Header, np.ndarray], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    """A kind of file.
+
+    Attributes:
+      name: Its name in the features of a dataset.
+      read_header: Returns height, width and channels of a file, if it is of this kind, and of a
+        form that the libraries decode as `decode_image` does.
+      dtypes: Of which images it holds the pixels.
+      libraries: What imports the libraries that decode it, the fastest first.
+    """
+
+    name: str
+    read_header: Callable[[_Data], _Header | None]
+    dtypes: tuple[type[np.generic], ...]
+    libraries: tuple[Callable[[], _Library], ...]
+
+    @functools.cached_property
+    def library(self) -> _Library:
+        """The first library that is installed."""
+        for load in self.libraries[:-1]:
+            with contextlib.suppress(ImportError):
+                return load()
+        return self.libraries[-1]()
+
+
+_JPEG_COLOURS = {(1, 1): "GRAY", (1, 3): "RGB", (1, 4): "RGBA", (3, 3): "RGB", (3, 4): "RGBA"}
+
+
+def _simplejpeg(*, fast_transform: bool = False) -> _Library:
+    library = import_extra("simplejpeg")
+    decode_jpeg = library.decode_jpeg
+
+    def decode(data: _Data, header: _Header, row: np.ndarray) -> bool:
+        shape = row.shape
+        colours = _JPEG_COLOURS.get((header[2], shape[2]))
+        if colours is None:
+            return False
+        try:
+            image = decode_jpeg(data, colours, fast_transform, buffer=row)
+        except ValueError:  # Also where the file is only slightly damaged.
+            return False
+        return bool(image.shape == shape)
+
+    return _Library(f"simplejpeg {library.__version__}", decode)
+
+
+def _simplejpeg_as_tf() -> _Library:
+    return _simplejpeg(fast_transform=True)
+
+
+def _opencv() -> _Library:
+    library = importlib.import_module("cv2")
+    # These neither turn images as their Exif data says, nor start threads, as `cvtColor` does.
+    as_it_is = library.IMREAD_IGNORE_ORIENTATION | library.IMREAD_ANYDEPTH
+    flags = {1: as_it_is, 3: as_it_is, 4: library.IMREAD_UNCHANGED}
+    order = {4: [0, 2, 1, 1, 2, 0, 3, 3]}  # From BGRA.
+    if hasattr(library, "IMREAD_COLOR_RGB"):
+        flags[3] |= library.IMREAD_COLOR_RGB
+    else:
+        flags[3] |= library.IMREAD_COLOR
+        order[3] = [0, 2, 1, 1, 2, 0]
+
+    def decode(data: _Data, header: _Header, row: np.ndarray) -> bool:
+        if header != row.shape:
+            return False
+        channels = header[2]
+        try:
+            image = library.imdecode(np.frombuffer(data, np.uint8), flags[channels])
+        except library.error:
+            return False
+        if image is None or image.dtype != row.dtype or image.size != row.size:
+            return False
+        image = image.reshape(row.shape)
+        if channels in order:
+            library.mixChannels([image], [row], order[channels])
+        else:
+            row[:] = image
+        return True
+
+    return _Library(f"opencv {library.__version__}", decode)
+
+
+def _pillow() -> _Library:
+    # `decode_image` decodes by Pillow.
+    return _Library(f"pillow {import_extra('PIL').__version__}", lambda *_: False)
+
+
+_START_OF_JPEG = 0xFFD8
+_read_start = struct.Struct(">HHH").unpack_from
+# What comes before the frame, with the image: its marker, and its length without the marker.
+_read_segment = struct.Struct(">HH").unpack_from
+_BEFORE_FRAME = frozenset({0xFFC4, 0xFFDB, 0xFFDD, 0xFFFE, *range(0xFFE0, 0xFFF0)})
+# The depth, height, width and channels of a frame: baseline, extended, progressive.
+_read_frame = struct.Struct(">4xBHHB").unpack_from
+_FRAMES = frozenset({0xFFC0, 0xFFC1, 0xFFC2})
+
+
+def _read_jpeg_header(data: _Data) -> _Header | None:
+    try:
+        start, marker, length = _read_start(data)
+        if start != _START_OF_JPEG:
+            return None
+        position = 2
+        while marker in _BEFORE_FRAME:
+            position += 2 + length
+            marker, length = _read_segment(data, position)
+        depth, height, width, channels = _read_frame(data, position)
+    except struct.error:
+        return None
+    return (height, width, channels) if marker in _FRAMES and depth == 8 else None
+
+
+# The length of the data of a chunk of a PNG file, and its kind.
+_read_chunk = struct.Struct(">I4s").unpack_from
+
+
+def _read_png_header(data: _Data) -> _Header | None:
+    header = read_header(data)
+    if header is None or header.depth not in (8, 16) or header.interlaced:
+        return None
+    if header.channels not in (1, 3, 4):
+        return None
+    position = PNG_HEADER_SIZE
+    try:
+        length, kind = _read_chunk(data, position)
+        while kind != b"IDAT":
+            if kind == b"acTL":  # Moving pictures, which need not begin with the image.
+                return None
+            position += 12 + length
+            length, kind = _read_chunk(data, position)
+    except struct.error:
+        return None
+    return header.height, header.width, header.channels
+
+
+_BYTES = (np.uint8, np.float32)
+_JPEG = _Kind("jpeg", _read_jpeg_header, _BYTES, (_simplejpeg, _opencv, _pillow))
+_JPEG_OF_TF = dataclasses.replace(_JPEG, libraries=(_simplejpeg_as_tf,))
+_PNG = _Kind("png", _read_png_header, (*_BYTES, np.uint16), (_opencv, _pillow))
+# Which kinds to look for, by the encoding of a feature. Whatever comes as rows of bytes that are
+# decoded to rows of a batch, such as the frames of videos, has a place here.
+_KINDS = {"": [_JPEG, _PNG], "jpeg": [_JPEG, _PNG], "png": [_PNG, _JPEG]}
+
+
+def _decode_fast(data: _Data, row: np.ndarray, kinds: list[_Kind]) -> bool:
+    for kind in kinds:
+        header = kind.read_header(data)
+        if header is not None:
+            return kind.library.decode(data, header, row)
+    return False
+
+
+def _size(data: _Data, kinds: list[_Kind]) -> _Size | None:
+    """The height and width of an image, None if only `decode_image` knows."""
+    for kind in kinds:
+        header = kind.read_header(data)
+        if header is not None:
+            return header[:2] if may_hold(data, *header[:2]) else None
+    return None
+
+
+def _common_size(buffers: list[_Data], feature: Image, kinds: list[_Kind]) -> _Size | None:
+    """The height and width of all images, None if they differ, or are not what they have to be."""
+    height, width, _ = feature.shape
+    if height is not None and width is not None:
+        return height, width
+    sizes = {_size(data, kinds) for data in buffers} or {(height or 0, width or 0)}
+    size = sizes.pop()
+    return size if size and not sizes and fits(size, (height, width)) else None
+
+
+def _pixels(images: np.ndarray) -> np.ndarray:
+    """The values that are in the files of images: four bytes for a depth."""
+    return images.view(np.uint8) if images.dtype == np.float32 else images
+
+
+def _takes(out: np.ndarray, feature: Image) -> bool:
+    return (
+        out.dtype == feature.dtype
+        and out.flags.writeable
+        and fits(out.shape[1:], feature.shape)
+        and all(row.flags.c_contiguous for row in out[:1])
+    )
+
+
+def _for_all_rows(work: Callable[[range], None], rows: int, threads: int) -> None:
+    """Does the work of all rows; raises the error of the first row that has one."""
+    if not threads or rows < 2:
+        work(range(rows))
+        return
+    size = -(-rows // (threads * _CHUNKS_PER_THREAD))
+    chunks = collections.deque(range(rows)[begin : begin + size] for begin in range(0, rows, size))
+
+    def run() -> None:
+        try:
+            while True:
+                try:
+                    chunk = chunks.popleft()
+                except IndexError:
+                    return
+                work(chunk)
+        except BaseException:
+            chunks.clear()
+            raise
+
+    pool = _pool(os.getpid(), threads)
+    futures: list[concurrent.futures.Future[None]] = []
+    try:
+        for _ in range(min(threads, len(chunks))):
+            futures.append(pool.submit(run))
+        concurrent.futures.wait(futures)
+    finally:  # Nobody writes to the rows any more, even after KeyboardInterrupt.
+        chunks.clear()
+        concurrent.futures.wait(futures)
+    errors = [error for future in futures if (error := future.exception())]
+    if errors:  # All chunks before that of an error were taken, and are done.
+        raise min(errors, key=lambda error: getattr(error, "row", -1))
+
+
+@functools.cache
+def _pool(process: int, threads: int) -> concurrent.futures.ThreadPoolExecutor:
+    """The threads of a process; a forked one has none of its parent's."""
+    return concurrent.futures.ThreadPoolExecutor(threads, "rlds-images")

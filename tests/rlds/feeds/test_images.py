@@ -1,0 +1,386 @@
+import contextlib
+import importlib.util
+import io
+import os
+import pickle
+import re
+import signal
+import sys
+import threading
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+from PIL import PngImagePlugin
+
+import tfds_files
+from rlds.feeds import images
+from rlds.feeds.images import ImageDecoder, ImageError, decoder_names
+from tfds_files.features import Image
+from tfds_files.png import encode_png
+
+MODULES = {"simplejpeg": "simplejpeg", "opencv": "cv2", "pillow": "PIL"}
+INSTALLED = [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
+needs_simplejpeg = pytest.mark.skipif("simplejpeg" not in INSTALLED, reason="needs simplejpeg")
+
+
+@pytest.fixture(autouse=True)
+def _libraries_are_chosen_anew():
+    choose_anew()
+    yield
+    choose_anew()
+
+
+@pytest.fixture(params=INSTALLED)
+def library(request, monkeypatch):
+    """The best library that is installed."""
+    for name in INSTALLED[: INSTALLED.index(request.param)]:
+        monkeypatch.setitem(sys.modules, MODULES[name], None)
+    return request.param
+
+
+def choose_anew():
+    for kind in (*images._KINDS[""], images._JPEG_OF_TF):
+        vars(kind).pop("library", None)
+
+
+def picture(channels=3, size=(37, 29), seed=0):
+    noise = np.random.default_rng(seed).integers(0, 60, (*size, channels))
+    ramp = np.add.outer(np.arange(size[0]) * 3, np.arange(size[1]) * 2)[..., np.newaxis]
+    return ((ramp + noise) % 256).astype(np.uint8)
+
+
+def saved(image, kind="JPEG", mode=None, **options):
+    file = io.BytesIO()
+    picture = image if isinstance(image, Pillow.Image) else Pillow.fromarray(image.squeeze())
+    (picture.convert(mode) if mode else picture).save(file, kind, **options)
+    return file.getvalue()
+
+
+def jpeg_files():
+    turned = Pillow.Exif()
+    turned[0x0112] = 6
+    for size in ((1, 1), (2, 3), (8, 8), (17, 33), (37, 29)):
+        for subsampling in ("4:4:4", "4:2:2", "4:2:0"):
+            yield saved(picture(size=size), subsampling=subsampling, quality=95)
+            yield saved(picture(size=size), subsampling=subsampling, quality=20, progressive=True)
+    yield saved(picture(), restart_marker_blocks=2)
+    yield saved(picture(), keep_rgb=True)
+    yield saved(picture(), exif=turned, comment="a longer segment" * 1000)
+    yield saved(picture(1))
+    yield saved(picture(1), progressive=True)
+
+
+def png_files():
+    turned = Pillow.Exif()
+    turned[0x0112] = 6
+    for size in ((1, 1), (2, 3), (37, 29)):
+        for channels in (1, 3, 4):
+            yield encode_png(picture(channels, size))
+            yield encode_png(picture(channels, size) * np.uint16(257) + np.uint16(5))
+    yield saved(picture(4), "PNG", optimize=True)
+    yield saved(picture(), "PNG", exif=turned, icc_profile=b"none", dpi=(3, 3))
+    yield saved(picture(), "PNG", transparency=(7, 7, 7))
+    yield saved(picture(1), "PNG", transparency=7)
+    yield saved(picture(), "PNG", mode="P")
+    yield saved(picture(1), "PNG", mode="1")
+    yield saved(picture(2), "PNG")
+    with_gamma = PngImagePlugin.PngInfo()
+    with_gamma.add(b"gAMA", (30_000).to_bytes(4))
+    yield saved(picture(), "PNG", pnginfo=with_gamma)
+    moving = [Pillow.fromarray(picture(seed=seed)) for seed in range(3)]
+    yield saved(moving[0], "PNG", save_all=True, append_images=moving[1:])
+    yield saved(moving[0], "PNG", save_all=True, append_images=moving[1:], default_image=True)
+
+
+def damaged_files():
+    yield from (b"", b"\xff\xd8", b"\xff\xd8\xff", b"no image", b"GIF89a" + bytes(60))
+    colours, grey, file = saved(picture()), saved(picture(1)), encode_png(picture())
+    for whole in (colours, saved(picture(), progressive=True), file):
+        yield from (whole[: len(whole) * part // 7] for part in range(1, 7))
+        yield whole[:-2]
+        yield whole + b"more"
+        yield whole[: len(whole) // 2] + whole[len(whole) // 2 + 9 :]
+    yield saved(picture(), mode="CMYK")
+    yield colours[:-2] + bytes(20) + colours[-2:]
+    yield colours[:2] + b"\xff" + colours[2:]  # Markers may be filled up.
+    frame = grey.index(b"\xff\xc0")
+    for change in (b"\xff\xc3", b"\xff\xc9", b"\xff\xc0\x00\x0b\x0c", b"\xff\xe0\x00\x00"):
+        yield grey[:frame] + change + grey[frame + len(change) :]
+    yield from lying_files()
+
+
+def lying_files():
+    for lie in (0, 1, 30, 60_000):
+        jpeg, png = bytearray(saved(picture())), bytearray(encode_png(picture()))
+        frame = jpeg.index(b"\xff\xc0")
+        jpeg[frame + 5 : frame + 9] = lie.to_bytes(2) * 2
+        png[16:24] = lie.to_bytes(4) * 2
+        yield from (bytes(jpeg), bytes(png))
+
+
+def feature(channels, dtype=np.uint8):
+    return Image(shape=(None, None, channels), dtype=np.dtype(dtype))
+
+
+def kind_of(error):
+    """The type and the message, without an address, and the size that files of a batch have."""
+    return type(error), re.sub(r"0x[0-9a-f]+|(?<=expected )\(\w+, \w+", "", str(error))
+
+
+def of_decode_image(file, feature):
+    try:
+        return tfds_files.decode_image(file, feature)
+    except tfds_files.TfdsFilesError as e:
+        return kind_of(e)
+
+
+def decoded(file, decoder):
+    try:
+        return decoder.decode([file])[0]
+    except ImageError as e:
+        return kind_of(e.__cause__)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_images_and_errors_are_those_of_decode_image(library, dtype):
+    channels = {np.float32: (1,)}.get(dtype, (1, 3, 4))
+    files = [*jpeg_files(), *png_files(), *damaged_files(), saved(picture(), "BMP")]
+    decoders = [ImageDecoder((None, None, count), dtype) for count in channels]
+    found = 0
+    for decoder, count in zip(decoders, channels):
+        for file in files:
+            expected = of_decode_image(file, feature(count, dtype))
+            np.testing.assert_array_equal(decoded(file, decoder), expected)
+            found += isinstance(expected, np.ndarray)
+    assert found > 5
+
+
+def counted(monkeypatch, library):
+    """The files that a library decodes from now on."""
+    files = []
+    if library == "simplejpeg":
+        import simplejpeg as owner
+
+        name = "decode_jpeg"
+    elif library == "opencv":
+        import cv2 as owner
+
+        name = "imdecode"
+    else:
+        owner, name = tfds_files.images, "decode_image"
+
+    real = getattr(owner, name)
+
+    def decode(data, *args, **kwargs):
+        files.append(bytes(data))
+        return real(data, *args, **kwargs)
+
+    monkeypatch.setattr(owner, name, decode)
+    if library == "pillow":
+        monkeypatch.setattr(tfds_files, name, decode, raising=False)
+    return files
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_each_file_is_decoded_once_into_its_row(library, threads, monkeypatch):
+    files = [saved(picture(seed=row), quality=90) for row in range(50)]
+    expected = np.stack([tfds_files.decode_image(file, feature(3)) for file in files])
+    decoded_files = counted(monkeypatch, library)
+    decoder = ImageDecoder((37, 29, 3), np.uint8, "jpeg", threads=threads)
+    windows = np.zeros((50, 2, 37, 29, 3), np.uint8)
+    out = windows[:, 1]
+    assert decoder.decode(files, out) is out
+    np.testing.assert_array_equal(out, expected)
+    assert not windows[:, 0].any()
+    assert sorted(decoded_files) == sorted(files)
+    for views in (list(map(memoryview, files)), [np.frombuffer(file, np.uint8) for file in files]):
+        for shape in ((37, 29, 3), (None, None, 3), (None, None, None)):
+            again = ImageDecoder(shape, np.uint8, threads=threads).decode(views)
+            np.testing.assert_array_equal(again, expected)
+    assert len(decoded_files) == 350
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_images_of_unequal_size(library, threads):
+    sizes = [(8, 8), (9, 8), (8, 8), (3, 5)]
+    files = [saved(picture(size=size)) for size in sizes[:2]]
+    files += [encode_png(picture(size=size)) for size in sizes[2:]]
+    found = ImageDecoder((None, None, 3), np.uint8, threads=threads).decode(files)
+    assert found.dtype == object
+    assert [image.shape[:2] for image in found] == sizes
+    for image, file in zip(found, files):
+        np.testing.assert_array_equal(image, tfds_files.decode_image(file, feature(3)))
+    with pytest.raises(
+        ImageError, match=r"row 1: got an image of \(9, 8, 3\), expected \(8, None,"
+    ):
+        ImageDecoder((8, None, 3), np.uint8, threads=threads).decode(files)
+    with pytest.raises(
+        ImageError, match=r"row 0: got an image of \(8, 8, 3\), expected \(7, None,"
+    ):
+        ImageDecoder((7, None, 3), np.uint8, threads=threads).decode(files[:1])
+
+
+def test_no_files():
+    for shape, expected in (((4, 5, 3), (0, 4, 5, 3)), ((None, 5, 3), (0, 0, 5, 3))):
+        assert ImageDecoder(shape, np.uint16).decode([]).shape == expected
+
+
+@pytest.mark.parametrize("threads", [0, 4])
+def test_the_error_is_that_of_the_first_bad_row(library, threads):
+    files = [saved(picture(seed=row)) for row in range(60)]
+    for row in (59, 41, 23):
+        files[row] = files[row][:300]
+    files[24] = saved(picture(size=(29, 37)))
+    decoder = ImageDecoder((37, 29, 3), np.uint8, threads=threads)
+    for _ in range(5):
+        with pytest.raises(ImageError, match="row 23: no image that can be read") as caught:
+            decoder.decode(files)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (error.row, error.what, str(error)) == (23, caught.value.what, str(caught.value))
+    assert str(caught.value.__cause__) == error.what
+    with pytest.raises(
+        ImageError, match=r"row 1: got an image of \(29, 37, 3\), expected \(37, 29"
+    ):
+        decoder.decode(files[22:25:2])
+
+
+def test_where_images_do_not_fit():
+    files = [encode_png(picture())] * 2
+    decoder = ImageDecoder((37, 29, 3), np.uint8)
+    fixed = np.zeros((2, 37, 29, 3), np.uint8)
+    fixed.flags.writeable = False
+    for out in (
+        np.zeros((3, 37, 29, 3), np.uint8),
+        np.zeros((2, 37, 29, 3), np.float32),
+        np.zeros((2, 37, 28, 3), np.uint8),
+        np.zeros((2, 37, 29), np.uint8),
+        np.zeros((2, 37, 58, 3), np.uint8)[:, :, ::2],
+        fixed,
+    ):
+        with pytest.raises(ValueError, match=r"2 images of uint8 and shape .* do not fit into"):
+            decoder.decode(files, out)
+    anywhere = ImageDecoder((None, None, 3), np.uint8)
+    with pytest.raises(ImageError, match=r"row 0: got an image of .* expected \(30, 29, 3\)"):
+        anywhere.decode(files, np.zeros((2, 30, 29, 3), np.uint8))
+
+
+def test_no_memory_is_reserved_for_what_a_file_only_says(library):
+    decoder = ImageDecoder((None, None, 3), np.uint8)
+    tracemalloc.start()
+    try:
+        for file in lying_files():
+            with contextlib.suppress(ImageError):
+                decoder.decode([file])
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_options_that_there_are_not():
+    with pytest.raises(
+        ValueError, match=r"no encoding 'gif' of images, expected one of \['', 'jpeg"
+    ):
+        ImageDecoder((2, 2, 3), np.uint8, "gif")
+    with pytest.raises(ValueError, match="no pixels 'TF' of JPEG files"):
+        ImageDecoder((2, 2, 3), np.uint8, jpeg="TF")
+    for shape, threads in (((2, 2), 0), ((2, 2, 3), -1)):
+        with pytest.raises(ValueError, match="no images of shape"):
+            ImageDecoder(shape, np.uint8, threads=threads)
+
+
+def test_which_libraries_decode(library, monkeypatch):
+    names = decoder_names()
+    assert names["jpeg"].startswith(f"{library} ")
+    assert names["png"].startswith("opencv " if "opencv" in INSTALLED[:-1] else "pillow ") or (
+        library == "pillow"
+    )
+    for module in MODULES.values():
+        monkeypatch.setitem(sys.modules, module, None)
+    choose_anew()
+    with pytest.raises(ImportError, match=r"PIL is needed for this: .*rlds-ecosystem\[images\]"):
+        decoder_names()
+
+
+def test_pixels_of_tensorflow_need_simplejpeg(monkeypatch):
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    with pytest.raises(ImportError, match=r"simplejpeg is needed .*rlds-ecosystem\[images\]"):
+        ImageDecoder((2, 2, 3), np.uint8, jpeg="tf")
+
+
+@needs_simplejpeg
+def test_pixels_of_tensorflow():
+    tf = pytest.importorskip("tensorflow")
+    by_default, exact = (
+        ImageDecoder((None, None, None), np.uint8, "jpeg", jpeg=jpeg) for jpeg in ("tf", "accurate")
+    )
+    grey = ImageDecoder((None, None, 1), np.uint8, "jpeg", jpeg="tf")
+    unlike = 0
+    for file in jpeg_files():
+        image = by_default.decode([file])[0]
+        np.testing.assert_array_equal(image, tf.io.decode_jpeg(file, channels=3).numpy())
+        accurate = tf.io.decode_jpeg(file, channels=3, dct_method="INTEGER_ACCURATE").numpy()
+        np.testing.assert_array_equal(exact.decode([file])[0], accurate)
+        unlike += (image != accurate).any()
+    assert unlike > 20
+    file = saved(picture(1))
+    np.testing.assert_array_equal(grey.decode([file])[0], tf.io.decode_jpeg(file).numpy())
+    file = encode_png(picture())
+    np.testing.assert_array_equal(by_default.decode([file])[0], picture())
+
+
+@needs_simplejpeg
+def test_pixels_of_tensorflow_that_are_unknown():
+    decoder = ImageDecoder((None, None, 3), np.uint8, jpeg="tf")
+    whole = saved(picture())
+    damaged = whole[:-2] + bytes(20) + whole[-2:]  # Other libraries leave these bytes out.
+    assert tfds_files.decode_image(damaged, feature(3)).shape == (37, 29, 3)
+    with pytest.raises(ImageError, match=r"row 1: .* so TensorFlow's pixels are unknown"):
+        decoder.decode([whole, damaged])
+    for file in damaged_files():
+        assert file == whole + b"more" or isinstance(decoded(file, decoder), tuple | np.ndarray)
+
+
+def test_decoders_are_pickled(library):
+    decoder = ImageDecoder((37, 29, 3), np.uint8, "png", threads=2)
+    files = [encode_png(picture(seed=seed)) for seed in range(4)]
+    expected = decoder.decode(files)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(decoder)).decode(files), expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_has_threads_of_its_own():
+    decoder = ImageDecoder((37, 29, 3), np.uint8, threads=2)
+    files = [encode_png(picture(seed=seed)) for seed in range(20)]
+    expected = decoder.decode(files)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of forking a process with threads.
+        child = os.fork()
+    if not child:
+        signal.alarm(60)
+        os._exit(0 if np.array_equal(decoder.decode(files), expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_nothing_is_written_after_an_interrupt():
+    begun, pause = [], threading.Event()
+
+    def work(chunk):
+        begun.append(chunk)
+        pause.wait(0.2)  # By then, the main thread waits.
+        if chunk.start == 0:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            pause.wait(0.2)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            images._for_all_rows(work, 1000, 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    done = len(begun)
+    assert done < 6
+    pause.wait(0.3)
+    assert len(begun) == done
