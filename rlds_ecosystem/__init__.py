@@ -28,12 +28,15 @@ _EXTRA_OF = {
     "apache_beam": "beam",
     "array_record": "array_record",
     "av": "video",
+    "cv2": "images",
     "gcsfs": "gcs",
+    "grain": "grain",
     "gymnasium": "gymnasium",
     "h5py": "hdf5",
     "pyarrow": "parquet",
     "s3fs": "s3",
     "simplejpeg": "images",
+    "torch": "torch",
 }
 
 

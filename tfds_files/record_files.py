@@ -23,7 +23,8 @@ import itertools
 import os
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 import google_crc32c
@@ -65,6 +66,7 @@ class RecordFile(abc.ABC):
         self.path = os.fspath(path)
         self._lock = threading.Lock()
         self._opened: Any = None
+        self._finalizer: Callable[[], Any] = lambda: None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
@@ -90,12 +92,8 @@ class RecordFile(abc.ABC):
     def close(self) -> None:
         """Closes the file; reading opens it again."""
         with self._lock:
-            if self._opened is not None:
-                self._close(self._opened)
-                self._opened = None
-
-    def __del__(self) -> None:
-        self.close()
+            self._finalizer()
+            self._opened = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path}
@@ -106,6 +104,9 @@ class RecordFile(abc.ABC):
     def _open(self) -> Any:
         if self._opened is None:
             self._opened = self._index()
+            # Not when this object is deleted: if that is with a cycle of others, the file may be
+            # deleted before, which warns of it.
+            self._finalizer = weakref.finalize(self, type(self)._close, self._opened)
         return self._opened
 
     def _damaged(self, what: str) -> DamagedFileError:
@@ -121,8 +122,9 @@ class RecordFile(abc.ABC):
     @abc.abstractmethod
     def _read(self, opened: Any, index: int) -> bytes | bytearray: ...
 
+    @staticmethod
     @abc.abstractmethod
-    def _close(self, opened: Any) -> None: ...
+    def _close(opened: Any) -> None: ...
 
 
 class _TFRecordFile(RecordFile):
@@ -165,7 +167,8 @@ class _TFRecordFile(RecordFile):
             raise self._damaged(f"record {index} does not have the checksum that is stored with it")
         return data
 
-    def _close(self, opened: tuple[BinaryIO, np.ndarray]) -> None:
+    @staticmethod
+    def _close(opened: tuple[BinaryIO, np.ndarray]) -> None:
         opened[0].close()
 
 
@@ -325,13 +328,14 @@ class _ArrayRecordFile(RecordFile):
             record = reader.read_record()
         except riegeli.RiegeliError as e:
             self._opened = None  # A reader that has failed reads nothing else.
-            _close_reader(reader)
+            self._finalizer()
             raise self._damaged(f"record {index} is damaged: {e}") from e
         if record is None or reader.last_pos.chunk_begin != begins[chunk]:
             raise self._damaged(f"record {index} is not where the footer says")
         return record
 
-    def _close(self, opened: tuple[riegeli.RecordReader, list[int], list[int]]) -> None:
+    @staticmethod
+    def _close(opened: tuple[riegeli.RecordReader, list[int], list[int]]) -> None:
         _close_reader(opened[0])
 
 
@@ -379,7 +383,8 @@ class _ParquetFile(RecordFile):
             raise self._damaged(f"record {index} is {type(record).__name__}, expected bytes")
         return record
 
-    def _close(self, opened: list[Any]) -> None:
+    @staticmethod
+    def _close(opened: list[Any]) -> None:
         opened[0].close()
 
 

@@ -19,6 +19,7 @@ from rlds.sources.episode_fields import EPISODE_FIELDS
 from rlds.sources.nests import leaves_at, put
 from rlds.sources.source import (
     DamagedEpisode,
+    Outline,
     RandomAccessSource,
     Source,
     SourceEpisode,
@@ -148,6 +149,8 @@ class Episodes(Sequence[SourceEpisode]):
         fields: Iterable[str] | None = None,
         start: int | None = None,
         stop: int | None = None,
+        *,
+        decode_images: bool = True,
     ) -> dict[str, Any]:
         """Reads the steps of an episode, or some of them, as arrays with a leading axis for time.
 
@@ -156,6 +159,8 @@ class Episodes(Sequence[SourceEpisode]):
           fields: Which fields, such as `["action", "observation/camera"]`; all by default.
           start: The first step; the first of the episode by default.
           stop: The step after the last one; negative numbers count from the end.
+          decode_images: Whether images that are stored as files are arrays, rather than the bytes
+            of the files (if the source gives them).
 
         Returns:
           Columns, nested as the fields are. Images are arrays, of shape `[time, height, width,
@@ -175,12 +180,24 @@ class Episodes(Sequence[SourceEpisode]):
             for path, field in wanted.items():
                 column = found.get(path)
                 values = None if column is None else column[start:stop]
-                put(chosen, path, _values(values, field))
+                put(chosen, path, _values(values, field, decode_images))
         except ValueError as error:
             what = error.what if isinstance(error, MismatchError) else str(error)
             file = files_of(self.source)
             raise SourceError(what, file=file, episode=index, field=path) from error
         return chosen
+
+    def outlines(self) -> Iterator[Outline]:
+        """Yields how long each episode is; reads no more than is needed for it.
+
+        Raises:
+          SourceError: An episode is damaged; says where.
+        """
+        return self._episodes.outlines()
+
+    def __reduce__(self) -> Any:
+        # What was read of the files, and what is open, is not for other processes.
+        return _reopened, (self.source, self.split, self.format)
 
     def _checked(self, index: int) -> int:
         if index < 0:
@@ -204,8 +221,8 @@ class Episodes(Sequence[SourceEpisode]):
         return "\n".join(lines)
 
 
-def _values(column: Any, field: Any) -> Any:
-    """A column as its field says, with images as arrays.
+def _values(column: Any, field: Any, decode_images: bool) -> Any:
+    """A column as its field says, with images as arrays if they are to be decoded.
 
     Raises:
       ValueError: It does not fit, or an image is damaged.
@@ -213,7 +230,8 @@ def _values(column: Any, field: Any) -> Any:
     if isinstance(column, tfds_files.RaggedColumn) or _is_as_said(column, field):
         return column
     values = match_columns(column, field, rows=0 if column is None else len(column), where="")
-    if not isinstance(field, Field) or not field.encoding or values.dtype != object:
+    is_of_files = isinstance(field, Field) and field.encoding and values.dtype == object
+    if not (decode_images and is_of_files):
         return values
     feature = tfds_files.Image(
         shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding
@@ -229,6 +247,10 @@ def _is_as_said(column: Any, field: Any) -> bool:
         and column.dtype == field.dtype
         and column.shape[1:] == field.shape
     )
+
+
+def _reopened(source: Source, split: str, name: str) -> Episodes:
+    return Episodes(source, split, format=name)
 
 
 def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
@@ -277,6 +299,9 @@ class _ByIndex:
 
     def all(self) -> Iterator[SourceEpisode]:
         return map(self.read, range(self.count()))
+
+    def outlines(self) -> Iterator[Outline]:
+        return (self._source.outline(self._split, index) for index in range(self.count()))
 
     def ranges(self) -> list[tuple[str, int, int]]:
         return [(self._split, 0, self.count())]
@@ -343,6 +368,9 @@ class _InOrder:
         for part in self._source.parts(self._split):
             yield from map(_sound, self._source.episodes(self._split, part))
 
+    def outlines(self) -> Iterator[Outline]:
+        return (episode.outline for episode in self.all())
+
     def ranges(self) -> list[tuple[str, int, int]]:
         return [(self._split, 0, self.count())]
 
@@ -400,6 +428,10 @@ class _Part:
 
     def all(self) -> Iterator[SourceEpisode]:
         return map(self.read, range(self.count()))
+
+    def outlines(self) -> Iterator[Outline]:
+        for split, begin, end in self._ranges:
+            yield from itertools.islice(self._readers[split].outlines(), begin, end)
 
     def ranges(self) -> list[tuple[str, int, int]]:
         return self._ranges

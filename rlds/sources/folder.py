@@ -22,11 +22,13 @@ from rlds.sources.files.example_files import read_examples
 from rlds.sources.source import (
     DamagedEpisode,
     Origin,
+    Outline,
     RandomAccessSource,
     SourceEpisode,
     SourceError,
     StoredEpisode,
     StoredSource,
+    outline_of,
     require_files,
 )
 from rlds.sources.untrusted import check_is_file, source_errors
@@ -193,7 +195,7 @@ class FolderSource(StoredSource, RandomAccessSource):
         fields = self._folder[split].example(index)
         steps = fields.pop(rlds.STEPS)
         flags = {name: fields.pop(name, None) for name in _FLAGS}
-        is_terminal = bool(steps.get(rlds.IS_TERMINAL, np.zeros(1, np.bool_))[-1])
+        is_terminal = bool(np.any(steps.get(rlds.IS_TERMINAL, ())[-1:]))
         return SourceEpisode(
             key=self.key(split, index),
             steps=steps,
@@ -211,6 +213,22 @@ class FolderSource(StoredSource, RandomAccessSource):
         wanted = [rlds.STEPS] if fields is None else [f"{rlds.STEPS}/{name}" for name in fields]
         steps: Mapping[str, Any] = self._folder[split].example(index, wanted)[rlds.STEPS]
         return steps
+
+    def outline(self, split: str, index: int) -> Outline:
+        """Reads one field of the steps; see `RandomAccessSource`."""
+        features = self._folder.features
+        fields = self._steps()
+        names = [name for name in (rlds.IS_TERMINAL, rlds.DISCOUNT) if name in fields]
+        wanted = [f"{rlds.STEPS}/{name}" for name in names[:1]] or [rlds.STEPS]
+        wanted += [name for name in [rlds.FINAL_OBSERVATION_KNOWN] if name in features]
+        found = self._folder[split].example(index, wanted)
+        known = _or(found.get(rlds.FINAL_OBSERVATION_KNOWN), True)
+        return outline_of(found[rlds.STEPS], known)
+
+    @property
+    def folder(self) -> tfds_files.DatasetFolder:
+        """The files."""
+        return self._folder
 
     def _origin(self, split: str, index: int) -> Origin:
         file, record = self._folder[split].place_of(index)

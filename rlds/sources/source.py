@@ -15,7 +15,7 @@ import functools
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from etils import epath
 
@@ -34,6 +34,7 @@ from rlds_ecosystem import stores
 __all__ = [
     "DamagedEpisode",
     "Origin",
+    "Outline",
     "RandomAccessSource",
     "Source",
     "SourceEpisode",
@@ -61,6 +62,22 @@ class Origin:
     file: str
     begin: int
     end: int
+
+
+class Outline(NamedTuple):
+    """How long an episode is.
+
+    Attributes:
+      num_steps: How many steps it has.
+      num_transitions: How many of them have an action and what it led to. This is not the case for
+        the last step: its action is a placeholder, or the observation that followed is not known,
+        unless that one was terminal.
+      final_observation_known: See `SourceEpisode`.
+    """
+
+    num_steps: int
+    num_transitions: int
+    final_observation_known: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +126,11 @@ class SourceEpisode:
         real = reward[:-1] if self.final_observation_known else reward
         return float(real.sum(dtype="float64"))
 
+    @property
+    def outline(self) -> Outline:
+        """How long it is."""
+        return outline_of(self.steps, self.final_observation_known)
+
 
 @dataclasses.dataclass(frozen=True)
 class DamagedEpisode:
@@ -139,6 +161,19 @@ class StoredEpisode:
     key: str
     example: bytes
     fraction: float | None = None
+
+
+def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
+    """Returns the outline of an episode, by the columns of its flags or of any other fields."""
+    columns = [column for _, column in leaves_at(steps, None)]
+    num_steps = len(columns[0]) if columns else 0
+    is_terminal = False
+    if num_steps and not final_observation_known:
+        if rlds.IS_TERMINAL in steps:
+            is_terminal = bool(steps[rlds.IS_TERMINAL][-1])
+        elif rlds.DISCOUNT in steps:
+            is_terminal = not (steps[rlds.DISCOUNT][-1] != 0).any()
+    return Outline(num_steps, max(num_steps - 1 + is_terminal, 0), final_observation_known)
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -195,6 +230,7 @@ _GUARDS: Mapping[str, Callable[[Any], Any]] = {
     "totals": _guarded,
     "num_episodes": _guarded,
     "num_steps": _guarded,
+    "outline": _guarded_read,
     "read": _guarded_read,
     "read_steps": _guarded_read,
     "episodes": _guarded_episodes,
@@ -387,6 +423,14 @@ class RandomAccessSource(Source):
         """
         del fields
         return self.read(split, index).steps
+
+    def outline(self, split: str, index: int) -> Outline:
+        """Returns how long an episode is, without reading more than is needed.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        return self.read(split, index).outline
 
     def _step_paths(self, fields: Iterable[str] | None) -> list[str]:
         """Returns the paths of all fields of a step that are at some paths, or below them."""

@@ -35,7 +35,7 @@ from envlogger.errors import EnvLoggerError, StorageError
 from envlogger.step_data import StepData
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.logs.recorded_logs import IdleReaders, Log, Logs, find_logs, logs_by_split
-from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
 from rlds.sources.specs import fields_from_spec, merged_specs, specs_from_columns
 from rlds.sources.untrusted import check_is_file, source_errors
 from rlds_ecosystem import stores
@@ -288,6 +288,12 @@ class EnvLoggerSource(RandomAccessSource):
         log, number = self._place(split, index)
         with self._idle.borrow(log) as reader, _errors_of(log, number):
             return self._read_steps(log, reader, number)
+
+    def outline(self, split: str, index: int) -> Outline:
+        """Returns what the index of the log says; see `RandomAccessSource`."""
+        log, number = self._place(split, index)
+        num_steps = int(log.begins[number + 1] - log.begins[number])
+        return Outline(num_steps, num_steps - 1, final_observation_known=True)
 
     def _place(self, split: str, index: int) -> tuple[Log, int]:
         """Returns the log that an episode is in, and its number there."""

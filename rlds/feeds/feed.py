@@ -1,0 +1,433 @@
+"""A feed is a sequence of batches: `feed[k]` is batch k, whoever asks for it, and when.
+
+Iterating, PyTorch, Grain, workers, ranks and resuming are only different ways to ask for k.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from rlds.feeds import arrays
+from rlds.feeds.mixture import Mixture
+from rlds.feeds.order import InOrder, Order, Segmented, SegmentShuffle, Shuffled
+from rlds.feeds.permutation import key_of
+from rlds.feeds.planning import explain, planned_shuffle
+from rlds.feeds.samples import Batch, Columns, Samples
+from rlds.feeds.storage import hash_of
+from rlds.sources.nests import nest
+
+__all__ = ["Feed", "FeedIterator"]
+
+_REMAINDERS = ("carry", "drop", "short")
+_STATE_VERSION = 1
+# Small batches are made many at a time, which costs less for each.
+_BLOCK_ROWS, _BLOCK_BYTES = 4096, 8 << 20
+
+
+class Feed:
+    """Batches of samples for training.
+
+    The order depends on the seed and on the epoch, and on nothing else: not on how many processes
+    train, nor on workers and threads.
+
+    Args:
+      samples: What the rows of a batch are, or a mixture of samples of several datasets.
+      batch_size: How many samples a batch has, over all ranks.
+      seed: Decides about the order.
+      shuffle: "global" shuffles all samples. "segments" shuffles parts of episodes, and then the
+        samples of many parts at a time, for data that is read by whole episodes, or that is larger
+        than memory; `SegmentShuffle` says how long they are, and how many. None leaves the samples
+        in their order. "auto" chooses between the first two; `explain` says what and why.
+      epochs: How often to go through the samples; without end if None.
+      remainder: What happens to the samples at the end of an epoch that do not fill a batch:
+        "carry" begins the next epoch in the same batch, "short" makes a shorter batch, "drop"
+        leaves them out. With "carry", the last batch of all may be shorter.
+      rank: Which of the processes that train together this is, from 0 on.
+      world: How many processes train together. Each gets every `world`-th row of a batch.
+      transform: Takes each batch and returns it changed. It may take a second argument, a
+        `numpy.random.Generator` that depends on the seed, the batch and the rank only.
+
+    Raises:
+      ValueError: A number is out of range, or there are no samples.
+
+    A batch is a dict of NumPy arrays, nested as the fields are. Their memory is not used again.
+    Text is `bytes`, in arrays of `object`.
+    """
+
+    def __init__(
+        self,
+        samples: Samples | Mixture,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        shuffle: str | SegmentShuffle | None = "auto",
+        epochs: int | None = None,
+        remainder: str = "carry",
+        rank: int = 0,
+        world: int = 1,
+        transform: Callable[..., Any] | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be positive, got {batch_size}")
+        if epochs is not None and epochs < 1:
+            raise ValueError(f"epochs must be positive, got {epochs}")
+        if remainder not in _REMAINDERS:
+            raise ValueError(f"remainder must be one of {_REMAINDERS}, got {remainder!r}")
+        if not 0 <= rank < world:
+            raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}")
+        if batch_size % world:
+            raise ValueError(f"a batch of {batch_size} cannot be dealt to {world} ranks evenly")
+        self.samples, self.batch_size, self.seed = samples, batch_size, seed
+        self.epochs, self.remainder, self.rank, self.world = epochs, remainder, rank, world
+        self.transform = transform
+        self._transform_takes_rng = transform is not None and _takes_two(transform)
+        self._parts = samples.parts if isinstance(samples, Mixture) else [samples]
+        if isinstance(samples, Mixture) and (epochs is not None or remainder != "carry"):
+            raise ValueError("a mixture has no end: leave out epochs and remainder")
+        self.plans = [planned_shuffle(part, shuffle) for part in self._parts]
+        self._orders = [
+            _order(part, plan.shuffle, key_of("part", seed, number))
+            for number, (part, plan) in enumerate(zip(self._parts, self.plans))
+        ]
+        self._size = self._orders[0].size
+        if any(not order.size for order in self._orders):
+            raise ValueError(f"there are no samples: {samples!r}. Are the episodes long enough?")
+        if remainder == "drop" and self._size < batch_size:
+            raise ValueError(f"{self._size} samples do not fill a batch of {batch_size}")
+        row_bytes = sum(_bytes_of(*leaf) for leaf in samples.spec.values())
+        rows = max(min(_BLOCK_ROWS, _BLOCK_BYTES // max(row_bytes, 1)), 1)
+        self._block_size = max(rows // (batch_size // world), 1)
+
+    def __repr__(self) -> str:
+        parts = [repr(self.samples), f"batches of {self.batch_size}"]
+        parts += [f"shuffle={self.plans[0].shuffle!r}", f"seed={self.seed}"]
+        parts += ["without end" if self.epochs is None else f"{len(self)} batches"]
+        parts += [f"rank {self.rank} of {self.world}"] if self.world > 1 else []
+        return f"Feed({', '.join(parts)})"
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches there are; None if there is no end."""
+        if self.epochs is None:
+            return None
+        if self.remainder == "carry":
+            return -(-self.epochs * self._size // self.batch_size)
+        return self.epochs * self._batches_per_epoch
+
+    def __len__(self) -> int:
+        number = self.num_batches
+        if number is None:
+            raise TypeError("a feed without end has no length; say how many epochs")
+        return number
+
+    @property
+    def _batches_per_epoch(self) -> int:
+        whole, rest = divmod(self._size, self.batch_size)
+        return whole + (rest > 0 and self.remainder == "short")
+
+    def __getitem__(self, batch: int) -> Batch:
+        """Returns a batch.
+
+        Args:
+          batch: Which one; negative numbers count from the end.
+
+        Raises:
+          IndexError: There is no such batch.
+          SourceError: It cannot be read; says where.
+        """
+        number = self.num_batches
+        if batch < 0 and number is not None:
+            batch += number
+        if batch < 0 or (number is not None and batch >= number):
+            raise IndexError(f"there are {number} batches, not one {batch}")
+        return self.block(batch, 1)[0]
+
+    def __iter__(self) -> FeedIterator:
+        return self.iterate()
+
+    def iterate(self, start: int | Mapping[str, Any] = 0, *, prefetch: bool = True) -> FeedIterator:
+        """Returns an iterator over the batches.
+
+        Args:
+          start: The first batch, or a state to go on from.
+          prefetch: Whether a thread makes the next batches while you use these.
+
+        Raises:
+          ValueError: The state is of another feed; says what is different.
+        """
+        return FeedIterator(self, self.start_of(start), prefetch)
+
+    def block(self, first: int, count: int) -> list[Batch]:
+        """Returns consecutive batches, which are made at once: they share memory.
+
+        Args:
+          first: The first one.
+          count: How many; there are fewer at the end.
+        """
+        if self.num_batches is not None:
+            count = min(count, self.num_batches - first)
+        sizes, epochs, places = [], [], []
+        for batch in range(first, first + count):
+            epoch, place = self._places(batch)
+            sizes.append(len(place))
+            epochs.append(epoch)
+            places.append(place)
+        columns = self._columns(np.concatenate(epochs), np.concatenate(places))
+        ends = np.cumsum(sizes)
+        batches = [
+            nest({path: column[end - size : end] for path, column in columns.items()})
+            for size, end in zip(sizes, ends.tolist())
+        ]
+        if self.transform is None:
+            return batches
+        return [self._transformed(first + i, batch) for i, batch in enumerate(batches)]
+
+    @property
+    def block_size(self) -> int:
+        """How many batches are best made at once."""
+        return self._block_size
+
+    def _transformed(self, number: int, batch: Batch) -> Any:
+        assert self.transform is not None
+        if not self._transform_takes_rng:
+            return self.transform(batch)
+        key = key_of("transform", self.seed, number, self.rank)
+        return self.transform(batch, np.random.Generator(np.random.Philox(key=key)))
+
+    def _places(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The epoch of each row of a batch of this rank, and its place in the epoch."""
+        if self.remainder == "carry":
+            begin, end = batch * self.batch_size, (batch + 1) * self.batch_size
+            if self.epochs is not None:
+                end = min(end, self.epochs * self._size)
+            positions = np.arange(begin, self._even(begin, end), dtype=np.int64)
+            positions = positions[self.rank :: self.world]
+            if isinstance(self.samples, Mixture):
+                return np.zeros_like(positions), positions
+            epochs, places = np.divmod(positions, self._size)
+            return epochs, places
+        epoch, number = divmod(batch, self._batches_per_epoch)
+        begin = number * self.batch_size
+        end = self._even(begin, min(begin + self.batch_size, self._size))
+        places = np.arange(begin, end, dtype=np.int64)[self.rank :: self.world]
+        return np.full_like(places, epoch), places
+
+    def _even(self, begin: int, end: int) -> int:
+        """The end of a batch that all ranks get as many rows of; at least one, with repetitions."""
+        return end - (end - begin) % self.world if end - begin >= self.world else end
+
+    def _columns(self, epochs: np.ndarray, places: np.ndarray) -> Columns:
+        if not isinstance(self.samples, Mixture):
+            return self._columns_of(0, epochs, places)
+        parts, positions = self.samples.places(places, self.seed)
+        made: Columns = {}
+        for part in np.unique(parts).tolist():
+            rows = np.flatnonzero(parts == part)
+            found = self._columns_of(part, *np.divmod(positions[rows], self._orders[part].size))
+            _put(made, found, rows, len(parts))
+        return made
+
+    def _columns_of(self, part: int, epochs: np.ndarray, places: np.ndarray) -> Columns:
+        samples, order = self._parts[part], self._orders[part]
+        different = np.unique(epochs).tolist()
+        made: Columns = {}
+        for epoch in different:
+            rows = np.flatnonzero(epochs == epoch) if len(different) > 1 else slice(None)
+            found = samples.batch_columns(order.numbers(epoch, places[rows]), epoch)
+            if len(different) <= 1:
+                return found
+            _put(made, found, rows, len(epochs))
+        return made
+
+    def state_dict(self, batch: int) -> dict[str, Any]:
+        """Returns what is needed to go on at a batch: less than 200 bytes of JSON.
+
+        Args:
+          batch: The next one to train on.
+        """
+        return {"version": _STATE_VERSION, "batch": batch, **self._identity}
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        mixed = self.samples.counts.tolist() if isinstance(self.samples, Mixture) else None
+        shuffles = [plan.shuffle for plan in self.plans]
+        return {
+            "batch_size": self.batch_size,
+            "size": sum(order.size for order in self._orders),
+            "data": hash_of(*(part.table.fingerprint() for part in self._parts))[:8],
+            "samples": hash_of(*(part.describe() for part in self._parts))[:8],
+            "order": hash_of(self.seed, shuffles, self.epochs, self.remainder, mixed)[:8],
+        }
+
+    def start_of(self, start: int | Mapping[str, Any]) -> int:
+        """Returns the batch to go on at, by its number or by a state.
+
+        Raises:
+          ValueError: The state is of another feed; says what is different.
+        """
+        if not isinstance(start, Mapping):
+            if start < 0:
+                raise ValueError(f"there is no batch {start}")
+            return start
+        if start.get("version") != _STATE_VERSION:
+            raise ValueError(
+                f"the state is of version {start.get('version')!r}, not {_STATE_VERSION}"
+            )
+        here = self._identity
+        meanings = {
+            "data": "the data was changed, or other fields of it are read",
+            "samples": f"the samples were others than {self._parts[0].describe()}",
+            "size": "the number of samples was {old}, and is {new}",
+            "order": (
+                "the seed, the shuffle, the epochs, the remainder or the weights were others than "
+                f"{self!r}"
+            ),
+        }
+        different = [
+            meaning.replace("{old}", str(start.get(name))).replace("{new}", str(here[name]))
+            for name, meaning in meanings.items()
+            if start.get(name) != here[name]
+        ]
+        if different:
+            raise ValueError(f"the state does not fit this feed: {'; '.join(different)}")
+        rows = int(start["batch"]) * int(start["batch_size"])
+        if rows % self.batch_size or (
+            self.remainder != "carry" and start["batch_size"] != self.batch_size
+        ):
+            raise ValueError(
+                f"{start['batch']} batches of {start['batch_size']} do not end where a batch of "
+                f"{self.batch_size} begins"
+            )
+        return rows // self.batch_size
+
+    def torch(
+        self, *, start: int | Mapping[str, Any] = 0, num_workers: int = 0, **arguments: Any
+    ) -> Any:
+        """Returns a `torch.utils.data.DataLoader` of the batches, as tensors.
+
+        Args:
+          start: The first batch, or a state to go on from.
+          num_workers: How many processes make batches. Without any, a thread of this process does,
+            which is the fastest way unless images are decoded, or a transform takes long.
+          **arguments: Others of the loader, such as `pin_memory`. The sizes of batches, and their
+            order, are those of the feed.
+
+        Raises:
+          ImportError: PyTorch is not installed.
+          TypeError: An argument is about what the feed decides.
+          ValueError: The state is of another feed; says what is different.
+        """
+        from rlds.feeds.adapters import torch_loader
+
+        return torch_loader(self, start=start, num_workers=num_workers, **arguments)
+
+    def grain(self) -> Any:
+        """Returns a `grain.MapDataset` whose elements are the batches.
+
+        Neither shuffle nor batch it: that is done. Map, prefetch and iterate over it as you like.
+
+        Raises:
+          ImportError: Grain is not installed.
+        """
+        from rlds.feeds.adapters import grain_dataset
+
+        return grain_dataset(self)
+
+    def explain(self) -> str:
+        """Returns in words what a batch costs, and what would make it cheaper."""
+        return explain(self._parts, self.plans, self.batch_size)
+
+
+class FeedIterator(Iterator[Batch]):
+    """Goes through the batches of a feed.
+
+    Attributes:
+      batch: The number of the next batch.
+    """
+
+    def __init__(self, feed: Feed, start: int, prefetch: bool) -> None:
+        self.feed, self.batch = feed, start
+        self._made: list[Batch] = []
+        self._given = 0
+        self._prefetch, self._process = prefetch, os.getpid()
+        self._thread: ThreadPoolExecutor | None = None
+        self._next: tuple[int, Future[list[Batch]]] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what is needed to go on after the batches that you got so far."""
+        return self.feed.state_dict(self.batch)
+
+    def __next__(self) -> Batch:
+        if self._given == len(self._made):
+            self._made, self._given = self._make(self.batch), 0
+        if not self._made:
+            self.close()
+            raise StopIteration
+        batch, self._made[self._given] = self._made[self._given], {}
+        self._given += 1
+        self.batch += 1
+        return batch
+
+    def _make(self, first: int) -> list[Batch]:
+        """Returns the batches from one on, and begins to make those after them."""
+        if self.feed.num_batches is not None and first >= self.feed.num_batches:
+            return []
+        size = self.feed.block_size
+        if not self._prefetch:
+            return self.feed.block(first, size)
+        if self._process != os.getpid():  # The thread is in the process that was forked.
+            self._thread, self._next, self._process = None, None, os.getpid()
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "rlds-feed")
+        if self._next is None or self._next[0] != first:
+            self._next = first, self._thread.submit(self.feed.block, first, size)
+        made = self._next[1].result()
+        self._next = None
+        after = first + len(made)
+        if self.feed.num_batches is None or after < self.feed.num_batches:
+            self._next = after, self._thread.submit(self.feed.block, after, size)
+        return made
+
+    def close(self) -> None:
+        """Ends the thread."""
+        if self._thread is not None and self._process == os.getpid():
+            self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread = self._next = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _order(samples: Samples, shuffle: str | SegmentShuffle | None, seed: int) -> Order:
+    if shuffle is None:
+        return InOrder(len(samples))
+    if isinstance(shuffle, SegmentShuffle):
+        return Segmented(samples.counts(), seed, shuffle.length, shuffle.window)
+    return Shuffled(len(samples), seed)
+
+
+def _put(made: Columns, found: Columns, rows: Any, size: int) -> None:
+    """Puts columns of some of the rows where they belong."""
+    for path, column in found.items():
+        if path not in made:
+            made[path] = arrays.empty((size, *column.shape[1:]), column.dtype)
+        made[path][rows] = column
+
+
+def _bytes_of(dtype: np.dtype, shape: tuple[int, ...]) -> int:
+    return math.prod(shape) * dtype.itemsize
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(None, None)
+    except (TypeError, ValueError):
+        return False
+    return True

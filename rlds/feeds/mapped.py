@@ -1,0 +1,345 @@
+"""Rows that are copied out of mapped files of TFRecord: nothing else of the files is read.
+
+The index of a shard (`tfds_files.ShardIndex`) says where the values of an episode are. Where those
+of a field have the same size in every step, a row is found by arithmetic. Fields that are stored
+otherwise (compressed arrays, text, integers of several bytes) are read by whole episodes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import rlds
+import tfds_files
+from envlogger.converters.fields import Field
+from rlds.feeds import arrays
+from rlds.feeds._core import Buffers
+from rlds.feeds.images import ImageDecoder
+from rlds.feeds.storage import (
+    CachedStorage,
+    Outlines,
+    Progress,
+    Rows,
+    Storage,
+    decode_rows,
+    hash_of,
+)
+from rlds.sources.episodes import Episodes
+from rlds.sources.folder import FolderSource
+from rlds.sources.source import SourceError
+from rlds.sources.untrusted import SourceChangedError
+from tfds_files.indexing import open_indexes
+from tfds_files.shard_index import NOT_DIRECT, ShardIndex
+
+__all__ = ["MappedStorage"]
+
+# How long files are taken to be as they were when they were last looked at. A file that is cut in
+# place ends a process that reads beyond its new end, and this much is left to chance; writers that
+# replace files, as all of TFDS and of this project do, are no danger.
+_SECONDS_BETWEEN_CHECKS = 0.05
+
+
+class MappedFiles:
+    """Files that are mapped into memory, to be read only.
+
+    Args:
+      paths: The files.
+      sizes: How long each of them is.
+
+    Raises:
+      SourceChangedError: One has another length.
+      OSError: One cannot be read.
+    """
+
+    def __init__(self, paths: Sequence[str], sizes: Sequence[int]) -> None:
+        self.paths = paths
+        # Numbers, because a file object that is forgotten with a cycle of others warns of it.
+        self._descriptors: list[int] = []
+        self._closing = weakref.finalize(self, _close, self._descriptors)
+        for path in paths:
+            self._descriptors.append(os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)))
+        self._states = [os.fstat(descriptor) for descriptor in self._descriptors]
+        for path, state, size in zip(paths, self._states, sizes):
+            if state.st_size != size:
+                what = f"{state.st_size} bytes, where there were {size} when it was indexed"
+                raise SourceChangedError(what, file=path)
+        maps = [
+            mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if size else b""
+            for descriptor, size in zip(self._descriptors, sizes)
+        ]
+        self.arrays = [np.frombuffer(data, np.uint8) for data in maps]
+        self.buffers = Buffers(self.arrays)
+        self._checked = time.monotonic()
+
+    def check(self) -> None:
+        """Raises a `SourceChangedError` if a file was changed in place; looks now and then."""
+        now = time.monotonic()
+        if now - self._checked < _SECONDS_BETWEEN_CHECKS:
+            return
+        for path, descriptor, before in zip(self.paths, self._descriptors, self._states):
+            state = os.fstat(descriptor)
+            if (state.st_size, state.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+                what = (
+                    f"it was changed while it was open: {state.st_size} bytes, where there were "
+                    f"{before.st_size}. Open the dataset again"
+                )
+                raise SourceChangedError(what, file=path)
+        self._checked = now
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+class _Column(NamedTuple):
+    """Where the values of a field are, one step after the other.
+
+    Attributes:
+      begins: For each episode, where in its file the value of the first step is.
+      stride: How many bytes after a value the next one is.
+      stored: The dtype in which a number is stored.
+      is_there: For which episodes this holds; None if for all.
+    """
+
+    begins: np.ndarray
+    stride: int
+    stored: np.dtype
+    is_there: np.ndarray | None
+
+
+class _Images(NamedTuple):
+    """Images that are stored as files, which the index finds.
+
+    Attributes:
+      name: The name of the field in the index.
+    """
+
+    name: str
+
+
+class MappedStorage(Storage):
+    """The steps of a dataset of TFDS whose files are here, in TFRecord.
+
+    Args:
+      episodes: The dataset.
+      fields: The fields of a step that are wanted, by their paths.
+      decoders: What decodes images, by their paths.
+      max_bytes: How many bytes of episodes to keep, of fields that are not copied out of the files.
+      verify: Whether to check the checksums of all records first, unless that was done before.
+      progress: Told how many files have been indexed, and of how many.
+
+    Raises:
+      UnsupportedFileError: The files cannot be mapped; says why.
+      SourceError: They are damaged.
+    """
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        fields: Mapping[str, Field],
+        decoders: Mapping[str, ImageDecoder],
+        max_bytes: int,
+        *,
+        verify: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        assert isinstance(episodes.source, FolderSource)
+        self.fields, self._decoders = fields, decoders
+        split = episodes.source.folder[episodes.split]
+        self._indexes = open_indexes(split, verify=verify, progress=progress)
+        self.files = MappedFiles(
+            [index.path for index in self._indexes], [index.file_size for index in self._indexes]
+        )
+        counts = [len(index) for index in self._indexes]
+        self._shards = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        # The first episode of each shard.
+        self._firsts = np.cumsum([0, *counts])
+        self.outlines = self._outlines()
+        self._places = {path: self._place(path, path in decoders) for path in fields}
+        self._others = CachedStorage(episodes, fields, decoders, max_bytes, outlines=self.outlines)
+
+    def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
+        """See `Storage`."""
+        self.files.check()
+        return _MappedRows(
+            self, episodes, steps, [path for path in paths if not self.is_random(path)]
+        )
+
+    def is_random(self, path: str) -> bool:
+        """Whether a field is copied out of the files, for all episodes."""
+        place = self._places[path]
+        return isinstance(place, _Images) or (place is not None and place.is_there is None)
+
+    def fingerprint(self) -> str:
+        """Hashes the checksums that the files have for their records."""
+        return hash_of(
+            *((index.checksum, len(index), index.offsets[:1].tolist()) for index in self._indexes)
+        )
+
+    def bytes_of_step(self, path: str) -> float:
+        """See `Storage`."""
+        name = f"{rlds.STEPS}/{path}"
+        sizes = [
+            int(index.sizes[:, index.fields.index(name)].sum(dtype=np.int64))
+            for index in self._indexes
+            if name in index.fields
+        ]
+        return sum(sizes) / max(int(self.outlines.num_steps.sum()), 1)
+
+    def place(self, path: str) -> _Column | _Images | None:
+        """Where the values of a field are; None if they have to be read by whole episodes."""
+        return self._places[path]
+
+    def shards(self, episodes: np.ndarray) -> np.ndarray:
+        """Returns which file each episode is in, int32."""
+        shards: np.ndarray = self._shards[episodes]
+        return shards
+
+    def find_images(
+        self, name: str, shard: int, episodes: np.ndarray, steps: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns where in its file images of a shard begin and end."""
+        return self._indexes[shard].find_images(name, episodes - self._firsts[shard], steps)
+
+    def others(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
+        """Rows of fields that are read by whole episodes."""
+        return self._others.rows(episodes, steps, paths)
+
+    def error(self, what: str, path: str, episode: int, step: int) -> SourceError:
+        """Returns an error that says where it happened."""
+        file = self.files.paths[int(self._shards[episode])]
+        return SourceError(f"step {step}: {what}", file=file, episode=episode, field=path)
+
+    def decoder(self, path: str) -> ImageDecoder:
+        """What decodes a field of images."""
+        return self._decoders[path]
+
+    def _joined(self, part: Callable[[ShardIndex], np.ndarray]) -> np.ndarray:
+        """Returns an array of the indexes, for the episodes of all shards."""
+        parts = [part(index) for index in self._indexes]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def _joined_field(self, part: Callable[[ShardIndex], np.ndarray], name: str) -> np.ndarray:
+        def of_field(index: ShardIndex) -> np.ndarray:
+            column: np.ndarray = part(index)[:, index.fields.index(name)]
+            return column
+
+        return self._joined(of_field)
+
+    def _has(self, name: str) -> bool:
+        return all(name in index.fields for index in self._indexes)
+
+    def _outlines(self) -> Outlines:
+        num_steps = self._joined(lambda index: index.num_elements).astype(np.int64)
+        known = np.ones(len(num_steps), bool)
+        if self._has(rlds.FINAL_OBSERVATION_KNOWN):
+            known = self._joined_field(lambda index: index.last, rlds.FINAL_OBSERVATION_KNOWN) != 0
+        num_transitions = np.maximum(num_steps - 1, 0)
+        name = f"{rlds.STEPS}/{rlds.IS_TERMINAL}"
+        if not known.all() and self._has(name):
+            is_terminal = self._joined_field(lambda index: index.last, name) == 1
+            num_transitions += ~known & is_terminal & (num_steps > 0)
+        elif not known.all():
+            raise tfds_files.UnsupportedFileError(
+                "episodes without their final observation, and without is_terminal"
+            )
+        return Outlines(num_steps, num_transitions, known)
+
+    def _place(self, path: str, is_image: bool) -> _Column | _Images | None:
+        name = f"{rlds.STEPS}/{path}"
+        if not self._has(name):
+            return None
+        starts = self._joined_field(lambda index: index.starts, name)
+        num_steps = self.outlines.num_steps
+        is_there = starts != NOT_DIRECT
+        if is_image:
+            first, after = (
+                self._joined(lambda index: index.entries[name][0][which])  # noqa: B023
+                for which in (slice(-1), slice(1, None))
+            )
+            is_there &= after - first == num_steps
+            return _Images(name) if (is_there | (num_steps == 0)).all() else None
+        layout = self._indexes[0].layouts[self._indexes[0].fields.index(name)]
+        if not layout.width:
+            return None
+        stride = layout.width + len(layout.head)
+        sizes = self._joined_field(lambda index: index.sizes, name)
+        is_there &= sizes == num_steps * stride
+        is_there |= num_steps == 0
+        begins = self._joined(lambda index: index.offsets) + starts
+        stored = np.dtype(layout.dtype)
+        return _Column(begins, stride, stored, None if is_there.all() else is_there)
+
+
+class _MappedRows(Rows):
+    def __init__(
+        self,
+        storage: MappedStorage,
+        episodes: np.ndarray,
+        steps: np.ndarray,
+        others: Sequence[str],
+    ) -> None:
+        self._storage, self._episodes, self._steps = storage, episodes, steps
+        self._shards = storage.shards(episodes)
+        # Nothing of the others is read before it is known which of the episodes need it.
+        self._other_paths = others
+
+    def take(self, path: str) -> np.ndarray:
+        place = self._storage.place(path)
+        if place is None:
+            return self._others(slice(None)).take(path)
+        if isinstance(place, _Images):
+            return self._decoded(path, place)
+        if place.is_there is None:
+            return self._copied(path, place, slice(None))
+        is_there = place.is_there[self._episodes]
+        if is_there.all():
+            return self._copied(path, place, slice(None))
+        others = self._others(~is_there).take(path)
+        rows = arrays.empty((len(is_there), *others.shape[1:]), others.dtype)
+        rows[~is_there] = others
+        rows[is_there] = self._copied(path, place, is_there)
+        return rows
+
+    def _others(self, which: Any) -> Rows:
+        episodes, steps = self._episodes[which], self._steps[which]
+        return self._storage.others(episodes, steps, self._other_paths)
+
+    def _copied(self, path: str, place: _Column, which: Any) -> np.ndarray:
+        field = self._storage.fields[path]
+        episodes, steps = self._episodes[which], self._steps[which]
+        out = arrays.empty((len(episodes), *(field.shape)), place.stored)  # type: ignore[arg-type]
+        width = out.nbytes // max(len(out), 1)
+        if len(out):
+            offsets = place.begins[episodes] + steps * place.stride
+            memory = arrays.as_bytes(out).reshape(-1, width)
+            self._storage.files.buffers.gather(self._shards[which], offsets, width, memory)
+        dtype = field.column_dtype
+        if out.dtype == dtype:
+            return out
+        return out != 0 if dtype == np.bool_ else out.astype(dtype)
+
+    def _decoded(self, path: str, place: _Images) -> np.ndarray:
+        files: list[Any] = [None] * len(self._steps)
+        for shard in np.unique(self._shards).tolist():
+            rows = np.flatnonzero(self._shards == shard)
+            data = self._storage.files.arrays[shard]
+            bounds = self._storage.find_images(
+                place.name, shard, self._episodes[rows], self._steps[rows]
+            )
+            for row, begin, end in zip(rows.tolist(), *(bound.tolist() for bound in bounds)):
+                files[row] = data[begin:end]
+
+        def error(row: int, what: Exception) -> SourceError:
+            place = int(self._episodes[row]), int(self._steps[row])
+            return self._storage.error(str(what), path, *place)
+
+        return decode_rows(self._storage.decoder(path), files, error)

@@ -1,0 +1,136 @@
+"""Mixtures of samples of several datasets, by weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlds.feeds.permutation import Permutation, key_of
+from rlds.feeds.samples import Samples
+
+__all__ = ["Mixture"]
+
+_BLOCK = 1 << 16
+
+
+class Mixture:
+    """Samples of several datasets, with exact shares; none repeats before it is through.
+
+    Of every 65,536 samples in a row, each dataset has the number that its weight asks for. Within
+    such a block they are mixed at random.
+
+    Args:
+      parts: Samples with the same fields.
+      weights: A weight for each, all the same if not given. A weight counts samples.
+      sizes: How large each dataset is, in any unit, as for `rlds.transformations.mix`: the weights
+        are multiplied with them. `[len(part) for part in parts]` makes every sample as likely as
+        any other, if no weights are given.
+
+    Raises:
+      TypeError: The fields of the samples differ; says how.
+      ValueError: Numbers do not fit, or a weight is so small that its part would have no sample.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Samples],
+        weights: Sequence[float] | None = None,
+        *,
+        sizes: Sequence[float] | None = None,
+    ) -> None:
+        self.parts = list(parts)
+        if not self.parts:
+            raise ValueError("there are no samples to mix")
+        numbers = [1.0] * len(self.parts)
+        for what, given in (("weights", weights), ("sizes", sizes)):
+            if given is None:
+                continue
+            if len(given) != len(self.parts):
+                raise ValueError(f"{len(self.parts)} datasets, and {len(given)} {what}")
+            if any(not 0.0 < number < math.inf for number in given):
+                raise ValueError(f"{what} must be finite and positive, got {given}")
+            numbers = [one * float(other) for one, other in zip(numbers, given)]
+        for number, part in enumerate(self.parts):
+            if not len(part):
+                raise ValueError(f"part {number} has no samples: {part!r}")
+            if part.spec != self.parts[0].spec:
+                raise TypeError(_differences(number, part.spec, self.parts[0].spec))
+        self.counts = _counts(numbers)
+        self._last_block: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None
+
+    def __repr__(self) -> str:
+        shares = [f"{count / _BLOCK:.3%} {part!r}" for count, part in zip(self.counts, self.parts)]
+        return f"Mixture({'; '.join(shares)})"
+
+    @property
+    def spec(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+        """The dtype and the shape of each field of a sample, by its path."""
+        return self.parts[0].spec
+
+    def epochs(self, num_samples: int) -> list[float]:
+        """Returns how often each dataset is passed while so many samples are drawn.
+
+        Args:
+          num_samples: Of the mixture.
+        """
+        shares = [count / _BLOCK for count in self.counts]
+        return [num_samples * share / len(part) for share, part in zip(shares, self.parts)]
+
+    def places(self, positions: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns which part the samples at some positions are of, and which one it is there.
+
+        Args:
+          positions: From 0 on, int64 of shape `[n]`.
+          seed: Decides how the parts are mixed.
+
+        Returns:
+          The part of each, and how many samples of it come before, both int64 of shape `[n]`.
+        """
+        blocks, inside = np.divmod(positions, _BLOCK)
+        parts, before = np.empty_like(positions), np.empty_like(positions)
+        for block in np.unique(blocks).tolist():
+            chosen = blocks == block
+            of_block, ranks = self._block(block, seed)
+            parts[chosen] = of_block[inside[chosen]]
+            before[chosen] = block * self.counts[parts[chosen]] + ranks[inside[chosen]]
+        return parts, before
+
+    def _block(self, block: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """The part of each sample of a block, and how many of that part come before it there."""
+        kept = self._last_block
+        if kept is None or kept[0] != (block, seed):
+            order = Permutation(_BLOCK, key_of("mixture", seed, block))[np.arange(_BLOCK)]
+            parts = np.searchsorted(np.cumsum(self.counts), order, side="right").astype(np.int32)
+            ranks = np.empty(_BLOCK, np.int32)
+            for part, count in enumerate(self.counts.tolist()):
+                ranks[parts == part] = np.arange(count)
+            kept = self._last_block = (block, seed), parts, ranks
+        return kept[1:]
+
+
+def _counts(weights: Sequence[float]) -> np.ndarray:
+    """How many samples of a block each part has: the largest remainders are rounded up."""
+    exact = np.array(weights) / math.fsum(weights) * _BLOCK
+    counts = np.floor(exact).astype(np.int64)
+    short = _BLOCK - int(counts.sum())
+    counts[np.argsort(counts - exact, kind="stable")[:short]] += 1
+    if (counts == 0).any():
+        number = int(np.flatnonzero(counts == 0)[0])
+        raise ValueError(
+            f"the share of part {number} is less than one sample in {_BLOCK}: leave it out, or "
+            "give it a larger weight"
+        )
+    return counts
+
+
+def _differences(number: int, spec: dict, first: dict) -> str:  # type: ignore[type-arg]
+    for path in [*first, *spec]:
+        here, there = spec.get(path, "nothing"), first.get(path, "nothing")
+        if here != there:
+            return (
+                f"part {number} has {here} at {path!r}, and part 0 has {there}: select the same "
+                "fields of all"
+            )
+    return f"part {number} has its fields in another order: {list(spec)} and {list(first)}"

@@ -1,0 +1,155 @@
+"""The order in which samples are trained on: which one is at a place of an epoch.
+
+An order is a formula, not a list: it takes no memory, whatever number of samples there is, and any
+place of it can be had without those before.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+
+import numpy as np
+
+from rlds.feeds.permutation import Permutation, key_of
+
+__all__ = ["InOrder", "Order", "SegmentShuffle", "Segmented", "Shuffled"]
+
+
+class Order(abc.ABC):
+    """An order of so many samples, which may differ from epoch to epoch.
+
+    Args:
+      size: How many samples there are.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    @abc.abstractmethod
+    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """Returns the numbers of the samples at some places of an epoch.
+
+        Args:
+          epoch: Which epoch.
+          places: From 0 to the number of samples, int64 of shape `[n]`.
+        """
+
+
+class InOrder(Order):
+    """As the samples are numbered.
+
+    >>> InOrder(3).numbers(0, np.array([0, 2]))
+    array([0, 2])
+    """
+
+    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """See `Order`."""
+        del epoch
+        return places
+
+
+class Shuffled(Order):
+    """Every order of all samples is as likely as any other, as far as 64 bits of a key go.
+
+    Args:
+      size: How many samples there are.
+      seed: Decides about the order.
+
+    >>> sorted(Shuffled(5, seed=1).numbers(0, np.arange(5)).tolist())
+    [0, 1, 2, 3, 4]
+    """
+
+    def __init__(self, size: int, seed: int) -> None:
+        super().__init__(size)
+        self._seed = seed
+
+    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """See `Order`."""
+        return Permutation(self.size, key_of("samples", self._seed, epoch))[places]
+
+
+class Segmented(Order):
+    """Shuffles segments of consecutive samples, and then the samples of so many segments at a time.
+
+    So the samples of a while come from few places of the data, which can be read as a whole, and
+    kept in memory for that while: a *window*. It takes 24 bytes of memory for each segment.
+
+    Args:
+      counts: How many samples each episode has, in the order of their numbers.
+      seed: Decides about the order.
+      length: How many samples a segment has, at most: no segment is of several episodes. None for
+        whole episodes.
+      window: How many segments are shuffled at a time.
+
+    Raises:
+      ValueError: A number is not positive.
+
+    >>> order = Segmented(np.full(10, 100), seed=1, length=50, window=2)
+    >>> len({int(n) // 50 for n in order.numbers(0, np.arange(100))})
+    2
+    """
+
+    def __init__(self, counts: np.ndarray, seed: int, length: int | None, window: int) -> None:
+        super().__init__(int(counts.sum()))
+        for name, number in (("length", length), ("window", window)):
+            if number is not None and number < 1:
+                raise ValueError(f"{name} must be positive, got {number}")
+        self._seed, self.length, self.window = seed, length, window
+        counts = counts[counts > 0]
+        per_episode = counts if length is None else np.full_like(counts, length)
+        numbers = -(-counts // per_episode)
+        # The segments of each episode are all as long but for the last one.
+        ends = np.cumsum(counts)
+        places = np.arange(int(numbers.sum())) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+        self._begins = np.repeat(ends - counts, numbers) + places * np.repeat(per_episode, numbers)
+        afters = np.minimum(
+            self._begins + np.repeat(per_episode, numbers), np.repeat(ends, numbers)
+        )
+        self._sizes = afters - self._begins
+        self._epoch: tuple[int, np.ndarray, np.ndarray] | None = None
+
+    @property
+    def num_segments(self) -> int:
+        """How many segments there are."""
+        return len(self._begins)
+
+    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """See `Order`."""
+        order, ends = self._segments(epoch)
+        windows = np.searchsorted(ends, places, side="right") // self.window
+        shuffled = np.empty_like(places)
+        for window in np.unique(windows).tolist():
+            first, after = window * self.window, min((window + 1) * self.window, len(ends))
+            begin = int(ends[first - 1]) if first else 0
+            size = int(ends[after - 1]) - begin
+            permutation = Permutation(size, key_of("window", self._seed, epoch, window))
+            chosen = windows == window
+            shuffled[chosen] = begin + permutation[places[chosen] - begin]
+        found = np.searchsorted(ends, shuffled, side="right")
+        segments = order[found]
+        offsets = shuffled - (ends[found] - self._sizes[segments])
+        numbers: np.ndarray = self._begins[segments] + offsets
+        return numbers
+
+    def _segments(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The segments in the order of an epoch, and how many samples there are up to each."""
+        kept = self._epoch
+        if kept is None or kept[0] != epoch:
+            permutation = Permutation(self.num_segments, key_of("segments", self._seed, epoch))
+            order = permutation[np.arange(self.num_segments)]
+            kept = self._epoch = epoch, order, np.cumsum(self._sizes[order])
+        return kept[1:]
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentShuffle:
+    """How to shuffle segments, see `Segmented`.
+
+    Attributes:
+      length: How many samples a segment has, at most; None for whole episodes.
+      window: How many segments are shuffled at a time.
+    """
+
+    length: int | None
+    window: int

@@ -1,0 +1,169 @@
+"""Which shuffle suits the data, and what a batch of it costs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlds.feeds.order import SegmentShuffle
+from rlds.feeds.samples import Samples
+from rlds.feeds.storage import row_shape
+
+__all__ = ["Plan", "explain", "planned_shuffle"]
+
+# A window of segments: so many samples if they fit into memory, which mix well enough.
+_WINDOW_SAMPLES = 32_768
+# What is read of a file at once costs hardly more than any part of it.
+_SEGMENT_BYTES = 256 << 10
+_ENCODED_SHARE = 0.1
+
+
+class Plan(NamedTuple):
+    """How samples are shuffled.
+
+    Attributes:
+      shuffle: What `Feed` takes, but for "auto" and "segments".
+      reason: Why.
+    """
+
+    shuffle: str | SegmentShuffle | None
+    reason: str
+
+
+def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Plan:
+    """Returns how samples are shuffled.
+
+    Args:
+      samples: The samples.
+      wanted: What `Feed` was given.
+
+    Raises:
+      ValueError: There is no such shuffle.
+    """
+    if wanted is None or isinstance(wanted, SegmentShuffle):
+        return Plan(wanted, "you chose it")
+    if wanted == "global":
+        return Plan(wanted, "you chose it")
+    if wanted not in ("auto", "segments"):
+        raise ValueError(
+            "shuffle must be 'auto', 'global', 'segments', a SegmentShuffle or None, got "
+            f"{wanted!r}"
+        )
+    storage = samples.table.storage
+    slow = [path for path in samples.table.fields if not storage.is_random(path)]
+    stored = _stored_bytes(samples)
+    if wanted == "auto" and not slow and stored <= _memory() * 0.75:
+        return Plan("global", "any step costs no more than itself")
+    if slow:
+        why = storage.why_cached and f": {storage.why_cached}"
+        reason = f"whole episodes are read for {', '.join(slow)}{why}"
+        return Plan(SegmentShuffle(None, _window(samples)), reason)
+    reason = (
+        "you chose it"
+        if wanted == "segments"
+        else (f"{stored / 1e9:.1f} GB of data is more than what fits into memory")
+    )
+    length = max(int(_SEGMENT_BYTES / max(_stored_per_step(samples), 1)), 16)
+    return Plan(SegmentShuffle(length, max(_WINDOW_SAMPLES // length, 2)), reason)
+
+
+def _window(samples: Samples) -> int:
+    """How many episodes to shuffle at a time: what fits into half of the memory they may take."""
+    table = samples.table
+    lengths = table.outlines.num_steps
+    mean = float(lengths.mean()) if len(lengths) else 1.0
+    bytes_of_step = sum(bytes_in_memory(samples, path) for path in table.fields)
+    fitting = table.cache_bytes / 2 / max(bytes_of_step * mean, 1)
+    return max(int(min(_WINDOW_SAMPLES / max(mean, 1), fitting)), 1)
+
+
+def bytes_in_memory(samples: Samples, path: str) -> float:
+    """Returns how many bytes a value of a field takes, about: files of images are compressed."""
+    field = samples.table.storage.fields[path]
+    shape = row_shape(field)
+    size = math.prod(shape) * field.column_dtype.itemsize if shape is not None else 64
+    return size * _ENCODED_SHARE if field.encoding else size
+
+
+def _stored_per_step(samples: Samples) -> float:
+    sizes = [samples.table.storage.bytes_of_step(path) for path in samples.table.fields]
+    return float(np.nansum(sizes))
+
+
+def _stored_bytes(samples: Samples) -> float:
+    return _stored_per_step(samples) * samples.table.num_steps
+
+
+def _memory() -> int:
+    """How much memory the machine has, or this container of it."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(limit) as file:
+                found = min(found, int(file.read()))
+        except (OSError, ValueError):  # There is no such file, or no limit.
+            continue
+    return found
+
+
+def explain(parts: Sequence[Samples], plans: Sequence[Plan], batch_size: int) -> str:
+    """Returns in words what a batch costs, and what would make it cheaper.
+
+    Args:
+      parts: The samples of each dataset.
+      plans: How each is shuffled.
+      batch_size: How many samples a batch has.
+    """
+    lines = []
+    for part, plan in zip(parts, plans):
+        lines += [repr(part), f"shuffle: {_shuffle_in_words(plan)}, because {plan.reason}"]
+        lines += _counts_in_words(part)
+        lines += [f"  {line}" for line in _fields_in_words(part, plan, batch_size)]
+        if any(not part.table.storage.is_random(path) for path in part.table.fields):
+            lines.append(
+                "cheaper: rlds.feeds.materialise(path, directory) writes a copy whose steps are "
+                "read one by one; or leave out fields that you do not need (fields=[...])"
+            )
+    return "\n".join(lines)
+
+
+def _shuffle_in_words(plan: Plan) -> str:
+    if isinstance(plan.shuffle, SegmentShuffle):
+        segment = (
+            "episodes" if plan.shuffle.length is None else f"runs of {plan.shuffle.length} samples"
+        )
+        return f"{plan.shuffle.window} {segment} at a time"
+    return {"global": "all samples", None: "none"}[plan.shuffle]
+
+
+def _counts_in_words(samples: Samples) -> list[str]:
+    counts = samples.counts()
+    empty = int((counts == 0).sum())
+    if not empty:
+        return []
+    return [f"{empty} of {len(counts)} episodes are too short: they have no samples"]
+
+
+def _fields_in_words(samples: Samples, plan: Plan, batch_size: int) -> list[str]:
+    table = samples.table
+    storage, lines = table.storage, []
+    per_episode = len(samples) / max(int((samples.counts() > 0).sum()), 1)
+    for path in table.fields:
+        used = bytes_in_memory(samples, path)
+        if storage.is_random(path):
+            what = "decoded one by one" if table.fields[path].encoding else "copied"
+            lines.append(f"{path}: {used:.0f} bytes of a step, {what}; 1 byte read per byte used")
+            continue
+        # An episode that is read is used for all its samples in a window, or for one of them.
+        uses = per_episode if isinstance(plan.shuffle, SegmentShuffle) else 1.0
+        episodes = batch_size / uses
+        steps = float(table.outlines.num_steps.mean())
+        factor = episodes * steps / batch_size
+        lines.append(
+            f"{path}: {used:.0f} bytes of a step; {factor:.1f} bytes read and decoded per byte used"
+        )
+    return lines

@@ -1,0 +1,715 @@
+"""Samples: what a row of a batch is made of.
+
+Samples are numbered, in the order of the episodes and of their steps. A batch is made of any
+numbers, so that the order of training is nobody's concern here.
+
+They are those that `rlds.transformations` makes of the same episodes, with the same fields in the
+same order and the same values.
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+import rlds
+from rlds import normalization
+from rlds.feeds._core import hash_many
+from rlds.feeds.permutation import key_of
+from rlds.feeds.storage import hash_of
+from rlds.feeds.table import Table
+from rlds.sources.nests import nest, root_of
+from rlds.statistics import FieldType, Statistics
+
+__all__ = [
+    "Batch",
+    "Columns",
+    "FilteredSamples",
+    "GoalSamples",
+    "NormalizedSamples",
+    "Samples",
+    "Segments",
+    "Steps",
+    "Transitions",
+    "Windows",
+]
+
+Columns: TypeAlias = dict[str, np.ndarray]
+Batch: TypeAlias = dict[str, Any]
+
+_PADDINGS = ("edge", "zeros")
+_STRATEGIES = ("uniform", "last", "geometric")
+
+
+class Samples(abc.ABC):
+    """Samples of a table, by their numbers.
+
+    Attributes:
+      table: What they are made of.
+    """
+
+    table: Table
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def __repr__(self) -> str:
+        return f"{self.describe()} of {self.table}: {len(self)} samples"
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """Returns what the samples are, with all that decides about them."""
+
+    @abc.abstractmethod
+    def counts(self) -> np.ndarray:
+        """Returns how many samples each episode has, int64."""
+
+    @abc.abstractmethod
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        """Makes the fields of samples, by their paths.
+
+        Args:
+          numbers: The samples.
+          episodes: The episode of each.
+          steps: The step of each in its episode.
+          epoch: Which epoch they are for.
+        """
+
+    def steps_of(self, places: np.ndarray) -> np.ndarray:
+        """Returns at which steps of their episodes samples are, by their places among those."""
+        return places
+
+    @functools.cached_property
+    def _ends(self) -> np.ndarray:
+        return np.cumsum(self.counts(), dtype=np.int64)
+
+    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the episode of each sample, and its step in the episode.
+
+        Args:
+          numbers: The samples, int64 of shape `[n]`.
+
+        Raises:
+          IndexError: There is no such sample.
+        """
+        if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
+            raise IndexError(f"there are {len(self)} samples, not all of {numbers}")
+        episodes = np.searchsorted(self._ends, numbers, side="right")
+        begins = self._ends[episodes] - self._counts[episodes]
+        return episodes, self.steps_of(numbers - begins)
+
+    @functools.cached_property
+    def _counts(self) -> np.ndarray:
+        return self.counts()
+
+    def batch_columns(self, numbers: np.ndarray, epoch: int = 0) -> Columns:
+        """Returns the fields of samples by their paths; see `batch`."""
+        return self.columns(numbers, *self.locate(numbers), epoch)
+
+    def batch(self, numbers: Sequence[int] | np.ndarray, epoch: int = 0) -> Batch:
+        """Returns samples.
+
+        Args:
+          numbers: Which, in any order.
+          epoch: Which epoch they are for: relabelled goals depend on it.
+
+        Returns:
+          The fields, nested in dicts: new arrays with a leading axis for the samples.
+
+        Raises:
+          IndexError: There is no such sample.
+          SourceError: They cannot be read; says where.
+        """
+        return nest(self.batch_columns(np.asarray(numbers, np.int64).reshape(-1), epoch))
+
+    @functools.cached_property
+    def spec(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+        """The dtype and the shape of each field of a sample, by its path."""
+        none = np.zeros(0, np.int64)
+        fields = self.columns(none, none, none, 0)
+        return {path: (column.dtype, column.shape[1:]) for path, column in fields.items()}
+
+    def fingerprint(self) -> str:
+        """Returns a hash of all that decides about the samples but the data."""
+        return hash_of(self.describe())
+
+    def with_goals(
+        self,
+        *,
+        seed: int,
+        strategy: str = "uniform",
+        max_distance: int | None = None,
+        gamma: float = 0.99,
+        fields: Iterable[str] = (rlds.OBSERVATION,),
+    ) -> GoalSamples:
+        """Gives each sample an observation that its episode reached later as its goal.
+
+        The goals are those of `rlds.transformations.relabel_goals`, drawn by other random numbers:
+        they depend on the seed, the epoch, and the number of the sample.
+
+        Args:
+          seed: Decides which goals are drawn.
+          strategy: "uniform", "last" or "geometric".
+          max_distance: The largest distance of a goal.
+          gamma: Of the geometric distribution.
+          fields: The fields of the observation that make the goal: paths that begin with
+            `observation`.
+
+        Returns:
+          The samples with the fields `goal` and `goal_distance` (int64).
+
+        Raises:
+          KeyError: There is no such field.
+          ValueError: The strategy is unknown, or a number is out of range.
+        """
+        return GoalSamples(self, seed, strategy, max_distance, gamma, fields)
+
+    def normalize(
+        self,
+        statistics: Statistics,
+        *,
+        kind: str = "normal",
+        fields: Sequence[str] | None = None,
+        clip: bool = True,
+        floor: float = 1e-8,
+    ) -> NormalizedSamples:
+        """Normalizes fields by the statistics of a dataset, as `rlds.normalization.normalize` does.
+
+        `next_observation` and `goal` are normalized as the observation is. Call it last.
+
+        Args:
+          statistics: Of the dataset.
+          kind: "normal", "bounds" or "bounds_q99".
+          fields: Paths of fields of a step; all that there are statistics of but the reward, if not
+            given.
+          clip: Whether values outside of the range become -1 or 1; not of kind "normal".
+          floor: The least standard deviation, and half of the least range, to divide by.
+
+        Raises:
+          KeyError: There is no such field, or there are no statistics of it.
+          TypeError: A field is not numeric.
+          ValueError: The kind is unknown, the quantiles are missing, or a shape does not fit.
+        """
+        return NormalizedSamples(self, statistics, kind, fields, clip, floor)
+
+    def filter(
+        self, keep: Callable[[Batch], Any], fields: Iterable[str] | None = None
+    ) -> FilteredSamples:
+        """Keeps some of the samples, after all of them have been looked at once.
+
+        It takes 8 bytes of memory for each that is kept.
+
+        Args:
+          keep: Takes a batch, and returns a mask: a bool for each of its samples.
+          fields: Paths of the fields of steps that the function needs, so that others are not read.
+        """
+        return FilteredSamples(self, keep, fields)
+
+    def on(self, table: Table) -> Samples:
+        """Returns the same samples of another table of the same episodes."""
+        other = copy.copy(self)
+        other.table = table
+        other.__dict__.pop("spec", None)
+        return other
+
+
+class Steps(Samples):
+    """Every step, as it is.
+
+    Args:
+      table: The steps.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def describe(self) -> str:
+        """See `Samples`."""
+        return "steps()"
+
+    def counts(self) -> np.ndarray:
+        """See `Samples`."""
+        return self.table.outlines.num_steps
+
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        """See `Samples`."""
+        del numbers, epoch
+        paths = list(self.table.fields)
+        rows = self.table.rows(episodes, steps, paths)
+        return {path: rows.take(path) for path in paths}
+
+
+class Transitions(Samples):
+    """A step, what it brought, and the observation it led to; see `Table.transitions`."""
+
+    def __init__(self, table: Table, n: int, gamma: float) -> None:
+        if n < 1:
+            raise ValueError(f"n must be positive, got {n}")
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"gamma must be between 0 and 1, got {gamma}")
+        self.table, self._n, self._gamma = table, n, gamma
+        self._has_flag = rlds.IS_TERMINAL in table.storage.fields
+        if not self._has_flag and rlds.DISCOUNT not in table.storage.fields:
+            raise KeyError(
+                f"the steps have neither {rlds.IS_TERMINAL!r} nor {rlds.DISCOUNT!r}; without them "
+                "an episode that ended looks like one that was cut"
+            )
+        if not _below(table.fields, rlds.OBSERVATION):
+            raise KeyError(f"no field {rlds.OBSERVATION!r}; there are {', '.join(table.fields)}")
+
+    def describe(self) -> str:
+        """See `Samples`."""
+        return f"transitions(n={self._n}, gamma={self._gamma})"
+
+    def counts(self) -> np.ndarray:
+        """See `Samples`."""
+        return self.table.outlines.num_transitions
+
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        """See `Samples`."""
+        del numbers, epoch
+        fields = self.table.fields
+        left_out = (rlds.IS_LAST, rlds.IS_TERMINAL)
+        own = [path for path in fields if path not in left_out]
+        observations = _below(fields, rlds.OBSERVATION)
+        ends = self._ends_of(episodes)
+        following = np.minimum(steps + self._n, ends)
+        is_end = following == ends
+        next_is_terminal = self._is_terminal(episodes, following)
+
+        rows = self.table.rows(episodes, steps, [*own, rlds.DISCOUNT])
+        result = {path: rows.take(path) for path in own}
+        totals, products = self._returns(episodes, steps, ends, result)
+        if totals is not None:
+            result[rlds.REWARD] = totals
+        products *= _with_rank_of(products, ~next_is_terminal)
+        stored = self.table.storage.fields.get(rlds.DISCOUNT)
+        dtype = np.dtype(np.float32) if stored is None else _float_dtype(stored.column_dtype)
+        result[rlds.DISCOUNT] = products.astype(dtype)
+        places, missing = self._existing(episodes, following)
+        next_rows = self.table.rows(episodes, places, observations)
+        for path in observations:
+            column = next_rows.take(path)
+            if missing.any():
+                column[missing] = _zero(column)
+            result[f"next_{path}"] = column
+        result["next_is_last"] = is_end
+        result["next_is_terminal"] = next_is_terminal
+        return result
+
+    def _ends_of(self, episodes: np.ndarray) -> np.ndarray:
+        """The place of the final observation of each episode: beyond its steps if it is zeros."""
+        ends: np.ndarray = self.table.outlines.num_transitions[episodes]
+        return ends
+
+    def _existing(self, episodes: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Steps that are there, and which places are that of an observation that is not known."""
+        missing = places == self.table.outlines.num_steps[episodes]
+        return places - missing, missing
+
+    def _is_terminal(self, episodes: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Whether observations are terminal: by their flags, or the discounts that led to them."""
+        steps, missing = self._existing(episodes, places)
+        if self._has_flag:
+            flags = self.table.rows(episodes, steps, [rlds.IS_TERMINAL]).take(rlds.IS_TERMINAL)
+            # Without the final observation, the last step says that its action ended the episode.
+            outlines = self.table.outlines
+            has_missing = outlines.num_transitions[episodes] == outlines.num_steps[episodes]
+            is_terminal: np.ndarray = (flags & ~has_missing) | missing
+            return is_terminal
+        before = self.table.rows(episodes, places - 1, [rlds.DISCOUNT]).take(rlds.DISCOUNT)
+        led_on: np.ndarray = (before != 0).reshape(len(before), -1).any(axis=1)
+        return ~led_on
+
+    def _returns(
+        self, episodes: np.ndarray, steps: np.ndarray, ends: np.ndarray, own: Columns
+    ) -> tuple[np.ndarray | None, np.ndarray]:
+        """The rewards on the way, discounted, and the product of the discounts, in float64."""
+        has_reward = rlds.REWARD in self.table.fields
+        has_discount = rlds.DISCOUNT in self.table.storage.fields
+        paths = [rlds.REWARD] * has_reward + [rlds.DISCOUNT] * has_discount
+        total: Any = 0.0
+        product: Any = np.ones(len(steps))
+        for ahead in range(self._n):
+            is_there = steps + ahead < ends
+            if ahead == 0 and own.keys() >= set(paths):
+                values = own
+            else:
+                rows = self.table.rows(episodes, np.where(is_there, steps + ahead, steps), paths)
+                values = {path: rows.take(path) for path in paths}
+            if has_reward:
+                counted = values[rlds.REWARD].astype(np.float64)
+                counted *= _with_rank_of(counted, product)
+                total = total + np.where(_with_rank_of(counted, is_there), counted, 0.0)
+            discount = values[rlds.DISCOUNT] if has_discount else np.ones(len(steps))
+            discount = discount.astype(np.float64) * self._gamma
+            discount = np.where(_with_rank_of(discount, is_there), discount, 1.0)
+            product = _with_rank_of(discount, product) * discount
+        if not has_reward:
+            return None, product
+        return total.astype(_float_dtype(self.table.fields[rlds.REWARD].column_dtype)), product
+
+
+class Windows(Samples):
+    """What was observed up to a step, and the actions that follow; see `Table.windows`."""
+
+    def __init__(
+        self,
+        table: Table,
+        history: int,
+        horizon: int,
+        history_fields: Iterable[str],
+        horizon_fields: Iterable[str],
+        padding: str,
+        only_real: bool,
+    ) -> None:
+        for name, length in (("history", history), ("horizon", horizon)):
+            if length < 1:
+                raise ValueError(f"{name} must be positive, got {length}")
+        if padding not in _PADDINGS:
+            raise ValueError(f"padding must be one of {_PADDINGS}, got {padding!r}")
+        self.table, self._padding, self._only_real = table, padding, only_real
+        self._history, self._horizon = history, horizon
+        self._history_fields, self._horizon_fields = tuple(history_fields), tuple(horizon_fields)
+        for name in (*self._history_fields, *self._horizon_fields):
+            if not _below(table.fields, name):
+                raise KeyError(f"no field {name!r}; there are {', '.join(table.fields)}")
+
+    def describe(self) -> str:
+        """See `Samples`."""
+        return (
+            f"windows(history={self._history}, horizon={self._horizon}, "
+            f"history_fields={self._history_fields}, horizon_fields={self._horizon_fields}, "
+            f"padding={self._padding!r}, only_real={self._only_real})"
+        )
+
+    def counts(self) -> np.ndarray:
+        """See `Samples`."""
+        outlines = self.table.outlines
+        return (
+            self._num_real(np.arange(self.table.num_episodes))
+            if self._only_real
+            else outlines.num_steps
+        )
+
+    def _num_real(self, episodes: np.ndarray) -> np.ndarray:
+        """How many steps have an action that is no placeholder."""
+        outlines = self.table.outlines
+        known = outlines.final_observation_known[episodes]
+        num_real: np.ndarray = np.maximum(outlines.num_steps[episodes] - known, 0)
+        return num_real
+
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        """See `Samples`."""
+        del numbers, epoch
+        past = steps[:, np.newaxis] + np.arange(1 - self._history, 1)
+        past_mask, past = past >= 0, np.maximum(past, 0)
+        num_real = self._num_real(episodes)[:, np.newaxis]
+        future = steps[:, np.newaxis] + np.arange(self._horizon)
+        future_mask = future < num_real
+        future = np.minimum(future, np.maximum(num_real - 1, 0))
+
+        taken = [*self._history_fields, *self._horizon_fields]
+        others = [path for path in self.table.fields if not _is_below(path, taken)]
+        result = self._taken(episodes, steps, others)
+        if self._history_fields:
+            result["timestep_pad_mask"] = past_mask
+            result |= self._gathered(episodes, past, past_mask, self._history_fields)
+        if self._horizon_fields:
+            result["action_pad_mask"] = future_mask
+            result |= self._gathered(episodes, future, future_mask, self._horizon_fields)
+        return result
+
+    def _taken(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Columns:
+        rows = self.table.rows(episodes, steps, paths)
+        return {path: rows.take(path) for path in paths}
+
+    def _gathered(
+        self, episodes: np.ndarray, places: np.ndarray, mask: np.ndarray, fields: Sequence[str]
+    ) -> Columns:
+        paths = [path for field in fields for path in _below(self.table.fields, field)]
+        columns = self._taken(np.repeat(episodes, places.shape[1]), places.reshape(-1), paths)
+        for path, column in columns.items():
+            column = columns[path] = column.reshape(*places.shape, *column.shape[1:])
+            if self._padding == "zeros" and not mask.all():
+                column[~mask] = _zero(column)
+        return columns
+
+
+class Segments(Samples):
+    """Consecutive steps of an episode; see `Table.segments`."""
+
+    def __init__(self, table: Table, length: int, shift: int, drop_remainder: bool) -> None:
+        for name, number in (("length", length), ("shift", shift)):
+            if number < 1:
+                raise ValueError(f"{name} must be positive, got {number}")
+        self.table, self._length, self._shift = table, length, shift
+        self._drop_remainder = drop_remainder
+
+    def describe(self) -> str:
+        """See `Samples`."""
+        rest = f"shift={self._shift}, drop_remainder={self._drop_remainder}"
+        return f"segments({self._length}, {rest})"
+
+    def counts(self) -> np.ndarray:
+        """See `Samples`."""
+        num_steps = self.table.outlines.num_steps
+        if not self._drop_remainder:
+            return -(-num_steps // self._shift)
+        counts: np.ndarray = (num_steps - self._length) // self._shift + 1
+        return np.where(num_steps < self._length, 0, counts)
+
+    def steps_of(self, places: np.ndarray) -> np.ndarray:
+        """See `Samples`."""
+        return places * self._shift
+
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        """See `Samples`."""
+        del numbers, epoch
+        num_steps = self.table.outlines.num_steps[episodes][:, np.newaxis]
+        places = steps[:, np.newaxis] + np.arange(self._length)
+        mask = places < num_steps
+        flat = np.minimum(places, num_steps - 1).reshape(-1)
+        paths = list(self.table.fields)
+        rows = self.table.rows(np.repeat(episodes, self._length), flat, paths)
+        result = {}
+        for path in paths:
+            column = rows.take(path)
+            column = result[path] = column.reshape(*places.shape, *column.shape[1:])
+            if not mask.all():
+                column[~mask] = _zero(column)
+        if not self._drop_remainder:
+            result["pad_mask"] = mask
+        return result
+
+
+class GoalSamples(Samples):
+    """Samples with goals; see `Samples.with_goals`."""
+
+    def __init__(
+        self,
+        samples: Samples,
+        seed: int,
+        strategy: str,
+        max_distance: int | None,
+        gamma: float,
+        fields: Iterable[str],
+    ) -> None:
+        if strategy not in _STRATEGIES:
+            raise ValueError(f"strategy must be one of {_STRATEGIES}, got {strategy!r}")
+        if max_distance is not None and max_distance < 1:
+            raise ValueError(f"max_distance must be positive, got {max_distance}")
+        if not 0.0 < gamma < 1.0:
+            raise ValueError(f"gamma must lie between 0 and 1, got {gamma}")
+        self.table, self._samples = samples.table, samples
+        self._seed, self._strategy = seed, strategy
+        self._max_distance, self._gamma = max_distance, gamma
+        self._fields = tuple(fields)
+        for name in self._fields:
+            if root_of(name) != rlds.OBSERVATION or not _below(self.table.storage.fields, name):
+                raise KeyError(f"no field {name!r} of observations")
+
+    def describe(self) -> str:
+        """See `Samples`."""
+        return (
+            f"{self._samples.describe()}.with_goals(seed={self._seed}, "
+            f"strategy={self._strategy!r}, max_distance={self._max_distance}, "
+            f"gamma={self._gamma}, fields={self._fields})"
+        )
+
+    def counts(self) -> np.ndarray:
+        """See `Samples`."""
+        return self._samples.counts()
+
+    def steps_of(self, places: np.ndarray) -> np.ndarray:
+        """See `Samples`."""
+        return self._samples.steps_of(places)
+
+    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Samples`."""
+        return self._samples.locate(numbers)
+
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        """See `Samples`."""
+        farthest = self.table.outlines.num_steps[episodes] - 1 - steps
+        if self._max_distance is not None:
+            farthest = np.minimum(farthest, self._max_distance)
+        distance = self._distances(farthest, numbers, epoch)
+        result = self._samples.columns(numbers, episodes, steps, epoch)
+        known = self.table.storage.fields
+        paths = [path for name in self._fields for path in _below(known, name)]
+        rows = self.table.rows(episodes, steps + distance, paths)
+        for path in paths:
+            result[f"goal{path.removeprefix(rlds.OBSERVATION)}"] = rows.take(path)
+        result["goal_distance"] = distance
+        return result
+
+    def _distances(self, farthest: np.ndarray, numbers: np.ndarray, epoch: int) -> np.ndarray:
+        if self._strategy == "last":
+            return farthest
+        hashes = hash_many(numbers, key_of("goals", self._seed, epoch))
+        uniform = (hashes >> np.uint64(11)).astype(np.float64) / (1 << 53)
+        if self._strategy == "uniform":
+            drawn = uniform * farthest
+        else:
+            # The inverse of the distribution function, (1 - gamma^d) / (1 - gamma^farthest).
+            log = math.log(self._gamma)
+            drawn = np.log1p(uniform * np.expm1(farthest * log)) / log
+        # Rounding must not lead beyond the last step.
+        distances: np.ndarray = np.minimum(1 + np.floor(drawn).astype(np.int64), farthest)
+        return distances
+
+
+class NormalizedSamples(Samples):
+    """Samples with normalized values; see `Samples.normalize`."""
+
+    def __init__(
+        self,
+        samples: Samples,
+        statistics: Statistics,
+        kind: str,
+        fields: Sequence[str] | None,
+        clip: bool,
+        floor: float,
+    ) -> None:
+        self.table, self._samples = samples.table, samples
+        self._options = kind, fields, clip, floor
+        self._statistics = statistics
+        names = normalization.names_of(fields, statistics)
+        found = {normalized_as(path) for path in samples.spec}
+        if missing := sorted(names - found) if fields is not None else []:
+            raise KeyError(f"no field {missing[0]!r} in the samples: {', '.join(samples.spec)}")
+        self._names = names & found
+        none = np.zeros(0, np.int64)
+        self._normalized(samples.columns(none, none, none, 0))  # Raises for what does not fit.
+
+    def describe(self) -> str:
+        """See `Samples`."""
+        kind, fields, clip, floor = self._options
+        made_of = hash_of(self._statistics.to_json())
+        options = f"kind={kind!r}, fields={fields}, clip={clip}, floor={floor}"
+        return f"{self._samples.describe()}.normalize({made_of}, {options})"
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def counts(self) -> np.ndarray:
+        """See `Samples`."""
+        return self._samples.counts()
+
+    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Samples`."""
+        return self._samples.locate(numbers)
+
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        """See `Samples`."""
+        return self._normalized(self._samples.columns(numbers, episodes, steps, epoch))
+
+    def _normalized(self, columns: Columns) -> Columns:
+        kind, _, clip, floor = self._options
+        of_field = normalization.normalizer(kind, clip, floor)
+        for path, column in columns.items():
+            name = normalized_as(path)
+            if name in self._names:
+                field, found = self._statistics[name], FieldType.of(column)
+                normalization.check_field(found, column.shape, field, name, "normalize")
+                columns[path] = of_field(column, field, name)
+        return columns
+
+
+def normalized_as(path: str) -> str:
+    """The path of the field of a step whose statistics are those of a field of a sample.
+
+    >>> normalized_as("next_observation/state")
+    'observation/state'
+    """
+    root, _, rest = path.partition("/")
+    if root in ("next_observation", "goal"):
+        root = rlds.OBSERVATION
+    return f"{root}/{rest}" if rest else root
+
+
+class FilteredSamples(Samples):
+    """Some of the samples; see `Samples.filter`."""
+
+    # How many samples the function gets at once.
+    _BLOCK = 4096
+
+    def __init__(
+        self, samples: Samples, keep: Callable[[Batch], Any], fields: Iterable[str] | None
+    ) -> None:
+        self.table, self._samples = samples.table, samples
+        looked_at = samples if fields is None else samples.on(samples.table.select(fields))
+        kept = []
+        for begin in range(0, len(samples), self._BLOCK):
+            numbers = np.arange(begin, min(begin + self._BLOCK, len(samples)))
+            mask = np.asarray(keep(looked_at.batch(numbers)))
+            if mask.dtype != bool or mask.shape != numbers.shape:
+                what = f"{mask.dtype} of shape {mask.shape}, expected bool of shape {numbers.shape}"
+                raise ValueError(f"the filter returned {what}")
+            kept.append(numbers[mask])
+        self._kept = np.concatenate(kept) if kept else np.zeros(0, np.int64)
+
+    def describe(self) -> str:
+        """See `Samples`."""
+        return f"{self._samples.describe()}.filter({len(self)}: {hash_of(self._kept.tobytes())})"
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def counts(self) -> np.ndarray:
+        """See `Samples`."""
+        episodes, _ = self._samples.locate(self._kept)
+        return np.bincount(episodes, minlength=self.table.num_episodes)
+
+    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Samples`."""
+        return self._samples.locate(self._kept[numbers])
+
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        """See `Samples`."""
+        return self._samples.columns(self._kept[numbers], episodes, steps, epoch)
+
+
+def _below(fields: Mapping[str, Any], name: str) -> list[str]:
+    """The paths of fields at a path, or below it."""
+    return [path for path in fields if _is_below(path, [name])]
+
+
+def _is_below(path: str, names: Sequence[str]) -> bool:
+    return any(path == name or path.startswith(f"{name}/") for name in names)
+
+
+def _with_rank_of(values: np.ndarray, row_values: np.ndarray) -> np.ndarray:
+    """What there is for each row, with at least as many axes as values have."""
+    return row_values.reshape(row_values.shape + (1,) * (values.ndim - row_values.ndim))
+
+
+def _float_dtype(dtype: np.dtype) -> np.dtype:
+    return dtype if dtype.kind == "f" else np.dtype(np.float32)
+
+
+def _zero(column: np.ndarray) -> Any:
+    return b"" if column.dtype == object else column.dtype.type(0)

@@ -1,0 +1,334 @@
+"""Where the steps are: rows of fields, by the number of an episode and of a step in it.
+
+A *storage* gives any rows. How much it reads for them depends on how they are stored:
+
+* `CachedStorage` reads whole episodes, of any format, and keeps those that it read last.
+* `rlds.feeds.mapped.MappedStorage` copies rows out of mapped files, and reads nothing else.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import hashlib
+import math
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+import tfds_files
+from envlogger.converters.fields import Field
+from rlds.feeds import arrays
+from rlds.feeds._core import Buffers
+from rlds.feeds.images import ImageDecoder, ImageError
+from rlds.sources.episodes import Episodes
+from rlds.sources.nests import leaves_at
+from rlds.sources.source import SourceError, files_of
+from rlds_ecosystem import stores
+
+__all__ = [
+    "CachedStorage",
+    "EpisodeCache",
+    "Outlines",
+    "Progress",
+    "Rows",
+    "Storage",
+    "decode_rows",
+    "decoders_of",
+    "hash_of",
+    "row_shape",
+]
+
+Progress = Callable[[int, int], None]
+
+
+class Outlines(NamedTuple):
+    """How long episodes are, see `rlds.sources.Outline`: arrays with an element for each.
+
+    Attributes:
+      num_steps: int64 of shape `[episodes]`.
+      num_transitions: In the same form.
+      final_observation_known: bool of shape `[episodes]`.
+    """
+
+    num_steps: np.ndarray
+    num_transitions: np.ndarray
+    final_observation_known: np.ndarray
+
+
+class Rows(abc.ABC):
+    """Some rows: those of one step of an episode each."""
+
+    @abc.abstractmethod
+    def take(self, path: str) -> np.ndarray:
+        """Returns the values of a field in these rows, as a new array with a leading axis.
+
+        Raises:
+          SourceError: They cannot be read; says where.
+        """
+
+
+class Storage(abc.ABC):
+    """The steps of the episodes of a split.
+
+    Attributes:
+      fields: The fields of a step, by their paths.
+      outlines: How long the episodes are.
+      why_cached: Why the files are not read in place; empty if they are.
+    """
+
+    fields: Mapping[str, Field]
+    outlines: Outlines
+    why_cached: str = ""
+
+    @abc.abstractmethod
+    def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
+        """Returns rows of the fields at some paths.
+
+        Args:
+          episodes: The episode of each row, int64 of shape `[n]`.
+          steps: Its step in the episode, in the same form. The caller has checked the bounds.
+          paths: What is going to be taken of them.
+        """
+
+    @abc.abstractmethod
+    def is_random(self, path: str) -> bool:
+        """Whether a row of a field costs no more than itself, wherever it is."""
+
+    @abc.abstractmethod
+    def fingerprint(self) -> str:
+        """Returns a hash of the contents of the files: another one, and they have changed."""
+
+    def bytes_of_step(self, path: str) -> float:
+        """Returns how many bytes a step takes where it is stored, on average; NaN if unknown."""
+        del path
+        return math.nan
+
+
+def row_shape(field: Field) -> tuple[int, ...] | None:
+    """The shape of a row; None if rows differ, or are no numbers."""
+    if field.is_text or None in field.shape:
+        return None
+    return tuple(int(size or 0) for size in field.shape)
+
+
+def decoders_of(
+    fields: Mapping[str, Field], jpeg: Literal["accurate", "tf"], threads: int
+) -> dict[str, ImageDecoder]:
+    """Returns what decodes the images that are stored as files, by their paths."""
+    return {
+        path: ImageDecoder(
+            field.shape, field.column_dtype, field.encoding, jpeg=jpeg, threads=threads
+        )
+        for path, field in fields.items()
+        if field.encoding
+    }
+
+
+def decode_rows(
+    decoder: ImageDecoder, files: Any, error: Callable[[int, Exception], SourceError]
+) -> np.ndarray:
+    """Decodes the images of rows.
+
+    Args:
+      decoder: Knows what they are.
+      files: The file of each row.
+      error: Makes an error of the number of a row, and of what is wrong with it.
+    """
+    try:
+        return decoder.decode(files)
+    except ImageError as damage:
+        raise error(damage.row, damage) from damage
+
+
+def hash_of(*parts: object) -> str:
+    """Returns a hash of bytes, and of what other parts print as: 16 hexadecimal digits."""
+    made = hashlib.sha256()
+    for part in parts:
+        made.update(part if isinstance(part, bytes) else f"{part}\n".encode())
+    return made.hexdigest()[:16]
+
+
+class EpisodeCache:
+    """Columns of the episodes that were read last.
+
+    Several threads may use it at a time. In another process, it begins anew.
+
+    Args:
+      episodes: Where the columns come from.
+      max_bytes: How much it keeps. What one batch needs is in memory in any case.
+    """
+
+    def __init__(self, episodes: Episodes, max_bytes: int) -> None:
+        self.episodes, self.max_bytes = episodes, max_bytes
+        self._kept: collections.OrderedDict[int, dict[str, Any]] = collections.OrderedDict()
+        self._bytes, self._lock, self._process = 0, threading.Lock(), os.getpid()
+        self.num_read = 0
+
+    def columns(self, numbers: Iterable[int], paths: Sequence[str]) -> list[dict[str, Any]]:
+        """Returns columns of some episodes, at least those at the paths."""
+        if self._process != os.getpid():  # A lock may have been held while the process was forked.
+            self._lock, self._process = threading.Lock(), os.getpid()
+        return [self._columns(number, paths) for number in numbers]
+
+    def _columns(self, number: int, paths: Sequence[str]) -> dict[str, Any]:
+        with self._lock:
+            kept = self._kept.get(number, {})
+            if kept:
+                self._kept.move_to_end(number)
+            missing = [path for path in paths if path not in kept]
+        if not missing:
+            return kept
+        read = self.episodes.columns(number, missing, decode_images=False)
+        columns = {**kept, **dict(leaves_at(read, None))}
+        with self._lock:
+            self._bytes += _size(columns) - _size(self._kept.pop(number, {}))
+            self._kept[number] = columns
+            self.num_read += 1
+            while self._bytes > self.max_bytes and len(self._kept) > 1:
+                self._bytes -= _size(self._kept.popitem(last=False)[1])
+        return columns
+
+
+def _size(columns: Mapping[str, Any]) -> int:
+    return sum(_size_of(column) for column in columns.values())
+
+
+def _size_of(column: Any) -> int:
+    if isinstance(column, tfds_files.RaggedColumn):
+        return _size_of(column.values) + column.lengths.nbytes
+    if column.dtype != object:
+        return int(column.nbytes)
+    return sum(getattr(item, "nbytes", None) or len(item) for item in column.flat)
+
+
+class CachedStorage(Storage):
+    """Steps in any format, read by whole episodes.
+
+    Args:
+      episodes: The episodes.
+      fields: The fields of a step that are wanted, by their paths.
+      decoders: What decodes images that are stored as files, by their paths.
+      max_bytes: How many bytes of episodes to keep.
+      outlines: The lengths and the flags of the episodes, if they are known already.
+      progress: Told how many episodes have been counted, and of how many.
+
+    Raises:
+      SourceError: An episode is damaged.
+    """
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        fields: Mapping[str, Field],
+        decoders: Mapping[str, ImageDecoder],
+        max_bytes: int,
+        *,
+        outlines: Outlines | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.fields, self._decoders = fields, decoders
+        self.cache = EpisodeCache(episodes, max_bytes)
+        self._episodes = episodes
+        self.outlines = _outlines(episodes, progress) if outlines is None else outlines
+
+    def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
+        """See `Storage`."""
+        return _CachedRows(self, episodes, steps, paths)
+
+    def is_random(self, path: str) -> bool:
+        """Never: an episode is read for a step of it."""
+        del path
+        return False
+
+    def fingerprint(self) -> str:
+        """Hashes the names and sizes of the files, and the lengths of the episodes."""
+        files = map(stores.as_path, self._episodes.source.inputs())
+        sizes = [(file.name, file.stat().length) for file in files]
+        outlines = [array.tobytes() for array in self.outlines]
+        return hash_of(self._episodes.ranges, sizes, *outlines)
+
+    def decoder(self, path: str) -> ImageDecoder | None:
+        """What decodes a field of images that are files."""
+        return self._decoders.get(path)
+
+    def error(self, error: Exception, path: str, episode: int, step: int) -> SourceError:
+        """Returns an error that says where it happened."""
+        return SourceError(
+            f"step {step}: {error}",
+            file=files_of(self._episodes.source),
+            episode=episode,
+            field=path,
+        )
+
+
+def _outlines(episodes: Episodes, progress: Progress | None) -> Outlines:
+    """Reads how long all episodes are."""
+    found = []
+    total = len(episodes) if episodes.has_random_access else 0
+    for outline in episodes.outlines():
+        found.append(outline)
+        if progress is not None:
+            progress(len(found), total)
+    num_steps, num_transitions, known = zip(*found) if found else ((), (), ())
+    return Outlines(
+        np.array(num_steps, np.int64), np.array(num_transitions, np.int64), np.array(known, bool)
+    )
+
+
+class _CachedRows(Rows):
+    def __init__(
+        self, storage: CachedStorage, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]
+    ) -> None:
+        self._storage, self._steps = storage, steps
+        numbers, inverse = np.unique(episodes, return_inverse=True)
+        self._numbers, self._which = numbers, inverse.astype(np.int32)
+        self._columns = storage.cache.columns(numbers.tolist(), paths)
+
+    def take(self, path: str) -> np.ndarray:
+        field = self._storage.fields[path]
+        columns = [self._column(index, path) for index in range(len(self._columns))]
+        decoder = self._storage.decoder(path)
+        if decoder is not None and any(column.dtype == object for column in columns):
+            return self._images(path, columns, decoder)
+        shape = row_shape(field)
+        if shape is None:
+            return self._objects(columns)
+        dtype = field.column_dtype
+        for index, column in enumerate(columns):
+            if column.dtype != dtype or column.shape[1:] != shape:
+                what = f"values of {column.dtype} of shape {column.shape[1:]}, expected {field}"
+                raise self._error(ValueError(what), path, index, 0)
+        width = math.prod(shape) * dtype.itemsize
+        out = arrays.empty((len(self._steps), *shape), dtype)
+        if width:
+            memory = [arrays.as_bytes(np.ascontiguousarray(column)) for column in columns]
+            rows = arrays.as_bytes(out).reshape(-1, width)
+            Buffers(memory).gather(self._which, self._steps * width, width, rows)
+        return out
+
+    def _column(self, index: int, path: str) -> Any:
+        column = self._columns[index][path]
+        expected = self._storage.outlines.num_steps[self._numbers[index]]
+        if len(column) != expected:
+            what = f"{len(column)} steps, where there were {expected} before"
+            raise self._error(ValueError(what), path, index, 0)
+        return column
+
+    def _objects(self, columns: Sequence[Any]) -> np.ndarray:
+        out = np.empty(len(self._steps), object)
+        for row, (which, step) in enumerate(zip(self._which.tolist(), self._steps.tolist())):
+            out[row] = columns[which][step]
+        return out
+
+    def _images(self, path: str, columns: Sequence[Any], decoder: ImageDecoder) -> np.ndarray:
+        def error(row: int, what: Exception) -> SourceError:
+            return self._error(what, path, int(self._which[row]), int(self._steps[row]))
+
+        return decode_rows(decoder, self._objects(columns), error)
+
+    def _error(self, error: Exception, path: str, index: int, step: int) -> SourceError:
+        return self._storage.error(error, path, int(self._numbers[index]), int(step))

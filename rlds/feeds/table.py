@@ -1,0 +1,383 @@
+"""The steps of a dataset as a table, from which samples are made."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+import rlds
+import tfds_files
+from envlogger.converters.fields import Field
+from rlds.feeds.mapped import MappedStorage
+from rlds.feeds.storage import (
+    CachedStorage,
+    Outlines,
+    Progress,
+    Rows,
+    Storage,
+    decoders_of,
+    hash_of,
+)
+from rlds.sources.episodes import Episodes
+from rlds.sources.folder import FolderSource
+from rlds.sources.nests import leaves_at, nest
+from rlds.sources.opening import open as open_episodes
+from rlds.sources.source import SourceEpisode, SourceError, files_of
+from tfds_files.features import leaves_of
+
+if TYPE_CHECKING:
+    from rlds.feeds.samples import Samples
+
+__all__ = ["Table", "open"]
+
+_CACHE_BYTES = 512 << 20
+
+
+def open(
+    path: str | os.PathLike[str] | Episodes,
+    split: str | None = None,
+    *,
+    fields: Iterable[str] | None = None,
+    format: str | None = None,
+    jpeg: Literal["accurate", "tf"] = "accurate",
+    threads: int = 0,
+    cache_bytes: int = _CACHE_BYTES,
+    verify: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Table:
+    """Opens the steps of a dataset for training, whatever format it is in.
+
+    Files of a TFDS dataset in TFRecord are read in place. An index, which is made the first time,
+    says where each value is, so that any step costs no more than itself. All other formats are read
+    by whole episodes; `rlds.feeds.materialise` copies them to a dataset that is read in place.
+
+    Args:
+      path: What `rlds.sources.open` takes, or the episodes that it returns.
+      split: The split, or a part such as `train[:90%]`; needed if there are several.
+      fields: Paths of the fields of a step that you need; all by default. Others are not read.
+      format: The name of the format, if it cannot be recognized.
+      jpeg: "accurate" for the pixels that most libraries decode; "tf" for those of TensorFlow,
+        which takes a shortcut.
+      threads: How many threads decode images, beside the one that makes batches.
+      cache_bytes: How much memory episodes may take that are read as a whole.
+      verify: Whether to check the checksum of every record before the first batch. Otherwise that
+        is not done where files are read in place.
+      progress: Called as `progress(done, total)` while an index is made.
+      **options: Options of the format.
+
+    Raises:
+      FileNotFoundError: There is nothing at the path.
+      KeyError: There is no such split, or no such field.
+      SourceError: The data is damaged; says where.
+      ValueError: An option is wrong.
+
+    >>> import tempfile
+    >>> import envlogger
+    >>> from envlogger.testing.catch_env import Catch
+    >>> directory = tempfile.mkdtemp()
+    >>> with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
+    ...     timestep = env.reset()
+    ...     while not timestep.last():
+    ...         timestep = env.step(1)
+    >>> table = open(directory, fields=["observation", "action"])
+    >>> table
+    Table(1 episodes, 10 steps: observation, action)
+    >>> table.read(0, 2, 5)["action"]
+    array([1, 1, 1])
+    """
+    if isinstance(path, Episodes):
+        episodes = path
+    else:
+        episodes = open_episodes(path, split, format=format, **options)
+    source = episodes.source
+    if isinstance(source, FolderSource):
+        files = FolderSource(source.directory, decode_images=False)
+        episodes = Episodes(files, episodes.split, format=episodes.format)
+    given = _Given(jpeg, threads, cache_bytes)
+    return _open(episodes, None if fields is None else tuple(fields), given, verify, progress)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Given:
+    """The arguments of `open` that decide how things are read."""
+
+    jpeg: Literal["accurate", "tf"]
+    threads: int
+    cache_bytes: int
+
+
+def _open(
+    episodes: Episodes,
+    fields: tuple[str, ...] | None,
+    given: _Given,
+    verify: bool = False,
+    progress: Progress | None = None,
+) -> Table:
+    found = _step_fields(episodes)
+    known = {path: field for path, field in found.items() if isinstance(field, Field)}
+    wanted = list(known)
+    if fields is not None:
+        wanted = [path for path, _ in leaves_at(nest(found), fields)]
+        for path in wanted:
+            if path not in known:
+                raise KeyError(f"field {path!r} is {found[path]}, of which no batches are made")
+    decoders = decoders_of(known, given.jpeg, given.threads)
+    return Table(
+        episodes, _storage(episodes, known, decoders, given, verify, progress), wanted, given
+    )
+
+
+def _step_fields(episodes: Episodes) -> dict[str, Any]:
+    """The fields of a step, by their paths; those of TFDS in the order in which it has them."""
+    found = dict(leaves_at(episodes.spec[rlds.STEPS], None))
+    if isinstance(episodes.source, FolderSource):
+        steps = episodes.source.folder.features[rlds.STEPS]
+        assert isinstance(steps, tfds_files.Dataset)
+        order = [leaf.name for leaf in leaves_of(steps.feature)]
+        found = {path: found[path] for path in sorted(found, key=order.index)}
+    return found
+
+
+def _storage(
+    episodes: Episodes,
+    fields: Mapping[str, Field],
+    decoders: Mapping[str, Any],
+    given: _Given,
+    verify: bool,
+    progress: Progress | None,
+) -> Storage:
+    why = "only datasets of TFDS in files of TFRecord are"
+    if isinstance(episodes.source, FolderSource):
+        try:
+            return MappedStorage(
+                episodes, fields, decoders, given.cache_bytes, verify=verify, progress=progress
+            )
+        except tfds_files.UnsupportedFileError as error:
+            why = str(error)
+        except tfds_files.DamagedFileError as error:
+            raise SourceError(str(error), file=files_of(episodes.source)) from error
+    storage = CachedStorage(episodes, fields, decoders, given.cache_bytes, progress=progress)
+    storage.why_cached = why
+    return storage
+
+
+class Table:
+    """The steps of all episodes of a split: a row for each step, a column for each field.
+
+    Made by `rlds.feeds.open`. It can be pickled; each process opens the files for itself.
+
+    Attributes:
+      episodes: The episodes.
+      storage: How their steps are read.
+      fields: The fields of a step that are wanted, by their paths.
+    """
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        storage: Storage,
+        fields: Iterable[str],
+        given: _Given,
+        chosen: np.ndarray | None = None,
+    ) -> None:
+        self.episodes, self.storage, self._given = episodes, storage, given
+        self.fields = {path: storage.fields[path] for path in fields}
+        # The numbers of the episodes that are left; all if None.
+        self._chosen = chosen
+        outlines = storage.outlines
+        self.outlines = outlines if chosen is None else Outlines(*(a[chosen] for a in outlines))
+
+    def __reduce__(self) -> Any:
+        return _reopened, (self.episodes, tuple(self.fields), self._given, self._chosen)
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.fields)
+        return f"Table({self.num_episodes} episodes, {self.num_steps} steps: {names})"
+
+    @property
+    def cache_bytes(self) -> int:
+        """How much memory episodes may take that are read as a whole."""
+        return self._given.cache_bytes
+
+    @property
+    def num_episodes(self) -> int:
+        """How many episodes there are."""
+        return len(self.outlines.num_steps)
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps all episodes have."""
+        return int(self.outlines.num_steps.sum())
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The wanted fields of a step, nested in dicts."""
+        return nest(self.fields)
+
+    def read(
+        self,
+        episode: int,
+        start: int | None = None,
+        stop: int | None = None,
+        fields: Iterable[str] | None = None,
+    ) -> dict[str, Any]:
+        """Reads consecutive steps of an episode.
+
+        Args:
+          episode: Which episode; negative numbers count from the end.
+          start: The first step; the first of the episode by default.
+          stop: The step after the last one; negative numbers count from the end.
+          fields: Paths of fields; those of the table by default.
+
+        Returns:
+          The fields, nested in dicts: arrays with a leading axis for the steps.
+
+        Raises:
+          IndexError: There is no such episode.
+          KeyError: There is no such field.
+          SourceError: The steps cannot be read; says where.
+        """
+        if not -self.num_episodes <= episode < self.num_episodes:
+            raise IndexError(f"there are {self.num_episodes} episodes, not one {episode}")
+        places = range(int(self.outlines.num_steps[episode]))[start:stop]
+        steps = np.arange(places.start, max(places.start, places.stop), dtype=np.int64)
+        paths = [path for path, _ in leaves_at(nest(self.storage.fields), fields)]
+        paths = paths if fields is not None else list(self.fields)
+        episodes = np.full(len(steps), episode % self.num_episodes, np.int64)
+        rows = self.rows(episodes, steps, paths)
+        return nest({path: rows.take(path) for path in paths})
+
+    def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
+        """Returns rows of any fields; see `Storage.rows`."""
+        if self._chosen is not None:
+            episodes = self._chosen[episodes]
+        return self.storage.rows(episodes, steps, paths)
+
+    def select(self, fields: Iterable[str]) -> Table:
+        """Returns the table with other fields of the same steps."""
+        paths = [path for path, _ in leaves_at(nest(self.storage.fields), fields)]
+        return Table(self.episodes, self.storage, paths, self._given, self._chosen)
+
+    def filter_episodes(
+        self, keep: Callable[[SourceEpisode], Any] | Sequence[int] | np.ndarray
+    ) -> Table:
+        """Returns the table of some of the episodes.
+
+        Args:
+          keep: The numbers of the episodes to keep, or a mask with a bool for each. Or a function
+            that takes an episode (`rlds.sources.SourceEpisode`: its `metadata`, `steps`,
+            `total_reward`), for which all of them are read once.
+
+        Raises:
+          IndexError: There is no such episode.
+          ValueError: The mask has another length than there are episodes.
+        """
+        if callable(keep):
+            numbers = (
+                range(self.storage.outlines.num_steps.size)
+                if self._chosen is None
+                else self._chosen
+            )
+            keep = np.array([bool(keep(self.episodes.episode(int(n)))) for n in numbers], bool)
+        kept = np.asarray(keep)
+        if kept.dtype == bool:
+            if kept.shape != (self.num_episodes,):
+                raise ValueError(f"a mask of shape {kept.shape}, for {self.num_episodes} episodes")
+            kept = np.flatnonzero(kept)
+        kept = np.arange(self.num_episodes)[kept.astype(np.int64)]
+        chosen = kept if self._chosen is None else self._chosen[kept]
+        return Table(self.episodes, self.storage, self.fields, self._given, chosen)
+
+    def steps(self) -> Samples:
+        """Returns every step as a sample."""
+        from rlds.feeds.samples import Steps
+
+        return Steps(self)
+
+    def transitions(self, n: int = 1, gamma: float = 1.0) -> Samples:
+        """Returns a sample for each transition, of one step (SARS) or of up to `n` steps.
+
+        The fields and the values are those of `rlds.transformations.transitions`, whose
+        documentation says how episodes end.
+
+        Args:
+          n: How many steps to go ahead.
+          gamma: The discount of every step, beside those that are stored.
+
+        Raises:
+          KeyError: There is no `observation`, or neither `is_terminal` nor `discount`.
+          ValueError: `n` is not positive, or `gamma` not in [0, 1].
+        """
+        from rlds.feeds.samples import Transitions
+
+        return Transitions(self, n, gamma)
+
+    def windows(
+        self,
+        *,
+        history: int = 1,
+        horizon: int = 1,
+        history_fields: Sequence[str] = (rlds.OBSERVATION,),
+        horizon_fields: Sequence[str] = (rlds.ACTION,),
+        padding: str = "edge",
+        only_real: bool = False,
+    ) -> Samples:
+        """Returns a sample for each step: its past observations and its future actions.
+
+        The fields, the masks and the values are those of `rlds.transformations.windows`.
+
+        Args:
+          history: How many steps of the past, the present one included.
+          horizon: How many steps of the future, the present one included.
+          history_fields: The fields that get a history, as an axis after the first, oldest first.
+          horizon_fields: The fields that get a horizon, as an axis after the first.
+          padding: What stands before the first step and after the last action: "edge" repeats the
+            closest one, "zeros" are zeros.
+          only_real: Whether to leave out the window of a final observation, which has no action.
+
+        Raises:
+          KeyError: A field is missing.
+          ValueError: A length is not positive, or the padding is unknown.
+        """
+        from rlds.feeds.samples import Windows
+
+        return Windows(self, history, horizon, history_fields, horizon_fields, padding, only_real)
+
+    def segments(
+        self, length: int, *, shift: int | None = None, drop_remainder: bool = True
+    ) -> Samples:
+        """Returns a sample for each run of consecutive steps, such as recurrent networks take.
+
+        The runs are those of `rlds.transformations.batch`.
+
+        Args:
+          length: How many steps a run has.
+          shift: How many steps after a run the next one begins; `length` by default.
+          drop_remainder: Whether to leave out runs at the end of an episode that are shorter.
+            Otherwise they are filled up with zeros, and the field `pad_mask`, of shape `[length]`,
+            is true for real steps.
+
+        Raises:
+          ValueError: A number is not positive.
+        """
+        from rlds.feeds.samples import Segments
+
+        return Segments(self, length, length if shift is None else shift, drop_remainder)
+
+    def fingerprint(self) -> str:
+        """Returns a hash of the contents that are chosen, and of how they are decoded."""
+        chosen = "all" if self._chosen is None else hash_of(self._chosen.tobytes())
+        jpeg = self._given.jpeg if any(field.encoding for field in self.fields.values()) else ""
+        return hash_of(self.storage.fingerprint(), chosen, list(self.fields), jpeg)
+
+
+def _reopened(
+    episodes: Episodes, fields: tuple[str, ...], given: _Given, chosen: np.ndarray | None
+) -> Table:
+    table = _open(episodes, fields, given)
+    return Table(episodes, table.storage, table.fields, given, chosen)

@@ -1,0 +1,202 @@
+import collections
+import json
+import pickle
+
+import feed_datasets
+import numpy as np
+import pytest
+
+import rlds.feeds
+from rlds._nests import named_leaves
+from rlds.feeds import Feed, Mixture, SegmentShuffle
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    made = []
+    for number in range(2):
+        episodes = feed_datasets.random_episodes(40, seed=100 * number, longest=20)
+        directory = feed_datasets.write(tmp_path_factory.mktemp("data"), episodes)
+        made.append(rlds.feeds.open(directory))
+    return made
+
+
+@pytest.fixture(scope="module")
+def table(tables):
+    return tables[0]
+
+
+def keys(batch):
+    """What each row of a batch is: no two steps have the same text."""
+    return batch["observation"]["text"].tolist()
+
+
+def assert_equal(one, other):
+    one, other = dict(named_leaves(one)), dict(named_leaves(other))
+    assert list(one) == list(other)
+    for path, leaf in one.items():
+        np.testing.assert_array_equal(leaf, other[path], err_msg=path)
+
+
+SHUFFLES = [None, "global", "segments", SegmentShuffle(3, 4), SegmentShuffle(None, 7)]
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+@pytest.mark.parametrize("remainder", ["carry", "drop", "short"])
+def test_each_epoch_has_every_sample_once(table, shuffle, remainder):
+    feed = Feed(table.steps(), 16, shuffle=shuffle, epochs=3, remainder=remainder, seed=4)
+    batches = list(feed)
+    assert len(batches) == len(feed)
+    seen = collections.Counter(key for batch in batches for key in keys(batch))
+    everything = keys(table.steps().batch(np.arange(table.num_steps)))
+    sizes = [len(keys(batch)) for batch in batches]
+    if remainder == "drop":
+        assert set(sizes) == {16}
+        assert sum(sizes) == table.num_steps // 16 * 16 * 3
+        assert max(seen.values()) == 3
+    else:
+        assert seen == dict.fromkeys(everything, 3)
+    if remainder == "short":
+        assert sizes.count(16) == table.num_steps // 16 * 3
+        per_epoch = len(batches) // 3
+        first = {key for batch in batches[:per_epoch] for key in keys(batch)}
+        assert first == set(everything)
+    for number in (0, 7, len(feed) - 1):
+        assert_equal(feed[number], batches[number])
+    assert_equal(feed[-1], batches[-1])
+    with pytest.raises(IndexError, match="not one"):
+        feed[len(feed)]
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES[1:])
+def test_orders_of_seeds_and_epochs_differ(table, shuffle):
+    orders = set()
+    for seed in range(4):
+        feed = Feed(table.steps(), 8, shuffle=shuffle, epochs=4, seed=seed, remainder="short")
+        for epoch in range(4):
+            orders.add(tuple(keys(feed[epoch * (len(feed) // 4)])))
+    assert len(orders) == 16
+
+
+def test_segments_are_of_few_episodes(table):
+    feed = Feed(table.steps(), 4, shuffle=SegmentShuffle(None, 2), epochs=1)
+    episodes = [{key.rpartition(b" of ")[2] for key in keys(batch)} for batch in feed]
+    assert max(map(len, episodes)) <= 4  # Two windows, of two episodes each.
+    everywhere = Feed(table.steps(), 20, shuffle="global", epochs=1)[0]
+    assert len({key.rpartition(b" of ")[2] for key in keys(everywhere)}) > 4
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_share_each_batch(table, world):
+    whole = Feed(table.transitions(), 8, seed=1)
+    ranks = [Feed(table.transitions(), 8, seed=1, rank=rank, world=world) for rank in range(world)]
+    for number in (0, 3, 100):
+        dealt = [keys(feed[number]) for feed in ranks]
+        assert [key for row in zip(*dealt) for key in row] == keys(whole[number])
+    with pytest.raises(ValueError, match="evenly"):
+        Feed(table.transitions(), 9, rank=0, world=2)
+
+
+def test_resumes_where_it_was_for_any_world(table):
+    feed = Feed(table.windows(history=2), 12, seed=3)
+    unbroken = [keys(batch) for _, batch in zip(range(30), feed)]
+    iterator = iter(feed)
+    for _ in range(11):
+        next(iterator)
+    state = json.loads(json.dumps(iterator.state_dict()))
+    assert len(json.dumps(state)) <= 200
+    resumed = pickle.loads(pickle.dumps(feed)).iterate(state)
+    assert [keys(batch) for _, batch in zip(range(19), resumed)] == unbroken[11:]
+    parts = []
+    for rank in range(3):
+        other = Feed(table.windows(history=2), 12, seed=3, rank=rank, world=3)
+        parts.append([keys(batch) for _, batch in zip(range(19), other.iterate(state))])
+    for number, rows in enumerate(zip(*parts), 11):
+        assert [key for row in zip(*rows) for key in row] == unbroken[number]
+
+    twice = Feed(table.windows(history=2), 6, seed=3).iterate(state)
+    assert keys(next(twice)) + keys(next(twice)) == unbroken[11]
+    with pytest.raises(ValueError, match="do not end where"):
+        Feed(table.windows(history=2), 8, seed=3).start_of(state)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda table, other: Feed(table.steps(), 8, seed=1), "seed"),
+        (lambda table, other: Feed(table.steps(), 8, epochs=3), "epochs"),
+        (lambda table, other: Feed(table.windows(), 8), "the samples were others"),
+        (lambda table, other: Feed(table.select(["observation"]).steps(), 8), "other fields"),
+        (lambda table, other: Feed(other.steps(), 8), "the data was changed.*number of samples"),
+        (lambda table, other: Feed(table.filter_episodes([1, 2]).steps(), 8), "data was changed"),
+    ],
+)
+def test_a_state_of_another_feed_is_refused(tables, change, match):
+    state = Feed(tables[0].steps(), 8).state_dict(5)
+    with pytest.raises(ValueError, match=match):
+        change(*tables).start_of(state)
+
+
+def test_mixtures_have_exact_parts(tables):
+    parts = [table.select(["observation", "reward"]).steps() for table in tables]
+    mixture = Mixture(parts, [3, 1])
+    feed = Feed(mixture, 64, seed=2)
+    seen = collections.Counter(key for batch in feed.block(0, 1024) for key in keys(batch))
+    ours = set(keys(parts[0].batch(np.arange(len(parts[0])))))
+    drawn = sum(count for key, count in seen.items() if key in ours)
+    assert drawn == 3 * 65536 // 4
+    # No sample comes again before all the others of its dataset have come.
+    beginning = [key for batch in feed.block(0, 10) for key in keys(batch)]
+    for part in parts:
+        own = keys(part.batch(np.arange(len(part))))
+        assert max(seen[key] for key in own) - min(seen[key] for key in own) <= 1
+        drawn = [key for key in beginning if key in own][: len(own)]
+        assert len(set(drawn)) == len(drawn)
+    assert mixture.epochs(65536) == pytest.approx([49152 / len(parts[0]), 16384 / len(parts[1])])
+    state = feed.state_dict(17)
+    assert keys(next(feed.iterate(state))) == keys(feed[17])
+    with pytest.raises(TypeError, match="part 1 has nothing at 'reward'"):
+        Mixture([parts[0], tables[1].select(["observation"]).steps()])
+    with pytest.raises(ValueError, match="less than one sample"):
+        Mixture(parts, [1, 1e-7])
+
+
+def test_transforms_are_the_same_whoever_asks(table):
+    def augment(batch, rng):
+        return {"x": batch["action"] + rng.normal(size=batch["action"].shape)}
+
+    feed = Feed(table.steps(), 8, transform=augment)
+    batches = [batch for _, batch in zip(range(5), feed)]
+    for number, batch in enumerate(batches):
+        np.testing.assert_array_equal(feed[number]["x"], batch["x"])
+    other = Feed(table.steps(), 8, transform=lambda batch: batch["action"])
+    assert len({batch.tobytes() for _, batch in zip(range(5), other)}) == 5
+
+
+def test_batches_do_not_share_memory_that_is_used_again(table):
+    feed = Feed(table.steps(), 8, seed=9)
+    kept = [batch for _, batch in zip(range(100), feed)]
+    for number, batch in enumerate(kept):
+        assert_equal(batch, feed[number])
+        assert batch["action"].flags.c_contiguous
+        assert batch["action"].flags.writeable
+
+
+def test_too_short_episodes_are_said(table):
+    samples = table.segments(15)
+    short = int((table.outlines.num_steps < 15).sum())
+    assert f"{short} of 40 episodes are too short" in Feed(samples, 2).explain()
+    with pytest.raises(ValueError, match="there are no samples"):
+        Feed(table.segments(100), 2)
+    with pytest.raises(IndexError):
+        samples.batch([len(samples)])
+
+
+def test_explains_what_a_batch_costs(table):
+    text = Feed(table.steps(), 8).explain()
+    assert "observation/state: 8 bytes of a step, copied" in text
+    assert "whole episodes are read for" in text
+    assert "materialise" in text
+    plain = Feed(table.select(["observation/state"]).steps(), 8).explain()
+    assert "all samples" in plain
+    assert "materialise" not in plain

@@ -1,0 +1,221 @@
+"""Samples are those of `rlds.transformations`: the same, in the same order, all fields equal."""
+
+import feed_datasets
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rlds.feeds
+from rlds import transformations
+from rlds._nests import named_leaves
+from rlds.statistics import compute_statistics
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    """Episodes; in a dataset that is read in place, and in one that is not."""
+    episodes = feed_datasets.random_episodes(11, seed=3)
+    tables = []
+    for file_format in ("tfrecord", "array_record"):
+        directory = tmp_path_factory.mktemp(file_format)
+        feed_datasets.write(directory, episodes, file_format=file_format)
+        tables.append(rlds.feeds.open(directory))
+    assert [bool(table.storage.why_cached) for table in tables] == [False, True]
+    return tables, episodes
+
+
+def expected(episodes, function):
+    """What a transformation makes of all episodes, joined."""
+    columns = {}
+    for episode in episodes:
+        steps = tf.nest.map_structure(
+            lambda leaf: tf.constant(leaf if leaf.dtype != object else leaf.astype(bytes)),
+            episode["steps"],
+        )
+        made = function(steps, episode["final_observation_known"])
+        for path, leaf in named_leaves(made):
+            columns.setdefault(path, []).append(leaf.numpy())
+    return {path: np.concatenate(parts) for path, parts in columns.items()}
+
+
+def assert_same(all_samples, columns):
+    for samples in all_samples:
+        _assert_same(samples, columns)
+
+
+def _assert_same(samples, columns):
+    numbers = np.random.default_rng(0).permutation(len(samples))
+    got = dict(named_leaves(samples.batch(numbers)))
+    assert list(got) == list(columns)
+    for path, column in columns.items():
+        assert len(column) == len(samples), path
+        assert got[path].dtype == column.dtype, path
+        np.testing.assert_array_equal(got[path], column[numbers], err_msg=path)
+
+
+def test_steps(dataset):
+    tables, episodes = dataset
+    assert_same([table.steps() for table in tables], expected(episodes, lambda steps, known: steps))
+
+
+@pytest.mark.parametrize(("n", "gamma"), [(1, 1.0), (3, 0.9)])
+def test_transitions(dataset, n, gamma):
+    tables, episodes = dataset
+    columns = expected(
+        episodes,
+        lambda steps, known: transformations.transitions(
+            steps, n=n, gamma=gamma, final_observation_known=known
+        ),
+    )
+    assert_same([table.transitions(n, gamma) for table in tables], columns)
+
+
+def test_transitions_of_some_fields(dataset):
+    tables, episodes = dataset
+    wanted = ["observation/state", "reward"]
+
+    def of_steps(steps, known):
+        steps = {
+            "observation": {"state": steps["observation"]["state"]},
+            "reward": steps["reward"],
+            "discount": steps["discount"],
+            "is_terminal": steps["is_terminal"],
+        }
+        made = transformations.transitions(steps, final_observation_known=known)
+        return {
+            "observation": made.pop("observation"),
+            "reward": made.pop("reward"),
+            **made,
+        }
+
+    samples = [table.select(wanted).transitions() for table in tables]
+    assert_same(samples, expected(episodes, of_steps))
+
+
+@pytest.mark.parametrize("padding", ["edge", "zeros"])
+def test_windows(dataset, padding):
+    tables, episodes = dataset
+    options = {
+        "history": 3,
+        "horizon": 2,
+        "history_fields": ["observation", "discount"],
+        "horizon_fields": ["action"],
+        "padding": padding,
+    }
+    columns = expected(
+        episodes,
+        lambda steps, known: transformations.windows(
+            steps, final_observation_known=known, **options
+        ),
+    )
+    assert_same([table.windows(**options) for table in tables], columns)
+    real = columns["action_pad_mask"][:, 0]
+    only_real = {path: column[real] for path, column in columns.items()}
+    assert_same([table.windows(only_real=True, **options) for table in tables], only_real)
+
+
+@pytest.mark.parametrize(("length", "shift"), [(3, 3), (2, 5)])
+def test_segments(dataset, length, shift):
+    tables, episodes = dataset
+    lengths = [len(episode["steps"]["action"]) for episode in episodes]
+    # Tracing takes long: an episode of each kind.
+    chosen = [lengths.index(number) for number in (0, 1, max(lengths))]
+    table = tables[0].filter_episodes(chosen)
+    episodes = [episodes[number] for number in chosen]
+
+    def runs(steps, drop_remainder):
+        nested = tf.data.Dataset.from_tensor_slices(steps)
+        made = transformations.batch(nested, length, shift=shift, drop_remainder=drop_remainder)
+        return [tf.nest.map_structure(lambda leaf: leaf.numpy(), run) for run in made]
+
+    whole = [run for e in episodes for run in runs(_tensors(e["steps"]), True)]
+    samples = table.segments(length, shift=shift)
+    assert len(samples) == len(whole)
+    got = samples.batch(np.arange(len(samples)))
+    for path, column in named_leaves(got):
+        stacked = np.stack([dict(named_leaves(run))[path] for run in whole])
+        np.testing.assert_array_equal(column, stacked, err_msg=path)
+
+    parts = [run for e in episodes for run in runs(_tensors(e["steps"]), False)]
+    padded = table.segments(length, shift=shift, drop_remainder=False)
+    assert len(padded) == len(parts)
+    got = padded.batch(np.arange(len(padded)))
+    for row, run in enumerate(parts):
+        assert got["pad_mask"][row].sum() == len(run["action"])
+        for path, column in named_leaves(run):
+            filled = dict(named_leaves(got))[path][row]
+            np.testing.assert_array_equal(filled[: len(column)], column, err_msg=path)
+            assert not filled[len(column) :].any()
+
+
+def _tensors(steps):
+    return tf.nest.map_structure(
+        lambda leaf: tf.constant(leaf if leaf.dtype != object else leaf.astype(bytes)), steps
+    )
+
+
+def test_goals(dataset):
+    tables, episodes = dataset
+    table = tables[0]
+    observations = [episode["steps"]["observation"] for episode in episodes]
+    for strategy in ("uniform", "last", "geometric"):
+        samples = table.steps().with_goals(seed=5, strategy=strategy, max_distance=4)
+        numbers = np.arange(len(samples))
+        batch = samples.batch(numbers)
+        places = samples.locate(numbers)
+        drawn = batch["goal_distance"]
+        for row, (episode, step) in enumerate(zip(*places)):
+            farthest = min(len(observations[episode]["state"]) - 1 - step, 4)
+            assert drawn[row] == farthest if strategy == "last" else drawn[row] <= farthest
+            assert drawn[row] >= min(1, farthest)
+            for name, leaf in batch["goal"].items():
+                goal = observations[episode][name][step + drawn[row]]
+                np.testing.assert_array_equal(leaf[row], goal)
+        again, other = samples.batch(numbers[::-1]), samples.batch(numbers, epoch=1)
+        np.testing.assert_array_equal(again["goal_distance"][::-1], drawn)
+        assert strategy == "last" or (other["goal_distance"] != drawn).any()
+
+
+def test_normalized(dataset):
+    tables, episodes = dataset
+    table = tables[0]
+    statistics = compute_statistics(episodes, fields=["observation/state", "action"])
+    for kind in ("normal", "bounds_q99"):
+        samples = table.transitions().normalize(statistics, kind=kind)
+        numbers = np.arange(len(samples))
+        plain = table.transitions().batch(numbers)
+        for name in ("observation", "next_observation"):
+            plain[name]["state"] = transformations.normalize(
+                plain[name]["state"], statistics["observation/state"], kind=kind
+            )
+        plain["action"] = transformations.normalize(
+            plain["action"], statistics["action"], kind=kind
+        )
+        got = dict(named_leaves(samples.batch(numbers)))
+        for path, leaf in named_leaves(plain):
+            np.testing.assert_array_equal(got[path], np.asarray(leaf), err_msg=path)
+
+
+def test_filters(dataset):
+    tables, episodes = dataset
+    table = tables[0]
+    samples = table.steps().filter(lambda batch: batch["reward"] > 0, fields=["reward"])
+    rewards = np.concatenate([episode["steps"]["reward"] for episode in episodes])
+    batch = samples.batch(np.arange(len(samples)))
+    np.testing.assert_array_equal(batch["reward"], rewards[rewards > 0])
+
+    odd = table.filter_episodes(lambda episode: episode.metadata["index"] % 2 == 1)
+    same = table.filter_episodes(np.arange(table.num_episodes) % 2 == 1)
+    assert odd.fingerprint() == same.fingerprint() != table.fingerprint()
+    columns = expected(episodes[1::2], lambda steps, known: steps)
+    assert_same([odd.steps()], columns)
+    chosen = same.filter_episodes([2]).steps()
+    assert_same([chosen], expected(episodes[5:6], lambda steps, known: steps))
+
+
+def test_reads_any_range_of_steps(dataset):
+    tables, episodes = dataset
+    for number, episode in enumerate(episodes):
+        got = dict(named_leaves(tables[0].read(number, 1, -1)))
+        for path, column in named_leaves(episode["steps"]):
+            np.testing.assert_array_equal(got[path], column[1:-1], err_msg=path)
