@@ -15,6 +15,16 @@ class Buffers:
         width: int,
         out: npt.NDArray[np.uint8],
     ) -> None: ...
+    def gather_steps(
+        self,
+        numbers: npt.NDArray[np.int32],
+        begins: npt.NDArray[np.int64],
+        episodes: npt.NDArray[np.int64],
+        steps: npt.NDArray[np.int64],
+        stride: int,
+        width: int,
+        out: npt.NDArray[np.uint8],
+    ) -> None: ...
 
 def hash_many(
     values: npt.NDArray[np.int64] | npt.NDArray[np.uint64], key: int

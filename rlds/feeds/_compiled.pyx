@@ -26,6 +26,12 @@ cdef extern from *:
     static const uint64_t FIRST = 0xBF58476D1CE4E5B9ULL;
     static const uint64_t SECOND = 0x94D049BB133111EBULL;
 
+    static const uint8_t NOTHING[1] = {0};
+
+    /* Where a step begins then fits into 64 bits. */
+    static const uint64_t MAX_STEPS = 1ULL << 32;
+    static const int64_t MAX_STRIDE = (1LL << 31) - 1;
+
     #if defined(__GNUC__)
     #define FETCH_SOON(address) __builtin_prefetch(address)
     #else
@@ -33,11 +39,18 @@ cdef extern from *:
     #endif
     """
     const uint64_t GOLDEN, FIRST, SECOND
+    const uint8_t NOTHING[1]
+    const uint64_t MAX_STEPS
+    const int64_t MAX_STRIDE
     void FETCH_SOON(const void* address) noexcept nogil
 
 # ---------------------------------------------------------------------------
 # Arrays
 # ---------------------------------------------------------------------------
+
+
+cdef enum:
+    MAX_HELD = 5
 
 
 cdef bint hold(object array, Py_buffer* view, int ndim, Py_ssize_t itemsize, int flags=0):
@@ -63,6 +76,27 @@ cdef bint hold(object array, Py_buffer* view, int ndim, Py_ssize_t itemsize, int
         return True
     PyBuffer_Release(view)
     return False
+
+
+@cython.final
+cdef class _Held:
+    """Holds on to arrays for as long as this object lives."""
+
+    cdef Py_buffer views[MAX_HELD]
+    cdef int count
+
+    cdef bint take(
+        self, object array, int ndim, Py_ssize_t itemsize, int flags=0
+    ) except -1:
+        if not hold(array, &self.views[self.count], ndim, itemsize, flags):
+            return False
+        self.count += 1
+        return True
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(self.count):
+            PyBuffer_Release(&self.views[i])
 
 
 @cython.final
@@ -95,6 +129,8 @@ cdef enum:
     MAX_BLOCK = 64
     MAX_BLOCK_OF_WIDE = 32
     WIDE = 64
+    # So many rows before it is needed, the place where an episode begins is on its way.
+    AHEAD = 16
 
 
 cdef struct Span:
@@ -120,7 +156,9 @@ cdef class Buffers:
             if not hold(buffer, view, 1, 1):
                 _pure.view_of_bytes(self.count, buffer)
                 raise TypeError(f"buffer {self.count} is no plain array")
-            self.spans[self.count] = Span(<const uint8_t*>view.buf, <uint64_t>view.len)
+            # Where there are no bytes, there may be no address.
+            self.spans[self.count].begin = <const uint8_t*>view.buf if view.len else NOTHING
+            self.spans[self.count].size = <uint64_t>view.len
             self.count += 1
 
     def __dealloc__(self):
@@ -134,44 +172,71 @@ cdef class Buffers:
         return self.count
 
     def gather(self, numbers, offsets, Py_ssize_t width, out):
-        cdef Py_buffer view_of_numbers, view_of_offsets, view_of_out
-        cdef int held = 0
-        cdef Py_ssize_t outside = 0
-        try:
-            if hold(numbers, &view_of_numbers, 1, 4):
-                held = 1
-                if hold(offsets, &view_of_offsets, 1, 8):
-                    held = 2
-                    if hold(out, &view_of_out, 2, 1, PyBUF_WRITABLE):
-                        held = 3
-            if (
-                held < 3
-                or view_of_offsets.shape[0] != view_of_numbers.shape[0]
-                or view_of_out.shape[0] != view_of_numbers.shape[0]
-                or view_of_out.shape[1] != width
-            ):
-                _pure.check_gather(numbers, offsets, width, out)
-                raise TypeError("numbers, offsets and out are not plain arrays")
-            with nogil:
-                outside = gather_rows(
-                    self.spans,
-                    <uint64_t>self.count,
-                    <const int32_t*>view_of_numbers.buf,
-                    <const int64_t*>view_of_offsets.buf,
-                    view_of_numbers.shape[0],
-                    <size_t>width,
-                    <uint8_t*>view_of_out.buf,
-                )
-        finally:
-            if held > 0:
-                PyBuffer_Release(&view_of_numbers)
-            if held > 1:
-                PyBuffer_Release(&view_of_offsets)
-            if held > 2:
-                PyBuffer_Release(&view_of_out)
+        cdef _Held held = _Held.__new__(_Held)
+        cdef Py_ssize_t outside
+        if not (
+            held.take(numbers, 1, 4)
+            and held.take(offsets, 1, 8)
+            and held.take(out, 2, 1, PyBUF_WRITABLE)
+            and held.views[1].shape[0] == held.views[0].shape[0]
+            and held.views[2].shape[0] == held.views[0].shape[0]
+            and held.views[2].shape[1] == width
+        ):
+            _pure.check_gather(numbers, offsets, width, out)
+            raise TypeError("numbers, offsets and out are not plain arrays")
+        with nogil:
+            outside = gather_rows(
+                self.spans,
+                <uint64_t>self.count,
+                <const int32_t*>held.views[0].buf,
+                <const int64_t*>held.views[1].buf,
+                held.views[0].shape[0],
+                <size_t>width,
+                <uint8_t*>held.views[2].buf,
+            )
         if outside >= 0:
-            sizes = [self.spans[i].size for i in range(self.count)]
-            _pure.refuse_row(outside, int(numbers[outside]), int(offsets[outside]), width, sizes)
+            place = int(numbers[outside]), int(offsets[outside])
+            _pure.refuse_row(outside, *place, width, self.sizes())
+
+    def gather_steps(
+        self, numbers, begins, episodes, steps, Py_ssize_t stride, Py_ssize_t width, out
+    ):
+        cdef _Held held = _Held.__new__(_Held)
+        cdef Py_ssize_t outside
+        if not (
+            held.take(numbers, 1, 4)
+            and held.take(begins, 1, 8)
+            and held.take(episodes, 1, 8)
+            and held.take(steps, 1, 8)
+            and held.take(out, 2, 1, PyBUF_WRITABLE)
+            and held.views[2].shape[0] == held.views[0].shape[0]
+            and held.views[3].shape[0] == held.views[0].shape[0]
+            and held.views[4].shape[0] == held.views[0].shape[0]
+            and held.views[4].shape[1] == width
+            and 0 <= stride <= MAX_STRIDE
+        ):
+            _pure.check_gather_steps(numbers, begins, episodes, steps, stride, width, out)
+            raise TypeError("the arguments are not plain arrays")
+        with nogil:
+            outside = gather_rows_of_episodes(
+                self.spans,
+                <uint64_t>self.count,
+                <const int32_t*>held.views[0].buf,
+                <const int64_t*>held.views[1].buf,
+                <uint64_t>held.views[1].shape[0],
+                <const int64_t*>held.views[2].buf,
+                <const int64_t*>held.views[3].buf,
+                held.views[0].shape[0],
+                <uint64_t>stride,
+                <size_t>width,
+                <uint8_t*>held.views[4].buf,
+            )
+        if outside >= 0:
+            number, episode, step = (int(array[outside]) for array in (numbers, episodes, steps))
+            _pure.refuse_step(outside, number, begins, episode, step, stride, width, self.sizes())
+
+    cdef list sizes(self):
+        return [self.spans[i].size for i in range(self.count)]
 
 
 cdef Py_ssize_t gather_rows(
@@ -185,47 +250,112 @@ cdef Py_ssize_t gather_rows(
 ) noexcept nogil:
     """Copies the rows; returns the first one that is not inside its buffer, or -1."""
     cdef const uint8_t* rows[MAX_BLOCK]
-    cdef Py_ssize_t max_block = MAX_BLOCK if width <= WIDE else MAX_BLOCK_OF_WIDE
+    cdef Py_ssize_t max_block = block_of(width)
     cdef Py_ssize_t i, length, first = 0
-    cdef uint64_t number, offset, size
     while first < num_rows:
         length = min(max_block, num_rows - first)
         for i in range(length):
             # Negative ones become larger than all that there are.
-            number = <uint64_t><int64_t>numbers[first + i]
-            offset = <uint64_t>offsets[first + i]
-            if number >= count:
+            rows[i] = find(
+                spans,
+                count,
+                <uint64_t><int64_t>numbers[first + i],
+                <uint64_t>offsets[first + i],
+                width,
+            )
+            if rows[i] == NULL:
                 return first + i
-            size = spans[number].size
-            if width > size or offset > size - width:
-                return first + i
-            rows[i] = spans[number].begin + offset
-            FETCH_SOON(rows[i])
-            FETCH_SOON(rows[i] + width - 1)
-        # Copying so many bytes as the compiler knows takes no call. Two copies may overlap.
-        if width == 4:
-            for i in range(length):
-                memcpy(out + 4 * i, rows[i], 4)
-        elif width == 8:
-            for i in range(length):
-                memcpy(out + 8 * i, rows[i], 8)
-        elif width == 1:
-            for i in range(length):
-                out[i] = rows[i][0]
-        elif 8 < width <= 16:
-            for i in range(length):
-                memcpy(out + width * <size_t>i, rows[i], 8)
-                memcpy(out + width * <size_t>i + width - 8, rows[i] + width - 8, 8)
-        elif 16 < width <= 32:
-            for i in range(length):
-                memcpy(out + width * <size_t>i, rows[i], 16)
-                memcpy(out + width * <size_t>i + width - 16, rows[i] + width - 16, 16)
-        elif width > 0:
-            for i in range(length):
-                memcpy(out + width * <size_t>i, rows[i], width)
+        copy(rows, length, width, out)
         out += width * <size_t>length
         first += length
     return -1
+
+
+cdef Py_ssize_t gather_rows_of_episodes(
+    const Span* spans,
+    uint64_t count,
+    const int32_t* numbers,
+    const int64_t* begins,
+    uint64_t num_episodes,
+    const int64_t* episodes,
+    const int64_t* steps,
+    Py_ssize_t num_rows,
+    uint64_t stride,
+    size_t width,
+    uint8_t* out,
+) noexcept nogil:
+    """Does what `gather_rows` does, for steps of episodes."""
+    cdef const uint8_t* rows[MAX_BLOCK]
+    cdef Py_ssize_t max_block = block_of(width)
+    cdef Py_ssize_t i, length, first = 0
+    cdef uint64_t number, begin, episode, step
+    while first < num_rows:
+        length = min(max_block, num_rows - first)
+        for i in range(length):
+            if first + i + AHEAD < num_rows:
+                episode = <uint64_t>episodes[first + i + AHEAD]
+                if episode < num_episodes:
+                    FETCH_SOON(&begins[episode])
+            number = <uint64_t><int64_t>numbers[first + i]
+            episode = <uint64_t>episodes[first + i]
+            step = <uint64_t>steps[first + i]
+            if number >= count or episode >= num_episodes or step >= MAX_STEPS:
+                return first + i
+            begin = <uint64_t>begins[episode]
+            if begin > spans[number].size:
+                return first + i
+            # The limits of all three leave no room for an overflow.
+            rows[i] = find(spans, count, number, begin + step * stride, width)
+            if rows[i] == NULL:
+                return first + i
+        copy(rows, length, width, out)
+        out += width * <size_t>length
+        first += length
+    return -1
+
+
+cdef inline Py_ssize_t block_of(size_t width) noexcept nogil:
+    return MAX_BLOCK if width <= WIDE else MAX_BLOCK_OF_WIDE
+
+
+cdef inline const uint8_t* find(
+    const Span* spans, uint64_t count, uint64_t number, uint64_t offset, size_t width
+) noexcept nogil:
+    """Returns where a row is, and lets the processor get it; NULL if it is not inside its buffer."""
+    cdef const uint8_t* row
+    if number >= count or width > spans[number].size or offset > spans[number].size - width:
+        return NULL
+    row = spans[number].begin + offset
+    FETCH_SOON(row)
+    FETCH_SOON(row + width - 1)
+    return row
+
+
+cdef inline void copy(
+    const uint8_t** rows, Py_ssize_t length, size_t width, uint8_t* out
+) noexcept nogil:
+    cdef Py_ssize_t i
+    # Copying so many bytes as the compiler knows takes no call. Two copies may overlap.
+    if width == 4:
+        for i in range(length):
+            memcpy(out + 4 * i, rows[i], 4)
+    elif width == 8:
+        for i in range(length):
+            memcpy(out + 8 * i, rows[i], 8)
+    elif width == 1:
+        for i in range(length):
+            out[i] = rows[i][0]
+    elif 8 < width <= 16:
+        for i in range(length):
+            memcpy(out + width * <size_t>i, rows[i], 8)
+            memcpy(out + width * <size_t>i + width - 8, rows[i] + width - 8, 8)
+    elif 16 < width <= 32:
+        for i in range(length):
+            memcpy(out + width * <size_t>i, rows[i], 16)
+            memcpy(out + width * <size_t>i + width - 16, rows[i] + width - 16, 16)
+    elif width > 0:
+        for i in range(length):
+            memcpy(out + width * <size_t>i, rows[i], width)
 
 
 # ---------------------------------------------------------------------------

@@ -15,8 +15,11 @@ import numpy.typing as npt
 __all__ = [
     "MAX_SIZE",
     "MAX_SORTED",
+    "MAX_STEPS",
+    "MAX_STRIDE",
     "Buffers",
     "check_gather",
+    "check_gather_steps",
     "check_integers",
     "check_key",
     "check_positions",
@@ -25,9 +28,16 @@ __all__ = [
     "locate",
     "permute",
     "refuse_row",
+    "refuse_step",
     "unpermute",
     "view_of_bytes",
 ]
+
+MAX_STEPS = 2**32
+"""How many steps an episode has at most."""
+
+MAX_STRIDE = 2**31 - 1
+"""How many bytes a step takes at most. Where a step begins then fits into 64 bits."""
 
 MAX_SIZE = 2**62
 """How many positions a permutation has at most."""
@@ -105,14 +115,74 @@ class Buffers:
             return
         item = np.dtype((np.void, width))
         rows = out.view(item)[:, 0]
-        for number in np.unique(numbers):
-            buffer = self._buffers[number]
+        order = numbers.argsort(kind="stable")
+        for there in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+            buffer = self._buffers[numbers[there[0]]]
             # One item begins at each byte: they overlap, so that indices are offsets.
             items: npt.NDArray[np.void] = np.ndarray(
                 (buffer.size - width + 1,), item, buffer, strides=(1,)
             )
-            there = numbers == number
             rows[there] = items[offsets[there]]
+
+    def gather_steps(
+        self,
+        numbers: npt.NDArray[np.int32],
+        begins: npt.NDArray[np.int64],
+        episodes: npt.NDArray[np.int64],
+        steps: npt.NDArray[np.int64],
+        stride: int,
+        width: int,
+        out: npt.NDArray[np.uint8],
+    ) -> None:
+        """Copies rows of bytes, each of them a step of an episode.
+
+        It is `gather` with the offsets `begins[episodes] + steps * stride`, without the arrays that
+        this takes. The caller makes sure that the episode has the step: another one may follow.
+
+        >>> buffers = Buffers([np.frombuffer(b"abcdefghijkl", np.uint8)])
+        >>> numbers, begins = np.zeros(3, np.int32), np.array([0, 7])
+        >>> rows = np.empty((3, 2), np.uint8)
+        >>> buffers.gather_steps(
+        ...     numbers, begins, np.array([0, 1, 1]), np.array([2, 0, 1]), 2, 2, rows
+        ... )
+        >>> [bytes(row) for row in rows]
+        [b'ef', b'hi', b'jk']
+
+        Args:
+          numbers: Which buffer each row is in.
+          begins: Where the first step of each episode begins in its buffer.
+          episodes: Which episode each row is of.
+          steps: Which step of it, below `MAX_STEPS`.
+          stride: From where a step begins to where the next one does, at most `MAX_STRIDE` bytes.
+          width: The number of bytes of a row.
+          out: Gets the rows: writable, of shape `[len(numbers), width]`.
+
+        Raises:
+          IndexError: There is no such episode, or the row is not inside its buffer. `out` may then
+            have some of the rows.
+        """
+        check_gather_steps(numbers, begins, episodes, steps, stride, width, out)
+        known = (numbers >= 0) & (numbers < len(self)) & (episodes >= 0) & (episodes < len(begins))
+        known &= (steps >= 0) & (steps < MAX_STEPS)
+        begin, size, offset = (np.zeros(len(numbers), np.int64) for _ in range(3))
+        begin[known] = begins[episodes[known]]
+        size[known] = self._sizes[numbers[known]]
+        inside = known & (begin >= 0) & (begin <= size)
+        offset[inside] = begin[inside] + steps[inside] * stride
+        inside &= offset <= size - width
+        if not inside.all():
+            row = int(inside.argmin())
+            refuse_step(
+                row,
+                int(numbers[row]),
+                begins,
+                int(episodes[row]),
+                int(steps[row]),
+                stride,
+                width,
+                self._sizes.tolist(),
+            )
+        self.gather(numbers, offset, width, out)
 
 
 def view_of_bytes(number: int, buffer: Any) -> memoryview:
@@ -135,21 +205,45 @@ def view_of_bytes(number: int, buffer: Any) -> memoryview:
 
 def check_gather(numbers: Any, offsets: Any, width: int, out: Any) -> None:
     """Raises an error if an argument of `Buffers.gather` has the wrong type or shape."""
-    for name, array, dtype, ndim in (
+    _check_layouts(("numbers", numbers, np.int32, 1), ("offsets", offsets, np.int64, 1))
+    if len(offsets) != len(numbers):
+        raise ValueError(f"there are {len(numbers)} numbers, but {len(offsets)} offsets")
+    _check_out(out, len(numbers), width)
+
+
+def check_gather_steps(
+    numbers: Any, begins: Any, episodes: Any, steps: Any, stride: int, width: int, out: Any
+) -> None:
+    """Raises an error if an argument of `Buffers.gather_steps` has the wrong type or shape."""
+    _check_layouts(
         ("numbers", numbers, np.int32, 1),
-        ("offsets", offsets, np.int64, 1),
-        ("out", out, np.uint8, 2),
-    ):
+        ("begins", begins, np.int64, 1),
+        ("episodes", episodes, np.int64, 1),
+        ("steps", steps, np.int64, 1),
+    )
+    if not len(numbers) == len(episodes) == len(steps):
+        raise ValueError(
+            f"there are {len(numbers)} numbers, {len(episodes)} episodes and {len(steps)} steps"
+        )
+    if not 0 <= stride <= MAX_STRIDE:
+        raise ValueError(f"a stride of {stride} bytes: from 0 to {MAX_STRIDE} are possible")
+    _check_out(out, len(numbers), width)
+
+
+def _check_layouts(*expected: tuple[str, Any, type, int]) -> None:
+    for name, array, dtype, ndim in expected:
         _check_array(name, array, (dtype,))
         if array.ndim != ndim or not array.flags.c_contiguous or not array.flags.aligned:
             raise ValueError(
                 f"{name} has the shape {array.shape} and the strides {array.strides}, and is not a "
                 f"contiguous array with {ndim} {'axis' if ndim == 1 else 'axes'}"
             )
-    if len(offsets) != len(numbers):
-        raise ValueError(f"there are {len(numbers)} numbers, but {len(offsets)} offsets")
-    if out.shape != (len(numbers), width):
-        raise ValueError(f"out has the shape {out.shape}, not {(len(numbers), width)}")
+
+
+def _check_out(out: Any, num_rows: int, width: int) -> None:
+    _check_layouts(("out", out, np.uint8, 2))
+    if out.shape != (num_rows, width):
+        raise ValueError(f"out has the shape {out.shape}, not {(num_rows, width)}")
     if not out.flags.writeable:
         raise ValueError("out is read-only")
 
@@ -162,6 +256,32 @@ def refuse_row(row: int, number: int, offset: int, width: int, sizes: Sequence[i
         f"row {row} has {width} bytes from {offset} on in buffer {number}, which has "
         f"{sizes[number]}"
     )
+
+
+def refuse_step(
+    row: int,
+    number: int,
+    begins: _Integers,
+    episode: int,
+    step: int,
+    stride: int,
+    width: int,
+    sizes: Sequence[int],
+) -> NoReturn:
+    """Raises the error of a row that is no step of an episode, or not inside its buffer."""
+    if not 0 <= episode < len(begins):
+        raise IndexError(f"row {row} is of episode {episode}, but there are {len(begins)}")
+    if not 0 <= step < MAX_STEPS:
+        raise IndexError(
+            f"row {row} is step {step} of episode {episode}: from 0 to {MAX_STEPS - 1}"
+        )
+    begin = int(begins[episode])
+    if 0 <= number < len(sizes) and not 0 <= begin <= sizes[number]:
+        raise IndexError(
+            f"row {row} is of episode {episode}, which begins at {begin} in buffer {number}, which "
+            f"has {sizes[number]}"
+        )
+    refuse_row(row, number, begin + step * stride, width, sizes)
 
 
 def _check_array(name: str, array: Any, dtypes: Sequence[type]) -> None:

@@ -196,6 +196,127 @@ def test_mapped_files_stay_open(core, tmp_path):
     mapped.close()
 
 
+@st.composite
+def gathers_of_steps(draw):
+    """Buffers, where episodes begin, and rows [buffer, episode, step] of which most are there."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    width = draw(st.one_of(st.sampled_from([1, 4, 8, 24]), st.integers(0, 70)))
+    stride = draw(st.one_of(st.just(width), st.integers(0, 90)))
+    sizes = 0, 50, 400, 90
+    buffers = [random.integers(0, 256, size, np.uint8) for size in sizes]
+    begins, rows = [], []
+    for number in draw(st.lists(st.integers(0, 3), max_size=20)):
+        begins.append(int(random.integers(0, sizes[number] + 1)))
+        room = sizes[number] - begins[-1] - width
+        if room >= 0:
+            steps = random.integers(0, room // max(stride, 1) + 1, 5)
+            rows += [[number, len(begins) - 1, int(step)] for step in steps]
+    draw(st.randoms(use_true_random=False)).shuffle(rows)
+    hostile = st.one_of(
+        st.integers(-3, 500), st.integers(2**31, 2**34), st.integers(2**63 - 500, 2**63 - 1), int64s
+    )
+    spoilt = draw(st.sampled_from(["nothing", "begins", "rows"]))
+    if spoilt == "begins" and begins:
+        begins[draw(st.integers(0, len(begins) - 1))] = draw(hostile)
+    elif spoilt == "rows":
+        number = draw(st.one_of(st.integers(-1, 4), st.integers(-(2**31), 2**31 - 1)))
+        episode = draw(st.one_of(st.integers(-1, 20), hostile))
+        rows.insert(draw(st.integers(0, len(rows))), [number, episode, draw(hostile)])
+    return buffers, begins, rows, stride, width
+
+
+@given(gathers_of_steps())
+def test_steps_are_those_of_plain_slices(arguments):
+    buffers, begins, rows, stride, width = arguments
+    dtypes = np.int32, np.int64, np.int64
+    numbers, *where = (np.array([row[i] for row in rows], dtype) for i, dtype in enumerate(dtypes))
+
+    def outcome(core):
+        out = np.zeros((len(rows), width), np.uint8)
+        table = np.array(begins, np.int64)
+        try:
+            core.Buffers(buffers).gather_steps(numbers, table, *where, stride, width, out)
+        except IndexError as e:
+            return str(e)
+        return [bytes(row) for row in out]
+
+    def expected(number, episode, step):
+        if 0 <= number < len(buffers) and 0 <= episode < len(begins) and 0 <= step < 2**32:
+            size, begin = len(buffers[number]), begins[episode]
+            offset = begin + step * stride
+            if 0 <= begin <= size and offset <= size - width:
+                return bytes(buffers[number][offset : offset + width])
+        return None
+
+    slices = [expected(*row) for row in rows]
+    found = outcome(compiled)
+    assert outcome(_pure) == found
+    if None in slices:
+        assert found.startswith(f"row {slices.index(None)} ")
+    else:
+        assert found == slices
+
+
+@TWINS
+def test_steps_that_are_not_there(core):
+    buffers = core.Buffers([np.arange(100, dtype=np.uint8)])
+    out = np.zeros((1, 4), np.uint8)
+    for number, episode, step, begin, error in (
+        (0, 2, 0, 0, "row 0 is of episode 2, but there are 2"),
+        (0, -1, 0, 0, "row 0 is of episode -1, but there are 2"),
+        (1, 1, 0, 0, "row 0 is in buffer 1, but there are 1 buffers"),
+        (0, 1, -1, 50, "row 0 is step -1 of episode 1"),
+        (0, 1, 2**32, 0, f"row 0 is step {2**32} of episode 1"),
+        (0, 1, 2**32 - 1, 0, f"row 0 has 4 bytes from {2**34 - 4} on in buffer 0"),
+        (0, 1, 4, -16, "row 0 is of episode 1, which begins at -16 in buffer 0, which has 100"),
+        (0, 1, 4, 2**63 - 1, f"row 0 is of episode 1, which begins at {2**63 - 1} in"),
+        (0, 1, 4, 81, "row 0 has 4 bytes from 97 on in buffer 0, which has 100"),
+    ):
+        numbers, begins = np.array([number], np.int32), np.array([0, begin])
+        where = np.array([episode]), np.array([step])
+        with pytest.raises(IndexError, match=error):
+            buffers.gather_steps(numbers, begins, *where, 4, 4, out)
+    largest = np.array([2**32 - 1])
+    buffers.gather_steps(np.zeros(1, np.int32), np.array([96]), np.array([0]), largest, 0, 4, out)
+    assert out.tolist() == [[96, 97, 98, 99]]
+    with pytest.raises(IndexError, match=f"from {2**31 * (2**32 - 1) - 2**32 + 1} on in buffer 0"):
+        buffers.gather_steps(
+            np.zeros(1, np.int32), np.array([0]), np.array([0]), largest, 2**31 - 1, 4, out
+        )
+
+
+@TWINS
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"numbers": np.zeros(2, np.int64)}, TypeError, "numbers is of int64, not .* int32"),
+        ({"begins": np.zeros(2, np.uint32)}, TypeError, "begins is of uint32, not .* int64"),
+        ({"begins": np.zeros(4, np.int64)[::2]}, ValueError, r"begins .* strides \(16,\)"),
+        ({"episodes": [0]}, TypeError, "episodes is a list"),
+        ({"steps": np.zeros(2, np.int64)}, ValueError, "1 numbers, 1 episodes and 2 steps"),
+        ({"stride": -1}, ValueError, "a stride of -1 bytes: from 0 to 2147483647"),
+        ({"stride": 2**31}, ValueError, "a stride of 2147483648 bytes"),
+        ({"width": 3}, ValueError, r"shape \(1, 4\), not \(1, 3\)"),
+        ({"out": np.zeros((2, 4), np.uint8)}, ValueError, r"shape \(2, 4\), not \(1, 4\)"),
+    ],
+)
+def test_arguments_of_steps_of_the_wrong_type_or_shape(core, changed, error, message):
+    arguments = {
+        "numbers": np.zeros(1, np.int32),
+        "begins": np.zeros(2, np.int64),
+        "episodes": np.ones(1, np.int64),
+        "steps": np.zeros(1, np.int64),
+        "stride": 4,
+        "width": 4,
+        "out": np.zeros((1, 4), np.uint8),
+    }
+    buffers = core.Buffers([np.arange(9, dtype=np.uint8)])
+    buffers.gather_steps(**arguments)
+    assert arguments["out"].tolist() == [[0, 1, 2, 3]]
+    with pytest.raises(error, match=message):
+        buffers.gather_steps(**arguments | changed)
+
+
 def test_threads_gather_from_the_same_buffers():
     random = np.random.default_rng(0)
     data = [random.integers(0, 256, 10_000, np.uint8) for _ in range(3)]
