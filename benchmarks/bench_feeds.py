@@ -1,7 +1,7 @@
 """What batches for training cost: `rlds.feeds` beside what people do today.
 
     python benchmarks/bench_feeds.py [--quick] [--rounds N] [--only TEXT ...] [--jobs JOB ...]
-        [--data DIR] [--json]
+        [--data DIR] [--json | --render]
 
 transitions: 256 transitions of 17 + 6 floats in a batch, in random order.
 windows: 64 windows in a batch, in random order: two frames of two cameras (JPEG files of 128 x 128
@@ -18,14 +18,17 @@ Contenders whose packages are not installed are left out, and named:
 
     pip install torch grain datasets simplejpeg av
 
+A run of all jobs and contenders writes its results to `benchmarks/results/feeds/<date>.json`, and
+the tables and the figure of `docs/benchmarks.md`. With `--render` nothing is measured.
+
 The data is written to DIR once, or to a folder that is deleted at the end. It takes 2.5 GB.
 """
 
 import argparse
 import dataclasses
+import datetime
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -37,12 +40,18 @@ from pathlib import Path
 from typing import Any
 
 import feed_data
+import feed_goals
+import feed_ours as ours
+import feed_page
 import feed_peers as peers
+import processes
 import rounds
 from feed_data import Data
+from feed_goals import Line
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT, OURS = "NumPy take in RAM", "rlds.feeds"
+GOALS = "goals"
 UNIT = 10_000  # Samples, for the report.
 
 
@@ -89,6 +98,15 @@ IN_ORDER = ("steps", "frames")
 CONTENDERS: dict[str, Contender] = {
     LIMIT: Contender(BOTH, peers.in_ram, "npy"),
     f"{LIMIT}, 4096": Contender(NUMBERS, partial(peers.in_ram, size=4096), "npy"),
+    OURS: Contender(BOTH, partial(ours.in_process, shuffle="global"), least=50),
+    f"{OURS}, 4096": Contender(NUMBERS, partial(ours.in_process, size=4096, shuffle="global")),
+    **_loaders(f"{OURS}, DataLoader", ours.in_loader, BOTH, "tfrecord", (0, 1, 2)),
+    f"{OURS}, Grain": Contender(BOTH, ours.in_grain),
+    f"{OURS}, segments": Contender(BOTH, partial(ours.in_process, shuffle="segments"), least=50),
+    f"{OURS}, a log": Contender(NUMBERS, partial(ours.in_process, form="log"), "log", least=2000),
+    f"{OURS}, a log, materialised": Contender(
+        NUMBERS, partial(ours.in_process, form="materialised"), "materialised", least=50
+    ),
     **_loaders("memmap, DataLoader", peers.memmap, BOTH, "npy"),
     "memmap, DataLoader, batches at once": Contender(
         BOTH, partial(peers.memmap, at_once=True), "npy"
@@ -102,53 +120,57 @@ CONTENDERS: dict[str, Contender] = {
     **_loaders("tfds.as_data_source", peers.as_data_source, NUMBERS, "array_record", (2,)),
     "films of H.264, PyAV": Contender(IMAGES, peers.films, "video", compared="numbers"),
     "rlds.tfds.load, shuffle_steps": Contender(BOTH, peers.by_tf_data, least=20),
+    f"{OURS}, in order": Contender(IN_ORDER, ours.in_order, least=20, compared=""),
     "rlds.tfds.load": Contender(IN_ORDER, peers.load_in_order, least=100, compared=""),
     "TFDS, nested steps": Contender(IN_ORDER, peers.nested_in_order, compared=""),
     "Reader.columns of a log": Contender(("steps",), peers.log_in_order, "log", compared=""),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratio:
+    """What is promised of a contender beside another one.
+
+    Attributes:
+      goal: The number of the goal, and what it is about.
+      job: For which job.
+      ours: The contender that is this project.
+      theirs: The other one.
+      least: How many times as fast it has to be.
+    """
+
+    goal: str
+    job: str
+    ours: str
+    theirs: str
+    least: float
+
+
+RATIOS = [
+    Ratio("1: NumPy in RAM", "transitions", OURS, LIMIT, 0.45),
+    Ratio("1: NumPy in RAM, 4096", "transitions", f"{OURS}, 4096", f"{LIMIT}, 4096", 0.8),
+    Ratio(
+        *("1: NumPy in RAM, through a DataLoader", "transitions"),
+        *(f"{OURS}, DataLoader, 0 workers", LIMIT, 0.2),
+    ),
+    Ratio("1: OpenVLA", "transitions", OURS, "OpenVLA's pipeline, DataLoader", 300),
+    Ratio("1: Hugging Face", "transitions", OURS, "Hugging Face rows, 0 workers", 300),
+    Ratio("1: memmap", "transitions", OURS, "memmap, DataLoader, 0 workers", 30),
+    Ratio("1: this project on tf.data", "transitions", OURS, "rlds.tfds.load, shuffle_steps", 5),
+    Ratio("2: OpenVLA", "windows", OURS, "OpenVLA's pipeline, DataLoader", 2),
+    Ratio("2: Hugging Face", "windows", OURS, "Hugging Face rows, 0 workers", 4),
+    Ratio("2: tfds.as_data_source", "windows", OURS, "tfds.as_data_source, 0 workers", 20),
+    Ratio("2: films", "windows", OURS, "films of H.264, PyAV", 6),
+    Ratio("8: rlds.tfds.load", "steps", f"{OURS}, in order", "rlds.tfds.load", 10),
+    Ratio("8: rlds.tfds.load, images", "frames", f"{OURS}, in order", "rlds.tfds.load", 1.6),
+    Ratio("8: nested steps", "steps", f"{OURS}, in order", "TFDS, nested steps", 1000),
+    Ratio("9: NumPy in RAM, a log", "transitions", f"{OURS}, a log, materialised", LIMIT, 0.45),
+]
 DATA = {"transitions": feed_data.numbers, "steps": feed_data.numbers}
 DATA |= {"windows": feed_data.cameras, "frames": feed_data.cameras}
 
 
 # --- In the process of a contender ---------------------------------------------------------------
-
-
-def processes() -> list[int]:
-    """The numbers of this process and of all that it has started, and they, and so on."""
-    parents = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                status = Path("/proc", entry, "stat").read_text()
-            except OSError:  # It has ended.
-                continue
-            parents[int(entry)] = int(status.rpartition(")")[2].split()[1])
-    family = [os.getpid()]
-    for member in family:
-        family += [child for child, parent in parents.items() if parent == member]
-    return family
-
-
-def cpu_time() -> float:
-    """The processor time of this process and of all that it has started, in seconds."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    result = time.process_time() + ended.ru_utime + ended.ru_stime
-    for process in processes()[1:]:
-        try:
-            result += time.clock_gettime((~process << 3) | 2)  # What clock_getcpuclockid returns.
-        except OSError:
-            continue
-    return result
-
-
-def memory(kind: str = "Pss") -> float:
-    """The megabytes of all these processes; with `Pss_Anon`, only what is in no file."""
-    total = 0
-    for process in processes():
-        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-            if line.startswith(f"{kind}:"):
-                total += int(line.split()[1]) * 1024
-    return total / 1e6
 
 
 def num_samples(batch: Any) -> int:
@@ -171,10 +193,10 @@ def measure(batches: Iterator[Any], seconds: float, least: int) -> rounds.Times:
             next(batches)
         took = time.perf_counter() - begin
         count *= 2
-    samples, cpu, wall = 0, cpu_time(), time.perf_counter()
+    samples, cpu, wall = 0, processes.cpu_time(), time.perf_counter()
     for _ in range(max(least, round(count / 2 * seconds / took))):
         samples += num_samples(next(batches))
-    return (cpu_time() - cpu) / samples, (time.perf_counter() - wall) / samples
+    return (processes.cpu_time() - cpu) / samples, (time.perf_counter() - wall) / samples
 
 
 def check_batches(contender: Contender, data: Data, batches: Iterator[Any]) -> int:
@@ -189,9 +211,9 @@ def run_here(title: str, data: Data, seconds: float, *, compare: bool) -> dict[s
     contender = CONTENDERS[title]
     batches = contender.batches(data)
     next(batches)
-    result: dict[str, Any] = {"start": cpu_time()}
+    result: dict[str, Any] = {"start": processes.cpu_time()}
     result["times"] = measure(batches, seconds, contender.least)
-    result["megabytes"] = memory()
+    result["megabytes"] = processes.memory()
     if compare and contender.compared:
         result["pixels"] = check_batches(contender, data, batches)
     return result
@@ -221,6 +243,12 @@ class Found:
         """The least processor time of a sample: what other work on the machine adds is left out."""
         return min(cpu for cpu, _ in self.times)
 
+    def as_json(self) -> dict[str, Any]:
+        """Returns what a file of results has of it."""
+        cpu, wall = zip(*self.times)
+        columns = {"cpu": cpu, "wall": wall, "starts": self.starts, "megabytes": self.megabytes}
+        return {name: [float(f"{x:.4g}") for x in column] for name, column in columns.items()}
+
     @property
     def median(self) -> float:
         """The median of these times."""
@@ -239,7 +267,7 @@ def run(arguments: Sequence[str]) -> dict[str, Any]:
       RuntimeError: It failed.
     """
     command = [sys.executable, str(Path(__file__).resolve()), *arguments]
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
     environment = {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
     # Threads of OpenMP that wait for each other burn the processor time of torch's contenders.
     environment |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
@@ -265,8 +293,6 @@ def measure_all(
                 try:
                     result = run([*command, *(["--compare"] if number == 0 else [])])
                 except (LeftOut, RuntimeError) as error:
-                    if isinstance(error, RuntimeError) and title.startswith(OURS):
-                        raise
                     print(f"left out: {job}, {title}: {error}", file=sys.stderr)
                     del of_job[title]
                     continue
@@ -298,6 +324,44 @@ def show(job: str, found: dict[str, Found]) -> None:
     Console(width=120).print(table)
 
 
+def goals(found: dict[str, dict[str, Found]], arguments: list[str]) -> list[Line]:
+    """What is promised, and what was found."""
+    lines = []
+    for ratio in RATIOS:
+        of_job = found.get(ratio.job, {})
+        if ratio.ours in of_job and ratio.theirs in of_job:
+            times = of_job[ratio.theirs].cpu / of_job[ratio.ours].cpu
+            lines.append(Line(ratio.goal, times, ratio.least, unit="times as fast"))
+    log = found.get("transitions", {}).get(f"{OURS}, a log")
+    if log:
+        lines.append(Line("9: a transition of a log", log.cpu * 1e6, None, 1.1, "us"))
+    for goal in feed_goals.GOALS:
+        try:
+            result = run([*arguments, "--goal", goal.__name__])
+        except (LeftOut, RuntimeError) as error:
+            print(f"left out: {goal.__name__}: {error}", file=sys.stderr)
+            continue
+        lines += [Line(*line) for line in result["lines"]]
+        print(*lines[-len(result["lines"]) :], sep="\n", file=sys.stderr, flush=True)
+    return sorted(lines, key=lambda line: int(line.goal.partition(":")[0]))
+
+
+def show_goals(lines: Sequence[Line]) -> None:
+    """Prints the table of goals."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("goal", "", title="Goals")
+    for head in ("found", "at least", "at most", "met"):
+        table.add_column(head, justify="right")
+    for line in lines:
+        bounds = ["" if bound is None else f"{bound:g}" for bound in (line.least, line.most)]
+        number, _, what = line.goal.partition(": ")
+        found = f"{line.found:.3g} {line.unit}"
+        table.add_row(number, what, found, *bounds, "yes" if line.is_met else "no")
+    Console(width=120).print(table)
+
+
 def main() -> None:
     """Measures, and prints tables."""
     parser = argparse.ArgumentParser(
@@ -306,13 +370,18 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small data, for a look")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--only", nargs="*", default=[""], help="contenders with such names")
-    parser.add_argument("--jobs", nargs="*", choices=list(DATA), default=list(DATA))
+    parser.add_argument("--jobs", nargs="*", choices=[*DATA, GOALS], default=[*DATA, GOALS])
     parser.add_argument("--data", type=Path, help="where the data is, or is written to")
     parser.add_argument("--json", action="store_true", help="print lines of JSON")
+    parser.add_argument("--render", action="store_true", help="only write the tables")
     for internal in ("--make", "--compare"):
         parser.add_argument(internal, action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--contender", help=argparse.SUPPRESS)
+    for internal in ("--contender", "--goal"):
+        parser.add_argument(internal, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.render:
+        feed_page.render()
+        return
     if options.make:
         for make in (feed_data.numbers, feed_data.cameras):
             feed_data.make(make(options.data, quick=options.quick))
@@ -324,6 +393,14 @@ def main() -> None:
         found = run_here(options.contender, data, seconds, compare=options.compare)
         print(json.dumps(found), flush=True)
         os._exit(0)  # Workers and threads may still be at it.
+    if options.goal:
+        numbers, cameras = (
+            make(options.data, quick=options.quick)
+            for make in (feed_data.numbers, feed_data.cameras)
+        )
+        measured = feed_goals.Measured(numbers, cameras, options.data)
+        print(json.dumps({"lines": list(getattr(feed_goals, options.goal)(measured))}), flush=True)
+        os._exit(0)
     titles = {
         job: [
             title
@@ -331,19 +408,40 @@ def main() -> None:
             if job in contender.jobs and any(text in title for text in options.only)
         ]
         for job in options.jobs
+        if job != GOALS
     }
     with tempfile.TemporaryDirectory() as folder:
         directory = (options.data or Path(folder)) / ("quick" if options.quick else "full")
         arguments = ["--data", str(directory.resolve()), *(["--quick"] if options.quick else [])]
         run([*arguments, "--make"])
         num_rounds = options.rounds or (1 if options.quick else 4)
+        load = [os.getloadavg()[0]]
         all_found = measure_all(titles, num_rounds, arguments)
+        lines = goals(all_found, arguments) if GOALS in options.jobs else []
     for job, found in all_found.items():
         if options.json:
             times = {title: one.times for title, one in found.items()}
             rounds.report(f"Feeds: {job}", _per_unit(times))
         else:
             show(job, found)
+    if lines and not options.json:
+        show_goals(lines)
+    load.append(os.getloadavg()[0])
+    is_whole = options.only == [""] and set(options.jobs) == {*DATA, GOALS}
+    if is_whole and not options.quick:
+        feed_page.save(
+            {
+                "date": datetime.date.today().isoformat(),
+                **feed_page.describe_machine(),
+                "load": [round(min(load), 1), round(max(load), 1)],
+                "found": {
+                    job: {title: one.as_json() for title, one in found.items()}
+                    for job, found in all_found.items()
+                },
+                "goals": [{**line._asdict(), "met": line.is_met} for line in lines],
+            }
+        )
+        feed_page.render()
 
 
 def _per_unit(times: dict[str, list[rounds.Times]]) -> dict[str, list[rounds.Times]]:

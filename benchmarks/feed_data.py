@@ -8,8 +8,8 @@ step is its number in the dataset, so the RAM contender knows what belongs into 
 import dataclasses
 import functools
 import io
-import json
 import shutil
+import sys
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ IMAGE_SHAPE = (128, 128, 3)
 GAMMA = 0.99
 HISTORY, HORIZON = 2, 16
 FILMED = 8  # Episodes that are films, too.
-MISSING = "not there"  # The name of what says why a form is missing.
 
 Columns = dict[str, Any]
 
@@ -130,7 +129,7 @@ def decoded(files: list[bytes]) -> np.ndarray:
 
 
 def make(data: Data) -> None:
-    """Writes what is missing of the forms; if one cannot be written, a file says why."""
+    """Writes the forms that are missing, but for those whose packages are."""
     forms: dict[str, Callable[[Data, Path], None]] = {
         "tfrecord": functools.partial(_write_tfds, file_format="tfrecord"),
         "array_record": functools.partial(_write_tfds, file_format="array_record"),
@@ -141,18 +140,19 @@ def make(data: Data) -> None:
         forms["video"] = _write_films
     else:
         forms["log"] = _write_log
-    size = [data.episodes, data.steps]
-    done = data.path("done.json")
-    if done.exists() and json.loads(done.read_text()) == size:
-        return
+        forms["materialised"] = _materialise
     for form, write in forms.items():
-        path = data.path(form)
-        path.mkdir(parents=True, exist_ok=True)
+        path, done = data.path(form), data.path(f"{form}.done")
+        if done.exists():
+            continue
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
         try:
             write(data, path)
         except ImportError as error:
-            (path / MISSING).write_text(str(error))
-    done.write_text(json.dumps(size))
+            print(f"{data.name} in the form {form} is left out: {error}", file=sys.stderr)
+        else:
+            done.touch()
 
 
 def _write_tfds(data: Data, path: Path, file_format: str) -> None:
@@ -257,6 +257,12 @@ def _write_log(data: Data, path: Path) -> None:
                 writer.record_step(envlogger.StepData(timestep, taken), step == 0)
 
 
+def _materialise(data: Data, path: Path) -> None:
+    from rlds.feeds.materialising import materialise
+
+    materialise(data.path("log"), path)
+
+
 def _write_films(data: Data, path: Path) -> None:
     import av
 
@@ -284,6 +290,8 @@ def transitions_at(columns: Columns, at: np.ndarray) -> Columns:
         "reward": columns["reward"].take(at),
         "discount": columns["discount"].take(at),
         "next_observation": columns["observation"].take(following, axis=0),
+        "next_is_last": columns["is_last"].take(following),
+        "next_is_terminal": columns["is_terminal"].take(following),
     }
 
 
@@ -335,12 +343,13 @@ def check(data: Data, columns: Columns, batch: Any, *, without: Collection[str] 
         windows_at(columns, at, data.steps) if data.has_images else transitions_at(columns, at)
     )
     worst = 0
+    flags = {"next_is_last", "next_is_terminal"} - found.keys()  # The peers need none.
     for name, values in expected.items():
+        if name in without or name in flags:
+            continue
         got = found[name]
         assert got.dtype == values.dtype, f"{name}: {got.dtype}, expected {values.dtype}"
         assert got.shape == values.shape, f"{name}: {got.shape}, expected {values.shape}"
-        if name in without:
-            continue
         if name in IMAGES:
             differences = np.abs(got.astype(np.int16) - values)
             worst = max(worst, int(differences.max(initial=0)))

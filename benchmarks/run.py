@@ -26,6 +26,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -368,7 +369,11 @@ WIDTH, ROW_HEIGHT, TOP, LEFT, RIGHT = 860, 24, 58, 330, 66
 COLOURS = {ENVLOGGER: "#0b62b4", TFDS: "#b3541e", MINARI: "#2d7d46", RLDS: "#7b3fa0"}
 
 
-def figure(results: dict[str, Any]) -> str:
+def figure(
+    results: dict[str, Any],
+    colours: Mapping[str, str] = COLOURS,
+    title: str = "How many times as fast as its peers this project is, job by job",
+) -> str:
     """Returns the ratios as a figure: a dot is the median, a line goes from lowest to highest."""
     rows = [(row, Ratio.of(row)) for row in results["rows"]]
     decades = [math.log10(value) for _, ratio in rows for value in (ratio.low, ratio.high)]
@@ -379,15 +384,15 @@ def figure(results: dict[str, Any]) -> str:
         place = LEFT + (math.log10(ratio) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
         return f"{place:.1f}"
 
-    peers = [peer for peer in COLOURS if any(row["peer"] == peer for row, _ in rows)]
+    peers = [peer for peer in colours if any(row["peer"] == peer for row, _ in rows)]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'width="{WIDTH}" height="{height}">',
-        "<title>How many times as fast as its peers this project is, job by job</title>",
+        f"<title>{escape(title)}</title>",
         "<style>",
         "text{font:13px system-ui,sans-serif;fill:#222}.n{text-anchor:end}.m{text-anchor:middle}",
         ".grid{stroke:#8884;stroke-width:1}.one{stroke:#222;stroke-width:1.5}",
-        *(f".p{i}{{fill:{COLOURS[p]};stroke:{COLOURS[p]}}}" for i, p in enumerate(peers)),
+        *(f".p{i}{{fill:{colours[p]};stroke:{colours[p]}}}" for i, p in enumerate(peers)),
         "</style>",
         # Not every page that shows it in dark mode says so to an image.
         '<rect width="100%" height="100%" rx="6" fill="#fff"/>',
