@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 LIGHT ?= .venv-without-tensorflow
 TESTS_WITHOUT_TENSORFLOW := tests/without_tensorflow tests/golden/test_tfds_4_9_10.py \
 	$(addprefix tests/rlds/test_,alignment.py normalization.py quantile_sketch.py statistics.py) \
-	tests/rlds/feeds/test_images.py
+	$(addprefix tests/rlds/feeds/test_,core.py images.py permutation.py)
 
 # The editable install compiles the extensions in place; it is redone when what they are made of changes.
 COMPILED := riegeli rlds/feeds
