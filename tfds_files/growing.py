@@ -5,6 +5,7 @@
       dataset_info.json                     the shards that the dataset has, with their lengths
       <name>-<split>.tfrecord-00000         a shard
       .<name>-<split>.tfrecord-draft-<id>   a shard that is being written
+      .feeds/                               the indexes of shards; see `tfds_files.shard_index`
     .replacement-<id>/                    a dataset that is going to replace splits of this one
 
 A shard is written under the name of a draft. Once it is complete it is renamed to its number, and
@@ -38,8 +39,11 @@ from etils import epath
 from rlds_ecosystem import stores
 from rlds_ecosystem.stores import is_local
 from rlds_ecosystem.whole_files import locked, sync, try_to_lock
+from tfds_files import index_files
 from tfds_files.errors import DamagedFileError, TfdsFilesError
+from tfds_files.features import read_features
 from tfds_files.folder import TEMPLATE, shard_name
+from tfds_files.indexing import save_index
 from tfds_files.record_files import (
     FOOTER,
     HEADER,
@@ -141,13 +145,15 @@ class GrowingDataset:
     def _add_shard(
         self, split: str, draft: epath.Path, whole: epath.Path, num_examples: int, num_bytes: int
     ) -> None:
-        """Makes a draft that is complete a shard."""
+        """Makes a draft that is complete a shard, and saves its index."""
         with locked(self.directory):
             info = self._read()
             found = _find(info, split)
             if found is None:
                 raise KeyError(f"{self.directory} has no split {split!r} any more")
-            self._adopt_draft(info, found, draft, whole, num_examples, num_bytes)
+            shard = self._adopt_draft(info, found, draft, whole, num_examples, num_bytes)
+        if shard is not None and self._file_format == "tfrecord":
+            save_index(shard, lambda: read_features(self.directory))
 
     def _read(self) -> dict[str, Any]:
         """What `dataset_info.json` says."""
@@ -207,10 +213,10 @@ class GrowingDataset:
         whole: epath.Path,
         num_examples: int,
         num_bytes: int,
-    ) -> None:
+    ) -> epath.Path | None:
         if whole != draft:
             draft.unlink()
-        self._adopt(info, split, whole, num_examples, num_bytes)
+        return self._adopt(info, split, whole, num_examples, num_bytes)
 
     def _adopt(
         self,
@@ -219,14 +225,16 @@ class GrowingDataset:
         path: epath.Path,
         num_examples: int,
         num_bytes: int,
-    ) -> None:
-        """Makes a complete file a shard of the dataset."""
+    ) -> epath.Path | None:
+        """Makes a complete file a shard of the dataset, if it has examples; returns that."""
         if not num_examples:
             path.unlink()
-            return
+            return None
         self._adopt_numbered(info, split)
-        stores.move_file(path, _path_of(self.directory, info, split, len(_lengths(split))))
+        shard = _path_of(self.directory, info, split, len(_lengths(split)))
+        stores.move_file(path, shard)
         self._list_shard(info, split, num_examples, num_bytes)
+        return shard
 
     def _adopt_numbered(self, info: dict[str, Any], split: dict[str, Any]) -> None:
         """Adopts files that have the number of a shard already, but are not listed."""
@@ -406,7 +414,7 @@ class Replacement:
                         path.unlink()
                         os.close(lock)
             for path in obsolete:
-                path.unlink(missing_ok=True)
+                _remove_shard(path)
             self.discard()
 
     def discard(self) -> None:
@@ -442,11 +450,18 @@ def _move(
     )
     for path in target.iterdir():  # What is left of one that was killed here.
         if is_name(template, path.name):
-            path.unlink()
+            _remove_shard(path)
     moved = {**split, "filepathTemplate": template}
     for index in range(len(_lengths(split))):
-        stores.move_file(_path_of(source, info, split, index), _path_of(target, info, moved, index))
+        here, there = (_path_of(source, info, split, index), _path_of(target, info, moved, index))
+        stores.move_file(here, there)
+        index_files.move(here, there)
     return moved
+
+
+def _remove_shard(path: epath.Path) -> None:
+    path.unlink(missing_ok=True)
+    index_files.remove(path)
 
 
 def _remove_unless_locked(directory: epath.Path) -> None:

@@ -27,12 +27,13 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from rlds_ecosystem.stores import is_local
 from rlds_ecosystem.whole_files import write_at_once
 from tfds_files.example_scan import NOT_DIRECT, FieldLayout
 from tfds_files.record_files import FOOTER, HEADER
 from tfds_files.shard_index import ShardIndex, stored_checksum
 
-__all__ = ["FOLDER", "load", "remove", "save"]
+__all__ = ["FOLDER", "load", "move", "remove", "save"]
 
 FOLDER = ".feeds"
 """The folder of indexes in that of a dataset."""
@@ -53,18 +54,18 @@ def save(index: ShardIndex, *, cache: bool = True) -> None:
       cache: Whether to use the cache.
     """
     content = _content(index)
-    errors = []
-    for path in _places(index.path)[: 2 if cache else 1]:
+    why: OSError | str = "there is no place for it"
+    for path in [*_beside(index.path), *(_cached(index.path) if cache else ())]:
         try:
             path.parent.mkdir(parents=path.parent.name != FOLDER, exist_ok=True)
             write_at_once(path, content, durable=False)
-        except (OSError, RuntimeError) as e:  # There may be no home.
-            errors.append(e)
+        except OSError as e:
+            why = e
         else:
             return
     if cache:
         warnings.warn(
-            f"the index of {index.path} is not saved, so it is made anew each time: {errors[-1]}",
+            f"the index of {index.path} is not saved, so it is made anew each time: {why}",
             stacklevel=2,
         )
 
@@ -81,38 +82,61 @@ def load(path: str, sequence: str, layouts: tuple[FieldLayout, ...]) -> ShardInd
       OSError: The shard cannot be read.
     """
     shard = os.stat(path)
-    for place in _places(path):
+    copies = []
+    for place in [*_beside(path), *_cached(path)]:
         with contextlib.suppress(OSError, _Unusable):
             index = _parsed(_mapped(place), path, sequence, layouts)
             _check(index, shard.st_size)
-            if index.modified_ns != shard.st_mtime_ns:  # A copy of the shard is as good.
-                _check_contents(index)
-                index = dataclasses.replace(index, modified_ns=shard.st_mtime_ns)
-                save(index)
+            if index.modified_ns == shard.st_mtime_ns:
+                return index
+            copies.append(index)
+    for index in copies:  # The shard may be a copy of the one that was indexed.
+        if _has_checksum(index):
+            index = dataclasses.replace(index, modified_ns=shard.st_mtime_ns)
+            save(index)
             return index
     return None
 
 
+def move(path: os.PathLike[str] | str, target: os.PathLike[str] | str) -> None:
+    """Brings the index of a shard that was moved to where it is now, if there is one."""
+    if is_local(path) and is_local(target):
+        for here, there in zip(_beside(os.fspath(path)), _beside(os.fspath(target))):
+            with contextlib.suppress(OSError):  # It is made again when it is needed.
+                if here.exists():
+                    there.parent.mkdir(exist_ok=True)
+                    os.replace(here, there)
+
+
 def remove(path: os.PathLike[str] | str) -> None:
-    """Removes the index of a shard, if it has one."""
-    for place in _places(os.fspath(path)):
-        with contextlib.suppress(OSError):
-            place.unlink()
+    """Removes the index of a shard that was removed, if there is one."""
+    if is_local(path):
+        for place in [*_beside(os.fspath(path)), *_cached(os.fspath(path))]:
+            with contextlib.suppress(OSError):
+                place.unlink()
+                place.parent.rmdir()  # Which works if it was the last one.
 
 
 class _Unusable(Exception):
     """An index is damaged, or of another file."""
 
 
-def _places(path: str) -> list[Path]:
-    """Where the index of a shard may be."""
+def _beside(path: str) -> list[Path]:
+    """Where the index of a shard is in its dataset; nowhere if that leads out of the dataset."""
     folder, name = os.path.split(os.path.abspath(path))
-    cache = os.environ.get("RLDS_CACHE_DIR")
-    if cache is None:
-        cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rlds")
+    place = Path(folder, FOLDER)
+    return [] if place.is_symlink() else [place / f"{name}.index"]
+
+
+def _cached(path: str) -> list[Path]:
+    """Where it is in the cache, if there is one."""
+    folder, name = os.path.split(os.path.abspath(path))
+    cache = os.environ.get("RLDS_CACHE_DIR") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rlds"
+    )
     key = hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:32]
-    name += ".index"
-    return [Path(folder, FOLDER, name), Path(cache, "feeds", key, name).expanduser()]
+    place = Path(os.path.expanduser(cache), "feeds", key, f"{name}.index")
+    return [] if place.parts[0] == "~" else [place]  # Some users have no home.
 
 
 def _arrays(index: ShardIndex) -> dict[str, np.ndarray]:
@@ -152,6 +176,8 @@ def _header(sequence: str, layouts: tuple[FieldLayout, ...]) -> dict[str, Any]:
 
 
 def _mapped(path: Path) -> memoryview:
+    if not path.is_file():  # From something else nothing may ever come.
+        raise _Unusable
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size < _LENGTH.size + _CHECKSUM.size:
             raise _Unusable
@@ -267,10 +293,10 @@ def _fit_images(
     return is_fit
 
 
-def _check_contents(index: ShardIndex) -> None:
-    """Checks that the records of the shard are those that were indexed."""
-    if len(index):
-        data: np.ndarray = np.memmap(index.path, np.uint8, "r")
-        ends = index.offsets + index.lengths
-        if len(data) != index.file_size or stored_checksum(data, ends) != index.checksum:
-            raise _Unusable
+def _has_checksum(index: ShardIndex) -> bool:
+    """Whether the records of the shard are those that were indexed, by their checksums."""
+    if not len(index):
+        return True
+    data: np.ndarray = np.memmap(index.path, np.uint8, "r")
+    ends = index.offsets + index.lengths
+    return len(data) == index.file_size and stored_checksum(data, ends) == index.checksum

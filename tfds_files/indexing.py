@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
     from tfds_files.features import Features
     from tfds_files.splits import Split
 
-__all__ = ["index_shard", "open_indexes"]
+__all__ = ["index_shard", "open_indexes", "save_index"]
 
 # How many records are scanned at a time.
 _BLOCK = 1 << 14
+# Of files that writers make an index of: others are scanned as fast as their index is loaded.
+_LEAST_SIZE = 1 << 20
 
 
 def open_indexes(
@@ -147,6 +150,20 @@ def index_shard(
             if layout.kind == "images"
         },
     )
+
+
+def save_index(path: os.PathLike[str] | str, features: Callable[[], Features]) -> None:
+    """Saves the index of a TFRecord file that was written just now, beside it.
+
+    Where that is not possible there is no index: who needs it makes it, and gets the errors.
+
+    Args:
+      path: The file; nothing is done for one in a store, or for a small one.
+      features: Gives what an example looks like.
+    """
+    with contextlib.suppress(Exception):
+        if stores.is_local(path) and os.path.getsize(path) >= _LEAST_SIZE:
+            index_files.save(index_shard(path, features()), cache=False)
 
 
 def _records(path: str, raw: mmap.mmap, size: int, verify: bool) -> Iterator[tuple[int, int]]:

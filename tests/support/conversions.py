@@ -122,10 +122,11 @@ def interrupted(source: Source, after: int | None, read: list[str]) -> Source:
 
 
 def contents(directory: Any) -> dict[str, str]:
-    """Returns digests of all files of a dataset by name."""
+    """Returns digests of all files of a dataset by name; but not of the indexes of shards."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(Path(directory).iterdir())
+        if path.name != ".feeds"
     }
 
 

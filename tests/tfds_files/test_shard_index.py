@@ -26,6 +26,7 @@ from tfds_files import (
     Tensor,
     UnsupportedFileError,
     index_files,
+    indexing,
 )
 from tfds_files.record_files import write_records
 from tfds_files.wire import delimited, encode_varints
@@ -322,13 +323,12 @@ def episode_of(length, seed=0):
 
 
 def make_dataset(folder, lengths=(2, 0, 3, 1, 4), per_shard=2):
-    """A dataset without the indexes that its writer may have made."""
+    """A dataset without indexes, for which it is too small."""
     with tfds_files.DatasetWriter(
         folder, FEATURES, "it", max_examples_per_shard=per_shard
     ) as writer:
         for number, length in enumerate(lengths):
             writer.add(episode_of(length, number))
-    shutil.rmtree(folder / ".feeds", ignore_errors=True)
     return tfds_files.open_folder(folder)["train"]
 
 
@@ -346,9 +346,9 @@ def folder(tmp_path, monkeypatch):
 def built(monkeypatch):
     """The paths of the shards that were scanned."""
     paths = []
-    scan = tfds_files.indexing.index_shard
+    scan = indexing.index_shard
     monkeypatch.setattr(
-        tfds_files.indexing,
+        indexing,
         "index_shard",
         lambda path, *args, **kwargs: (
             paths.append(os.path.basename(path)) or scan(path, *args, **kwargs)
@@ -394,6 +394,33 @@ def test_indexes_are_saved_and_used_until_the_shard_changes(folder, built):
         [4],
     ]
     assert built == SHARDS * 2 + SHARDS[:1]
+
+
+def test_writers_save_indexes_if_they_can(folder, built, monkeypatch):
+    monkeypatch.setattr(indexing, "_LEAST_SIZE", 0)
+    split = make_dataset(folder)
+    assert [len(index) for index in tfds_files.open_indexes(split)] == [2, 2, 1]
+    with tfds_files.DatasetWriter(folder, FEATURES, "it") as writer:
+        writer.add(episode_of(1))
+        (folder / ".feeds" / f"{SHARDS[2][:-1]}3.index").mkdir()
+    assert len(tfds_files.open_folder(folder)["train"]) == 6
+    assert built == [*SHARDS, f"{SHARDS[2][:-1]}3"]
+
+
+def test_nothing_is_followed_out_of_the_dataset(folder, built):
+    """Whoever made it could have files written elsewhere, or have readers wait forever."""
+    split = make_dataset(folder, [1])
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.mkdir()
+    (folder / ".feeds").symlink_to(elsewhere)
+    tfds_files.open_indexes(split)
+    assert not list(elsewhere.iterdir())
+    (folder / ".feeds").unlink()
+    (folder / ".feeds").mkdir()
+    shutil.rmtree(folder.parent / "cache")
+    os.mkfifo(folder / ".feeds" / f"{SHARDS[0]}.index")
+    tfds_files.open_indexes(split)
+    assert built == SHARDS[:1] * 2
 
 
 def test_features_that_changed_make_another_index(folder, built):

@@ -38,6 +38,8 @@ from tfds_builders.conversion.progress import Progress
 from tfds_builders.conversion.sharding import ShardPlan, no_episodes, plan_shards, write_shard
 from tfds_builders.conversion.staging import LeftOut, PartWriter, StagedPart, read_part
 from tfds_builders.features import features_of
+from tfds_files import index_files, parse_features
+from tfds_files.indexing import save_index
 
 __all__ = [
     "ConvertedSplit",
@@ -300,7 +302,10 @@ def serially(job: Job, progress: Progress) -> Mapping[str, ShardPlan]:
 def write_staged_shard(job: Job, plan: ShardPlan, split: str, index: int) -> epath.Path:
     """Writes a file of the dataset to the staging directory, unless it is there."""
     template = job.template(split, job.shards)
-    return write_shard(plan, index, template, job.file_format)
+    path = write_shard(plan, index, template, job.file_format)
+    if job.file_format == tfds.core.FileFormat.TFRECORD:
+        save_index(path, lambda: parse_features(features_of(job.source, job.storage).to_json()))
+    return path
 
 
 def convert_job(
@@ -345,6 +350,7 @@ def _publish(job: Job, plan: ShardPlan, split: str, target: epath.Path) -> tfds.
         there = template.sharded_filepath(shard_index=index, num_shards=plan.num_shards)
         with storage_errors(there):
             stores.move_file(here, there)
+            index_files.move(here, there)
     return tfds.core.SplitInfo(
         name=split,
         shard_lengths=plan.shard_lengths,

@@ -8,6 +8,7 @@ from etils import epath
 
 from envlogger.errors import StorageError, storage_errors
 from rlds_ecosystem import stores
+from tfds_files import index_files
 
 __all__ = ["missing_files", "publish"]
 
@@ -33,6 +34,7 @@ def publish(here: epath.Path, there: epath.Path) -> None:
     paths = [
         os.path.relpath(os.path.join(directory, name), here)
         for directory, _, names in os.walk(here)
+        if os.path.basename(directory) != index_files.FOLDER  # Of files on this machine only.
         for name in names
     ]
     [info] = (path for path in paths if os.path.basename(path) == _DATASET_INFO)

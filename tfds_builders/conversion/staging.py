@@ -33,6 +33,7 @@ from rlds.sources.source import SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.stores import is_local
 from rlds_ecosystem.whole_files import can_lock, lock
+from tfds_files import index_files
 
 __all__ = [
     "LeftOut",
@@ -417,17 +418,18 @@ def _open(path: epath.Path, mode: str) -> BinaryIO:
 
 
 def _check_entries(directory: epath.Path) -> None:
-    """Checks that a staging directory holds files and the directory of the shards: no links.
+    """Checks that a staging directory holds files, and the directories of the shards: no links.
 
     Whoever can write to it could have files anywhere emptied, or overwritten.
     """
     if not is_local(directory):
         return
-    shards = directory / "shards"
-    for path in (*directory.iterdir(), *(shards.iterdir() if shards.exists() else ())):
-        mode = os.lstat(path).st_mode
-        if not stat.S_ISREG(mode) and not (path == shards and stat.S_ISDIR(mode)):
-            raise _not_ours(path)
+    directories = [directory, directory / "shards", directory / "shards" / index_files.FOLDER]
+    for parent in directories:
+        for path in parent.iterdir() if parent.exists() else ():
+            mode = os.lstat(path).st_mode
+            if not stat.S_ISREG(mode) and not (path in directories and stat.S_ISDIR(mode)):
+                raise _not_ours(path)
 
 
 def _not_ours(path: str | os.PathLike[str]) -> StorageError:

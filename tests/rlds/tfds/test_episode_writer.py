@@ -24,7 +24,8 @@ from rlds.tfds import (
     generate_config_from_spec,
     load,
 )
-from tfds_files import Tensor, growing
+from tfds_files import Tensor, growing, index_files, indexing, open_folder
+from tfds_files.example_scan import layouts_of
 
 CONFIG = DatasetConfig(
     name="counting",
@@ -183,6 +184,28 @@ def test_overwriting(tmp_path, file_format):
         assert len(files(tmp_path)) == 4  # Nothing is left of the old one.
     write(tmp_path, [30], overwrite=False, file_format=file_format)
     assert ids(tmp_path) == [20, 21, 22, 30]
+
+
+def are_indexed(directory):
+    """Whether there are indexes of all TFRecord files, that can be used, and of no others."""
+    folder = open_folder(directory)
+    indexes = {path.name for path in (directory / ".feeds").glob("*")}
+    paths = [path for path in folder["train"].paths if folder.file_format == "tfrecord"]
+    return indexes == {f"{path.name}.index" for path in paths} and all(
+        index_files.load(str(path), *layouts_of(folder.features)) for path in paths
+    )
+
+
+def test_indexes_of_shards_come_and_go_with_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(indexing, "_LEAST_SIZE", 0)
+    for begin in (0, 10, 20):
+        write(tmp_path, range(begin, begin + 3), max_episodes_per_file=2)
+        assert are_indexed(tmp_path)
+    write(tmp_path, [30], overwrite=False)
+    assert are_indexed(tmp_path)
+    assert len(list((tmp_path / ".feeds").iterdir())) == 3
+    write(tmp_path, [40], file_format="array_record")
+    assert not (tmp_path / ".feeds").exists()
 
 
 def test_the_old_split_stays_until_the_new_one_is_complete(tmp_path):

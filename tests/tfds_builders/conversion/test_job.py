@@ -27,6 +27,7 @@ from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.conversion import encoder as episode_encoder
 from tfds_builders.conversion import staging
 from tfds_builders.conversion.job import describe
+from tfds_files import indexing, open_folder
 
 ON_BEAM = {"beam_runner": "DirectRunner", "beam_options": ["--direct_running_mode=in_memory"]}
 
@@ -146,6 +147,18 @@ def test_two_splits(raw, tmp_path):
     conversions.check_conversion(lambda: TwoSplits(raw), tmp_path)
 
 
+def test_an_index_of_each_shard_is_beside_it(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(indexing, "_LEAST_SIZE", 0)
+    with pytest.raises(conversions.Interrupted):
+        convert_to(tmp_path, conversions.interrupted(ToySource(raw), 6, []))
+    made = convert_to(tmp_path, ToySource(raw), download_config=config(num_shards=3))
+    monkeypatch.setattr(indexing, "index_shard", None)  # None is made anew.
+    indexes = indexing.open_indexes(open_folder(made)["train"])
+    assert sum(map(len, indexes)) == 10
+    paths = [f"{Path(index.path).name}.index" for index in indexes]
+    assert sorted(path.name for path in (made / ".feeds").iterdir()) == paths
+
+
 def test_a_split_without_episodes_is_known_before_others_are_read(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(TwoSplits, "number_in_test", 0)
     read = []
@@ -242,6 +255,7 @@ def remote(monkeypatch):
 @pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
 @pytest.mark.parametrize("options", [{}, ON_BEAM], ids=["serial", "beam"])
 def test_object_store(raw, tmp_path, remote, monkeypatch, options):
+    monkeypatch.setattr(indexing, "_LEAST_SIZE", 0)  # Indexes stay here.
     monkeypatch.setattr(staging.tempfile, "tempdir", str(tmp_path / "here"))
     (tmp_path / "here").mkdir()
     download_config = config(num_shards=2, **options)
@@ -250,7 +264,8 @@ def test_object_store(raw, tmp_path, remote, monkeypatch, options):
         convert_to(remote, conversions.interrupted(ToySource(raw), 6, []))
     made = convert_to(remote, ToySource(raw), download_config=download_config)
     found = {path.name: path.read_bytes() for path in made.iterdir()}
-    assert found == {path.name: path.read_bytes() for path in Path(expected).iterdir()}
+    there = [path for path in Path(expected).iterdir() if path.name != ".feeds"]
+    assert found == {path.name: path.read_bytes() for path in there}
     assert not tf.io.gfile.glob(f"{made.parent}/.staging-*/*.records")
     assert not list((tmp_path / "here").glob("rlds-made-*"))
 
