@@ -3,38 +3,37 @@
 Facts about Octo are those of its repository `octo-models/octo`, July 2024.
 """
 
-from __future__ import annotations
-
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from rlds.feeds.policy_samples import NormalizedPolicySamples, padded
 from rlds.feeds.roles import ACTION, STATE
+from rlds.feeds.samples import Columns
 from rlds.feeds.statistics_files import PROPRIO, filed, plain_field, read_filed
 from rlds.statistics import Statistics
 
-__all__ = ["statistics_from_json", "statistics_to_json"]
+__all__ = ["OctoSamples", "statistics_from_json", "statistics_to_json"]
 
 
 def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str:
-    """Writes statistics as Octo does, to be its argument `dataset_statistics`.
-
-    Octo counts all steps of the splits "all", also the last of each episode: so does
-    `compute_statistics(..., include_last_action=True)`.
+    """Writes statistics as Octo does: what its argument `dataset_statistics` takes.
 
     Args:
-      statistics: Those of the action and the state, see `Roles.join`; of several datasets by their
-        names, as checkpoints of Octo have them.
+      statistics: Those of the "action" and the "state", see `Roles.statistics_of`; of several
+        datasets by their names, as checkpoints of Octo have them.
 
     Raises:
       ValueError: There are no quantiles 0.01 and 0.99.
 
     >>> import json
     >>> import numpy as np
-    >>> from rlds.feeds.roles import Roles
     >>> from rlds.statistics import compute_statistics
     >>> steps = {"action": np.eye(2), "is_last": np.array([False, True])}
     >>> statistics = compute_statistics([{"steps": steps}], include_last_action=True)
-    >>> json.loads(statistics_to_json(Roles().join(statistics)))["action"]["mean"]
+    >>> json.loads(statistics_to_json(statistics))["action"]["mean"]
     [0.5, 0.5]
     """
     return filed(statistics, _plain)
@@ -64,3 +63,81 @@ def _plain(statistics: Statistics) -> dict[str, Any]:
         "num_transitions": statistics.num_transitions,
         "num_trajectories": statistics.num_trajectories,
     }
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class OctoSamples(NormalizedPolicySamples):
+    """What Octo trains on: a sample for each step, as `octo.data.dataset` makes it.
+
+    A batch has `observation` (`image_*`, `proprio`, `timestep`, `timestep_pad_mask`,
+    `task_completed`, `pad_mask_dict`), `task` (`language_instruction`, `pad_mask_dict`; with goals,
+    also their `image_*`, `proprio` and `timestep`), `action` and `action_pad_mask`, both of shape
+    `[n, window_size, action_horizon, action]`, and `dataset_name`.
+
+    As Octo has it, `action_pad_mask` counts the first action beyond the end of the episode, or
+    beyond the goal, as real.
+
+    Args:
+      table: The steps.
+      roles: Which of its fields Octo sees.
+      dataset_name: What samples say where they are from.
+      window_size: How many observations a sample has.
+      action_horizon: How many actions belong to each observation.
+      statistics: Those that the action and the state are normalized by: `Roles.statistics_of`; None
+        leaves them as they are.
+      kind: "normal", or "bounds_q99", which Octo calls "bounds".
+      goal_seed: Decides which goals are drawn from the step and those that follow; None for no
+        goals.
+      max_goal_distance: How many steps the goal is drawn from, at most.
+      max_action_dim: How many elements the action gets, with zeros at the end.
+      max_proprio_dim: Likewise, the state.
+      image_size: The height and the width that images get, or these by camera. Give it also for
+        cameras that the dataset does not have: their images are black.
+      include_last_action: Whether the last step of each episode has an action, as Octo takes it. If
+        not, an episode whose final observation is known ends before that.
+
+    Raises:
+      KeyError: There is no such field, or there are no statistics of the action or the state.
+      ValueError: A number is out of range, or a vector is too long.
+    """
+
+    _: dataclasses.KW_ONLY
+    action_horizon: int = 1
+    max_goal_distance: int | None = None
+    max_action_dim: int | None = None
+    max_proprio_dim: int | None = None
+
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        """See `Samples`."""
+        ends = self._num_steps(episodes)
+        times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
+        last = ends if self.max_goal_distance is None else steps + self.max_goal_distance
+        goals = self._drawn(numbers, epoch, steps, np.minimum(last, ends))
+        # All actions of a sample, each once; then those of each observation.
+        known = steps[:, np.newaxis] + np.arange(1 - self.window_size, self.action_horizon)
+        actions = self._actions(episodes, np.clip(known, 0, ends[:, np.newaxis] - 1))
+        is_padded = np.arange(self.max_action_dim or actions.shape[-1]) >= actions.shape[-1]
+        actions = padded(actions, self.max_action_dim, ACTION)
+        first = np.maximum(times, 0) - known[:, :1]
+        chunks = first[:, :, np.newaxis] + np.arange(self.action_horizon)
+        actions = actions[np.arange(len(steps))[:, np.newaxis, np.newaxis], chunks]
+        goal = (ends - 1 if goals is None else goals)[:, np.newaxis, np.newaxis]
+        is_completed = goal + 2 <= times[:, :, np.newaxis] + np.arange(self.action_horizon)
+        return {
+            **self._observation(episodes, np.maximum(times, 0), "observation"),
+            "observation/timestep_pad_mask": times >= 0,
+            "observation/task_completed": is_completed,
+            **self._task(episodes, steps, goals),
+            "action": actions,
+            "dataset_name": self._name(len(steps)),
+            "action_pad_mask": ~(is_completed[..., np.newaxis] | is_padded),
+        }
+
+    def _observation(self, episodes: np.ndarray, places: np.ndarray, prefix: str) -> Columns:
+        columns = super()._observation(episodes, places, prefix)
+        name = f"{prefix}/{PROPRIO}"
+        if name in columns:
+            columns[name] = padded(columns[name], self.max_proprio_dim, STATE)
+        return columns

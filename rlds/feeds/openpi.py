@@ -3,20 +3,20 @@
 Facts about openpi are those of its repository `Physical-Intelligence/openpi`, June 2026.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from rlds.feeds.roles import ACTION, STATE
+from rlds.feeds.policy_samples import PolicySamples
+from rlds.feeds.roles import ACTION, STATE, Roles, joined
+from rlds.feeds.samples import Batch, Columns
 from rlds.feeds.statistics_files import bounds_of
-from rlds.statistics import FieldStatistics, Statistics
+from rlds.statistics import FieldStatistics, Statistics, StatisticsPass
 
-__all__ = ["statistics_from_json", "statistics_to_json"]
+__all__ = ["OpenpiSamples", "compute_statistics", "statistics_from_json", "statistics_to_json"]
 
 _NORM_STATS = "norm_stats"
 _ACTIONS = "actions"
@@ -25,11 +25,10 @@ _ACTIONS = "actions"
 def statistics_to_json(statistics: Statistics, *, dim: int | None = None) -> str:
     """Writes statistics as the `norm_stats.json` of openpi.
 
-    openpi counts an action as often as it is in a chunk of actions, the last one of an episode more
-    often than the others; `compute_statistics` counts each once.
+    `compute_statistics` counts actions as openpi does. `Roles.statistics_of` counts each once.
 
     Args:
-      statistics: Those of the action and the state, see `Roles.join`.
+      statistics: Those of the "action" and the "state", see `Roles.statistics_of`.
       dim: How many elements the vectors have in the file: zeros are added. openpi needs none.
 
     Raises:
@@ -104,3 +103,82 @@ def _cut(field: FieldStatistics, dim: int | None, what: str) -> FieldStatistics:
         mask=cut(field.mask),
         quantiles={q: cut(values) for q, values in field.quantiles.items()},
     )
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class OpenpiSamples(PolicySamples):
+    """What openpi trains on: a sample for each step, as its loader for DROID makes it.
+
+    A batch has `observation` (the images by their cameras, and the fields of the state, by the last
+    part of their paths), `actions` of shape `[n, action_horizon, action]`, and `prompt`. Beyond the
+    last step of an episode the last action is repeated; there are no masks. openpi normalizes them
+    later, and by itself.
+
+    Args:
+      table: The steps.
+      roles: Which of its fields openpi sees.
+      action_horizon: How many actions a sample has.
+      image_size: The height and the width that images get, or these by camera.
+      include_last_action: Whether the last step of each episode has an action, as openpi takes it.
+        If not, an episode whose final observation is known ends before that.
+
+    Raises:
+      KeyError: There is no such field.
+      ValueError: The horizon is not positive, or fields have the same name.
+    """
+
+    _: dataclasses.KW_ONLY
+    action_horizon: int = 16
+
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        """See `Samples`."""
+        del numbers, epoch
+        last = self._num_steps(episodes)[:, np.newaxis] - 1
+        ahead = np.minimum(steps[:, np.newaxis] + np.arange(self.action_horizon), last)
+        state = [path for path in self.roles.state if path is not None]
+        taken = self._taken(episodes, steps, [*self.roles.images.values(), *state])
+        actions = self._taken(episodes, ahead, self.roles.action)
+        columns = {"actions": joined(self.roles.action, actions, ahead.shape)}
+        for camera, image in self._images(taken, steps):
+            columns[f"observation/{camera}"] = image
+        for path in state:
+            name = f"observation/{path.rpartition('/')[2]}"
+            if name in columns:
+                raise ValueError(f"two fields would be {name!r}")
+            columns[name] = taken[path]
+        for texts in self._instructions(episodes, steps):
+            columns["prompt"] = texts
+        return columns
+
+
+def compute_statistics(batches: Iterable[Batch], roles: Roles) -> Statistics:
+    """Computes statistics as openpi does: of actions as often as they are in a chunk.
+
+    Args:
+      batches: Batches of `OpenpiSamples`, which end.
+      roles: Which fields they were made of.
+
+    Returns:
+      The statistics of the "action" and, if there is one, of the "state". Quantiles are exact up to
+      8191 values, where openpi takes the bin of a histogram.
+
+    Raises:
+      ValueError: There are no batches.
+    """
+    described: StatisticsPass | None = None
+    for batch in batches:
+        actions = batch["actions"]
+        data = {ACTION: actions.reshape(-1, actions.shape[-1])}
+        if state := [path for path in roles.state if path is not None]:
+            seen = {path: batch["observation"][path.rpartition("/")[2]] for path in state}
+            data[STATE] = joined(state, seen, actions.shape[:1])
+        if described is None:
+            shapes = {role: column.shape[1:] for role, column in data.items()}
+            described = StatisticsPass(shapes, quantiles=(0.01, 0.99), ddof=0, masks=None)
+        none = np.zeros(len(actions), np.bool_)
+        described.add(data, {}, none, none, 0)
+    if described is None:
+        raise ValueError("compute_statistics: there are no batches.")
+    return described.result()

@@ -3,16 +3,21 @@
 Facts about OpenVLA are those of its repository `openvla/openvla`, March 2025.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rlds.feeds.roles import ACTION, STATE, constant
+import numpy as np
+
+from rlds._nests import named_leaves
+from rlds.feeds.policy_samples import NormalizedPolicySamples
+from rlds.feeds.roles import ACTION, STATE
+from rlds.feeds.samples import Batch, Columns
 from rlds.feeds.statistics_files import PROPRIO, filed, plain_field, read_filed
+from rlds.sources.nests import nest
 from rlds.statistics import Statistics
 
-__all__ = ["statistics_from_json", "statistics_to_json"]
+__all__ = ["OpenVLASamples", "rows_of", "statistics_from_json", "statistics_to_json"]
 
 
 def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str:
@@ -22,11 +27,8 @@ def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str
     beside a checkpoint has those of several datasets, by their names. Without a state OpenVLA
     demands zeros in its place, which are written.
 
-    OpenVLA counts all steps of the splits "all", also the last of each episode: so does
-    `compute_statistics(..., include_last_action=True)`.
-
     Args:
-      statistics: Those of the action and the state, see `Roles.join`.
+      statistics: Those of the "action" and the "state", see `Roles.statistics_of`.
 
     Raises:
       ValueError: There are no quantiles 0.01 and 0.99.
@@ -48,12 +50,99 @@ def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Stati
 
 
 def _plain(statistics: Statistics) -> dict[str, Any]:
-    action = statistics[ACTION]
-    none = constant(0.0, action.mean.size, count=statistics.num_transitions)
-    state = statistics.fields.get(STATE, none)
+    action = plain_field(statistics[ACTION], "q", ACTION)
+    if STATE in statistics:
+        state = plain_field(statistics[STATE], "q", STATE)
+    else:
+        zeros = [0.0] * statistics[ACTION].mean.size
+        state = dict.fromkeys((name for name in action if name != "mask"), zeros)
     return {
-        ACTION: plain_field(action, "q", ACTION),
-        PROPRIO: plain_field(state, "q", STATE),
+        ACTION: action,
+        PROPRIO: state,
         "num_transitions": statistics.num_transitions,
         "num_trajectories": statistics.num_trajectories,
     }
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class OpenVLASamples(NormalizedPolicySamples):
+    """What OpenVLA trains on: a sample for each step, as `prismatic.vla.datasets.rlds` makes it.
+
+    A batch has `observation` (`image_*`, `proprio`, `timestep`, `pad_mask`, `pad_mask_dict`),
+    `task` (`language_instruction`, `pad_mask_dict`; with goals, also their `image_*`, `proprio` and
+    `timestep`), `action` of shape `[n, window_size + future_action_window_size, action]`,
+    `dataset_name`, and `absolute_action_mask` if you give one. `rows_of` takes it apart for
+    `RLDSBatchTransform`.
+
+    Actions beyond the last step of the episode, or the goal, are zero where they are relative, and
+    repeat the last one where they are absolute.
+
+    Args:
+      table: The steps.
+      roles: Which of its fields OpenVLA sees.
+      dataset_name: What samples say where they are from.
+      window_size: How many observations a sample has.
+      future_action_window_size: How many actions of the future it has.
+      absolute_action_mask: Which elements of the action are absolute; none by default.
+      statistics: Those that the action and the state are normalized by: `Roles.statistics_of`; None
+        leaves them as they are.
+      kind: "normal", "bounds", or "bounds_q99", which OpenVLA trains with.
+      goal_seed: Decides which goals are drawn from the steps that follow; None for no goals.
+      image_size: The height and the width that images get, or these by camera. Give it also for
+        cameras that the dataset does not have: their images are black.
+      include_last_action: Whether the last step of each episode has an action, as OpenVLA takes it.
+        If not, an episode whose final observation is known ends before that.
+
+    Raises:
+      KeyError: There is no such field, or there are no statistics of the action or the state.
+      ValueError: A number is out of range, or a vector is too long.
+    """
+
+    _: dataclasses.KW_ONLY
+    future_action_window_size: int = 0
+    absolute_action_mask: Sequence[bool] | None = None
+
+    def columns(
+        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
+    ) -> Columns:
+        """See `Samples`."""
+        last = self._num_steps(episodes) - 1
+        times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
+        goals = self._drawn(numbers, epoch, np.minimum(steps + 1, last), last + 1)
+        until = (last if goals is None else goals)[:, np.newaxis]
+        known = steps[:, np.newaxis] + np.arange(
+            1 - self.window_size, 1 + self.future_action_window_size
+        )
+        actions = self._actions(episodes, np.clip(known, 0, until))
+        given = self.absolute_action_mask
+        is_absolute = np.zeros(actions.shape[-1], np.bool_) if given is None else np.array(given)
+        if is_absolute.shape != actions.shape[-1:]:
+            raise ValueError(
+                f"absolute_action_mask has {len(is_absolute)} elements, the action has "
+                f"{actions.shape[-1]}"
+            )
+        actions[(known > until)[:, :, np.newaxis] & ~is_absolute] = 0.0
+        columns = {
+            **self._observation(episodes, np.maximum(times, 0), "observation"),
+            "observation/pad_mask": times >= 0,
+            **self._task(episodes, steps, goals),
+            "action": actions,
+            "dataset_name": self._name(len(steps)),
+        }
+        if given is not None:
+            columns["absolute_action_mask"] = np.tile(is_absolute, (len(steps), 1))
+        return columns
+
+
+def rows_of(batch: Batch) -> Iterator[Batch]:
+    """Yields the samples of a batch, one by one, as `RLDSBatchTransform` takes them.
+
+    >>> for row in rows_of({"action": np.eye(2), "task": {"timestep": np.arange(2)}}):
+    ...     print(row["action"].tolist(), row["task"]["timestep"])
+    [1.0, 0.0] 0
+    [0.0, 1.0] 1
+    """
+    columns = dict(named_leaves(batch))
+    size = min(len(column) for column in columns.values())
+    for number in range(size):
+        yield nest({path: column[number] for path, column in columns.items()})

@@ -1,16 +1,18 @@
 """Which fields of a dataset are the cameras, the state, the action and the instruction."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from rlds import rlds_types
-from rlds.statistics import FieldStatistics, Statistics
+from rlds.feeds.table import Table
+from rlds.sources.nests import at
+from rlds.statistics import Statistics, compute_statistics
 
-__all__ = ["ACTION", "STATE", "Roles"]
+__all__ = ["ACTION", "STATE", "Roles", "joined"]
 
 ACTION = rlds_types.ACTION
 """What the statistics of the action are called, whatever its fields are."""
@@ -28,11 +30,13 @@ class Roles:
     Attributes:
       images: The field of each camera, by the name of the camera. None for a camera that this
         dataset does not have, but others that are mixed with it do.
-      depths: Likewise, of cameras that see depth.
       state: The field of the state of the robot, or several that are joined to one vector. None
         among them is an element that is zero.
       action: The field of the action, or several that are joined to one vector.
       language: The field of the instruction.
+
+    Raises:
+      ValueError: There is no action.
 
     >>> roles = Roles(images={"primary": "observation/image", "wrist": None})
     >>> roles.action
@@ -40,7 +44,6 @@ class Roles:
     """
 
     images: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    depths: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     state: str | Sequence[str | None] = ()
     action: str | Sequence[str] = (rlds_types.ACTION,)
     language: str | None = None
@@ -55,82 +58,67 @@ class Roles:
     @property
     def fields(self) -> list[str]:
         """The paths of all fields, each once."""
-        paths = [*self.images.values(), *self.depths.values(), *self.state, *self.action]
-        return list(dict.fromkeys(path for path in [*paths, self.language] if path is not None))
-
-    @property
-    def vectors(self) -> list[str]:
-        """The paths of the fields of the action and the state, to compute statistics of."""
-        paths = [*self.action, *self.state]
+        paths = [*self.images.values(), *self.state, *self.action, self.language]
         return list(dict.fromkeys(path for path in paths if path is not None))
 
-    def join(self, statistics: Statistics) -> Statistics:
-        """Returns the statistics of the "action" and, if there is one, of the "state".
+    def statistics_of(
+        self,
+        *tables: Table,
+        masks: Mapping[str, Any] | None = None,
+        include_last_action: bool = True,
+    ) -> Statistics:
+        """Computes the statistics of the "action" and of the "state", if there is one.
 
         Args:
-          statistics: Those of the fields: `compute_statistics(..., roles.vectors)`.
+          *tables: The steps. Octo and OpenVLA take those of all splits.
+          masks: Which elements to normalize, by these two names; where not given, all.
+          include_last_action: Whether the last step of each episode has an action, as Octo and
+            OpenVLA take it. If not, it does not count where the final observation is known.
 
         Raises:
-          KeyError: There are none of one of the fields.
-          ValueError: The fields of one vector have different divisors (ddof).
-
-        >>> steps = {"x": np.eye(2), "grip": np.arange(2), "is_last": np.array([False, True])}
-        >>> from rlds.statistics import compute_statistics
-        >>> roles = Roles(action=["x", "grip"])
-        >>> statistics = compute_statistics([{"steps": steps}], roles.vectors)
-        >>> roles.join(statistics)["action"].mean.tolist()
-        [0.5, 0.5, 0.5]
+          KeyError: There is no such field.
+          ValueError: There are no episodes, or a mask does not fit.
         """
-        vectors = {ACTION: self.action, STATE: self.state}
-        fields = {
-            role: _joined([None if path is None else statistics[path] for path in paths])
-            for role, paths in vectors.items()
-            if any(path is not None for path in paths)
-        }
-        return dataclasses.replace(statistics, fields=fields)
+        roles = {ACTION: self.action, STATE: self.state}
+        vectors = {role: paths for role, paths in roles.items() if paths}
+        fields = [path for paths in vectors.values() for path in paths if path is not None]
+
+        def episodes() -> Iterator[dict[str, Any]]:
+            for table in tables:
+                outlines = table.outlines
+                for number, length in enumerate(outlines.num_steps.tolist()):
+                    steps = table.read(number, fields=fields)
+                    taken = {path: at(steps, path) for path in fields}
+                    columns = {
+                        role: joined(paths, taken, (length,)) for role, paths in vectors.items()
+                    }
+                    columns[rlds_types.IS_LAST] = np.arange(length) == length - 1
+                    is_known = bool(outlines.final_observation_known[number])
+                    yield {
+                        rlds_types.STEPS: columns,
+                        rlds_types.FINAL_OBSERVATION_KNOWN: is_known,
+                    }
+
+        return compute_statistics(
+            episodes(), list(vectors), masks=masks, include_last_action=include_last_action
+        )
 
 
-def _joined(parts: Sequence[FieldStatistics | None]) -> FieldStatistics:
-    """The statistics of vectors that are joined; None is an element that is zero."""
-    known = [part for part in parts if part is not None]
-    ddof = known[0].ddof
-    if any(part.ddof != ddof for part in known):
-        raise ValueError("Fields whose statistics differ in ddof cannot be joined.")
-    shared = [q for q in known[0].quantiles if all(q in part.quantiles for part in known)]
-    count = max(int(np.max(part.count, initial=0)) for part in known)
-    zero = constant(0.0, 1, count=count, ddof=ddof, quantiles=shared)
-    full = [zero if part is None else part for part in parts]
+def joined(
+    paths: Sequence[str | None], columns: Mapping[str, np.ndarray], shape: tuple[int, ...]
+) -> np.ndarray:
+    """Returns fields as one vector.
 
-    def join(name: str) -> np.ndarray:
-        return np.concatenate([np.ravel(getattr(part, name)) for part in full])
+    Args:
+      paths: The fields; None is a zero.
+      columns: Their values.
+      shape: The leading axes of the values, which stay.
 
-    return FieldStatistics(
-        count=join("count"),
-        mean=join("mean"),
-        squares=join("squares"),
-        min=join("min"),
-        max=join("max"),
-        mask=join("mask"),
-        quantiles={
-            q: np.concatenate([np.ravel(part.quantiles[q]) for part in full]) for q in shared
-        },
-        quantile_error=max(part.quantile_error for part in full),
-        ddof=ddof,
-    )
-
-
-def constant(
-    value: float, size: int, *, count: int, ddof: int = 0, quantiles: Sequence[float] = (0.01, 0.99)
-) -> FieldStatistics:
-    """The statistics of a vector whose elements have only one value."""
-    values = np.full(size, value)
-    return FieldStatistics(
-        count=np.full(size, count),
-        mean=values,
-        squares=np.zeros(size),
-        min=values,
-        max=values,
-        mask=np.ones(size, np.bool_),
-        quantiles=dict.fromkeys(quantiles, values),
-        ddof=ddof,
-    )
+    >>> joined(["x", None], {"x": np.array([1.0, 2.0])}, (2,)).tolist()
+    [[1.0, 0.0], [2.0, 0.0]]
+    """
+    parts = []
+    for path in paths:
+        part = np.zeros(shape, np.float32) if path is None else columns[path]
+        parts.append(part.reshape(*shape, math.prod(part.shape[len(shape) :])))
+    return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]

@@ -2,12 +2,13 @@
 
     python make_policies.py DIRECTORY
 
+What can be imported of `octo`, `prismatic` and `openpi` is run, as it is published.
+
 The files in `policies/` came out of this, with octo 241fb35, openvla c8f03f4, openpi 15a9616 and
 dlimp ad72ce3: a small dataset in the layout of DROID, and the statistics and the samples that each
 of them makes of it.
 """
 
-import json
 import os
 import pathlib
 import sys
@@ -23,7 +24,9 @@ import tfds_files
 LENGTHS = {"train": (5, 3, 1, 6), "val": (4,)}
 CAMERAS = ("exterior_image_1_left", "exterior_image_2_left", "wrist_image_left")
 SIZE = (6, 8)
+SIZES = {"primary": SIZE, "secondary": SIZE, "wrist": (5, 11)}
 NAME = "arm"
+MASK = [True, True, True, False]
 
 
 def features():
@@ -89,11 +92,10 @@ def episode(rng, number, length):
     }
 
 
-def write_dataset(data_dir):
+def write_dataset(directory):
     rng = np.random.default_rng(0)
     number = 0
-    directory = data_dir / NAME / "1.0.0"
-    with tfds_files.DatasetWriter(directory, features(), NAME) as writer:
+    with tfds_files.DatasetWriter(directory / NAME / "1.0.0", features(), NAME) as writer:
         for split, lengths in LENGTHS.items():
             for length in lengths:
                 writer.add(episode(rng, number, length), split)
@@ -116,27 +118,26 @@ def save(directory, name, rows):
     np.savez_compressed(directory / f"{name}.npz", **joined)
 
 
-def of_dlimp(make_single_dataset, data_dir, dataset_options, window_options):
-    dataset = make_single_dataset(
+def of_dlimp(make_single_dataset, directory, dataset_options, window_options):
+    return make_single_dataset(
         {
             "name": NAME,
-            "data_dir": str(data_dir),
+            "data_dir": str(directory),
             "shuffle": False,
             "language_key": "language_instruction",
-            "action_normalization_mask": [True, True, True, False],
+            "action_normalization_mask": MASK,
             **dataset_options,
         },
         train=True,
         traj_transform_kwargs=window_options,
-        frame_transform_kwargs={"resize_size": SIZE},
+        frame_transform_kwargs={"resize_size": SIZES},
     )
-    return dataset[0] if isinstance(dataset, tuple) else dataset
 
 
 CACHED = "dataset_statistics_*.json"
 
 
-def make_octo(data_dir, directory):
+def make_octo(directory):
     from octo.data.dataset import make_single_dataset
 
     cameras = {
@@ -146,17 +147,17 @@ def make_octo(data_dir, directory):
     }
     options = {"image_obs_keys": cameras, "proprio_obs_key": "joint_position"}
     windows = {"window_size": 2, "action_horizon": 3, "max_action_dim": 6, "max_proprio_dim": 5}
-    samples = of_dlimp(make_single_dataset, data_dir, options, windows)
+    samples = of_dlimp(make_single_dataset, directory, options, windows)
     save(directory, "octo", samples.as_numpy_iterator())
     options["action_proprio_normalization_type"] = "bounds"
     windows = {"window_size": 3, "action_horizon": 2, "goal_relabeling_strategy": "uniform"}
-    samples = of_dlimp(make_single_dataset, data_dir, options, windows)
+    samples = of_dlimp(make_single_dataset, directory, options, windows)
     save(directory, "octo_goals", samples.as_numpy_iterator())
-    (written,) = (data_dir / NAME / "1.0.0").glob(CACHED)
+    (written,) = (directory / NAME / "1.0.0").glob(CACHED)
     written.rename(directory / "octo.json")
 
 
-def make_openvla(data_dir, directory):
+def make_openvla(directory):
     # The packages around the loader load the models, with PyTorch; only they are left out.
     for package in ("prismatic", "prismatic.vla", "prismatic.vla.datasets"):
         root = importlib.util.find_spec("prismatic").submodule_search_locations[0]
@@ -174,28 +175,26 @@ def make_openvla(data_dir, directory):
         "absolute_action_mask": [False, False, False, True],
         "action_proprio_normalization_type": "bounds_q99",
     }
-    windows = {
-        "window_size": 2,
-        "future_action_window_size": 2,
-        "goal_relabeling_strategy": "uniform",
-    }
-    samples = of_dlimp(make_single_dataset, data_dir, options, windows)
+    windows = {"window_size": 2, "future_action_window_size": 2}
+    samples, _, statistics = of_dlimp(make_single_dataset, directory, options, windows)
     save(directory, "openvla", samples.as_numpy_iterator())
-    (written,) = (data_dir / NAME / "1.0.0").glob(CACHED)
-    statistics = json.loads(written.read_text())
-    statistics["action"]["mask"] = np.array([True, True, True, False])
     save_dataset_statistics({NAME: statistics}, directory)
     (directory / "dataset_statistics.json").rename(directory / "openvla.json")
-    written.unlink()
+    options["action_proprio_normalization_type"] = "bounds"
+    windows = {"window_size": 1, "goal_relabeling_strategy": "uniform"}
+    samples, _, _ = of_dlimp(make_single_dataset, directory, options, windows)
+    save(directory, "openvla_goals", samples.as_numpy_iterator())
+    for written in (directory / NAME / "1.0.0").glob(CACHED):
+        written.unlink()
 
 
-def make_openpi(data_dir, directory):
+def make_openpi(directory):
     from openpi.shared import normalize
     from openpi.training.droid_rlds_dataset import DroidRldsDataset, RLDSDataset
 
     num_rows = sum(LENGTHS["train"])
     loader = DroidRldsDataset(
-        str(data_dir),
+        str(directory),
         1,
         [RLDSDataset(NAME, "1.0.0", 1.0)],
         shuffle=False,
@@ -223,5 +222,10 @@ if __name__ == "__main__":
     directory = pathlib.Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     write_dataset(directory)
-    for make in (make_octo, make_openvla, make_openpi):
-        make(directory, directory)
+    for package, make in {
+        "octo": make_octo,
+        "prismatic": make_openvla,
+        "openpi": make_openpi,
+    }.items():
+        if importlib.util.find_spec(package):
+            make(directory)

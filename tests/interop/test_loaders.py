@@ -1,4 +1,4 @@
-"""The loaders of dlimp, Octo and OpenVLA, as they are published, read what is written here.
+"""The loaders of dlimp, Octo, OpenVLA and openpi, as published, read what is written here.
 
 Runs where the environment variable LOADERS_PYTHON names a Python that has some of them.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dm_env
 import numpy as np
+import policies
 import pytest
 from dm_env import specs
 
@@ -21,6 +22,7 @@ from tfds_builders import build_from_logs
 
 PEER = os.environ.get("LOADERS_PYTHON", "")
 SCRIPT = Path(__file__).parent / "read_with_loaders.py"
+ROOT = Path(__file__).parents[2]
 
 pytestmark = [
     pytest.mark.slow,
@@ -144,3 +146,18 @@ def test_a_log_of_float64_reaches_all_loaders(tmp_path):
             assert kept["episodes"][0]["action"]["dtype"] == "bytes"
         else:
             assert "Cast string to float is not supported" in kept["error"]
+
+
+def test_feeds_yield_what_the_loaders_yield(tmp_path):
+    """What the golden files say, of loaders as they are now and of goals as they are drawn now."""
+    subprocess.run(
+        [PEER, str(ROOT / "tests" / "golden" / "make_policies.py"), str(tmp_path)],
+        check=True,
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+    )
+    made = {path.stem for path in tmp_path.glob("*.npz")}
+    assert made
+    assert set(policies.check_samples(tmp_path)) == made
+    files = {path.stem for path in tmp_path.glob("*.json")} - {"openpi"}
+    assert set(policies.check_files(tmp_path)) == files

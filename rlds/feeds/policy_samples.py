@@ -1,0 +1,215 @@
+"""What the samples of Octo, OpenVLA and openpi have in common."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from rlds import normalization
+from rlds.feeds._core import hash_many
+from rlds.feeds.permutation import key_of
+from rlds.feeds.resizing import resize
+from rlds.feeds.roles import ACTION, STATE, Roles, joined
+from rlds.feeds.samples import Columns, Samples
+from rlds.feeds.statistics_files import PROPRIO
+from rlds.feeds.storage import hash_of
+from rlds.feeds.table import Table
+from rlds.statistics import Statistics
+
+__all__ = ["NormalizedPolicySamples", "PolicySamples", "Size", "padded"]
+
+Size: TypeAlias = tuple[int, int]
+"""The height and the width of an image."""
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class PolicySamples(Samples):
+    """A sample for each step, with the keys that the training code of a policy expects.
+
+    Args:
+      table: The steps.
+      roles: Which of its fields the policy sees.
+      image_size: The height and the width that images get, or these by camera. Give it also for
+        cameras that the dataset does not have: their images are black.
+      include_last_action: Whether the last step of each episode has an action, as these projects
+        take it. If not, an episode whose final observation is known ends before that.
+
+    Raises:
+      KeyError: There is no such field, or there are no statistics of the action or the state.
+      ValueError: A number is out of range, or statistics are of vectors of another length.
+    """
+
+    table: Table
+    roles: Roles
+    _: dataclasses.KW_ONLY
+    image_size: Size | Mapping[str, Size] | None = None
+    include_last_action: bool = True
+
+    def __post_init__(self) -> None:
+        for path in self.roles.fields:
+            if path not in self.table.storage.fields:
+                there = ", ".join(self.table.storage.fields)
+                raise KeyError(f"no field {path!r}; there are {there}")
+        for name in ("window_size", "action_horizon", "max_goal_distance"):
+            number = getattr(self, name, None)
+            if number is not None and number < 1:
+                raise ValueError(f"{name} must be positive, got {number}")
+        self.table = self.table.select(self.roles.fields)
+        _ = self.spec  # Raises for what does not fit.
+
+    def describe(self) -> str:
+        """See `Samples`."""
+        words = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Statistics):
+                value = hash_of(value.to_json())
+            if field.name != "table":
+                words.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(words)})"
+
+    def counts(self) -> np.ndarray:
+        """See `Samples`."""
+        return self._num_steps(np.arange(self.table.num_episodes))
+
+    def _num_steps(self, episodes: np.ndarray) -> np.ndarray:
+        """How many steps with an action episodes have."""
+        outlines = self.table.outlines
+        num_steps: np.ndarray = outlines.num_steps[episodes]
+        if not self.include_last_action:
+            num_steps = np.maximum(num_steps - outlines.final_observation_known[episodes], 0)
+        return num_steps
+
+    def _taken(
+        self, episodes: np.ndarray, places: np.ndarray, paths: Sequence[str | None]
+    ) -> Columns:
+        """Rows of fields.
+
+        Args:
+          episodes: The episode of each sample.
+          places: Steps of each, of shape `[n]` or `[n, steps]`.
+          paths: The fields.
+        """
+        known = [path for path in paths if path is not None]
+        of_each = np.repeat(episodes, math.prod(places.shape[1:]))
+        rows = self.table.rows(of_each, places.reshape(-1), known)
+        columns = {path: rows.take(path) for path in known}
+        return {
+            path: column.reshape(*places.shape, *column.shape[1:])
+            for path, column in columns.items()
+        }
+
+    def _images(self, taken: Columns, places: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields the images of each camera in their new size; padding is black."""
+        for camera, path in self.roles.images.items():
+            size = self.image_size
+            size = size.get(camera) if isinstance(size, Mapping) else size
+            if path is None:
+                yield camera, np.zeros((*places.shape, *(size or (1, 1)), 3), np.uint8)
+            elif size is None:
+                yield camera, taken[path]
+            elif taken[path].dtype == object:  # They differ in size.
+                images = np.zeros((*places.shape, *size, 3), np.uint8)
+                for place in np.ndindex(places.shape):
+                    images[place] = resize(taken[path][place], size)
+                yield camera, images
+            else:
+                yield camera, resize(taken[path], size)
+
+    def _instructions(self, episodes: np.ndarray, steps: np.ndarray) -> Iterator[np.ndarray]:
+        """Yields the instructions, if the dataset has a field of them."""
+        if self.roles.language is not None:
+            yield from self._taken(episodes, steps, [self.roles.language]).values()
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class NormalizedPolicySamples(PolicySamples):
+    """What Octo and OpenVLA have in common, both built on dlimp.
+
+    Args:
+      dataset_name: What samples say where they are from.
+      window_size: How many observations a sample has.
+      statistics: Those that the action and the state are normalized by: `Roles.statistics_of`; None
+        leaves them as they are.
+      kind: "normal", "bounds" or "bounds_q99"; see `rlds.normalization.normalize`.
+      goal_seed: Decides which goals are drawn from the steps that follow; None for no goals.
+    """
+
+    dataset_name: str
+    _: dataclasses.KW_ONLY
+    window_size: int = 1
+    statistics: Statistics | None = None
+    kind: str = "normal"
+    goal_seed: int | None = None
+
+    def _vector(
+        self, paths: Sequence[str | None], taken: Columns, places: np.ndarray, role: str
+    ) -> np.ndarray:
+        """The fields of a role as a vector of float32, normalized."""
+        vector = joined(paths, taken, places.shape).astype(np.float32)
+        if self.statistics is None:
+            return vector
+        field = self.statistics[role]
+        normalization.check_shape(vector.shape, field, f"the {role}", type(self).__name__)
+        normalized: np.ndarray = normalization.normalize(vector, field, kind=self.kind)
+        return normalized
+
+    def _actions(self, episodes: np.ndarray, places: np.ndarray) -> np.ndarray:
+        taken = self._taken(episodes, places, self.roles.action)
+        return self._vector(self.roles.action, taken, places, ACTION)
+
+    def _observation(self, episodes: np.ndarray, places: np.ndarray, prefix: str) -> Columns:
+        """The images, the state and the time of steps, and the masks of what is no padding."""
+        images, state = self.roles.images, self.roles.state
+        taken = self._taken(episodes, places, [*images.values(), *state])
+        columns = {f"image_{camera}": image for camera, image in self._images(taken, places)}
+        if state:
+            columns[PROPRIO] = self._vector(state, taken, places, STATE)
+        columns["timestep"] = places.astype(np.int32)
+        absent = {f"image_{camera}" for camera, path in images.items() if path is None}
+        masks = {
+            f"{prefix}/pad_mask_dict/{name}": np.full(places.shape, name not in absent)
+            for name in columns
+        }
+        return {f"{prefix}/{name}": column for name, column in columns.items()} | masks
+
+    def _task(self, episodes: np.ndarray, steps: np.ndarray, goals: np.ndarray | None) -> Columns:
+        """The instruction and the goal."""
+        task = {}
+        for texts in self._instructions(episodes, steps):
+            task["task/language_instruction"] = texts
+            is_there = np.array([len(text) > 0 for text in texts], np.bool_)
+            task["task/pad_mask_dict/language_instruction"] = is_there
+        return task if goals is None else task | self._observation(episodes, goals, "task")
+
+    def _drawn(
+        self, numbers: np.ndarray, epoch: int, low: np.ndarray, high: np.ndarray
+    ) -> np.ndarray | None:
+        """Steps from `low` up to `high`, of which each is as likely; None without goals."""
+        if self.goal_seed is None:
+            return None
+        hashes = hash_many(numbers, key_of("goals", self.goal_seed, epoch))
+        uniform = (hashes >> np.uint64(11)).astype(np.float64) / (1 << 53)
+        drawn: np.ndarray = low + (uniform * (high - low)).astype(np.int64)
+        return drawn
+
+    def _name(self, number: int) -> np.ndarray:
+        names = np.empty(number, object)
+        names[:] = self.dataset_name.encode()
+        return names
+
+
+def padded(vectors: np.ndarray, dim: int | None, what: str) -> np.ndarray:
+    """Returns vectors with zeros at the end.
+
+    Raises:
+      ValueError: They are too long.
+    """
+    size = vectors.shape[-1]
+    if dim is not None and dim < size:
+        raise ValueError(f"the {what} has {size} elements, which is more than {dim}")
+    if dim is None or dim == size:
+        return vectors
+    return np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, dim - size)])

@@ -1,0 +1,266 @@
+"""Samples and statistics of Octo, OpenVLA and openpi, against those that their own code makes."""
+
+import dataclasses
+import json
+import pickle
+import shutil
+
+import numpy as np
+import policies
+import pytest
+
+import rlds.feeds
+from rlds._nests import named_leaves
+from rlds.feeds import octo, openpi, openvla
+from rlds.feeds.octo import OctoSamples
+from rlds.feeds.openpi import OpenpiSamples
+from rlds.feeds.openvla import OpenVLASamples
+from rlds.feeds.resizing import resize
+from rlds.feeds.roles import Roles
+from rlds.normalization import normalize
+
+LENGTHS = np.array([5, 3, 1, 6])
+STEPS = np.concatenate([np.arange(length) for length in LENGTHS])
+ENDS = np.repeat(LENGTHS, LENGTHS)
+
+
+@pytest.fixture(scope="module", name="directory")
+def fixture_directory(tmp_path_factory):
+    """A copy: an index is written beside the data."""
+    return shutil.copytree(policies.GOLDEN, tmp_path_factory.mktemp("policies") / "copy")
+
+
+@pytest.fixture(scope="module", name="table")
+def fixture_table(directory):
+    return policies.open_table(directory)
+
+
+def test_rows_are_those_of_the_loaders(directory):
+    names = ["octo", "octo_goals", "openvla", "openvla_goals", "openpi"]
+    assert policies.check_samples(directory) == names
+
+
+@pytest.mark.parametrize(("name", "first"), [("octo_goals", 0), ("openvla_goals", 1)])
+def test_goals(directory, name, first):
+    samples = policies.samples_of(directory)[name]
+    everything = np.arange(len(samples))
+    drawn = np.stack([samples.batch(everything, epoch)["task"]["timestep"] for epoch in range(200)])
+    low = np.minimum(STEPS + first, ENDS - 1)
+    np.testing.assert_array_equal(drawn.min(axis=0), low)
+    np.testing.assert_array_equal(drawn.max(axis=0), ENDS - 1)
+    some = samples.batch([14, 3], epoch=7)
+    assert some["task"]["timestep"].tolist() == drawn[7, [14, 3]].tolist()
+    # A goal is what is observed then.
+    begins = everything - STEPS
+    plain = samples.batch(begins + drawn[0])["observation"]
+    goal = samples.batch(everything)["task"]
+    for key in ("image_primary", "proprio"):
+        np.testing.assert_array_equal(goal[key], plain[key][:, -1])
+
+
+def test_a_goal_that_is_near(table):
+    samples = OctoSamples(table, policies.OCTO, "arm", goal_seed=1, max_goal_distance=2)
+    goals = samples.batch(np.arange(len(samples)))["task"]["timestep"]
+    assert set((goals - STEPS).tolist()) == {0, 1}
+
+
+def test_what_is_left_out(table):
+    roles = Roles(images={"primary": "observation/exterior_image_1_left", "wrist": None})
+    batch = OctoSamples(table, roles, "arm").batch([0])
+    assert list(batch["observation"]) == [
+        "image_primary",
+        "image_wrist",
+        "timestep",
+        "pad_mask_dict",
+        "timestep_pad_mask",
+        "task_completed",
+    ]
+    assert "task" not in batch
+    assert batch["observation"]["image_wrist"].shape == (1, 1, 1, 1, 3)
+    assert batch["action"].shape == (1, 1, 1, 4)
+    pixels = OpenVLASamples(table, roles, "arm").batch([0])["observation"]["image_primary"]
+    stored = table.read(0, 0, 1, ["observation/exterior_image_1_left"])["observation"]
+    np.testing.assert_array_equal(pixels[:, 0], stored["exterior_image_1_left"])
+
+
+def test_placeholders_of_the_last_action(table):
+    """Without a word about it in the data, the last step is the final observation."""
+    options = {"include_last_action": False, "action_horizon": 3}
+    samples = OctoSamples(table, policies.OCTO, "arm", **options)
+    assert samples.counts().tolist() == [4, 2, 0, 5]
+    stored = table.read(0, fields=["action"])["action"]
+    batch = samples.batch([3])
+    np.testing.assert_array_equal(batch["action"][0, 0], stored[[3, 3, 3]])
+    whole = OctoSamples(table, policies.OCTO, "arm", action_horizon=3).batch([3])
+    np.testing.assert_array_equal(whole["action"][0, 0], stored[[3, 4, 4]])
+
+
+def test_samples_travel_and_say_what_they_are(directory):
+    for name, samples in policies.samples_of(directory).items():
+        again = pickle.loads(pickle.dumps(samples))
+        assert again.fingerprint() == samples.fingerprint()
+        for (_, ours), (_, theirs) in zip(
+            named_leaves(samples.batch([2, 9])), named_leaves(again.batch([2, 9])), strict=True
+        ):
+            np.testing.assert_array_equal(ours, theirs, err_msg=name)
+    fingerprints = {samples.fingerprint() for samples in policies.samples_of(directory).values()}
+    assert len(fingerprints) == 5
+    assert "window_size=2" in repr(policies.samples_of(directory)["octo"])
+
+
+def test_datasets_are_mixed(table):
+    """One that has a camera, and one that has it not."""
+    images = {**policies.OCTO.images, "wrist": None}
+    without = dataclasses.replace(policies.OCTO, images=images)
+    one, other = (
+        OctoSamples(table, roles, name, image_size=(4, 4))
+        for name, roles in (("one", policies.OCTO), ("other", without))
+    )
+    batch = next(iter(rlds.feeds.Feed(rlds.feeds.Mixture([one, other]), 32, seed=0)))
+    is_one = batch["dataset_name"] == b"one"
+    np.testing.assert_array_equal(
+        batch["observation"]["pad_mask_dict"]["image_wrist"][:, 0], is_one
+    )
+    assert 0 < is_one.sum() < 32
+
+
+def test_rows_for_openvla(directory):
+    samples = policies.samples_of(directory)["openvla"]
+    rows = list(openvla.rows_of(samples.batch([0, 5])))
+    assert len(rows) == 2
+    assert rows[0]["dataset_name"] == b"arm"
+    assert rows[0]["task"]["language_instruction"].decode().lower() == "pick up block 0"
+    assert rows[1]["action"].shape == (4, 4)
+    assert rows[1]["observation"]["image_primary"][0].dtype == np.uint8
+
+
+def test_openpi_statistics(directory):
+    samples = policies.samples_of(directory)["openpi"]
+    feed = rlds.feeds.Feed(samples, 4, epochs=1)
+    found = openpi.compute_statistics(feed, policies.OPENPI)
+    golden = openpi.statistics_from_json((directory / "openpi.json").read_text())
+    assert found["action"].count.tolist() == [60] * 4
+    for role in golden:
+        np.testing.assert_allclose(found[role].mean, golden[role].mean, rtol=1e-6)
+        np.testing.assert_allclose(found[role].std, golden[role].std, rtol=1e-5)
+        # openpi says in which of 5000 bins a quantile is, and takes a value that there is.
+        for q, of in ((0.01, "min"), (0.99, "max")):
+            bins = (found[role].max - found[role].min) / 5000
+            assert (np.abs(golden[role].quantiles[q] - getattr(found[role], of)) <= 2 * bins).all()
+    with pytest.raises(ValueError, match="there are no batches"):
+        openpi.compute_statistics([], policies.OPENPI)
+
+
+def test_errors(directory, table):
+    with pytest.raises(KeyError, match="no field 'observation/imag'; there are action, "):
+        OctoSamples(table, Roles({"primary": "observation/imag"}), "arm")
+    with pytest.raises(ValueError, match="window_size must be positive, got 0"):
+        OctoSamples(table, policies.OCTO, "arm", window_size=0)
+    with pytest.raises(ValueError, match="action_horizon must be positive, got 0"):
+        OpenpiSamples(table, policies.OPENPI, action_horizon=0)
+    with pytest.raises(ValueError, match="the action has 4 elements, which is more than 3"):
+        OctoSamples(table, policies.OCTO, "arm", max_action_dim=3)
+    with pytest.raises(ValueError, match="absolute_action_mask has 2 elements, the action has 4"):
+        OpenVLASamples(table, policies.OPENVLA, "arm", absolute_action_mask=[True, False])
+    of_others = policies.statistics_of(directory, policies.OPENVLA)
+    with pytest.raises(ValueError, match=r"the shape of the state is \(0, 1, 3\), but .* \(5,\)"):
+        OctoSamples(table, policies.OCTO, "arm", statistics=of_others)
+    with pytest.raises(ValueError, match="two fields would be 'observation/joint_position'"):
+        OpenpiSamples(table, Roles({"joint_position": None}, "observation/joint_position"))
+    with pytest.raises(ValueError, match="there is no action"):
+        Roles(action=())
+
+
+def test_images_of_any_size():
+    flat = np.full((2, 7, 5, 3), 200, np.uint8)
+    np.testing.assert_array_equal(resize(flat, (3, 40)), 200)
+    # Fine stripes become grey when they are made small, not stripes of another width.
+    stripes = np.tile(np.array([0, 255], np.uint8), 64)[np.newaxis, :, np.newaxis]
+    small = resize(np.tile(stripes, (16, 1, 3)), (8, 40))
+    assert (np.abs(small[:, 4:-4].astype(int) - 128) < 12).all()
+    assert resize(small, (8, 40)) is small
+
+
+def test_files_are_those_of_octo_and_openvla(directory):
+    assert policies.check_files(directory) == ["octo", "openvla"]
+
+
+def test_several_datasets(directory):
+    joined = policies.statistics_of(directory, policies.OCTO)
+    masked = policies.statistics_of(directory, policies.OCTO, masks=policies.MASKS)
+    several = json.loads(octo.statistics_to_json({"arm": masked, "other": joined}))
+    assert several["arm"]["action"]["mask"] == policies.MASKS["action"]
+    policies.check_equal(several["other"], policies.read(directory, "octo"))
+
+
+def test_openvla_needs_a_state(directory):
+    stateless = policies.statistics_of(directory, dataclasses.replace(policies.OPENVLA, state=()))
+    proprio = json.loads(openvla.statistics_to_json(stateless))["proprio"]
+    assert proprio == dict.fromkeys(("mean", "std", "max", "min", "q01", "q99"), [0.0] * 4)
+
+
+@pytest.mark.parametrize(("form", "name"), [(octo, "octo"), (openvla, "openvla")])
+def test_files_come_back(directory, form, name):
+    roles = getattr(policies, name.upper())
+    expected = policies.statistics_of(directory, roles, masks=policies.MASKS)
+    read = form.statistics_from_json((directory / f"{name}.json").read_text())
+    assert list(read) == ["action", "state"]
+    assert (read.num_transitions, read.num_trajectories) == (19, 5)
+    for role in read:
+        for of in ("mean", "std", "min", "max"):
+            ours, theirs = getattr(expected[role], of), getattr(read[role], of)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        assert read[role].count.tolist() == expected[role].count.tolist()
+        assert read[role].quantiles.keys() == {0.01, 0.99}
+    assert read["action"].mask.tolist() == [True] * 3 + [name == "octo"]
+    again = form.statistics_from_json(form.statistics_to_json({"arm": read}), dataset_name="arm")
+    assert form.statistics_to_json(again) == form.statistics_to_json(read)
+
+
+def test_openpi(directory):
+    text = (directory / "openpi.json").read_text()
+    read = openpi.statistics_from_json(text)
+    assert list(read) == ["state", "action"]
+    policies.check_equal(
+        json.loads(openpi.statistics_to_json(read)), policies.read(directory, "openpi")
+    )
+    # Another writer, which knows no quantiles, and pads.
+    plain = {"mean": [1.0, 2.0, 0.0], "std": [3.0, 4.0, 0.0], "q01": None, "q99": None}
+    other = json.dumps({"norm_stats": {"state": plain, "actions": plain}})
+    unpadded = openpi.statistics_from_json(other, dims={"state": 2})
+    assert unpadded["state"].mean.tolist() == [1.0, 2.0]
+    assert unpadded["action"].std.tolist() == [3.0, 4.0, 0.0]
+    assert normalize(np.array([4.0, 10.0]), unpadded["state"]).tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match=r"the quantiles \[\], not 0.01 and 0.99"):
+        openpi.statistics_to_json(unpadded)
+    with pytest.raises(ValueError, match="statistics of 3 elements of the action, not of 4"):
+        openpi.statistics_from_json(other, dims={"action": 4})
+    padded = json.loads(openpi.statistics_to_json(read, dim=6))["norm_stats"]["state"]
+    assert padded["std"] == [
+        *policies.read(directory, "openpi")["norm_stats"]["state"]["std"],
+        0.0,
+        0.0,
+    ]
+    with pytest.raises(ValueError, match="The state has 4 elements, which is more than dim=2"):
+        openpi.statistics_to_json(read, dim=2)
+
+
+def test_openpi_counts_states_as_we_do(directory):
+    # It reads the split "train" only, and finds quantiles by a histogram of 5000 bins.
+    train = policies.statistics_of(directory, policies.OPENPI, ["train"])["state"]
+    theirs = policies.read(directory, "openpi")["norm_stats"]["state"]
+    np.testing.assert_allclose(train.mean, theirs["mean"], rtol=1e-6)
+    np.testing.assert_allclose(train.std, theirs["std"], rtol=1e-5)
+
+
+def test_splits_are_added_and_placeholders_left_out(directory):
+    train, val = (
+        policies.statistics_of(directory, policies.OPENVLA, [split]) for split in ("train", "val")
+    )
+    both, added = policies.statistics_of(directory, policies.OPENVLA), train + val
+    assert (added.num_transitions, added.num_trajectories) == (19, 5)
+    for role in ("action", "state"):
+        np.testing.assert_allclose(added[role].std, both[role].std)
+        np.testing.assert_array_equal(added[role].quantiles[0.01], both[role].quantiles[0.01])
+    real = policies.statistics_of(directory, policies.OPENPI, include_last_action=False)
+    assert (real.num_transitions, real["state"].count[0], real["action"].count[0]) == (14, 19, 14)
