@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import math
+import os
+import sys
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +19,9 @@ ALIGNMENT = 64
 
 
 def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
-    """Returns a new array that is C-contiguous and aligned; what is in it is left open.
+    """Returns an array that is C-contiguous and aligned; what is in it is left open.
+
+    The memory of a large one may be that of another, which nobody has any more.
 
     >>> empty((3, 2), np.float32).ctypes.data % ALIGNMENT
     0
@@ -24,10 +30,56 @@ def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
     if dtype.hasobject:
         return np.empty(shape, dtype)
     size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    begin = -memory.ctypes.data % ALIGNMENT
-    array: np.ndarray = memory[begin : begin + size].view(dtype).reshape(shape)
+    array: np.ndarray = _spare.take(size).view(dtype).reshape(shape)
     return array
+
+
+class _Spare:
+    """Memory of large arrays, to be used again when there is no array any more that has it.
+
+    The system gives and takes back memory by pages, which takes longer than filling them.
+
+    Every array, tensor or buffer that shares memory refers to the array that has allocated it,
+    directly or not. So when only the list here refers to that one, nothing else does.
+    """
+
+    _LARGE, _MOST_BYTES, _MOST_OF_A_SIZE = 1 << 15, 64 << 20, 16
+
+    def __init__(self) -> None:
+        self._forget()
+        if hasattr(os, "register_at_fork"):  # Another thread may have the lock.
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._lock, self._bytes = threading.Lock(), 0
+        self._owners: dict[int, collections.deque[np.ndarray]] = {}
+
+    def take(self, size: int) -> np.ndarray:
+        """Returns aligned memory that nobody else has: uint8 of shape `[size]`."""
+        if size < self._LARGE:
+            return self._aligned(np.empty(size + ALIGNMENT, np.uint8), size)
+        with self._lock:
+            owners = self._owners.setdefault(size, collections.deque())
+            for _ in range(len(owners)):
+                owners.rotate(-1)  # The one that was taken longest ago comes first.
+                if sys.getrefcount(owners[-1]) == _REFERENCES_OF_ONE_LIST:
+                    return self._aligned(owners[-1], size)
+            owner = np.empty(size + ALIGNMENT, np.uint8)
+            if self._bytes + size > self._MOST_BYTES:
+                self._owners, self._bytes = {}, 0
+            elif len(owners) < self._MOST_OF_A_SIZE:
+                owners.append(owner)
+                self._bytes += size
+            return self._aligned(owner, size)
+
+    def _aligned(self, owner: np.ndarray, size: int) -> np.ndarray:
+        begin = -owner.ctypes.data % ALIGNMENT
+        return owner[begin : begin + size]
+
+
+_one_list = collections.deque([np.empty(1, np.uint8)])
+_REFERENCES_OF_ONE_LIST = sys.getrefcount(_one_list[-1])
+_spare = _Spare()
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:

@@ -173,12 +173,8 @@ class Feed:
         """
         if self.num_batches is not None:
             count = min(count, self.num_batches - first)
-        sizes, epochs, places = [], [], []
-        for batch in range(first, first + count):
-            epoch, place = self._places(batch)
-            sizes.append(len(place))
-            epochs.append(epoch)
-            places.append(place)
+        epochs, places = zip(*(self._places(batch) for batch in range(first, first + count)))
+        sizes = [len(place) for place in places]
         columns = self._columns(np.concatenate(epochs), np.concatenate(places))
         ends = np.cumsum(sizes)
         batches = [
@@ -236,13 +232,13 @@ class Feed:
 
     def _columns_of(self, part: int, epochs: np.ndarray, places: np.ndarray) -> Columns:
         samples, order = self._parts[part], self._orders[part]
-        different = np.unique(epochs).tolist()
+        first = int(epochs[0])
+        if (epochs == first).all():
+            return samples.batch_columns(order.numbers(first, places), first)
         made: Columns = {}
-        for epoch in different:
-            rows = np.flatnonzero(epochs == epoch) if len(different) > 1 else slice(None)
+        for epoch in np.unique(epochs).tolist():
+            rows = np.flatnonzero(epochs == epoch)
             found = samples.batch_columns(order.numbers(epoch, places[rows]), epoch)
-            if len(different) <= 1:
-                return found
             _put(made, found, rows, len(epochs))
         return made
 

@@ -7,6 +7,7 @@ otherwise (compressed arrays, text, integers of several bytes) are read by whole
 
 from __future__ import annotations
 
+import copy
 import mmap
 import os
 import time
@@ -292,6 +293,11 @@ class _MappedRows(Rows):
         # Nothing of the others is read before it is known which of the episodes need it.
         self._other_paths = others
 
+    def at(self, steps: np.ndarray) -> Rows:
+        other = copy.copy(self)
+        other._steps = steps
+        return other
+
     def take(self, path: str) -> np.ndarray:
         place = self._storage.place(path)
         if place is None:
@@ -319,27 +325,35 @@ class _MappedRows(Rows):
         out = arrays.empty((len(episodes), *(field.shape)), place.stored)  # type: ignore[arg-type]
         width = out.nbytes // max(len(out), 1)
         if len(out):
-            offsets = place.begins[episodes] + steps * place.stride
             memory = arrays.as_bytes(out).reshape(-1, width)
-            self._storage.files.buffers.gather(self._shards[which], offsets, width, memory)
+            self._storage.files.buffers.gather_steps(
+                self._shards[which], place.begins, episodes, steps, place.stride, width, memory
+            )
         dtype = field.column_dtype
         if out.dtype == dtype:
             return out
         return out != 0 if dtype == np.bool_ else out.astype(dtype)
 
     def _decoded(self, path: str, place: _Images) -> np.ndarray:
-        files: list[Any] = [None] * len(self._steps)
-        for shard in np.unique(self._shards).tolist():
-            rows = np.flatnonzero(self._shards == shard)
+        def error(row: int, what: str) -> SourceError:
+            return self._storage.error(what, path, int(self._episodes[row]), int(self._steps[row]))
+
+        return decode_rows(
+            self._storage.decoder(path),
+            (self._episodes, self._steps),
+            lambda rows: self._files(place, rows),
+            error,
+        )
+
+    def _files(self, place: _Images, rows: np.ndarray) -> list[Any]:
+        """Returns the files of images, in the memory of the files that they are in."""
+        files: list[Any] = [None] * len(rows)
+        shards = self._shards[rows]
+        for shard in np.unique(shards).tolist():
+            chosen = np.flatnonzero(shards == shard)
             data = self._storage.files.arrays[shard]
-            bounds = self._storage.find_images(
-                place.name, shard, self._episodes[rows], self._steps[rows]
-            )
-            for row, begin, end in zip(rows.tolist(), *(bound.tolist() for bound in bounds)):
+            episodes, steps = self._episodes[rows[chosen]], self._steps[rows[chosen]]
+            bounds = self._storage.find_images(place.name, shard, episodes, steps)
+            for row, begin, end in zip(chosen.tolist(), *(bound.tolist() for bound in bounds)):
                 files[row] = data[begin:end]
-
-        def error(row: int, what: Exception) -> SourceError:
-            place = int(self._episodes[row]), int(self._steps[row])
-            return self._storage.error(str(what), path, *place)
-
-        return decode_rows(self._storage.decoder(path), files, error)
+        return files

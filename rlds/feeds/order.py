@@ -11,6 +11,7 @@ import dataclasses
 
 import numpy as np
 
+from rlds.feeds._core import locate
 from rlds.feeds.permutation import Permutation, key_of
 
 __all__ = ["InOrder", "Order", "SegmentShuffle", "Segmented", "Shuffled"]
@@ -78,8 +79,8 @@ class Segmented(Order):
     Args:
       counts: How many samples each episode has, in the order of their numbers.
       seed: Decides about the order.
-      length: How many samples a segment has, at most: no segment is of several episodes. None for
-        whole episodes.
+      length: How many samples a segment has, about: parts of a long episode, or several whole ones
+        in a row. None for an episode each.
       window: How many segments are shuffled at a time.
 
     Raises:
@@ -96,17 +97,8 @@ class Segmented(Order):
             if number is not None and number < 1:
                 raise ValueError(f"{name} must be positive, got {number}")
         self._seed, self.length, self.window = seed, length, window
-        counts = counts[counts > 0]
-        per_episode = counts if length is None else np.full_like(counts, length)
-        numbers = -(-counts // per_episode)
-        # The segments of each episode are all as long but for the last one.
-        ends = np.cumsum(counts)
-        places = np.arange(int(numbers.sum())) - np.repeat(np.cumsum(numbers) - numbers, numbers)
-        self._begins = np.repeat(ends - counts, numbers) + places * np.repeat(per_episode, numbers)
-        afters = np.minimum(
-            self._begins + np.repeat(per_episode, numbers), np.repeat(ends, numbers)
-        )
-        self._sizes = afters - self._begins
+        self._begins = _begins_of_segments(counts[counts > 0], length)
+        self._sizes = np.diff(self._begins, append=self.size)
         self._epoch: tuple[int, np.ndarray, np.ndarray] | None = None
 
     @property
@@ -117,7 +109,7 @@ class Segmented(Order):
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """See `Order`."""
         order, ends = self._segments(epoch)
-        windows = np.searchsorted(ends, places, side="right") // self.window
+        windows = locate(places, ends) // self.window
         shuffled = np.empty_like(places)
         for window in np.unique(windows).tolist():
             first, after = window * self.window, min((window + 1) * self.window, len(ends))
@@ -126,7 +118,7 @@ class Segmented(Order):
             permutation = Permutation(size, key_of("window", self._seed, epoch, window))
             chosen = windows == window
             shuffled[chosen] = begin + permutation[places[chosen] - begin]
-        found = np.searchsorted(ends, shuffled, side="right")
+        found = locate(shuffled, ends)
         segments = order[found]
         offsets = shuffled - (ends[found] - self._sizes[segments])
         numbers: np.ndarray = self._begins[segments] + offsets
@@ -142,12 +134,27 @@ class Segmented(Order):
         return kept[1:]
 
 
+def _begins_of_segments(counts: np.ndarray, length: int | None) -> np.ndarray:
+    begins: np.ndarray = np.cumsum(counts) - counts
+    if length is None:
+        return begins
+    parts = -(-counts // length)
+    firsts = np.cumsum(parts) - parts
+    places = np.arange(int(parts.sum())) - np.repeat(firsts, parts)
+    begins = np.repeat(begins, parts) + places * length
+    # Of those that begin within the same `length` samples only the first begins a segment.
+    is_first: np.ndarray = np.diff(begins // length, prepend=-1) != 0
+    kept: np.ndarray = begins[is_first]
+    return kept
+
+
 @dataclasses.dataclass(frozen=True)
 class SegmentShuffle:
     """How to shuffle segments, see `Segmented`.
 
     Attributes:
-      length: How many samples a segment has, at most; None for whole episodes.
+      length: How many samples a segment has, about: parts of a long episode, or several whole ones
+        in a row. None for an episode each.
       window: How many segments are shuffled at a time.
     """
 

@@ -20,6 +20,8 @@ _WINDOW_SAMPLES = 32_768
 # What is read of a file at once costs hardly more than any part of it.
 _SEGMENT_BYTES = 256 << 10
 _ENCODED_SHARE = 0.1
+# Logs are compressed in chunks of this size, of which episodes in a row share some.
+_CHUNK_BYTES = 1 << 20
 
 
 class Plan(NamedTuple):
@@ -61,7 +63,7 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
     if slow:
         why = storage.why_cached and f": {storage.why_cached}"
         reason = f"whole episodes are read for {', '.join(slow)}{why}"
-        return Plan(SegmentShuffle(None, _window(samples)), reason)
+        return Plan(_whole_episodes(samples), reason)
     reason = (
         "you chose it"
         if wanted == "segments"
@@ -71,14 +73,17 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
     return Plan(SegmentShuffle(length, max(_WINDOW_SAMPLES // length, 2)), reason)
 
 
-def _window(samples: Samples) -> int:
-    """How many episodes to shuffle at a time: what fits into half of the memory they may take."""
+def _whole_episodes(samples: Samples) -> SegmentShuffle:
+    """Segments for what is read by whole episodes: none is cut, and short ones are read in a row.
+
+    What is shuffled at a time takes no more than half of the memory that episodes may take.
+    """
     table = samples.table
-    lengths = table.outlines.num_steps
-    mean = float(lengths.mean()) if len(lengths) else 1.0
-    bytes_of_step = sum(bytes_in_memory(samples, path) for path in table.fields)
-    fitting = table.cache_bytes / 2 / max(bytes_of_step * mean, 1)
-    return max(int(min(_WINDOW_SAMPLES / max(mean, 1), fitting)), 1)
+    bytes_of_step = max(sum(bytes_in_memory(samples, path) for path in table.fields), 1)
+    longest = int(samples.counts().max(initial=1))
+    length = max(longest, int(_CHUNK_BYTES / bytes_of_step))
+    steps = min(_WINDOW_SAMPLES, table.cache_bytes / 2 / bytes_of_step)
+    return SegmentShuffle(length, max(int(steps / length), 1))
 
 
 def bytes_in_memory(samples: Samples, path: str) -> float:

@@ -20,9 +20,9 @@ import numpy as np
 
 import rlds
 from rlds import normalization
-from rlds.feeds._core import hash_many
+from rlds.feeds._core import hash_many, locate
 from rlds.feeds.permutation import key_of
-from rlds.feeds.storage import hash_of
+from rlds.feeds.storage import Rows, hash_of
 from rlds.feeds.table import Table
 from rlds.sources.nests import nest, root_of
 from rlds.statistics import FieldType, Statistics
@@ -102,7 +102,7 @@ class Samples(abc.ABC):
         """
         if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
             raise IndexError(f"there are {len(self)} samples, not all of {numbers}")
-        episodes = np.searchsorted(self._ends, numbers, side="right")
+        episodes = locate(numbers, self._ends)
         begins = self._ends[episodes] - self._counts[episodes]
         return episodes, self.steps_of(numbers - begins)
 
@@ -258,8 +258,9 @@ class Transitions(Samples):
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must be between 0 and 1, got {gamma}")
         self.table, self._n, self._gamma = table, n, gamma
-        self._has_flag = rlds.IS_TERMINAL in table.storage.fields
-        if not self._has_flag and rlds.DISCOUNT not in table.storage.fields:
+        self._known = table.storage.fields
+        self._has_flag = rlds.IS_TERMINAL in self._known
+        if not self._has_flag and rlds.DISCOUNT not in self._known:
             raise KeyError(
                 f"the steps have neither {rlds.IS_TERMINAL!r} nor {rlds.DISCOUNT!r}; without them "
                 "an episode that ended looks like one that was cut"
@@ -280,86 +281,95 @@ class Transitions(Samples):
     ) -> Columns:
         """See `Samples`."""
         del numbers, epoch
-        fields = self.table.fields
-        left_out = (rlds.IS_LAST, rlds.IS_TERMINAL)
-        own = [path for path in fields if path not in left_out]
-        observations = _below(fields, rlds.OBSERVATION)
-        ends = self._ends_of(episodes)
+        fields, outlines = self.table.fields, self.table.outlines
+        own = [path for path in fields if path not in (rlds.IS_LAST, rlds.IS_TERMINAL)]
+        ends = outlines.num_transitions[episodes]
         following = np.minimum(steps + self._n, ends)
-        is_end = following == ends
-        next_is_terminal = self._is_terminal(episodes, following)
+        # The place of an observation that is not known is after the steps.
+        missing = following == outlines.num_steps[episodes] if self._has_missing else None
+        there = following if missing is None else following - missing
 
-        rows = self.table.rows(episodes, steps, [*own, rlds.DISCOUNT])
-        result = {path: rows.take(path) for path in own}
-        totals, products = self._returns(episodes, steps, ends, result)
+        needed = [path for path in (*own, rlds.DISCOUNT, rlds.IS_TERMINAL) if path in self._known]
+        rows = self.table.rows(episodes, steps, needed)
+        next_rows = rows.at(there)
+        result, observations = {}, {}
+        for path in own:
+            result[path] = rows.take(path)
+            if _is_below(path, [rlds.OBSERVATION]):  # It is next to the other in memory.
+                column = observations[f"next_{path}"] = next_rows.take(path)
+                if missing is not None:
+                    column[missing] = _zero(column)
+        next_is_terminal = self._is_terminal(rows, next_rows, following, missing, episodes)
+        totals, products = self._returns(rows, steps, ends, result)
         if totals is not None:
             result[rlds.REWARD] = totals
         products *= _with_rank_of(products, ~next_is_terminal)
-        stored = self.table.storage.fields.get(rlds.DISCOUNT)
+        stored = self._known.get(rlds.DISCOUNT)
         dtype = np.dtype(np.float32) if stored is None else _float_dtype(stored.column_dtype)
         result[rlds.DISCOUNT] = products.astype(dtype)
-        places, missing = self._existing(episodes, following)
-        next_rows = self.table.rows(episodes, places, observations)
-        for path in observations:
-            column = next_rows.take(path)
-            if missing.any():
-                column[missing] = _zero(column)
-            result[f"next_{path}"] = column
-        result["next_is_last"] = is_end
+        result |= observations
+        result["next_is_last"] = following == ends
         result["next_is_terminal"] = next_is_terminal
         return result
 
-    def _ends_of(self, episodes: np.ndarray) -> np.ndarray:
-        """The place of the final observation of each episode: beyond its steps if it is zeros."""
-        ends: np.ndarray = self.table.outlines.num_transitions[episodes]
-        return ends
+    @functools.cached_property
+    def _has_missing(self) -> bool:
+        """Whether episodes end with a terminal observation that is not known."""
+        outlines = self.table.outlines
+        return bool((outlines.num_transitions == outlines.num_steps).any())
 
-    def _existing(self, episodes: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Steps that are there, and which places are that of an observation that is not known."""
-        missing = places == self.table.outlines.num_steps[episodes]
-        return places - missing, missing
-
-    def _is_terminal(self, episodes: np.ndarray, places: np.ndarray) -> np.ndarray:
+    def _is_terminal(
+        self,
+        rows: Rows,
+        next_rows: Rows,
+        following: np.ndarray,
+        missing: np.ndarray | None,
+        episodes: np.ndarray,
+    ) -> np.ndarray:
         """Whether observations are terminal: by their flags, or the discounts that led to them."""
-        steps, missing = self._existing(episodes, places)
-        if self._has_flag:
-            flags = self.table.rows(episodes, steps, [rlds.IS_TERMINAL]).take(rlds.IS_TERMINAL)
-            # Without the final observation, the last step says that its action ended the episode.
-            outlines = self.table.outlines
-            has_missing = outlines.num_transitions[episodes] == outlines.num_steps[episodes]
-            is_terminal: np.ndarray = (flags & ~has_missing) | missing
-            return is_terminal
-        before = self.table.rows(episodes, places - 1, [rlds.DISCOUNT]).take(rlds.DISCOUNT)
-        led_on: np.ndarray = (before != 0).reshape(len(before), -1).any(axis=1)
-        return ~led_on
+        if not self._has_flag:
+            before = rows.at(following - 1).take(rlds.DISCOUNT)
+            led_on: np.ndarray = (before != 0).reshape(len(before), -1).any(axis=1)
+            return ~led_on
+        flags = next_rows.take(rlds.IS_TERMINAL)
+        if missing is None:
+            return flags
+        # Without the final observation, the last step says that its action ended the episode.
+        outlines = self.table.outlines
+        flags &= outlines.num_transitions[episodes] < outlines.num_steps[episodes]
+        flags |= missing
+        return flags
 
     def _returns(
-        self, episodes: np.ndarray, steps: np.ndarray, ends: np.ndarray, own: Columns
+        self, rows: Rows, steps: np.ndarray, ends: np.ndarray, own: Columns
     ) -> tuple[np.ndarray | None, np.ndarray]:
         """The rewards on the way, discounted, and the product of the discounts, in float64."""
-        has_reward = rlds.REWARD in self.table.fields
-        has_discount = rlds.DISCOUNT in self.table.storage.fields
+        has_reward, has_discount = rlds.REWARD in self.table.fields, rlds.DISCOUNT in self._known
         paths = [rlds.REWARD] * has_reward + [rlds.DISCOUNT] * has_discount
-        total: Any = 0.0
-        product: Any = np.ones(len(steps))
+        total: Any = None
+        product: Any = None
         for ahead in range(self._n):
             is_there = steps + ahead < ends
-            if ahead == 0 and own.keys() >= set(paths):
-                values = own
-            else:
-                rows = self.table.rows(episodes, np.where(is_there, steps + ahead, steps), paths)
-                values = {path: rows.take(path) for path in paths}
+            ahead_rows = rows.at(np.where(is_there, steps + ahead, steps)) if ahead else rows
+            values = {
+                path: own[path] if path in own and not ahead else ahead_rows.take(path)
+                for path in paths
+            }
+            discount = values[rlds.DISCOUNT] if has_discount else np.ones(len(steps))
+            discount = discount.astype(np.float64)
+            discount *= self._gamma
+            if not ahead:
+                total, product = values.get(rlds.REWARD), discount
+                continue
             if has_reward:
                 counted = values[rlds.REWARD].astype(np.float64)
                 counted *= _with_rank_of(counted, product)
                 total = total + np.where(_with_rank_of(counted, is_there), counted, 0.0)
-            discount = values[rlds.DISCOUNT] if has_discount else np.ones(len(steps))
-            discount = discount.astype(np.float64) * self._gamma
-            discount = np.where(_with_rank_of(discount, is_there), discount, 1.0)
-            product = _with_rank_of(discount, product) * discount
+            product *= np.where(_with_rank_of(discount, is_there), discount, 1.0)
         if not has_reward:
             return None, product
-        return total.astype(_float_dtype(self.table.fields[rlds.REWARD].column_dtype)), product
+        dtype = _float_dtype(self.table.fields[rlds.REWARD].column_dtype)
+        return total.astype(dtype, copy=False), product
 
 
 class Windows(Samples):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import copy
 import hashlib
 import math
 import os
@@ -70,6 +71,10 @@ class Rows(abc.ABC):
           SourceError: They cannot be read; says where.
         """
 
+    @abc.abstractmethod
+    def at(self, steps: np.ndarray) -> Rows:
+        """Returns rows of other steps of the same episodes."""
+
 
 class Storage(abc.ABC):
     """The steps of the episodes of a split.
@@ -129,19 +134,30 @@ def decoders_of(
 
 
 def decode_rows(
-    decoder: ImageDecoder, files: Any, error: Callable[[int, Exception], SourceError]
+    decoder: ImageDecoder,
+    places: tuple[np.ndarray, np.ndarray],
+    files_of: Callable[[np.ndarray], Any],
+    error: Callable[[int, str], SourceError],
 ) -> np.ndarray:
-    """Decodes the images of rows.
+    """Decodes the images of rows, each image once: windows that overlap have some in common.
 
     Args:
       decoder: Knows what they are.
-      files: The file of each row.
+      places: The episode of each row, and its step.
+      files_of: Returns the files of some of the rows.
       error: Makes an error of the number of a row, and of what is wrong with it.
     """
+    episodes, steps = places
+    longest = int(steps.max(initial=0)) + 1
+    _, rows, which = np.unique(episodes * longest + steps, return_index=True, return_inverse=True)
+    is_each_once = len(rows) == len(steps)
+    if is_each_once:
+        rows = np.arange(len(steps))
     try:
-        return decoder.decode(files)
+        images = decoder.decode(files_of(rows))
     except ImageError as damage:
-        raise error(damage.row, damage) from damage
+        raise error(int(rows[damage.row]), damage.what) from damage
+    return images if is_each_once else images[which]
 
 
 def hash_of(*parts: object) -> str:
@@ -167,6 +183,8 @@ class EpisodeCache:
         self._kept: collections.OrderedDict[int, dict[str, Any]] = collections.OrderedDict()
         self._bytes, self._lock, self._process = 0, threading.Lock(), os.getpid()
         self.num_read = 0
+        # Whoever needs a field of one episode is going to need it of all.
+        self._paths: dict[str, None] = {}
 
     def columns(self, numbers: Iterable[int], paths: Sequence[str]) -> list[dict[str, Any]]:
         """Returns columns of some episodes, at least those at the paths."""
@@ -182,6 +200,8 @@ class EpisodeCache:
             missing = [path for path in paths if path not in kept]
         if not missing:
             return kept
+        self._paths.update(dict.fromkeys(missing))
+        missing = [path for path in self._paths if path not in kept]
         read = self.episodes.columns(number, missing, decode_images=False)
         columns = {**kept, **dict(leaves_at(read, None))}
         with self._lock:
@@ -255,10 +275,10 @@ class CachedStorage(Storage):
         """What decodes a field of images that are files."""
         return self._decoders.get(path)
 
-    def error(self, error: Exception, path: str, episode: int, step: int) -> SourceError:
+    def error(self, what: str, path: str, episode: int, step: int) -> SourceError:
         """Returns an error that says where it happened."""
         return SourceError(
-            f"step {step}: {error}",
+            f"step {step}: {what}",
             file=files_of(self._episodes.source),
             episode=episode,
             field=path,
@@ -288,6 +308,11 @@ class _CachedRows(Rows):
         self._numbers, self._which = numbers, inverse.astype(np.int32)
         self._columns = storage.cache.columns(numbers.tolist(), paths)
 
+    def at(self, steps: np.ndarray) -> Rows:
+        other = copy.copy(self)
+        other._steps = steps
+        return other
+
     def take(self, path: str) -> np.ndarray:
         field = self._storage.fields[path]
         columns = [self._column(index, path) for index in range(len(self._columns))]
@@ -296,15 +321,15 @@ class _CachedRows(Rows):
             return self._images(path, columns, decoder)
         shape = row_shape(field)
         if shape is None:
-            return self._objects(columns)
+            return self._objects(columns, np.arange(len(self._steps)))
         dtype = field.column_dtype
         for index, column in enumerate(columns):
             if column.dtype != dtype or column.shape[1:] != shape:
                 what = f"values of {column.dtype} of shape {column.shape[1:]}, expected {field}"
-                raise self._error(ValueError(what), path, index, 0)
+                raise self._error(what, path, index, 0)
         width = math.prod(shape) * dtype.itemsize
         out = arrays.empty((len(self._steps), *shape), dtype)
-        if width:
+        if width and len(out):
             memory = [arrays.as_bytes(np.ascontiguousarray(column)) for column in columns]
             rows = arrays.as_bytes(out).reshape(-1, width)
             Buffers(memory).gather(self._which, self._steps * width, width, rows)
@@ -315,20 +340,23 @@ class _CachedRows(Rows):
         expected = self._storage.outlines.num_steps[self._numbers[index]]
         if len(column) != expected:
             what = f"{len(column)} steps, where there were {expected} before"
-            raise self._error(ValueError(what), path, index, 0)
+            raise self._error(what, path, index, 0)
         return column
 
-    def _objects(self, columns: Sequence[Any]) -> np.ndarray:
-        out = np.empty(len(self._steps), object)
-        for row, (which, step) in enumerate(zip(self._which.tolist(), self._steps.tolist())):
+    def _objects(self, columns: Sequence[Any], rows: np.ndarray) -> np.ndarray:
+        out = np.empty(len(rows), object)
+        places = zip(self._which[rows].tolist(), self._steps[rows].tolist())
+        for row, (which, step) in enumerate(places):
             out[row] = columns[which][step]
         return out
 
     def _images(self, path: str, columns: Sequence[Any], decoder: ImageDecoder) -> np.ndarray:
-        def error(row: int, what: Exception) -> SourceError:
-            return self._error(what, path, int(self._which[row]), int(self._steps[row]))
+        return decode_rows(
+            decoder,
+            (self._which.astype(np.int64), self._steps),
+            lambda rows: self._objects(columns, rows),
+            lambda row, what: self._error(what, path, int(self._which[row]), self._steps[row]),
+        )
 
-        return decode_rows(decoder, self._objects(columns), error)
-
-    def _error(self, error: Exception, path: str, index: int, step: int) -> SourceError:
-        return self._storage.error(error, path, int(self._numbers[index]), int(step))
+    def _error(self, what: str, path: str, index: int, step: int) -> SourceError:
+        return self._storage.error(what, path, int(self._numbers[index]), int(step))

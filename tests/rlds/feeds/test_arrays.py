@@ -1,0 +1,51 @@
+import threading
+
+import numpy as np
+
+from rlds.feeds import arrays
+
+SIZE = 81_920 + 64  # Nobody else asks for arrays of this size.
+
+
+def test_memory_is_used_again_when_nobody_has_it():
+    place = arrays.empty([SIZE], np.uint8).ctypes.data
+    assert arrays.empty([SIZE // 4], np.float32).ctypes.data == place
+
+    for holder in (
+        lambda array: array,
+        lambda array: array[5:6],
+        lambda array: array.reshape(2, -1).T,
+        memoryview,
+        lambda array: np.frombuffer(memoryview(array), np.int16),
+    ):
+        held = holder(arrays.empty([SIZE], np.uint8))
+        address = np.asarray(held).ctypes.data
+        others = [arrays.empty([SIZE], np.uint8) for _ in range(40)]
+        begins = [other.ctypes.data for other in others]
+        assert len(set(begins)) == 40
+        assert not any(begin <= address < begin + SIZE for begin in begins)
+        assert all(begin % arrays.ALIGNMENT == 0 for begin in begins)
+
+
+def test_threads_never_have_the_same_memory():
+    wrong = []
+
+    def fill(number):
+        for _ in range(200):
+            array = arrays.empty([SIZE], np.uint8)
+            array[:] = number
+            if (array != number).any():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=fill, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_keeps_little_of_what_is_asked_for_once():
+    for size in range(200):
+        arrays.empty([(1 << 20) + size], np.uint8)
+    assert arrays._spare._bytes <= 64 << 20
