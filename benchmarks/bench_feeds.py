@@ -271,6 +271,7 @@ def run(arguments: Sequence[str]) -> dict[str, Any]:
     environment = {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
     # Threads of OpenMP that wait for each other burn the processor time of torch's contenders.
     environment |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # What is installed has been compiled.
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""

@@ -25,18 +25,20 @@ from riegeli.base.riegeli_error import (
     UnimplementedError,
     UnknownError,
 )
-from riegeli.records.decode_file import decode_file
-from riegeli.records.record_position import RecordPosition
-from riegeli.records.record_reader import (
-    EXISTENCE_ONLY,
-    JoinedRecords,
-    RecordReader,
-    get_record_type,
-)
-from riegeli.records.record_writer import FlushType, RecordWriter, set_record_type
-from riegeli.records.records_metadata_pb2 import RecordsMetadata
-from riegeli.records.skipped_region import SkippedRegion
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
+
+if TYPE_CHECKING:
+    from riegeli.records.decode_file import decode_file
+    from riegeli.records.record_position import RecordPosition
+    from riegeli.records.record_reader import (
+        EXISTENCE_ONLY,
+        JoinedRecords,
+        RecordReader,
+        get_record_type,
+    )
+    from riegeli.records.record_writer import FlushType, RecordWriter, set_record_type
+    from riegeli.records.records_metadata_pb2 import RecordsMetadata
+    from riegeli.records.skipped_region import SkippedRegion
 
 __all__ = [
     "EXISTENCE_ONLY",
@@ -72,5 +74,17 @@ __all__ = [
 
 __version__: str
 
+# They need protobuf, which `riegeli.varints` does without.
+_HOMES = {
+    "riegeli.records.decode_file": ["decode_file"],
+    "riegeli.records.record_position": ["RecordPosition"],
+    "riegeli.records.record_reader": [
+        *("EXISTENCE_ONLY", "JoinedRecords", "RecordReader", "get_record_type")
+    ],
+    "riegeli.records.record_writer": ["FlushType", "RecordWriter", "set_record_type"],
+    "riegeli.records.records_metadata_pb2": ["RecordsMetadata"],
+    "riegeli.records.skipped_region": ["SkippedRegion"],
+}
+
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.
-    __getattr__, __dir__ = _lazy_package(__name__, __all__, {})
+    __getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)

@@ -7,7 +7,6 @@ import functools
 import importlib
 import os
 from collections.abc import Iterable, Mapping
-from importlib import metadata
 from typing import Any
 
 from etils import epath
@@ -107,6 +106,8 @@ def formats() -> dict[str, Format]:
 
 @functools.cache
 def _added() -> dict[str, str]:
+    from importlib import metadata  # Takes longer to load than all of this.
+
     added: dict[str, str] = {}
     for point in metadata.entry_points(group=ENTRY_POINTS):
         if added.setdefault(point.name, point.value) != point.value:
@@ -185,6 +186,8 @@ def format_of(path: str | os.PathLike[str]) -> str:
       ValueError: The data could be of several formats.
     """
     _check_is_one_path(path)
+    if _is_plain_folder_of_tfds(path):
+        return "tfds"
     known = formats()
     found = [name for name, format in known.items() if format.recognizes(path)]
     if len(found) > 1:
@@ -198,6 +201,16 @@ def format_of(path: str | os.PathLike[str]) -> str:
     if os.fspath(path).endswith(SUFFIXES):
         raise SourceError("an archive: unpack it, and open what is in it", file=path)
     raise SourceError(_why_unknown(stores.as_path(path), known), file=path)
+
+
+def _is_plain_folder_of_tfds(path: str | os.PathLike[str]) -> bool:
+    """Whether there is nothing but a dataset of TFDS: then no other format has to be loaded."""
+    if not stores.is_local(path) or not os.path.isdir(path):
+        return False
+    names = set(os.listdir(path))
+    described = {"dataset_info.json", "features.json"}
+    others = names - described - {"metadata.json"}
+    return names >= described and all(".tfrecord-" in name or name[0] == "." for name in others)
 
 
 def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:
