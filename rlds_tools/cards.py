@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlds_ecosystem import stores
+from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.whole_files import write_at_once
 from rlds_tools import markdown
 from rlds_tools.inspection import (
@@ -23,7 +24,6 @@ from rlds_tools.inspection import (
     inspect,
     shape_in_words,
 )
-from rlds_tools.progress import show_progress
 from rlds_tools.results import Block, Result, size_of
 
 if TYPE_CHECKING:

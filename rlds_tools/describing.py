@@ -14,8 +14,8 @@ import rlds
 from envlogger.converters.fields import Field
 from rlds._nests import named_leaves
 from rlds.statistics import Statistics, compute_statistics
+from rlds_ecosystem.progress import show_progress
 from rlds_tools.cameras import cameras_of
-from rlds_tools.progress import show_progress
 from rlds_tools.results import Block, Result, Table, count, plain
 
 if TYPE_CHECKING:

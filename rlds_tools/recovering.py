@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rlds_tools.progress import show_progress
+from rlds_ecosystem.progress import show_progress
 from rlds_tools.results import Block, Result, count
 
 if TYPE_CHECKING:

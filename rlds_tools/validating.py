@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlds_ecosystem.progress import show_progress
 from rlds_tools.findings import Finding
-from rlds_tools.progress import show_progress
 from rlds_tools.results import Block, Result, Table, count
 
 if TYPE_CHECKING:

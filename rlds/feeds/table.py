@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +28,7 @@ from rlds.sources.folder import FolderSource
 from rlds.sources.nests import leaves_at, nest
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import SourceEpisode, SourceError, files_of
+from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def open(
     threads: int = 0,
     cache_bytes: int = _CACHE_BYTES,
     verify: bool = False,
-    progress: Progress | None = None,
+    progress: bool | None = None,
     **options: Any,
 ) -> Table:
     """Opens the steps of a dataset for training, whatever format it is in.
@@ -67,7 +69,7 @@ def open(
       cache_bytes: How much memory episodes may take that are read as a whole.
       verify: Whether to check the checksum of every record before the first batch. Otherwise that
         is not done where files are read in place.
-      progress: Called as `progress(done, total)` while an index is made.
+      progress: Whether to show how far an index is that is made; if None, on a terminal.
       **options: Options of the format.
 
     Raises:
@@ -99,7 +101,16 @@ def open(
         files = FolderSource(source.directory, decode_images=False)
         episodes = Episodes(files, episodes.split, format=episodes.format)
     given = _Given(jpeg, threads, cache_bytes)
-    return _open(episodes, None if fields is None else tuple(fields), given, verify, progress)
+    wanted = None if fields is None else tuple(fields)
+    if not (sys.stderr.isatty() if progress is None else progress):
+        return _open(episodes, wanted, given, verify)
+    with show_progress(True) as bars:
+        bar = bars.add_task("index", total=None)
+
+        def show(done: int, total: int) -> None:
+            bars.update(bar, completed=done, total=total or None)
+
+        return _open(episodes, wanted, given, verify, show)
 
 
 @dataclasses.dataclass(frozen=True)
