@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 LIGHT ?= .venv-without-tensorflow
+# Which PyTorch is installed to test feeds with, and where.
+TORCH ?= torch
+TORCH_VENV ?= .venv-torch
 TESTS_WITHOUT_TENSORFLOW := tests/without_tensorflow tests/golden/test_tfds_4_9_10.py \
 	$(addprefix tests/rlds/test_,alignment.py normalization.py quantile_sketch.py statistics.py) \
 	$(addprefix tests/rlds/feeds/test_,core.py images.py permutation.py)
@@ -17,7 +20,7 @@ TESTS_OF_CORES := tests/riegeli tests/rlds/feeds
 # How long `make fuzz` takes for the files of riegeli, and again for raw data, in seconds.
 FUZZ_SECONDS ?= 1800
 
-.PHONY: quickstart test test-all test-without-tensorflow lint format docs bench wheel notebooks colab fuzz protos clean
+.PHONY: quickstart test test-all test-without-tensorflow test-torch lint format docs bench wheel notebooks colab fuzz protos clean
 
 quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
@@ -33,6 +36,10 @@ test-all: $(VENV)/.dev
 # The packages below the builders, in an environment that has no TensorFlow.
 test-without-tensorflow: $(LIGHT)/.installed
 	WITHOUT_TENSORFLOW=1 $(LIGHT)/bin/python -m pytest $(TESTS_WITHOUT_TENSORFLOW)
+
+# Feeds in PyTorch and Grain, where there is no TensorFlow either.
+test-torch: $(TORCH_VENV)/.installed
+	$(TORCH_VENV)/bin/python -m pytest tests/rlds/feeds tests/examples/test_behaviour_cloning.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -88,6 +95,12 @@ $(LIGHT)/.installed: pyproject.toml tests/without_tensorflow/requirements.py | $
 	$(LIGHT)/bin/python -m pip install --quiet --requirement $(LIGHT)/requirements.txt
 	touch $@
 
+$(TORCH_VENV)/.installed: pyproject.toml tests/without_tensorflow/requirements.py | $(VENV)/.dev
+	$(BIN)/python -m venv --clear $(TORCH_VENV)
+	$(BIN)/python tests/without_tensorflow/requirements.py torch grain gymnasium > $(TORCH_VENV)/requirements.txt
+	$(TORCH_VENV)/bin/python -m pip install --quiet --requirement $(TORCH_VENV)/requirements.txt '$(TORCH)'
+	touch $@
+
 $(VENV)/.wheel: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --editable '.[wheel]'
 	touch $@
@@ -101,7 +114,7 @@ $(VENV)/.fuzz: $(SOURCES) | $(BIN)/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LIGHT) build dist *.egg-info $(COMPILED:%=%/*.c) $(COMPILED:%=%/*.so)
+	rm -rf $(VENV) $(LIGHT) $(TORCH_VENV) build dist *.egg-info $(COMPILED:%=%/*.c) $(COMPILED:%=%/*.so)
 
 # Generates the *_pb2 modules anew. This protoc's output runs with every protobuf release since 4.25.
 protos:

@@ -1,9 +1,12 @@
 """Prints what an environment without TensorFlow needs for these tests, a requirement per line.
 
+    python requirements.py [EXTRA ...]
+
 It is what pyproject.toml says, but for TensorFlow and what comes with it.
 """
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -17,12 +20,12 @@ def dependencies() -> list[str]:
     return [line for line in PROJECT["dependencies"] if not name_of(line).startswith("tensorflow")]
 
 
-def requirements() -> list[str]:
-    """The requirements of the packages, of some extras, and of the tests."""
+def requirements(*more: str) -> list[str]:
+    """The requirements of the packages, of some extras and of more of them, and of the tests."""
     extras = PROJECT["optional-dependencies"]
     return [
         *dependencies(),
-        *(line for extra in EXTRAS for line in extras[extra]),
+        *(line for extra in [*EXTRAS, *more] for line in extras[extra]),
         *(line for line in extras["dev"] if name_of(line) in TOOLS),
     ]
 
@@ -35,4 +38,4 @@ def name_of(requirement: str) -> str:
 
 
 if __name__ == "__main__":
-    print("\n".join(requirements()))
+    print("\n".join(requirements(*sys.argv[1:])))

@@ -3,12 +3,13 @@
 import feed_datasets
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import rlds.feeds
-from rlds import transformations
 from rlds._nests import named_leaves
 from rlds.statistics import compute_statistics
+
+tf = pytest.importorskip("tensorflow")
+transformations = pytest.importorskip("rlds.transformations")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,54 @@
+"""The scripts that train on feeds run, learn, and do not load TensorFlow."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import envlogger
+from envlogger.gymnasium_adapter import GymnasiumAdapter
+
+gymnasium = pytest.importorskip("gymnasium")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RUN = """
+import runpy, sys
+script, *sys.argv[1:] = sys.argv[1:]
+runpy.run_path(script, run_name="__main__")
+assert "tensorflow" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    """Episodes of a pendulum, of somebody who brakes it."""
+    directory = tmp_path_factory.mktemp("logs")
+    environment = GymnasiumAdapter(gymnasium.make("Pendulum-v1"), seed=0)
+    with envlogger.EnvLogger(environment, data_directory=directory) as env:
+        for _ in range(5):
+            timestep = env.reset()
+            while not timestep.last():
+                _, sine, velocity = timestep.observation
+                timestep = env.step(np.clip([-sine - velocity], -2, 2, dtype=np.float32))
+    return directory
+
+
+def run(name, *arguments):
+    command = [sys.executable, "-c", RUN, EXAMPLES / f"behaviour_cloning_{name}.py", *arguments]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["jax", "torch"])
+def test_a_policy_is_cloned(name, logs):
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed: see `make test-torch`")
+    ended = run(name, logs, "--epochs", 30, "--play", "Pendulum-v1")
+    assert ended.returncode == 0, ended.stderr
+    losses = [float(loss) for loss in re.findall(r"batch .*: loss ([\d.]+)", ended.stdout)]
+    assert len(losses) == 10
+    assert losses[-1] < losses[0] / 4
+    assert re.search(r"return of an episode: -\d+\.\d\n$", ended.stdout)
