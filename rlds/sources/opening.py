@@ -45,7 +45,6 @@ _FORMATS = {
     "rlu_locomotion_windows": "rlds.sources.rlu.locomotion_windows:RluLocomotionWindowsSource",
     "rlu_rwrl": "rlds.sources.rlu.rwrl:RluRwrlSource",
 }
-_OWN = ("envlogger", "tfds")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,9 +189,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     if _is_plain_folder_of_tfds(path):
         return "tfds"
     known = formats()
-    # What this project writes comes first: the modules of all the others take long to load.
-    found = [name for name in _OWN if known[name].recognizes(path)]
-    found = found or [name for name, format in known.items() if format.recognizes(path)]
+    found = [name for name, format in known.items() if format.recognizes(path)]
     if len(found) > 1:
         raise ValueError(
             f"{os.fspath(path)!r} could be {' or '.join(found)}: say format={found[0]!r}, or "
