@@ -9,7 +9,7 @@ import numpy as np
 __all__ = ["resize"]
 
 _RADIUS = 3
-# How many new pixels are computed together.
+# How many new pixels of a line are computed together.
 _BLOCK = 32
 
 
@@ -29,16 +29,22 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     *leading, height, width, channels = images.shape
     if (height, width) == tuple(size):
         return images
-    pixels = images.reshape(-1, height, width * channels).astype(np.float32)
-    rows = np.empty((len(pixels), size[0], width * channels), np.float32)
-    for new, old, weights in _blocks(height, size[0], 1):
-        np.matmul(weights, pixels[:, old], out=rows[:, new])
-    rows = rows.reshape(-1, width * channels)
-    resized = np.empty((len(rows), size[1] * channels), np.float32)
-    for new, old, weights in _blocks(width, size[1], channels):
-        resized[:, new] = rows[:, old] @ weights.T
-    rounded = np.clip(np.rint(resized), 0, 255).astype(np.uint8)
-    return rounded.reshape(*leading, *size, channels)
+    if not images.size:  # Without images, their size may not be known.
+        return np.zeros((*leading, *size, channels), np.uint8)
+    vertical, horizontal = _blocks(height, size[0], 1), _blocks(width, size[1], channels)
+    pixels = images.reshape(-1, height, width * channels)
+    resized = np.empty((len(pixels), size[0], size[1] * channels), np.uint8)
+    rows = np.empty((size[0], width * channels), np.float32)
+    exact = np.empty(resized.shape[1:], np.float32)
+    for image, result in zip(pixels, resized):  # One by one, so that caches hold them.
+        values = image.astype(np.float32)
+        for new, old, weights in vertical:
+            rows[new] = weights @ values[old]
+        for new, old, weights in horizontal:
+            exact[:, new] = rows[:, old] @ weights.T
+        np.rint(exact, out=exact)
+        result[...] = np.clip(exact, 0, 255, out=exact)
+    return resized.reshape(*leading, *size, channels)
 
 
 @functools.lru_cache(maxsize=64)

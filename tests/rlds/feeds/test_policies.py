@@ -10,6 +10,7 @@ import policies
 import pytest
 
 import rlds.feeds
+import tfds_files
 from rlds._nests import named_leaves
 from rlds.feeds import octo, openpi, openvla
 from rlds.feeds.octo import OctoSamples
@@ -122,6 +123,25 @@ def test_datasets_are_mixed(table):
         batch["observation"]["pad_mask_dict"]["image_wrist"][:, 0], is_one
     )
     assert 0 < is_one.sum() < 32
+
+
+def test_images_that_differ_in_size(tmp_path):
+    image = tfds_files.Image(shape=(None, None, 3), dtype=np.dtype(np.uint8))
+    action = tfds_files.Tensor(dtype=np.dtype(np.float32))
+    step = tfds_files.Features(features={"camera": image, "action": action})
+    steps = tfds_files.Features(features={"steps": tfds_files.Dataset(feature=step)})
+    images = [np.full((6, 8, 3), 7, np.uint8), np.full((9, 2, 3), 8, np.uint8)]
+    with tfds_files.DatasetWriter(tmp_path / "sizes", steps, "sizes") as writer:
+        writer.add({"steps": {"camera": images, "action": np.array([0.25, 0.5], np.float32)}})
+    table = rlds.feeds.open(tmp_path / "sizes")
+    stored = OctoSamples(table, Roles({"primary": "camera"}), "arm").batch([1, 0])
+    found = [camera[0].shape for camera in stored["observation"]["image_primary"]]
+    assert found == [(9, 2, 3), (6, 8, 3)]
+    assert stored["action"].tolist() == [[[[0.5]]], [[[0.25]]]]
+    samples = OctoSamples(table, Roles({"primary": "camera"}), "arm", image_size=(3, 3))
+    resized = samples.batch([1, 0])["observation"]["image_primary"]
+    np.testing.assert_array_equal(resized[0], np.full((1, 3, 3, 3), 8, np.uint8))
+    np.testing.assert_array_equal(resized[1], np.full((1, 3, 3, 3), 7, np.uint8))
 
 
 def test_rows_for_openvla(directory):
