@@ -36,7 +36,7 @@ MUST_NOT_IMPORT = {
     "rlds_tools": set(),
 }
 # Writing a dataset, and the shift from the order of environments, are the same work for a recorder.
-KNOWS_RECORDINGS = ("rlds/tfds/", "rlds/alignment.py", "rlds/sources/")
+KNOWS_RECORDINGS = ("rlds/tfds/", "rlds/alignment.py", "rlds/feeds/", "rlds/sources/")
 # The modules of the TFDS backend, which has its place in the published package, and those of what
 # writers of datasets share that only TFDS knows. No other module of the package imports them.
 NEED_TENSORFLOW = {

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ALIGNMENT", "as_bytes", "empty"]
+import tfds_files
+
+__all__ = ["ALIGNMENT", "as_bytes", "empty", "joined", "listed", "zero_out"]
 
 ALIGNMENT = 64
 """Where the memory of a new array begins: JAX takes such arrays over without copying them."""
@@ -90,3 +92,45 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
     """
     memory: np.ndarray = array.reshape(-1).view(np.uint8)
     return memory
+
+
+def listed(rows: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
+    """Returns rows as an array of arrays.
+
+    >>> listed(np.zeros((2, 4))).shape
+    (2,)
+    """
+    if isinstance(rows, np.ndarray) and rows.dtype == object:
+        return rows
+    result = np.empty(len(rows), object)
+    for index, row in enumerate(rows):
+        result[index] = row
+    return result
+
+
+def joined(column: np.ndarray) -> np.ndarray:
+    """Returns an array of arrays of the same shape as one array; any other column as it is.
+
+    >>> joined(listed(np.zeros((2, 4)))).shape
+    (2, 4)
+    """
+    if column.dtype != object or not column.size or not isinstance(column.flat[0], np.ndarray):
+        return column
+    stacked = tfds_files.stack(list(column.flat))
+    return stacked.reshape(*column.shape, *stacked.shape[1:])
+
+
+def zero_out(column: np.ndarray, rows: np.ndarray) -> None:
+    """Makes what a mask says zeros, or text without characters, in place.
+
+    >>> column = np.array([b"a", b"b"], object)
+    >>> zero_out(column, np.array([True, False]))
+    >>> column
+    array([b'', b'b'], dtype=object)
+    """
+    if column.dtype != object:
+        column[rows] = 0
+        return
+    for place in zip(*np.nonzero(rows)):
+        value = column[place]
+        column[place] = np.zeros_like(value) if isinstance(value, np.ndarray) else b""

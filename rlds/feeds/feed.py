@@ -5,16 +5,19 @@ Iterating, PyTorch, Grain, workers, ranks and resuming are only different ways t
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 
 from rlds.feeds import arrays
+from rlds.feeds.arrays import joined
 from rlds.feeds.mixture import Mixture
 from rlds.feeds.order import InOrder, Order, Segmented, SegmentShuffle, Shuffled
 from rlds.feeds.permutation import key_of
@@ -29,6 +32,8 @@ _REMAINDERS = ("carry", "drop", "short")
 _STATE_VERSION = 1
 # Small batches are made many at a time, which costs less for each.
 _BLOCK_ROWS, _BLOCK_BYTES = 4096, 8 << 20
+# Rows are counted in 64 bits.
+_MAX_ROWS = 1 << 62
 
 
 class Feed:
@@ -50,11 +55,13 @@ class Feed:
         "carry" begins the next epoch in the same batch, "short" makes a shorter batch, "drop"
         leaves them out. With "carry", the last batch of all may be shorter.
       rank: Which of the processes that train together this is, from 0 on.
-      world: How many processes train together. Each gets every `world`-th row of a batch.
+      world: How many processes train together. Each gets every `world`-th row of a batch. All get
+        as many: in a batch that is shorter and cannot be dealt evenly, rows come twice.
       transform: Takes each batch and returns it changed. It may take a second argument, a
         `numpy.random.Generator` that depends on the seed, the batch and the rank only.
 
     Raises:
+      TypeError: A number is no integer.
       ValueError: A number is out of range, or there are no samples.
 
     A batch is a dict of NumPy arrays, nested as the fields are. Their memory is not used again.
@@ -74,6 +81,9 @@ class Feed:
         world: int = 1,
         transform: Callable[..., Any] | None = None,
     ) -> None:
+        # What NumPy counts in is taken too, but not kept: a state is written as JSON.
+        batch_size, seed, rank, world = map(operator.index, (batch_size, seed, rank, world))
+        epochs = None if epochs is None else operator.index(epochs)
         if batch_size < 1:
             raise ValueError(f"batch_size must be positive, got {batch_size}")
         if epochs is not None and epochs < 1:
@@ -101,9 +111,7 @@ class Feed:
             raise ValueError(f"there are no samples: {samples!r}. Are the episodes long enough?")
         if remainder == "drop" and self._size < batch_size:
             raise ValueError(f"{self._size} samples do not fill a batch of {batch_size}")
-        row_bytes = sum(_bytes_of(*leaf) for leaf in samples.spec.values())
-        rows = max(min(_BLOCK_ROWS, _BLOCK_BYTES // max(row_bytes, 1)), 1)
-        self._block_size = max(rows // (batch_size // world), 1)
+        self._block_size = self._best_block_size()
 
     def __repr__(self) -> str:
         parts = [repr(self.samples), f"batches of {self.batch_size}"]
@@ -142,12 +150,8 @@ class Feed:
           IndexError: There is no such batch.
           SourceError: It cannot be read; says where.
         """
-        number = self.num_batches
-        if batch < 0 and number is not None:
-            batch += number
-        if batch < 0 or (number is not None and batch >= number):
-            raise IndexError(f"there are {number} batches, not one {batch}")
-        return self.block(batch, 1)[0]
+        number, batch = self.num_batches, operator.index(batch)
+        return self.block(batch if batch >= 0 or number is None else batch + number, 1)[0]
 
     def __iter__(self) -> FeedIterator:
         return self.iterate()
@@ -170,15 +174,23 @@ class Feed:
         Args:
           first: The first one.
           count: How many; there are fewer at the end.
+
+        Raises:
+          IndexError: There is no such batch.
+          SourceError: They cannot be read; says where.
         """
-        if self.num_batches is not None:
-            count = min(count, self.num_batches - first)
+        number = self.num_batches
+        if not 0 <= first < (_MAX_ROWS // self.batch_size if number is None else number):
+            there_are = "batches from 0 on" if number is None else f"{number} batches"
+            raise IndexError(f"there are {there_are}, not one {first}")
+        if number is not None:
+            count = min(count, number - first)
         epochs, places = zip(*(self._places(batch) for batch in range(first, first + count)))
         sizes = [len(place) for place in places]
         columns = self._columns(np.concatenate(epochs), np.concatenate(places))
         ends = np.cumsum(sizes)
         batches = [
-            nest({path: column[end - size : end] for path, column in columns.items()})
+            nest({path: joined(column[end - size : end]) for path, column in columns.items()})
             for size, end in zip(sizes, ends.tolist())
         ]
         if self.transform is None:
@@ -190,12 +202,24 @@ class Feed:
         """How many batches are best made at once."""
         return self._block_size
 
+    def _best_block_size(self) -> int:
+        fields = [field for part in self._parts for field in part.table.fields.values()]
+        if any(None in field.shape for field in fields):
+            return 1  # Nobody knows how much memory their values take.
+        row_bytes = sum(_bytes_of(*leaf) for leaf in self.samples.spec.values())
+        rows = max(min(_BLOCK_ROWS, _BLOCK_BYTES // max(row_bytes, 1)), 1)
+        return max(rows // (self.batch_size // self.world), 1)
+
     def _transformed(self, number: int, batch: Batch) -> Any:
         assert self.transform is not None
-        if not self._transform_takes_rng:
-            return self.transform(batch)
-        key = key_of("transform", self.seed, number, self.rank)
-        return self.transform(batch, np.random.Generator(np.random.Philox(key=key)))
+        arguments: list[Any] = [batch]
+        if self._transform_takes_rng:
+            key = key_of("transform", self.seed, number, self.rank)
+            arguments.append(np.random.Generator(np.random.Philox(key=key)))
+        try:
+            return self.transform(*arguments)
+        except StopIteration as error:  # It would end the iteration, as if there were no more.
+            raise RuntimeError("the transform raised StopIteration") from error
 
     def _places(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
         """The epoch of each row of a batch of this rank, and its place in the epoch."""
@@ -203,21 +227,20 @@ class Feed:
             begin, end = batch * self.batch_size, (batch + 1) * self.batch_size
             if self.epochs is not None:
                 end = min(end, self.epochs * self._size)
-            positions = np.arange(begin, self._even(begin, end), dtype=np.int64)
-            positions = positions[self.rank :: self.world]
+            positions = self._dealt(begin, end)
             if isinstance(self.samples, Mixture):
                 return np.zeros_like(positions), positions
             epochs, places = np.divmod(positions, self._size)
             return epochs, places
         epoch, number = divmod(batch, self._batches_per_epoch)
         begin = number * self.batch_size
-        end = self._even(begin, min(begin + self.batch_size, self._size))
-        places = np.arange(begin, end, dtype=np.int64)[self.rank :: self.world]
+        places = self._dealt(begin, min(begin + self.batch_size, self._size))
         return np.full_like(places, epoch), places
 
-    def _even(self, begin: int, end: int) -> int:
-        """The end of a batch that all ranks get as many rows of; at least one, with repetitions."""
-        return end - (end - begin) % self.world if end - begin >= self.world else end
+    def _dealt(self, begin: int, end: int) -> np.ndarray:
+        """The rows of this rank of a batch, of which all ranks get as many."""
+        rows = np.arange(begin, end, dtype=np.int64)
+        return np.resize(rows, -(-len(rows) // self.world) * self.world)[self.rank :: self.world]
 
     def _columns(self, epochs: np.ndarray, places: np.ndarray) -> Columns:
         if not isinstance(self.samples, Mixture):
@@ -248,9 +271,9 @@ class Feed:
         Args:
           batch: The next one to train on.
         """
-        return {"version": _STATE_VERSION, "batch": batch, **self._identity}
+        return {"version": _STATE_VERSION, "batch": operator.index(batch), **self._identity}
 
-    @property
+    @functools.cached_property
     def _identity(self) -> dict[str, Any]:
         mixed = self.samples.counts.tolist() if isinstance(self.samples, Mixture) else None
         shuffles = [plan.shuffle for plan in self.plans]
@@ -269,6 +292,7 @@ class Feed:
           ValueError: The state is of another feed; says what is different.
         """
         if not isinstance(start, Mapping):
+            start = operator.index(start)
             if start < 0:
                 raise ValueError(f"there is no batch {start}")
             return start
@@ -293,15 +317,16 @@ class Feed:
         ]
         if different:
             raise ValueError(f"the state does not fit this feed: {'; '.join(different)}")
-        rows = int(start["batch"]) * int(start["batch_size"])
-        if rows % self.batch_size or (
-            self.remainder != "carry" and start["batch_size"] != self.batch_size
+        batch, size = start.get("batch"), start.get("batch_size")
+        if not (type(batch) is int and type(size) is int and batch >= 0 and size > 0):
+            raise ValueError(f"the state is damaged: batch {batch!r}, of size {size!r}")
+        if batch * size % self.batch_size or (
+            self.remainder != "carry" and size != self.batch_size
         ):
             raise ValueError(
-                f"{start['batch']} batches of {start['batch_size']} do not end where a batch of "
-                f"{self.batch_size} begins"
+                f"{batch} batches of {size} do not end where a batch of {self.batch_size} begins"
             )
-        return rows // self.batch_size
+        return batch * size // self.batch_size
 
     def torch(
         self, *, start: int | Mapping[str, Any] = 0, num_workers: int = 0, **arguments: Any
@@ -375,20 +400,21 @@ class FeedIterator(Iterator[Batch]):
         """Returns the batches from one on, and begins to make those after them."""
         if self.feed.num_batches is not None and first >= self.feed.num_batches:
             return []
-        size = self.feed.block_size
         if not self._prefetch:
-            return self.feed.block(first, size)
+            return _block_at(self.feed, first)
         if self._process != os.getpid():  # The thread is in the process that was forked.
             self._thread, self._next, self._process = None, None, os.getpid()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "rlds-feed")
         if self._next is None or self._next[0] != first:
-            self._next = first, self._thread.submit(self.feed.block, first, size)
-        made = self._next[1].result()
+            self._next = first, self._thread.submit(_block_at, self.feed, first)
+        future = self._next[1]
+        wait([future])  # What is interrupted here goes on with this future.
         self._next = None
+        made = future.result()
         after = first + len(made)
         if self.feed.num_batches is None or after < self.feed.num_batches:
-            self._next = after, self._thread.submit(self.feed.block, after, size)
+            self._next = after, self._thread.submit(_block_at, self.feed, after)
         return made
 
     def close(self) -> None:
@@ -399,6 +425,16 @@ class FeedIterator(Iterator[Batch]):
 
     def __del__(self) -> None:
         self.close()
+
+
+def _block_at(feed: Feed, first: int) -> list[Batch]:
+    """Returns batches from one on; if one of them cannot be made, only those before it."""
+    try:
+        return feed.block(first, feed.block_size)
+    except Exception:
+        if feed.block_size == 1:
+            raise
+    return feed.block(first, 1)
 
 
 def _order(samples: Samples, shuffle: str | SegmentShuffle | None, seed: int) -> Order:

@@ -268,6 +268,8 @@ class MappedStorage(Storage):
             )
             is_there &= after - first == num_steps
             return _Images(name) if (is_there | (num_steps == 0)).all() else None
+        if not len(starts):
+            return None
         layout = self._indexes[0].layouts[self._indexes[0].fields.index(name)]
         if not layout.width:
             return None
@@ -340,6 +342,7 @@ class _MappedRows(Rows):
 
         return decode_rows(
             self._storage.decoder(path),
+            self._storage.fields[path],
             (self._episodes, self._steps),
             lambda rows: self._files(place, rows),
             error,

@@ -21,9 +21,10 @@ import numpy as np
 import rlds
 from rlds import normalization
 from rlds.feeds._core import hash_many, locate
+from rlds.feeds.arrays import joined, zero_out
 from rlds.feeds.permutation import key_of
 from rlds.feeds.storage import Rows, hash_of
-from rlds.feeds.table import Table
+from rlds.feeds.table import Table, as_numbers
 from rlds.sources.nests import nest, root_of
 from rlds.statistics import FieldType, Statistics
 
@@ -100,15 +101,22 @@ class Samples(abc.ABC):
         Raises:
           IndexError: There is no such sample.
         """
-        if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
-            raise IndexError(f"there are {len(self)} samples, not all of {numbers}")
+        self._check(numbers)
         episodes = locate(numbers, self._ends)
         begins = self._ends[episodes] - self._counts[episodes]
         return episodes, self.steps_of(numbers - begins)
 
+    def _check(self, numbers: np.ndarray) -> None:
+        if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
+            raise IndexError(f"there are {len(self)} samples, not all of {numbers}")
+
     @functools.cached_property
     def _counts(self) -> np.ndarray:
         return self.counts()
+
+    def __getstate__(self) -> dict[str, Any]:
+        computed = ("_ends", "_counts", "spec")
+        return {name: value for name, value in vars(self).items() if name not in computed}
 
     def batch_columns(self, numbers: np.ndarray, epoch: int = 0) -> Columns:
         """Returns the fields of samples by their paths; see `batch`."""
@@ -127,8 +135,10 @@ class Samples(abc.ABC):
         Raises:
           IndexError: There is no such sample.
           SourceError: They cannot be read; says where.
+          TypeError: They are no integers.
         """
-        return nest(self.batch_columns(np.asarray(numbers, np.int64).reshape(-1), epoch))
+        columns = self.batch_columns(as_numbers(numbers), epoch)
+        return nest({path: joined(column) for path, column in columns.items()})
 
     @functools.cached_property
     def spec(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
@@ -217,7 +227,6 @@ class Samples(abc.ABC):
         """Returns the same samples of another table of the same episodes."""
         other = copy.copy(self)
         other.table = table
-        other.__dict__.pop("spec", None)
         return other
 
 
@@ -298,7 +307,7 @@ class Transitions(Samples):
             if _is_below(path, [rlds.OBSERVATION]):  # It is next to the other in memory.
                 column = observations[f"next_{path}"] = next_rows.take(path)
                 if missing is not None:
-                    column[missing] = _zero(column)
+                    zero_out(column, missing)
         next_is_terminal = self._is_terminal(rows, next_rows, following, missing, episodes)
         totals, products = self._returns(rows, steps, ends, result)
         if totals is not None:
@@ -455,8 +464,8 @@ class Windows(Samples):
         columns = self._taken(np.repeat(episodes, places.shape[1]), places.reshape(-1), paths)
         for path, column in columns.items():
             column = columns[path] = column.reshape(*places.shape, *column.shape[1:])
-            if self._padding == "zeros" and not mask.all():
-                column[~mask] = _zero(column)
+            if self._padding == "zeros":
+                zero_out(column, ~mask)
         return columns
 
 
@@ -502,14 +511,37 @@ class Segments(Samples):
         for path in paths:
             column = rows.take(path)
             column = result[path] = column.reshape(*places.shape, *column.shape[1:])
-            if not mask.all():
-                column[~mask] = _zero(column)
+            zero_out(column, ~mask)
         if not self._drop_remainder:
             result["pad_mask"] = mask
         return result
 
 
-class GoalSamples(Samples):
+class _DerivedSamples(Samples):
+    """Samples that are made of others."""
+
+    def __init__(self, samples: Samples) -> None:
+        self.table, self._samples = samples.table, samples
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def counts(self) -> np.ndarray:
+        """See `Samples`."""
+        return self._samples.counts()
+
+    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Samples`."""
+        return self._samples.locate(numbers)
+
+    def on(self, table: Table) -> Samples:
+        """See `Samples`."""
+        other = copy.copy(self)
+        other.table, other._samples = table, self._samples.on(table)
+        return other
+
+
+class GoalSamples(_DerivedSamples):
     """Samples with goals; see `Samples.with_goals`."""
 
     def __init__(
@@ -527,7 +559,7 @@ class GoalSamples(Samples):
             raise ValueError(f"max_distance must be positive, got {max_distance}")
         if not 0.0 < gamma < 1.0:
             raise ValueError(f"gamma must lie between 0 and 1, got {gamma}")
-        self.table, self._samples = samples.table, samples
+        super().__init__(samples)
         self._seed, self._strategy = seed, strategy
         self._max_distance, self._gamma = max_distance, gamma
         self._fields = tuple(fields)
@@ -542,18 +574,6 @@ class GoalSamples(Samples):
             f"strategy={self._strategy!r}, max_distance={self._max_distance}, "
             f"gamma={self._gamma}, fields={self._fields})"
         )
-
-    def counts(self) -> np.ndarray:
-        """See `Samples`."""
-        return self._samples.counts()
-
-    def steps_of(self, places: np.ndarray) -> np.ndarray:
-        """See `Samples`."""
-        return self._samples.steps_of(places)
-
-    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Samples`."""
-        return self._samples.locate(numbers)
 
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
@@ -588,7 +608,7 @@ class GoalSamples(Samples):
         return distances
 
 
-class NormalizedSamples(Samples):
+class NormalizedSamples(_DerivedSamples):
     """Samples with normalized values; see `Samples.normalize`."""
 
     def __init__(
@@ -600,7 +620,7 @@ class NormalizedSamples(Samples):
         clip: bool,
         floor: float,
     ) -> None:
-        self.table, self._samples = samples.table, samples
+        super().__init__(samples)
         self._options = kind, fields, clip, floor
         self._statistics = statistics
         names = normalization.names_of(fields, statistics)
@@ -617,17 +637,6 @@ class NormalizedSamples(Samples):
         made_of = hash_of(self._statistics.to_json())
         options = f"kind={kind!r}, fields={fields}, clip={clip}, floor={floor}"
         return f"{self._samples.describe()}.normalize({made_of}, {options})"
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def counts(self) -> np.ndarray:
-        """See `Samples`."""
-        return self._samples.counts()
-
-    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Samples`."""
-        return self._samples.locate(numbers)
 
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
@@ -659,7 +668,7 @@ def normalized_as(path: str) -> str:
     return f"{root}/{rest}" if rest else root
 
 
-class FilteredSamples(Samples):
+class FilteredSamples(_DerivedSamples):
     """Some of the samples; see `Samples.filter`."""
 
     # How many samples the function gets at once.
@@ -668,7 +677,7 @@ class FilteredSamples(Samples):
     def __init__(
         self, samples: Samples, keep: Callable[[Batch], Any], fields: Iterable[str] | None
     ) -> None:
-        self.table, self._samples = samples.table, samples
+        super().__init__(samples)
         looked_at = samples if fields is None else samples.on(samples.table.select(fields))
         kept = []
         for begin in range(0, len(samples), self._BLOCK):
@@ -694,6 +703,7 @@ class FilteredSamples(Samples):
 
     def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Samples`."""
+        self._check(numbers)
         return self._samples.locate(self._kept[numbers])
 
     def columns(
@@ -719,7 +729,3 @@ def _with_rank_of(values: np.ndarray, row_values: np.ndarray) -> np.ndarray:
 
 def _float_dtype(dtype: np.dtype) -> np.dtype:
     return dtype if dtype.kind == "f" else np.dtype(np.float32)
-
-
-def _zero(column: np.ndarray) -> Any:
-    return b"" if column.dtype == object else column.dtype.type(0)

@@ -26,6 +26,7 @@ from rlds.feeds import arrays
 from rlds.feeds._core import Buffers
 from rlds.feeds.images import ImageDecoder, ImageError
 from rlds.sources.episodes import Episodes
+from rlds.sources.folder import FolderSource
 from rlds.sources.nests import leaves_at
 from rlds.sources.source import SourceError, files_of
 from rlds_ecosystem import stores
@@ -44,6 +45,9 @@ __all__ = [
 ]
 
 Progress = Callable[[int, int], None]
+
+# How much of each of some parts of a file is hashed.
+_SAMPLE = 4096
 
 
 class Outlines(NamedTuple):
@@ -135,6 +139,7 @@ def decoders_of(
 
 def decode_rows(
     decoder: ImageDecoder,
+    field: Field,
     places: tuple[np.ndarray, np.ndarray],
     files_of: Callable[[np.ndarray], Any],
     error: Callable[[int, str], SourceError],
@@ -143,6 +148,7 @@ def decode_rows(
 
     Args:
       decoder: Knows what they are.
+      field: The field; if sizes may differ, the result is an array of arrays.
       places: The episode of each row, and its step.
       files_of: Returns the files of some of the rows.
       error: Makes an error of the number of a row, and of what is wrong with it.
@@ -157,6 +163,11 @@ def decode_rows(
         images = decoder.decode(files_of(rows))
     except ImageError as damage:
         raise error(int(rows[damage.row]), damage.what) from damage
+    if None in field.shape:
+        images = arrays.listed(images)
+        if not is_each_once:  # What is in a batch may be changed.
+            images = arrays.listed([images[number].copy() for number in which.tolist()])
+        return images
     return images if is_each_once else images[which]
 
 
@@ -200,12 +211,14 @@ class EpisodeCache:
             missing = [path for path in paths if path not in kept]
         if not missing:
             return kept
-        self._paths.update(dict.fromkeys(missing))
-        missing = [path for path in self._paths if path not in kept]
-        read = self.episodes.columns(number, missing, decode_images=False)
-        columns = {**kept, **dict(leaves_at(read, None))}
         with self._lock:
-            self._bytes += _size(columns) - _size(self._kept.pop(number, {}))
+            self._paths.update(dict.fromkeys(missing))
+            missing = [path for path in self._paths if path not in kept]
+        read = self.episodes.columns(number, missing, decode_images=False)
+        with self._lock:
+            now = self._kept.pop(number, {})  # Another thread may have read more of it.
+            columns = {**kept, **now, **dict(leaves_at(read, None))}
+            self._bytes += _size(columns) - _size(now)
             self._kept[number] = columns
             self.num_read += 1
             while self._bytes > self.max_bytes and len(self._kept) > 1:
@@ -265,11 +278,10 @@ class CachedStorage(Storage):
         return False
 
     def fingerprint(self) -> str:
-        """Hashes the names and sizes of the files, and the lengths of the episodes."""
-        files = map(stores.as_path, self._episodes.source.inputs())
-        sizes = [(file.name, file.stat().length) for file in files]
+        """Hashes the names, the sizes and samples of the files, and the lengths of the episodes."""
+        files = [_hash_of_file(path) for path in self._episodes.source.inputs()]
         outlines = [array.tobytes() for array in self.outlines]
-        return hash_of(self._episodes.ranges, sizes, *outlines)
+        return hash_of(self._episodes.ranges, files, *outlines)
 
     def decoder(self, path: str) -> ImageDecoder | None:
         """What decodes a field of images that are files."""
@@ -277,12 +289,35 @@ class CachedStorage(Storage):
 
     def error(self, what: str, path: str, episode: int, step: int) -> SourceError:
         """Returns an error that says where it happened."""
+        what = f"step {step}: {what}"
+        return SourceError(what, file=self._file_of(episode), episode=episode, field=path)
+
+    def length_error(self, path: str, episode: int, length: int) -> SourceError:
+        """Returns an error about a field that has another number of values than there are steps."""
+        what = f"the field has {length} values, and the episode {self.outlines.num_steps[episode]}"
         return SourceError(
-            f"step {step}: {what}",
-            file=files_of(self._episodes.source),
-            episode=episode,
-            field=path,
+            f"{what} steps", file=self._file_of(episode), episode=episode, field=path
         )
+
+    def _file_of(self, episode: int) -> str:
+        source = self._episodes.source
+        if not isinstance(source, FolderSource):
+            return files_of(source)
+        split, number = self._episodes.place(episode)
+        file, _ = source.folder[split].place_of(number)
+        return str(file)
+
+
+def _hash_of_file(path: str | os.PathLike[str]) -> str:
+    """Hashes the name and the size of a file; and parts of it, if it is on this machine."""
+    file = stores.as_path(path)
+    size, parts = file.stat().length, []
+    if stores.is_local(os.fspath(file)):
+        with file.open("rb") as content:
+            for begin in (0, size // 3, size * 2 // 3, max(size - _SAMPLE, 0)):
+                content.seek(begin)
+                parts.append(content.read(_SAMPLE))
+    return hash_of(file.name, size, *parts)
 
 
 def _outlines(episodes: Episodes, progress: Progress | None) -> Outlines:
@@ -336,23 +371,24 @@ class _CachedRows(Rows):
         return out
 
     def _column(self, index: int, path: str) -> Any:
-        column = self._columns[index][path]
-        expected = self._storage.outlines.num_steps[self._numbers[index]]
-        if len(column) != expected:
-            what = f"{len(column)} steps, where there were {expected} before"
-            raise self._error(what, path, index, 0)
+        column, number = self._columns[index][path], int(self._numbers[index])
+        if len(column) != self._storage.outlines.num_steps[number]:
+            raise self._storage.length_error(path, number, len(column))
         return column
 
     def _objects(self, columns: Sequence[Any], rows: np.ndarray) -> np.ndarray:
         out = np.empty(len(rows), object)
         places = zip(self._which[rows].tolist(), self._steps[rows].tolist())
         for row, (which, step) in enumerate(places):
-            out[row] = columns[which][step]
+            value = columns[which][step]
+            # The column is kept, and what is in a batch may be changed.
+            out[row] = value.copy() if isinstance(value, np.ndarray) else value
         return out
 
     def _images(self, path: str, columns: Sequence[Any], decoder: ImageDecoder) -> np.ndarray:
         return decode_rows(
             decoder,
+            self._storage.fields[path],
             (self._which.astype(np.int64), self._steps),
             lambda rows: self._objects(columns, rows),
             lambda row, what: self._error(what, path, int(self._which[row]), self._steps[row]),

@@ -28,13 +28,14 @@ from rlds.sources.folder import FolderSource
 from rlds.sources.nests import leaves_at, nest
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import SourceEpisode, SourceError, files_of
+from rlds.sources.untrusted import SourceChangedError
 from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 
 if TYPE_CHECKING:
     from rlds.feeds.samples import Samples
 
-__all__ = ["Table", "open"]
+__all__ = ["Table", "as_numbers", "open"]
 
 _CACHE_BYTES = 512 << 20
 
@@ -128,6 +129,7 @@ def _open(
     given: _Given,
     verify: bool = False,
     progress: Progress | None = None,
+    outlines: Outlines | None = None,
 ) -> Table:
     found = _step_fields(episodes)
     known = {path: field for path, field in found.items() if isinstance(field, Field)}
@@ -138,9 +140,8 @@ def _open(
             if path not in known:
                 raise KeyError(f"field {path!r} is {found[path]}, of which no batches are made")
     decoders = decoders_of(known, given.jpeg, given.threads)
-    return Table(
-        episodes, _storage(episodes, known, decoders, given, verify, progress), wanted, given
-    )
+    storage = _storage(episodes, known, decoders, given, verify, progress, outlines)
+    return Table(episodes, storage, wanted, given)
 
 
 def _step_fields(episodes: Episodes) -> dict[str, Any]:
@@ -161,6 +162,7 @@ def _storage(
     given: _Given,
     verify: bool,
     progress: Progress | None,
+    outlines: Outlines | None,
 ) -> Storage:
     why = "only datasets of TFDS in files of TFRecord are"
     if isinstance(episodes.source, FolderSource):
@@ -172,7 +174,9 @@ def _storage(
             why = str(error)
         except tfds_files.DamagedFileError as error:
             raise SourceError(str(error), file=files_of(episodes.source)) from error
-    storage = CachedStorage(episodes, fields, decoders, given.cache_bytes, progress=progress)
+    storage = CachedStorage(
+        episodes, fields, decoders, given.cache_bytes, outlines=outlines, progress=progress
+    )
     storage.why_cached = why
     return storage
 
@@ -204,7 +208,11 @@ class Table:
         self.outlines = outlines if chosen is None else Outlines(*(a[chosen] for a in outlines))
 
     def __reduce__(self) -> Any:
-        return _reopened, (self.episodes, tuple(self.fields), self._given, self._chosen)
+        # To read the outlines again may mean to read all episodes.
+        outlines = self.storage.outlines if self.storage.why_cached else None
+        fields, fingerprint = tuple(self.fields), self.storage.fingerprint()
+        arguments = (self.episodes, fields, self._given, self._chosen, outlines, fingerprint)
+        return _reopened, arguments
 
     def __repr__(self) -> str:
         names = ", ".join(self.fields)
@@ -286,6 +294,7 @@ class Table:
 
         Raises:
           IndexError: There is no such episode.
+          TypeError: The numbers are no integers.
           ValueError: The mask has another length than there are episodes.
         """
         if callable(keep):
@@ -300,7 +309,7 @@ class Table:
             if kept.shape != (self.num_episodes,):
                 raise ValueError(f"a mask of shape {kept.shape}, for {self.num_episodes} episodes")
             kept = np.flatnonzero(kept)
-        kept = np.arange(self.num_episodes)[kept.astype(np.int64)]
+        kept = np.arange(self.num_episodes)[as_numbers(kept)]
         chosen = kept if self._chosen is None else self._chosen[kept]
         return Table(self.episodes, self.storage, self.fields, self._given, chosen)
 
@@ -387,8 +396,28 @@ class Table:
         return hash_of(self.storage.fingerprint(), chosen, list(self.fields), jpeg)
 
 
+def as_numbers(values: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Returns numbers of samples or episodes, int64 of shape `[n]`.
+
+    Raises:
+      TypeError: They are no integers; a mask is none either.
+    """
+    numbers = np.asarray(values).reshape(-1)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise TypeError(f"expected integers, got an array of {numbers.dtype}")
+    return numbers.astype(np.int64)
+
+
 def _reopened(
-    episodes: Episodes, fields: tuple[str, ...], given: _Given, chosen: np.ndarray | None
+    episodes: Episodes,
+    fields: tuple[str, ...],
+    given: _Given,
+    chosen: np.ndarray | None,
+    outlines: Outlines | None,
+    fingerprint: str,
 ) -> Table:
-    table = _open(episodes, fields, given)
+    table = _open(episodes, fields, given, outlines=outlines)
+    if table.storage.fingerprint() != fingerprint:
+        what = "it was changed since it was opened in another process. Open the dataset again"
+        raise SourceChangedError(what, file=files_of(episodes.source))
     return Table(episodes, table.storage, table.fields, given, chosen)

@@ -229,6 +229,11 @@ def _values(column: Any, field: Any, decode_images: bool) -> Any:
     """
     if isinstance(column, tfds_files.RaggedColumn) or _is_as_said(column, field):
         return column
+    if _is_of_sizes(column, field):
+        made = np.empty(len(column), object)
+        for row, value in enumerate(column):
+            made[row] = _values(value[np.newaxis], field, decode_images)[0]
+        return made
     values = match_columns(column, field, rows=0 if column is None else len(column), where="")
     is_of_files = isinstance(field, Field) and field.encoding and values.dtype == object
     if not (decode_images and is_of_files):
@@ -246,6 +251,17 @@ def _is_as_said(column: Any, field: Any) -> bool:
         and isinstance(field, Field)
         and column.dtype == field.dtype
         and column.shape[1:] == field.shape
+    )
+
+
+def _is_of_sizes(column: Any, field: Any) -> bool:
+    """Whether a column has arrays of different sizes, and may have them."""
+    return (
+        isinstance(column, np.ndarray)
+        and column.dtype == object
+        and isinstance(field, Field)
+        and None in field.shape
+        and all(isinstance(value, np.ndarray) for value in column)
     )
 
 

@@ -1,0 +1,429 @@
+"""What is wrong with the data, or done to it, is said; and nothing of it becomes a wrong batch."""
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import feed_datasets
+import numpy as np
+import pytest
+
+import rlds.feeds
+import tfds_files
+from rlds._nests import named_leaves
+from rlds.feeds import Feed, Mixture, mapped
+from rlds.sources import SourceError
+from rlds.sources.untrusted import SourceChangedError
+from tfds_files import Dataset, Features, Image, Tensor
+from tfds_files.png import encode_png
+
+
+def tensor(dtype, *shape, encoding="none"):
+    return Tensor(dtype=np.dtype(dtype), shape=shape, encoding=encoding)
+
+
+def write(directory, fields, episodes, **options):
+    """Writes a dataset with some fields in its steps; a file for each episode."""
+    features = Features(features={"steps": Dataset(feature=Features(features=fields))})
+    options = {"max_examples_per_shard": 1, **options}
+    with tfds_files.DatasetWriter(directory, features, "it", **options) as writer:
+        for steps in episodes:
+            writer.add({"steps": steps})
+    return Path(directory)
+
+
+def column(values):
+    """A column of any values."""
+    made = np.empty(len(values), object)
+    made[:] = values
+    return made
+
+
+def assert_equal(one, other):
+    one, other = dict(named_leaves(one)), dict(named_leaves(other))
+    assert list(one) == list(other)
+    for path, leaf in one.items():
+        np.testing.assert_array_equal(leaf, other[path], err_msg=path)
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    return feed_datasets.random_episodes(12, seed=3, longest=9)
+
+
+@pytest.fixture
+def directory(tmp_path, episodes):
+    return Path(feed_datasets.write(tmp_path / "data", episodes))
+
+
+@pytest.fixture
+def feed(directory, monkeypatch):
+    monkeypatch.setattr(mapped, "_SECONDS_BETWEEN_CHECKS", 0.0)
+    return Feed(rlds.feeds.open(directory).steps(), 8, seed=1, epochs=2)
+
+
+# Files that change.
+
+SHARD = "random-train.tfrecord-00001"
+
+
+def truncate(file):
+    os.truncate(file, 1)
+
+
+def overwrite(file):
+    with open(file, "r+b") as out:
+        out.write(bytes(os.path.getsize(file)))
+
+
+def extend(file):
+    with open(file, "ab") as out:
+        out.write(b"more")
+
+
+@pytest.mark.parametrize("change", [truncate, overwrite, extend])
+def test_files_that_are_changed_in_place_are_not_read_any_more(directory, feed, change):
+    assert feed[3]
+    change(directory / SHARD)
+    with pytest.raises(SourceChangedError, match=rf"{SHARD}: it was changed while it was open"):
+        feed[3]
+    with pytest.raises(SourceChangedError, match=SHARD):
+        next(feed.iterate(3))
+    if change is not truncate:  # Otherwise it is damaged, which the next test but one shows.
+        return
+    with pytest.raises(SourceError, match=rf"{SHARD}: .*byte 0"):
+        rlds.feeds.open(directory)
+
+
+def test_files_that_are_replaced_or_deleted_stay_open(directory, feed, tmp_path):
+    expected = list(feed)
+    pickled = pickle.dumps(feed)
+    others = feed_datasets.random_episodes(12, seed=4, longest=9)
+    other = Path(feed_datasets.write(tmp_path / "other", others))
+    for file in other.glob("random*"):
+        os.replace(file, directory / file.name)
+    for number, batch in enumerate(expected):
+        assert_equal(feed[number], batch)
+    with pytest.raises(SourceChangedError, match="it was changed since it was opened"):
+        pickle.loads(pickled)
+    with pytest.raises(ValueError, match="the data was changed"):
+        Feed(rlds.feeds.open(directory).steps(), 8, seed=1, epochs=2).start_of(feed.state_dict(1))
+    shutil.rmtree(directory)
+    for number, batch in enumerate(expected):
+        assert_equal(feed[number], batch)
+    with pytest.raises(FileNotFoundError):
+        pickle.loads(pickled)
+
+
+def test_files_that_are_read_by_episodes_are_not_taken_for_others(tmp_path, episodes):
+    """Of which less is known: they are opened for every episode."""
+    directory = feed_datasets.write(tmp_path / "data", episodes, file_format="array_record")
+    table = rlds.feeds.open(directory)
+    pickled = pickle.dumps(table)
+    copy = pickle.loads(pickled)
+    others = feed_datasets.random_episodes(12, seed=4, longest=9)
+    other = Path(feed_datasets.write(tmp_path / "other", others, file_format="array_record"))
+    for file in other.glob("random*"):
+        shutil.copy(file, Path(directory, file.name))
+    numbers = np.arange(table.num_steps)
+    with pytest.raises(SourceError, match=r"array_record-0000\d"):
+        copy.steps().batch(numbers)
+    with pytest.raises(SourceChangedError):
+        pickle.loads(pickled)
+
+
+# Indexes.
+
+
+def test_an_index_of_other_data_is_not_used(directory, feed, tmp_path):
+    expected = feed[0]
+    others = feed_datasets.random_episodes(12, seed=4, longest=9)
+    other = Path(feed_datasets.write(tmp_path / "other", others))
+    rlds.feeds.open(other)
+    for index in (other / ".feeds").iterdir():
+        mine = directory / ".feeds" / index.name
+        content = mine.read_bytes()
+        for wrong in (index.read_bytes(), content[:-1], content[:50], b"", content[::-1]):
+            mine.write_bytes(wrong)
+            again = Feed(rlds.feeds.open(directory).steps(), 8, seed=1, epochs=2)
+            assert_equal(again[0], expected)
+            assert mine.read_bytes() == content
+            assert again.start_of(feed.state_dict(1)) == 1
+
+
+# Shards that differ from the others.
+
+FIELDS = {"action": tensor("f4", 2), "is_last": tensor(bool), "x": tensor("f4", 3)}
+
+
+def steps_of(length, **others):
+    rng = np.random.default_rng(length)
+    return {
+        "action": rng.normal(size=(length, 2)).astype("f4"),
+        "is_last": np.arange(length) == length - 1,
+        "x": rng.normal(size=(length, 3)).astype("f4"),
+        **others,
+    }
+
+
+OTHER_SHARDS = {
+    "missing": ({}, {}),
+    "integers": ({"x": tensor("i8", 3)}, {"x": np.arange(12).reshape(4, 3)}),
+    "text": ({"x": tensor(object)}, {"x": column([b"a", b"b", b"c", b"d"])}),
+    "larger": ({"x": tensor("f4", 4)}, {"x": np.zeros((4, 4), "f4")}),
+    "fewer": ({"x": tensor("f4")}, {"x": np.zeros(4, "f4")}),
+    "one_byte_more": ({"x": tensor("i8")}, {"x": np.zeros(4, int)}),
+}
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+@pytest.mark.parametrize("kind", OTHER_SHARDS)
+def test_a_shard_with_other_fields_is_an_error_where_it_is_read(tmp_path, kind, file_format):
+    fields, values = OTHER_SHARDS[kind]
+    episodes = [steps_of(3), steps_of(4), steps_of(5)]
+    directory = write(tmp_path / "data", FIELDS, episodes, file_format=file_format)
+    others = {name: FIELDS[name] for name in ("action", "is_last")} | fields
+    steps = {name: (steps_of(4) | values)[name] for name in others}
+    other = write(tmp_path / "other", others, [steps] * 3, file_format=file_format)
+    shard = f"it-train.{file_format}-00001"
+    shutil.copy(other / shard, directory / shard)
+    where = rf"{shard}.*(field 'x'|steps/x): "
+    if file_format == "array_record" and kind != "missing":  # All episodes are read to be counted.
+        with pytest.raises(SourceError, match=where):
+            rlds.feeds.open(directory)
+        return
+    table = rlds.feeds.open(directory)
+    samples = table.steps()
+    for episode, first in ((0, 0), (2, 7)):
+        rows = samples.batch(np.arange(first, first + len(episodes[episode]["x"])))
+        assert_equal(rows, episodes[episode])
+    for number in range(3, 7):
+        with pytest.raises(SourceError, match=where):
+            samples.batch([0, number])
+    with pytest.raises(SourceError, match=where):
+        table.read(1, fields=["x"])
+    assert_equal(table.read(1, fields=["action"]), {"action": steps["action"]})
+    with pytest.raises(SourceError, match=where):
+        list(Feed(samples, 4, epochs=1))
+
+
+def test_checksums_of_records_are_compared_if_you_ask_for_it(tmp_path):
+    directory = write(tmp_path, FIELDS, [steps_of(3), steps_of(4)])
+    rlds.feeds.open(directory)
+    shard = directory / "it-train.tfrecord-00001"
+    stat, content = shard.stat(), bytearray(shard.read_bytes())
+    place = content.index(steps_of(4)["x"][2].tobytes())
+    content[place] ^= 1
+    shard.write_bytes(content)
+    os.utime(shard, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert rlds.feeds.open(directory).read(1)["x"][2, 0] != steps_of(4)["x"][2, 0]
+    for _ in range(2):
+        with pytest.raises(
+            SourceError, match=r"00001: the record at byte 0 does not have the chec"
+        ):
+            rlds.feeds.open(directory, verify=True)
+
+
+# Values.
+
+
+def test_a_damaged_image_is_named(tmp_path):
+    fields = {"image": Image(shape=(2, 3, 3), dtype=np.dtype(np.uint8)), "is_last": tensor(bool)}
+    good = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+    bad = encode_png(good)[:-30]
+    for file_format in ("tfrecord", "array_record"):
+        images = [column([encode_png(good)] * length) for length in (3, 4)]
+        images[1][2] = bad
+        episodes = [{"image": i, "is_last": np.arange(len(i)) == len(i) - 1} for i in images]
+        directory = write(tmp_path / file_format, fields, episodes, file_format=file_format)
+        samples = rlds.feeds.open(directory).steps()
+        assert_equal(samples.batch([4, 0])["image"], np.stack([good, good]))
+        with pytest.raises(
+            SourceError, match=rf"{file_format}-00001, episode 1, field 'image': step 2: .*image"
+        ):
+            samples.batch([4, 0, 5, 1])
+        feed = Feed(samples, 2, shuffle=None, epochs=1)
+        batches = iter(feed)
+        assert_equal(next(batches)["image"], np.stack([good, good]))
+        assert_equal(next(batches)["image"], np.stack([good, good]))
+        for _ in range(2):
+            with pytest.raises(SourceError, match="episode 1, field 'image': step 2"):
+                next(batches)
+        assert batches.batch == 2
+        assert len(next(feed.iterate(3))["image"]) == 1
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_values_of_all_kinds_come_as_they_are(tmp_path, file_format):
+    fields = {
+        "action": tensor("f4", 2),
+        "été/名": tensor("f4"),
+        "image": Image(shape=(None, None, 3), dtype=np.dtype(np.uint8)),
+        "nothing": tensor("f4", 0, encoding="zlib"),
+        "points": tensor("f4", None, 2, encoding="zlib"),
+        "text": tensor(object),
+        "is_terminal": tensor(bool),
+        "observation": Features(features={"points": tensor("f4", None, 2, encoding="zlib")}),
+    }
+    fields["été"] = Features(features={"名": fields.pop("été/名")})
+    nan = np.array([0x7FC01234, 0xFFC00001, 0x7F800000], np.uint32).view("f4")
+    episodes = []
+    for length in (4, 0, 1, 2):
+        rng = np.random.default_rng(length)
+        sizes = [1 + (i + length) % 3 for i in range(length)] if length > 2 else [2] * length
+        points = column([rng.normal(size=(size, 2)).astype("f4") for size in sizes])
+        image = [rng.integers(0, 255, (size, 2, 3), np.uint8) for size in sizes]
+        episodes.append(
+            {
+                "action": np.resize(nan, (length, 2)),
+                "image": column(image),
+                "nothing": np.zeros((length, 0), "f4"),
+                "points": points,
+                "text": column([b"", b"\xff\0", "ü".encode(), b"x" * 300][:length]),
+                "is_terminal": np.arange(length) == length - 1,
+                "observation": {"points": points},
+                "été": {"名": np.resize(nan, length)},
+            }
+        )
+    directory = write(tmp_path, fields, episodes, file_format=file_format)
+    table = rlds.feeds.open(directory, cache_bytes=0)
+    leaves = [dict(named_leaves(episode)) for episode in episodes]
+    rows = [(e, t) for e, episode in enumerate(leaves) for t in range(len(episode["action"]))]
+
+    def check(batch, numbers):
+        for path, values in named_leaves(batch):
+            expected = [leaves[e][path][t] for e, t in (rows[n] for n in numbers)]
+            if path == "text":
+                assert values.tolist() == expected
+                continue
+            if len({value.shape for value in expected}) == 1:
+                expected = np.stack(expected)
+                assert values.shape == expected.shape, path
+                assert values.tobytes() == expected.tobytes(), path
+            else:
+                assert values.shape == (len(numbers),)
+                for value, one in zip(values, expected):
+                    np.testing.assert_array_equal(value, one)
+
+    samples = table.steps()
+    for numbers in ([0, 1, 2, 3, 4, 5, 6], [6, 5], [0], [4, 0, 4]):
+        check(samples.batch(numbers), numbers)
+    feed = Feed(samples, 2, shuffle=None, epochs=2)
+    for number, batch in enumerate(feed):  # Batches are as they are, whichever are made with them.
+        numbers = [n % 7 for n in range(2 * number, 2 * number + 2)]
+        check(batch, numbers)
+        check(feed[number], numbers)
+        for _, values in named_leaves(batch):  # They may be changed.
+            for value in values if values.dtype == object else [values]:
+                if isinstance(value, np.ndarray):
+                    value.fill(1)
+    check(samples.batch(np.arange(7)), np.arange(7))
+    mixture = Mixture([samples, samples])
+    batch = Feed(mixture, 8, shuffle=None)[0]
+    assert len(batch["image"]) == len(batch["points"]) == 8
+    zeros = table.windows(
+        history=2, history_fields=["points", "text"], horizon_fields=["action"], padding="zeros"
+    )
+    first = zeros.batch([0])
+    assert not first["points"][0, 0].any()
+    assert first["points"][0, 0].shape == episodes[0]["points"][0].shape
+    assert first["text"].tolist() == [[b"", b""]]
+    assert table.transitions().batch([0])["next_observation"]["points"][0].tolist() == (
+        episodes[0]["points"][1].tolist()
+    )
+
+
+# Arguments.
+
+
+def test_numbers_that_are_none(feed):
+    samples, table = feed.samples, feed.samples.table
+    endless = Feed(samples, 8)
+    for number in (-1, 2**61, np.int64(2**61)):
+        with pytest.raises(IndexError, match=f"from 0 on, not one {number}"):
+            endless[number]
+    for wrong in (-1, len(feed), 10**30):
+        with pytest.raises(IndexError, match=f"14 batches, not one {wrong}"):
+            feed.block(wrong, 1)
+    for wrong in (1.0, "1", slice(2), None):
+        for asked in (feed.__getitem__, feed.state_dict, feed.iterate, lambda n: Feed(samples, n)):
+            with pytest.raises(TypeError, match="interpreted as an integer"):
+                asked(wrong)
+    for wrong in ([0.5], [True, False], ["a"], np.array([None])):
+        with pytest.raises(TypeError, match="expected integers"):
+            samples.batch(wrong)
+    with pytest.raises(TypeError, match="expected integers, got an array of float64"):
+        table.filter_episodes([0.0])
+    positive = samples.filter(lambda batch: batch["reward"] > 0)
+    for some in (samples, positive, positive.with_goals(seed=1)):
+        for wrong in (-1, len(some), 2**62):
+            with pytest.raises(IndexError, match="samples, not all of"):
+                some.batch(np.array([0, wrong]))
+    none = samples.filter(lambda batch: batch["reward"] > 1000)
+    assert len(none) == len(none.batch([])["action"]) == 0
+    with pytest.raises(ValueError, match="there are no samples"):
+        Feed(none, 8)
+    with pytest.raises(IndexError, match="there are 12 episodes, not one 12"):
+        table.read(12)
+    assert len(table.read(0, 7, 100)["action"]) == 2
+
+
+def test_numbers_of_numpy_are_numbers(feed):
+    same = Feed(
+        feed.samples,
+        np.int32(8),
+        seed=np.uint8(1),
+        epochs=np.int64(2),
+        rank=np.int8(0),
+        world=np.int8(1),
+    )
+    iterator = same.iterate(np.int64(3))
+    assert_equal(next(iterator), feed[np.uint16(3)])
+    assert json.loads(json.dumps(iterator.state_dict())) == feed.state_dict(4)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"batch": -1},
+        {"batch": "1"},
+        {"batch": 1.5},
+        {"batch": None},
+        {"batch_size": 0},
+        {"batch_size": -8},
+    ],
+)
+def test_a_damaged_state_is_refused(feed, damage):
+    with pytest.raises(ValueError, match="the state is damaged: batch"):
+        feed.start_of({**feed.state_dict(3), **damage})
+
+
+def test_an_empty_part_of_a_split(directory):
+    table = rlds.feeds.open(directory, "train[:0]")
+    assert (table.num_episodes, table.num_steps) == (0, 0)
+    with pytest.raises(ValueError, match="there are no samples"):
+        Feed(table.steps(), 8)
+
+
+def test_samples_of_another_table_are_of_that_in_all_depths(feed):
+    table = feed.samples.table
+    for samples in (feed.samples.with_goals(seed=1), feed.samples.filter(lambda b: b["is_last"])):
+        other = samples.on(table.select(["reward"]))
+        assert list(other.batch([0]))[:1] == ["reward"]
+        assert_equal(other.batch([0])["reward"], samples.batch([0])["reward"])
+
+
+@pytest.mark.parametrize("remainder", ["carry", "short"])
+def test_no_rank_is_without_rows(feed, remainder):
+    """The last batch has rows for some of the ranks only: the others get some of them again."""
+    samples = feed.samples
+    options = {"epochs": 1, "seed": 5, "remainder": remainder, "batch_size": 13}
+    whole = list(Feed(samples, **options))
+    assert len(whole[-1]["reward"]) == 2
+    ranks = [list(Feed(samples, **options, rank=rank, world=13)) for rank in range(13)]
+    for number, batch in enumerate(whole):
+        dealt = [reward for rank in ranks for reward in rank[number]["reward"]]
+        assert dealt == (batch["reward"].tolist() * 13)[: len(dealt)]
+        assert len(dealt) == 13
