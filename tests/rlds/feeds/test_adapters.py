@@ -70,6 +70,7 @@ def test_grain_gets_the_same_batches(feed):
     assert rows(endless[1]) == expected[1]
 
 
+@pytest.mark.slow  # examples/behaviour_cloning_jax.py trains in the fast tests.
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
 def test_jax_takes_batches_over(directory, tmp_path):
     """In a process of its own: JAX warns of processes that are forked later."""
