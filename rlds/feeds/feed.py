@@ -423,9 +423,6 @@ class FeedIterator(Iterator[Batch]):
             self._thread.shutdown(wait=False, cancel_futures=True)
         self._thread = self._next = None
 
-    def __del__(self) -> None:
-        self.close()
-
 
 def _block_at(feed: Feed, first: int) -> list[Batch]:
     """Returns batches from one on; if one of them cannot be made, only those before it."""

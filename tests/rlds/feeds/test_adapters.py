@@ -138,4 +138,5 @@ def run(folder, directory, code):
         timeout=60,
         env={**os.environ, "PYTHONPATH": str(root)},
     )
+    assert "Exception ignored" not in ran.stderr
     return ran.stdout.splitlines()
