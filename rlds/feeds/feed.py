@@ -418,7 +418,7 @@ class FeedIterator(Iterator[Batch]):
         return made
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the thread, as forgetting the iterator does."""
         if self._thread is not None and self._process == os.getpid():
             self._thread.shutdown(wait=False, cancel_futures=True)
         self._thread = self._next = None
