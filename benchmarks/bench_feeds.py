@@ -190,12 +190,13 @@ def measure(batches: Iterator[Any], seconds: float, least: int) -> rounds.Times:
     while took < seconds / 4:  # Warms up, too.
         begin = time.perf_counter()
         for _ in range(count):
-            next(batches)
+            batch = next(batches)
         took = time.perf_counter() - begin
         count *= 2
     samples, cpu, wall = 0, processes.cpu_time(), time.perf_counter()
     for _ in range(max(least, round(count / 2 * seconds / took))):
-        samples += num_samples(next(batches))
+        batch = next(batches)  # The one before is still there, as in any loop.
+        samples += num_samples(batch)
     return (processes.cpu_time() - cpu) / samples, (time.perf_counter() - wall) / samples
 
 

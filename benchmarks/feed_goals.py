@@ -68,29 +68,27 @@ def decoding(measured: Measured) -> Iterator[Line]:
     """How much of the time of windows is not that of decoding, which runs in turn with it."""
     from simplejpeg import decode_jpeg
 
+    import tfds_files
+
     data = measured.cameras
     feed = feed_ours.feed(data, shuffle="global")
-    samples = feed_ours.samples(data)
-    files = {
-        name: np.concatenate([data.episode(number)["observation"][name] for number in range(4)])
-        for name in feed_data.IMAGES
-    }
-    rows = feed.batch_size * feed_data.HISTORY
+    folder = tfds_files.open_folder(data.path("tfrecord"), decode_images=False)
+    observations = [episode["steps"]["observation"] for episode in folder["train"]]
+    files = np.concatenate([seen[name] for name in feed_data.IMAGES for seen in observations])
+    rows = feed.batch_size * feed_data.HISTORY * len(feed_data.IMAGES)
     rng = np.random.default_rng(0)
     images = np.empty((rows, *feed_data.IMAGE_SHAPE), np.uint8)
 
     def decode() -> None:
-        for column in files.values():
-            for row, number in enumerate(rng.integers(len(column), size=rows).tolist()):
-                decode_jpeg(column[number], buffer=images[row])
+        for row, number in enumerate(rng.integers(len(files), size=rows).tolist()):
+            decode_jpeg(files[number], buffer=images[row])
 
     batches = feed.iterate(prefetch=False)
     next(batches), decode()
     ours, alone = [], []
-    for _ in range(12):
+    for _ in range(30):
         ours.append(_cpu(lambda: next(batches)))
         alone.append(_cpu(decode))
-    del samples
     share = 1 - np.median(np.array(alone) / np.array(ours))
     yield Line("2: all but decoding, of the time of a window", share * 100, most=7, unit="%")
 

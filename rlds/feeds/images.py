@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 import tfds_files
+from rlds.feeds import arrays
 from rlds_ecosystem import import_extra
 from tfds_files.features import Image, fits
 from tfds_files.images import may_hold
@@ -123,7 +124,7 @@ class ImageDecoder:
             size = _common_size(buffers, feature, kinds)
             if size is None:
                 return self._decode_unequal(buffers, kinds)
-            out = np.empty((len(buffers), *size, feature.shape[-1] or 3), feature.dtype)
+            out = arrays.empty((len(buffers), *size, feature.shape[-1] or 3), feature.dtype)
         elif out.shape[:1] != (len(buffers),) or not _takes(out, feature):
             raise ValueError(
                 f"{len(buffers)} images of {feature.dtype} and shape {feature.shape} do not fit "
