@@ -24,16 +24,19 @@ def torch_loader(
         if name in arguments:
             raise TypeError(f"{name}: the feed has decided about it; give it to Feed")
     arguments = {"batch_size": None, "num_workers": num_workers, **arguments}
+    numbers = _Numbers(first, feed.num_batches)
     if num_workers:
         # A worker makes one batch at a time, so that it is the loader that says which.
-        sampler = _Numbers(first, feed.num_batches)
-        return data.DataLoader(_Items(feed), sampler=sampler, **arguments)
+        return data.DataLoader(_Items(feed), sampler=numbers, **arguments)
 
     class Iterated(data.IterableDataset):  # type: ignore[misc,name-defined]
         """Goes through the feed in this process; a thread makes the next batches."""
 
         def __iter__(self) -> Iterator[Batch]:
             return feed.iterate(first)
+
+        def __len__(self) -> int:
+            return len(numbers)
 
     return data.DataLoader(Iterated(), **arguments)
 

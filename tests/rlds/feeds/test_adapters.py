@@ -37,6 +37,7 @@ def test_pytorch_gets_the_same_batches_for_any_number_of_workers(feed, workers):
     expected = [rows(batch) for batch in feed]
     loader = feed.torch(num_workers=workers)
     batches = list(loader)
+    assert len(loader) == len(expected)
     assert [rows(batch) for batch in batches] == expected
     assert isinstance(batches[0]["observation"]["state"], torch.Tensor)
     assert batches[0]["is_first"].dtype == torch.bool
@@ -44,7 +45,10 @@ def test_pytorch_gets_the_same_batches_for_any_number_of_workers(feed, workers):
     state = feed.state_dict(5)
     resumed = feed.torch(start=state, num_workers=workers)
     assert [rows(batch) for batch in resumed] == expected[5:]
+    assert len(resumed) == len(expected) - 5
     endless = Feed(feed.samples, 8, seed=1).torch(num_workers=workers)
+    with pytest.raises(TypeError, match="without end"):
+        len(endless)
     assert [rows(batch) for _, batch in zip(range(3), endless)] == expected[:3]
 
 
