@@ -27,7 +27,7 @@ BLOCKS = {
     "docs/feeds.md": 18,
     "docs/feeds_robotics.md": 7,
     "docs/index.md": 1,
-    "docs/migration.md": 5,
+    "docs/migration.md": 6,
     "docs/own_format.md": 4,
     "docs/patterns.md": 7,
     "docs/readers.md": 7,
