@@ -23,7 +23,15 @@ from tfds_files.examples import BYTES, FLOATS, INTS, find_lists, has_dynamic_sha
 from tfds_files.features import Dataset, Features, Image, Leaf, Sequence, leaves_of
 from tfds_files.wire import encode_varint
 
-__all__ = ["NOT_DIRECT", "FieldLayout", "Found", "Scanner", "head_sizes", "layouts_of"]
+__all__ = [
+    "NOT_DIRECT",
+    "FieldLayout",
+    "Found",
+    "Scanner",
+    "direct_encoding",
+    "head_sizes",
+    "layouts_of",
+]
 
 NOT_DIRECT = 0xFFFFFFFF
 """The start of a field of an example that has to be decoded."""
@@ -73,6 +81,16 @@ def layouts_of(features: Features) -> tuple[str, tuple[FieldLayout, ...]]:
     sequence = sequences[0] if sequences else ""
     layouts = (_layout(leaf, sequence) for leaf in leaves_of(features))
     return sequence, tuple(sorted(layouts))
+
+
+def direct_encoding(shape: tuple[int | None, ...], dtype: np.dtype) -> str:
+    """Returns the encoding of a `Tensor` in which its elements are direct, if there is one.
+
+    That is "none" where plain numbers have a fixed width, and "bytes" elsewhere. TFDS cannot read
+    the bytes of uint32, and strings and arrays of unknown sizes have no fixed width at all.
+    """
+    is_plain = dtype.name in ("bool", "float32", "uint32") and not {0, None} & {*shape}
+    return "none" if is_plain or dtype.kind == "O" else "bytes"
 
 
 def _layout(leaf: Leaf, sequence: str) -> FieldLayout:

@@ -19,6 +19,7 @@ import tensorflow_datasets as tfds
 import tree
 
 from envlogger.converters.fields import Field, Opaque
+from tfds_files.example_scan import direct_encoding
 
 __all__ = [
     "EXACT",
@@ -37,6 +38,7 @@ _AS_BYTES = ["float64", "complex64", "complex128", "bfloat16"]
 _NOT_FROM_BYTES = "uint32"
 _FLOAT64_CHOICES = ("bytes", "float32")
 _ENCODING_CHOICES = ("none", "zlib")
+_LAYOUT_CHOICES = ("direct",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,9 +55,12 @@ class TensorStorage:
         "bytes", with a warning if a feature that you give would have made plain numbers of it.
       tensor_encoding: How arrays of numbers are stored: "none" as plain numbers, "zlib" compressed.
         None leaves that to the features.
+      layout: "direct" stores each value in as many bytes as all others of its field, where that is
+        possible, so that any step can be read alone: plain float32 and bools, and the bytes of
+        other numbers. None leaves that to the features.
 
     Raises:
-      ValueError: There is no such choice.
+      ValueError: There is no such choice, or two contradict each other.
 
     >>> storage = TensorStorage(float64="float32")
     >>> lossless(tfds.features.Tensor(shape=(3,), dtype=np.float64), "action", storage)
@@ -64,6 +69,7 @@ class TensorStorage:
 
     float64: str | None = None
     tensor_encoding: Any = None
+    layout: str | None = None
 
     def __post_init__(self) -> None:
         if self.float64 not in (None, *_FLOAT64_CHOICES):
@@ -75,6 +81,12 @@ class TensorStorage:
                 f"{_ENCODING_CHOICES}"
             )
         object.__setattr__(self, "tensor_encoding", encoding)
+        if self.layout not in (None, *_LAYOUT_CHOICES):
+            raise ValueError(f"layout: got {self.layout!r}, expected one of {_LAYOUT_CHOICES}")
+        if self.layout is not None:
+            if encoding is not None:
+                raise ValueError("layout and tensor_encoding say the same thing: pass one of them")
+            object.__setattr__(self, "float64", self.float64 or "bytes")
 
     @property
     def rounds(self) -> bool:
@@ -110,7 +122,7 @@ def lossless(feature: Any, path: str = "", storage: TensorStorage = EXACT) -> An
     if type(feature) in (tfds.features.Tensor, tfds.features.Scalar):
         return _stored_tensor(feature, path, storage)
     if type(feature) is tfds.features.Sequence:
-        inner = lossless(feature.feature, path, storage)
+        inner = lossless(feature.feature, path, dataclasses.replace(storage, layout=None))
         if inner is feature.feature:
             return feature
         length = tree.flatten(feature.get_tensor_info())[0].shape[0]
@@ -131,6 +143,8 @@ def _stored_tensor(feature: Any, path: str, storage: TensorStorage) -> Any:
         dtype, asked = np.dtype(np.float32), tfds.features.Encoding.NONE
     if storage.tensor_encoding is not None and info.shape and dtype.name in _AS_NUMBERS + _AS_BYTES:
         asked = tfds.features.Encoding(storage.tensor_encoding)
+    if storage.layout == "direct" and None not in info.shape:
+        asked = tfds.features.Encoding(direct_encoding(info.shape, dtype))
     if asked == tfds.features.Encoding.NONE or dtype.name == _NOT_FROM_BYTES:
         asked = encoding_of(info.shape, dtype, path)
     if (asked, dtype) == (encoding, given):

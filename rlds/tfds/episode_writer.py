@@ -60,6 +60,8 @@ class EpisodeWriter:
         TFDS would have rounded it.
       tensor_encoding: How the arrays of steps are stored, whatever the features say: "none" as
         plain numbers, which these loaders need too, or "zlib".
+      layout: "direct" stores the numbers of steps so that `rlds.feeds` reads any step alone,
+        whatever the features say: uncompressed, and with as many bytes for each value of a field.
 
     Raises:
       StorageError: The directory cannot be written to, or has a dataset that this one does not fit;
@@ -90,8 +92,9 @@ class EpisodeWriter:
         metadata: Mapping[str, Any] | None = None,
         float64: str | None = None,
         tensor_encoding: str | tfds.features.Encoding | None = None,
+        layout: str | None = None,
     ) -> None:
-        storage = TensorStorage(float64, tensor_encoding)
+        storage = TensorStorage(float64, tensor_encoding, layout)
         if max_episodes_per_file <= 0:
             raise ValueError(f"max_episodes_per_file must be positive, got {max_episodes_per_file}")
         self._splits = _names_of_splits(split_name)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from tensorflow_datasets import features as tf_features
 
+import tfds_files
 from envlogger.errors import StorageError
 from rlds.tfds import (
     DatasetConfig,
@@ -24,7 +25,7 @@ from rlds.tfds import (
     generate_config_from_spec,
     load,
 )
-from tfds_files import Tensor, growing, index_files, indexing, open_folder
+from tfds_files import NOT_DIRECT, Tensor, growing, index_files, indexing, open_folder
 from tfds_files.example_scan import layouts_of
 
 CONFIG = DatasetConfig(
@@ -206,6 +207,42 @@ def test_indexes_of_shards_come_and_go_with_them(tmp_path, monkeypatch):
     assert len(list((tmp_path / ".feeds").iterdir())) == 3
     write(tmp_path, [40], file_format="array_record")
     assert not (tmp_path / ".feeds").exists()
+
+
+def test_the_direct_layout(tmp_path):
+    """Each number is where arithmetic finds it, and TFDS reads it back."""
+    rng = np.random.default_rng(0)
+    dtypes = ["bool", "float32", "float64", "float16", "uint8", "int16", "int64", "uint64", "int32"]
+    arrays = {name: (rng.normal(size=(7, 2, 3)) * 100).astype(name) for name in dtypes}
+    values = {f"{name}_scalar": array[:, 0, 0] for name, array in arrays.items()}
+    observation = {**arrays, **values}
+    config = DatasetConfig(
+        name="direct",
+        observation_info={
+            name: tf_features.Tensor(
+                shape=column.shape[1:], dtype=column.dtype, encoding=("zlib", "none")["s" in name]
+            )
+            for name, column in observation.items()
+        },
+        step_metadata_info={"tags": tf_features.Sequence(np.int64)},
+    )
+    flags = {name: np.arange(7) == at for name, at in (("is_first", 0), ("is_last", 6))}
+    steps = {**flags, "is_terminal": flags["is_last"], "observation": observation}
+    steps["tags"] = [np.arange(i) for i in range(7)]
+    with EpisodeWriter(tmp_path, config, layout="direct") as writer:
+        writer.add_episode({"steps": steps})
+    (read,) = tfds.builder_from_directory(tmp_path).as_dataset(split="train")
+    read = [tf.nest.map_structure(lambda x: x.numpy(), step) for step in read["steps"]]
+    for name, column in observation.items():
+        stored = np.stack([step["observation"][name] for step in read])
+        assert (stored.dtype, stored.tobytes()) == (column.dtype, column.tobytes())
+    (index,) = tfds_files.open_indexes(open_folder(tmp_path)["train"])
+    direct = [name for name, start in zip(index.fields, index.starts[0]) if start != NOT_DIRECT]
+    assert sorted({*index.fields} - {*direct}) == ["steps/tags"]
+    with pytest.raises(ValueError, match="layout: got 'fast', expected one of"):
+        EpisodeWriter(tmp_path, config, layout="fast")
+    with pytest.raises(ValueError, match="layout and tensor_encoding say the same thing"):
+        EpisodeWriter(tmp_path, config, layout="direct", tensor_encoding="zlib")
 
 
 def test_the_old_split_stays_until_the_new_one_is_complete(tmp_path):

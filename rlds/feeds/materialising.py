@@ -1,0 +1,288 @@
+"""Copies data in any format to a dataset of which feeds read single steps in place."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import rlds
+import tfds_files
+from envlogger.converters.fields import Field, match_columns
+from envlogger.converters.rlds_episode import stack_values
+from rlds._nests import map_named_leaves
+from rlds.sources.episode_fields import fields_of
+from rlds.sources.episodes import Episodes
+from rlds.sources.folder import FolderSource
+from rlds.sources.nests import leaves_at, nest
+from rlds.sources.opening import format_of, formats
+from rlds.sources.opening import open as open_episodes
+from rlds.sources.source import SourceError, files_of
+from rlds.sources.untrusted import source_errors
+from rlds.validation import Validator
+from rlds_ecosystem import stores
+from rlds_ecosystem.progress import show_progress
+from rlds_ecosystem.whole_files import can_lock, sync, try_to_lock
+from tfds_files.example_scan import direct_encoding
+from tfds_files.features import Dataset, Feature, Features, Image, Tensor
+from tfds_files.summary import INFO_FILE
+
+__all__ = ["materialise"]
+
+# Features that are a `Tensor` and no more; others say what its numbers mean.
+_PLAIN = ("", "Tensor", "Scalar")
+
+
+def materialise(
+    source: str | os.PathLike[str] | Episodes,
+    directory: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    fields: Iterable[str] | None = None,
+    max_episodes_per_shard: int = 1000,
+    progress: bool | None = False,
+    **options: Any,
+) -> str:
+    """Copies episodes to a dataset that feeds read in place, and TFDS reads, too.
+
+    Numbers are stored uncompressed, each value of a field in as many bytes as the others. Images
+    that are files stay the same files, and others are stored as they are, without compression. All
+    that is known of episodes is kept, as by `tfds_builders.convert`.
+
+    The directory has the dataset when it is complete, and not before. What a process left that was
+    killed is removed by the next call.
+
+    Args:
+      source: What `rlds.sources.open` takes, or the episodes that it returns.
+      directory: Where the dataset is to be, on this machine; it must be empty, or not exist.
+      split: The split, or a part such as `train[:90%]`; all splits by default.
+      fields: Paths of the fields of a step to copy, beside the flags; all by default.
+      max_episodes_per_shard: How many episodes a file takes.
+      progress: Whether to show a progress bar; if None, on a terminal.
+      **options: Options of the format of the source.
+
+    Returns:
+      The directory.
+
+    Raises:
+      FileExistsError: There is something in the directory, or another process writes to it.
+      FileNotFoundError: There is nothing at the path of the source.
+      KeyError: There is no such split, or no such field.
+      SourceError: An episode is damaged, or breaks a rule of RLDS; says where.
+      ValueError: The directory is not on this machine, or a field cannot be stored.
+      OSError: The dataset cannot be written.
+
+    >>> import tempfile
+    >>> import envlogger
+    >>> from envlogger.testing.catch_env import Catch
+    >>> log = tempfile.mkdtemp()
+    >>> with envlogger.EnvLogger(Catch(), data_directory=log) as env:
+    ...     timestep = env.reset()
+    ...     while not timestep.last():
+    ...         timestep = env.step(1)
+    >>> directory = materialise(log, f"{tempfile.mkdtemp()}/catch")
+    >>> tfds_files.open_folder(directory)["train"][0]["steps"]["action"][:3]
+    array([1, 1, 1])
+    """
+    all_episodes = _splits_of(source, split, options)
+    first = all_episodes[0]
+    copy = _copy_of(first, None if fields is None else [*fields])
+    with _made_at_once(directory) as place, show_progress(progress) as bars:
+        with tfds_files.DatasetWriter(
+            place,
+            copy.features,
+            copy.name or "materialised",
+            description=first.source.description,
+            citation=first.source.citation,
+            metadata=first.metadata,
+            max_examples_per_shard=max_episodes_per_shard,
+        ) as writer:
+            for episodes in all_episodes:
+                task = bars.add_task(f"episodes of {episodes.split}", total=None)
+                for name, key, example in copy.examples(episodes):
+                    with source_errors(files_of(first.source), episode=key):
+                        writer.add(example, name)
+                    bars.advance(task)
+        if not (place / INFO_FILE).exists():
+            raise SourceError("there is no episode to copy", file=files_of(first.source))
+        for made in tfds_files.open_folder(place).values():
+            tfds_files.open_indexes(made)
+    return os.fspath(directory)
+
+
+def _splits_of(
+    source: str | os.PathLike[str] | Episodes, split: str | None, options: Mapping[str, Any]
+) -> list[Episodes]:
+    """The episodes of each split, or those of the one that is asked for."""
+    if isinstance(source, Episodes):
+        return [source if split is None else Episodes(source.source, split, format=source.format)]
+    if split is not None:
+        return [open_episodes(source, split, **options)]
+    given = dict(options)
+    name = given.pop("format", None) or format_of(source)
+    opened = formats()[name].load()(source, **given)  # type: ignore[call-arg]
+    return [Episodes(opened, each, format=name) for each in opened.splits]
+
+
+# --- What is copied.
+
+
+class _Copy(NamedTuple):
+    """What a source becomes.
+
+    Attributes:
+      name: The name of the dataset, if it has one.
+      features: What an example looks like.
+      examples: Yields the split, the key and the fields of each episode.
+    """
+
+    name: str
+    features: Features
+    examples: Callable[[Episodes], Iterator[tuple[str, str, dict[str, Any]]]]
+
+
+def _copy_of(episodes: Episodes, fields: list[str] | None) -> _Copy:
+    source = episodes.source
+    wanted = fields
+    if fields is not None:
+        wanted = list(dict.fromkeys([*fields, *source.step_flags]))
+    if isinstance(source, FolderSource):
+        return _copy_of_folder(source, wanted)
+    return _copy_of_source(episodes, wanted)
+
+
+def _copy_of_folder(source: FolderSource, wanted: list[str] | None) -> _Copy:
+    """Examples of TFDS stay what they are; but for how they are stored."""
+    folder = tfds_files.open_folder(source.directory, decode_images=False)
+    features = _direct(folder.features)
+    paths = [*features]
+    if wanted is not None:
+        steps = features[rlds.STEPS]
+        assert isinstance(steps, Dataset)
+        assert isinstance(steps.feature, Features)
+        kept = nest(dict(leaves_at(steps.feature, wanted)))
+        steps = dataclasses.replace(steps, feature=_as_features(kept))
+        features = dataclasses.replace(features, features={**features.features, rlds.STEPS: steps})
+        paths.remove(rlds.STEPS)
+        paths += [f"{rlds.STEPS}/{path}" for path in wanted]
+
+    def examples(episodes: Episodes) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        for split, begin, end in episodes.ranges:
+            for index in range(begin, end):
+                key = source.key(split, index)
+                with source_errors(source.directory, episode=key):
+                    yield split, key, folder[split].example(index, paths)
+
+    return _Copy(folder.name, features, examples)
+
+
+def _direct(feature: Any) -> Any:
+    """A feature with its tensors in the encoding that makes their elements direct."""
+    if isinstance(feature, Features):
+        children = {name: _direct(child) for name, child in feature.items()}
+        return dataclasses.replace(feature, features=children)
+    if isinstance(feature, Dataset):
+        return dataclasses.replace(feature, feature=_direct(feature.feature))
+    if isinstance(feature, Tensor) and feature.class_name.rpartition(".")[2] in _PLAIN:
+        encoding = direct_encoding(feature.shape, feature.dtype)
+        return dataclasses.replace(feature, encoding=encoding, class_name="")
+    return feature
+
+
+def _copy_of_source(episodes: Episodes, wanted: list[str] | None) -> _Copy:
+    """Episodes become what a conversion makes of them, too."""
+    others = dict(episodes.spec)
+    steps = nest(dict(leaves_at(others.pop(rlds.STEPS), wanted)))
+    features = _as_features({rlds.STEPS: steps, **others}, "")
+    features = dataclasses.replace(
+        features,
+        features={**features.features, rlds.STEPS: Dataset(feature=features[rlds.STEPS])},
+    )
+
+    def examples(episodes: Episodes) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        finite = set(episodes.source.finite_fields) & dict(leaves_at(steps, None)).keys()
+        validator = Validator(finite)
+        for index, episode in enumerate(episodes):
+            fields = fields_of(episode)
+            columns = nest(dict(leaves_at(episode.steps, wanted)))
+            for violation in validator.add({rlds.STEPS: columns, **fields}):
+                raise SourceError(
+                    violation.what,
+                    file=episode.origin.file,
+                    episode=episode.key,
+                    row=violation.step,
+                    field=violation.field,
+                )
+            with source_errors(episode.origin.file, episode=episode.key):
+                example = match_columns(stack_values([fields]), others, rows=1, where=episode.key)
+                example = map_named_leaves(lambda _, column: column[0], example)
+                example[rlds.STEPS] = match_columns(
+                    columns, steps, rows=episode.num_steps, where=episode.key
+                )
+            yield episodes.place(index)[0], episode.key, example
+
+    return _Copy("", features, examples)
+
+
+def _as_features(fields: Mapping[str, Any], path: str = "") -> Features:
+    """Features of fields, or of features in dicts."""
+    children: dict[str, Feature] = {}
+    for name, field in sorted(fields.items()):
+        inner = f"{path}/{name}" if path else name
+        if isinstance(field, Feature):
+            children[name] = field
+        elif isinstance(field, Mapping):
+            children[name] = _as_features(field, inner)
+        elif not isinstance(field, Field):
+            raise ValueError(f"{inner}: {field} cannot be copied; name the other fields")
+        elif field.encoding:
+            children[name] = Image(
+                shape=field.shape,
+                dtype=field.column_dtype,
+                encoding_format=field.encoding,
+                doc=field.doc,
+            )
+        else:
+            children[name] = Tensor(
+                shape=field.shape,
+                dtype=field.column_dtype,
+                encoding=direct_encoding(field.shape, field.column_dtype),
+                doc=field.doc,
+            )
+    return Features(features=children)
+
+
+# --- Where it goes.
+
+
+@contextlib.contextmanager
+def _made_at_once(directory: str | os.PathLike[str]) -> Iterator[Path]:
+    """Gives a place to write to, which becomes the directory if all went well."""
+    if not stores.is_local(directory):
+        raise ValueError(f"{os.fspath(directory)}: feeds read datasets on this machine only")
+    target = Path(os.path.abspath(directory))
+    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} is not empty; name another directory, or remove it")
+    place = target.with_name(f".{target.name}.materialising")
+    place.mkdir(parents=True, exist_ok=True)
+    lock = try_to_lock(place)
+    if lock is None and can_lock(place):
+        raise FileExistsError(f"{target}: another process is making it")
+    try:
+        made = place / "dataset"
+        if made.exists():  # By a process that was killed.
+            shutil.rmtree(made)
+        made.mkdir()
+        yield made
+        if target.exists():
+            target.rmdir()
+        made.rename(target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)

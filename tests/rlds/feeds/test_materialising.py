@@ -1,0 +1,186 @@
+import os
+import signal
+
+import feed_datasets
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+import tree
+
+import envlogger
+import tfds_files
+from envlogger.testing.catch_env import Catch
+from rlds import sources
+from rlds.feeds.materialising import materialise
+from rlds.sources.source import SourceError
+from tfds_files import NOT_DIRECT, indexing
+
+FLAGS = ("is_first", "is_last", "is_terminal")
+
+
+def record(directory, lengths=(9, 4, 9), **options):
+    """A log of episodes, of which the shorter ones are cut."""
+    with envlogger.EnvLogger(Catch(), data_directory=directory, **options) as env:
+        for length in lengths:
+            env.reset()
+            for _ in range(length):
+                env.step(1)
+    return str(directory)
+
+
+def not_direct(directory, split="train"):
+    """The fields that are not direct in all examples."""
+    indexes = indexing.open_indexes(tfds_files.open_folder(directory)[split])
+    return {
+        name
+        for index in indexes
+        for name, starts in zip(index.fields, index.starts.T)
+        if (starts == NOT_DIRECT).any()
+    }
+
+
+def test_a_log_becomes_a_dataset_of_which_any_step_can_be_read(tmp_path, monkeypatch):
+    """With all that a conversion keeps; and TFDS reads it, too."""
+    log = record(tmp_path / "log", metadata={"purpose": "test"})
+    directory = str(tmp_path / "below" / "made")
+    assert materialise(log, directory, max_episodes_per_shard=2, progress=True) == directory
+    monkeypatch.setattr(indexing, "index_shard", None)  # The indexes are there.
+    assert not_direct(directory) == {"episode_id", "source/file"}  # The only texts.
+    expected, found = sources.open(log), sources.open(directory)
+    assert found.metadata == expected.metadata
+    folder = tfds_files.open_folder(directory)
+    assert folder["train"].shard_lengths == (2, 1)
+    read = list(tfds.builder_from_directory(directory).as_dataset(split="train"))
+    assert len(read) == len(expected) == len(found) == 3
+    for number, episode in enumerate(expected):
+        example = folder["train"][number]
+        known = episode.final_observation_known
+        assert (bool(example["final_observation_known"]), bool(example["complete"])) == (
+            *(known, episode.complete),
+        )
+        assert bool(example["truncated"]) == episode.truncated
+        assert example["episode_id"] == episode.key.encode()
+        assert read[number]["episode_id"].numpy() == episode.key.encode()
+        assert int(read[number]["source"]["end"]) == episode.origin.end
+        by_tfds = [tree.map_structure(lambda x: x.numpy(), step) for step in read[number]["steps"]]
+        for path, column in sources.nests.leaves_at(expected.columns(number), None):
+            for again in (
+                sources.nests.at(found.columns(number), path),
+                np.stack([sources.nests.at(step, path) for step in by_tfds]),
+            ):
+                assert again.dtype == column.dtype, path
+                assert again.tobytes() == column.tobytes(), path
+
+
+def test_only_some_fields_and_episodes(tmp_path):
+    log = record(tmp_path / "log")
+    part = sources.open(log, "train[1:]")
+    materialise(part, tmp_path / "made", fields=["action"])
+    steps = tfds_files.open_folder(tmp_path / "made")["train"][0]["steps"]
+    assert sorted(steps) == ["action", *FLAGS]
+    assert steps["action"].tolist() == sources.open(log).columns(1)["action"].tolist()
+    assert len(tfds_files.open_folder(tmp_path / "made")["train"]) == 2
+    with pytest.raises(KeyError, match="no field 'camera'"):
+        materialise(log, tmp_path / "other", fields=["camera"])
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_dataset_of_tfds_is_stored_anew(tmp_path):
+    """Its splits and fields stay what they are."""
+    episodes = feed_datasets.random_episodes(7)
+    original = feed_datasets.write(tmp_path / "original", episodes, file_format="array_record")
+    with tfds_files.DatasetWriter(
+        original, tfds_files.open_folder(original).features, "random", file_format="array_record"
+    ) as writer:
+        writer.add(episodes[0], "test")
+    materialise(original, tmp_path / "made")
+    one, other = tfds_files.open_folder(original), tfds_files.open_folder(tmp_path / "made")
+    assert {name: len(split) for name, split in other.items()} == {"train": 7, "test": 1}
+    for split in one:
+        for a, b in zip(one[split], other[split], strict=True):
+            tree.assert_same_structure(a, b)
+            for path, leaf in tree.flatten_with_path(a):
+                found = b
+                for name in path:
+                    found = found[name]
+                assert np.asarray(found).dtype == np.asarray(leaf).dtype, path
+                np.testing.assert_array_equal(found, leaf, err_msg=str(path))
+    assert not_direct(tmp_path / "made", "test") == {"steps/observation/text"}
+    read = tfds.builder_from_directory(tmp_path / "made").as_dataset(split="test")
+    (episode,) = read
+    for step, exact in zip(episode["steps"], episodes[0]["steps"]["observation"]["exact"]):
+        assert step["observation"]["exact"].numpy().tobytes() == exact.tobytes()
+
+
+def test_images_stay_the_files_that_they_are(tmp_path):
+    feature = tfds_files.Image(
+        shape=(None, None, 3), dtype=np.dtype(np.uint8), encoding_format="jpeg"
+    )
+    flag = tfds_files.Tensor(dtype=np.dtype(bool))
+    step = {"camera": feature, **dict.fromkeys(FLAGS, flag)}
+    features = tfds_files.Features(
+        features={"steps": tfds_files.Dataset(feature=tfds_files.Features(features=step))}
+    )
+    files = np.array([b"\xff\xd8\xff" + bytes(size) for size in (3, 200, 70)], object)
+    steps = {
+        "camera": files,
+        **{name: np.array([name == "is_first", 0, 0], bool) for name in FLAGS},
+    }
+    steps["is_last"][-1] = True
+    with tfds_files.DatasetWriter(tmp_path / "original", features, "it") as writer:
+        writer.add({"steps": steps})
+    materialise(tmp_path / "original", tmp_path / "made")
+    made = tfds_files.open_folder(tmp_path / "made", decode_images=False)
+    assert made["train"][0]["steps"]["camera"].tolist() == files.tolist()
+    assert not not_direct(tmp_path / "made")
+
+
+def test_a_source_that_is_damaged_leaves_nothing(tmp_path):
+    log = record(tmp_path / "log")
+    source = sources.open(log).source
+
+    class Lying(type(source)):
+        def read(self, split, index):
+            episode = super().read(split, index)
+            if index == 2:
+                episode.steps["is_first"][1] = True
+            return episode
+
+    source.__class__ = Lying
+    with pytest.raises(SourceError, match="is_first"):
+        materialise(sources.Episodes(source), tmp_path / "made")
+    assert os.listdir(tmp_path) == ["log"]
+
+
+def test_places_that_are_taken(tmp_path):
+    log = record(tmp_path / "log", [1])
+    with pytest.raises(FileExistsError, match="is not empty"):
+        materialise(log, log)
+    with pytest.raises(ValueError, match="on this machine only"):
+        materialise(log, "gs://bucket/made")
+    (tmp_path / "made").mkdir()
+    materialise(log, tmp_path / "made")
+    assert len(sources.open(tmp_path / "made")) == 1
+    assert sorted(os.listdir(tmp_path)) == ["log", "made"]
+
+
+def test_a_killed_process_leaves_no_dataset(tmp_path):
+    log = record(tmp_path / "log")
+
+    def die(*args, **kwargs):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if not child:
+        indexing.open_indexes = tfds_files.indexing.open_indexes = die
+        tfds_files.open_indexes = die
+        materialise(log, tmp_path / "made", max_episodes_per_shard=1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert not (tmp_path / "made").exists()
+    assert (tmp_path / ".made.materialising").exists()
+    with pytest.raises(FileNotFoundError):
+        sources.open(tmp_path / "made")
+    materialise(log, tmp_path / "made")
+    assert len(sources.open(tmp_path / "made")) == 3
+    assert sorted(os.listdir(tmp_path)) == ["log", "made"]
