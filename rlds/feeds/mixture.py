@@ -75,7 +75,7 @@ class Mixture:
         Args:
           num_samples: Of the mixture.
         """
-        shares = [count / _BLOCK for count in self.counts]
+        shares = [count / _BLOCK for count in self.counts.tolist()]
         return [num_samples * share / len(part) for share, part in zip(shares, self.parts)]
 
     def places(self, positions: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -49,7 +49,7 @@ OUTPUTS = {
     "docs/cookbook.md": 1,
     "docs/datasets.md": 2,
     "docs/envlogger.md": 2,
-    "docs/feeds.md": 3,
+    "docs/feeds.md": 4,
     "docs/index.md": 1,
     "docs/recover.md": 1,
     "docs/rlds_tfds.md": 1,
