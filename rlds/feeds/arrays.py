@@ -54,33 +54,35 @@ class _Spare:
 
     def _forget(self) -> None:
         self._lock, self._bytes = threading.Lock(), 0
-        self._owners: dict[int, collections.deque[np.ndarray]] = {}
+        self._kept: dict[int, collections.deque[np.ndarray]] = {}
 
     def take(self, size: int) -> np.ndarray:
         """Returns aligned memory that nobody else has: uint8 of shape `[size]`."""
         if size < self._LARGE:
-            return self._aligned(np.empty(size + ALIGNMENT, np.uint8), size)
+            return _aligned(size)
         with self._lock:
-            owners = self._owners.setdefault(size, collections.deque())
-            for _ in range(len(owners)):
-                owners.rotate(-1)  # The one that was taken longest ago comes first.
-                if sys.getrefcount(owners[-1]) == _REFERENCES_OF_ONE_LIST:
-                    return self._aligned(owners[-1], size)
-            owner = np.empty(size + ALIGNMENT, np.uint8)
+            kept = self._kept.setdefault(size, collections.deque())
+            for _ in range(len(kept)):
+                kept.rotate(-1)  # The one that was taken longest ago comes first.
+                if sys.getrefcount(kept[-1].base) == _REFERENCES_OF_ONE_LIST:
+                    return kept[-1][:]
+            memory = _aligned(size)
             if self._bytes + size > self._MOST_BYTES:
-                self._owners, self._bytes = {}, 0
-            elif len(owners) < self._MOST_OF_A_SIZE:
-                owners.append(owner)
+                self._kept, self._bytes = {}, 0
+            elif len(kept) < self._MOST_OF_A_SIZE:
+                kept.append(memory)
                 self._bytes += size
-            return self._aligned(owner, size)
-
-    def _aligned(self, owner: np.ndarray, size: int) -> np.ndarray:
-        begin = -owner.ctypes.data % ALIGNMENT
-        return owner[begin : begin + size]
+            return memory[:]
 
 
-_one_list = collections.deque([np.empty(1, np.uint8)])
-_REFERENCES_OF_ONE_LIST = sys.getrefcount(_one_list[-1])
+def _aligned(size: int) -> np.ndarray:
+    owner = np.empty(size + ALIGNMENT, np.uint8)
+    begin = -owner.ctypes.data % ALIGNMENT
+    return owner[begin : begin + size]
+
+
+_one_list = collections.deque([_aligned(1)])
+_REFERENCES_OF_ONE_LIST = sys.getrefcount(_one_list[-1].base)
 _spare = _Spare()
 
 

@@ -185,9 +185,8 @@ class Feed:
             raise IndexError(f"there are {there_are}, not one {first}")
         if number is not None:
             count = min(count, number - first)
-        epochs, places = zip(*(self._places(batch) for batch in range(first, first + count)))
-        sizes = [len(place) for place in places]
-        columns = self._columns(np.concatenate(epochs), np.concatenate(places))
+        epochs, places, sizes = self._places_of_block(first, count)
+        columns = self._columns(epochs, places)
         ends = np.cumsum(sizes)
         batches = [
             nest({path: joined(column[end - size : end]) for path, column in columns.items()})
@@ -221,26 +220,46 @@ class Feed:
         except StopIteration as error:  # It would end the iteration, as if there were no more.
             raise RuntimeError("the transform raised StopIteration") from error
 
+    def _places_of_block(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
+        """The same as `_places` of consecutive batches, and how many rows each of them has."""
+        begin, end = first * self.batch_size, (first + count) * self.batch_size
+        if self.remainder == "carry" and (
+            self.epochs is None or end <= self.epochs * self._size
+        ):  # All batches are whole, so that each begins with a row of the first rank.
+            sizes = [self.batch_size // self.world] * count
+            return *self._carried(self._dealt(begin, end)), sizes
+        found = [self._places(batch) for batch in range(first, first + count)]
+        epochs, places = map(np.concatenate, zip(*found))
+        return epochs, places, [len(places) for _, places in found]
+
     def _places(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
         """The epoch of each row of a batch of this rank, and its place in the epoch."""
         if self.remainder == "carry":
             begin, end = batch * self.batch_size, (batch + 1) * self.batch_size
             if self.epochs is not None:
                 end = min(end, self.epochs * self._size)
-            positions = self._dealt(begin, end)
-            if isinstance(self.samples, Mixture):
-                return np.zeros_like(positions), positions
-            epochs, places = np.divmod(positions, self._size)
-            return epochs, places
+            return self._carried(self._dealt(begin, end))
         epoch, number = divmod(batch, self._batches_per_epoch)
         begin = number * self.batch_size
         places = self._dealt(begin, min(begin + self.batch_size, self._size))
         return np.full_like(places, epoch), places
 
+    def _carried(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The epochs of positions in the sequence of all epochs, and the places there."""
+        if isinstance(self.samples, Mixture):
+            return np.zeros_like(positions), positions
+        epoch, place = divmod(int(positions[0]), self._size)
+        if place + int(positions[-1] - positions[0]) < self._size:
+            return np.full_like(positions, epoch), positions - epoch * self._size
+        epochs, places = np.divmod(positions, self._size)
+        return epochs, places
+
     def _dealt(self, begin: int, end: int) -> np.ndarray:
         """The rows of this rank of a batch, of which all ranks get as many."""
         rows = np.arange(begin, end, dtype=np.int64)
-        return np.resize(rows, -(-len(rows) // self.world) * self.world)[self.rank :: self.world]
+        if len(rows) % self.world:
+            rows = np.resize(rows, -(-len(rows) // self.world) * self.world)
+        return rows[self.rank :: self.world]
 
     def _columns(self, epochs: np.ndarray, places: np.ndarray) -> Columns:
         if not isinstance(self.samples, Mixture):

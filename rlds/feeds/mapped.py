@@ -106,13 +106,19 @@ class _Column(NamedTuple):
     Attributes:
       begins: For each episode, where in its file the value of the first step is.
       stride: How many bytes after a value the next one is.
+      width: How many bytes a value has.
+      shape: The shape of a value.
       stored: The dtype in which a number is stored.
+      dtype: That of the field.
       is_there: For which episodes this holds; None if for all.
     """
 
     begins: np.ndarray
     stride: int
+    width: int
+    shape: tuple[int, ...]
     stored: np.dtype
+    dtype: np.dtype
     is_there: np.ndarray | None
 
 
@@ -278,8 +284,12 @@ class MappedStorage(Storage):
         is_there &= sizes == num_steps * stride
         is_there |= num_steps == 0
         begins = self._joined(lambda index: index.offsets) + starts
-        stored = np.dtype(layout.dtype)
-        return _Column(begins, stride, stored, None if is_there.all() else is_there)
+        stored, field = np.dtype(layout.dtype), self.fields[path]
+        shape = tuple(int(size or 0) for size in field.shape)
+        return _Column(
+            *(begins, stride, layout.width, shape, stored, field.column_dtype),
+            None if is_there.all() else is_there,
+        )
 
 
 class _MappedRows(Rows):
@@ -307,34 +317,36 @@ class _MappedRows(Rows):
         if isinstance(place, _Images):
             return self._decoded(path, place)
         if place.is_there is None:
-            return self._copied(path, place, slice(None))
+            return self._copied(place)
         is_there = place.is_there[self._episodes]
         if is_there.all():
-            return self._copied(path, place, slice(None))
+            return self._copied(place)
         others = self._others(~is_there).take(path)
         rows = arrays.empty((len(is_there), *others.shape[1:]), others.dtype)
         rows[~is_there] = others
-        rows[is_there] = self._copied(path, place, is_there)
+        rows[is_there] = self._copied(place, is_there)
         return rows
 
     def _others(self, which: Any) -> Rows:
         episodes, steps = self._episodes[which], self._steps[which]
         return self._storage.others(episodes, steps, self._other_paths)
 
-    def _copied(self, path: str, place: _Column, which: Any) -> np.ndarray:
-        field = self._storage.fields[path]
-        episodes, steps = self._episodes[which], self._steps[which]
-        out = arrays.empty((len(episodes), *(field.shape)), place.stored)  # type: ignore[arg-type]
-        width = out.nbytes // max(len(out), 1)
+    def _copied(self, place: _Column, which: Any = slice(None)) -> np.ndarray:
+        steps = self._steps[which]
+        out = arrays.empty((len(steps), *place.shape), place.stored)
         if len(out):
-            memory = arrays.as_bytes(out).reshape(-1, width)
             self._storage.files.buffers.gather_steps(
-                self._shards[which], place.begins, episodes, steps, place.stride, width, memory
+                self._shards[which],
+                place.begins,
+                self._episodes[which],
+                steps,
+                place.stride,
+                place.width,
+                arrays.as_bytes(out).reshape(-1, place.width),
             )
-        dtype = field.column_dtype
-        if out.dtype == dtype:
+        if place.stored == place.dtype:
             return out
-        return out != 0 if dtype == np.bool_ else out.astype(dtype)
+        return out != 0 if place.dtype == np.bool_ else out.astype(place.dtype)
 
     def _decoded(self, path: str, place: _Images) -> np.ndarray:
         def error(row: int, what: str) -> SourceError:

@@ -29,6 +29,8 @@ def has(paths: Mapping[str, Any], path: str) -> bool:
 
 def nest(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Returns nested dicts, by the parts of paths."""
+    if "/" not in "".join(columns):
+        return dict(columns)
     nested: dict[str, Any] = {}
     for path, value in columns.items():
         put(nested, path, value)
