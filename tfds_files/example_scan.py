@@ -48,9 +48,10 @@ class FieldLayout(NamedTuple):
     Attributes:
       name: The name of the field, such as "steps/observation".
       kind: "floats"; "bytes" for arrays stored as their memory; "integers", of one byte each;
-        "images", which are files of any size; empty if the field is never direct.
-      dtype: The dtype of the stored values, as NumPy writes it; empty for images.
-      width: How many bytes an element has; 0 for images.
+        "strings" of any size, which are text and files of images; empty if the field is never
+        direct.
+      dtype: The dtype of the stored values, as NumPy writes it; empty for strings.
+      width: How many bytes an element has; 0 for strings.
       in_sequence: Whether each element of the sequence has one; else the example has one.
     """
 
@@ -99,8 +100,8 @@ def _layout(leaf: Leaf, sequence: str) -> FieldLayout:
     never = FieldLayout(leaf.name, "", in_sequence=in_sequence)
     if len(leaf.lengths) != in_sequence:  # In another sequence, or in several.
         return never
-    if isinstance(feature, Image):
-        return FieldLayout(leaf.name, "images", in_sequence=in_sequence)
+    if isinstance(feature, Image) or (feature.is_text and not feature.shape):
+        return FieldLayout(leaf.name, "strings", in_sequence=in_sequence)
     if None in feature.shape or 0 in feature.shape or feature.is_text:
         return never
     count = math.prod(size or 0 for size in feature.shape)
@@ -116,7 +117,7 @@ def _layout(leaf: Leaf, sequence: str) -> FieldLayout:
     return FieldLayout(leaf.name, kind, name, count * dtype.itemsize, in_sequence)
 
 
-_LISTS = {"floats": FLOATS, "integers": INTS, "bytes": BYTES, "images": BYTES}
+_LISTS = {"floats": FLOATS, "integers": INTS, "bytes": BYTES, "strings": BYTES}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +165,7 @@ class Scanner:
         kinds, list_begins, list_ends, irregular = self._lists(begins, ends)
         shape = len(begins), len(self.layouts)
         starts, sizes, counts = (np.zeros(shape, np.int64) for _ in range(3))
-        image_ends: dict[str, list[list[int]]] = {}
+        string_ends: dict[str, list[list[int]]] = {}
         for field, layout in enumerate(self.layouts):
             if not layout.kind:
                 continue
@@ -173,11 +174,11 @@ class Scanner:
             is_there &= ~irregular & (list_ends[:, column] > list_begins[:, column])
             rows = np.flatnonzero(is_there)
             begin, end = list_begins[rows, column], list_ends[rows, column]
-            if layout.kind == "images":
+            if layout.kind == "strings":
                 found = list(map(self._string_ends, begin.tolist(), end.tolist()))
-                image_ends[layout.name] = [[] for _ in range(len(begins))]
+                string_ends[layout.name] = [[] for _ in range(len(begins))]
                 for row, row_ends in zip(rows.tolist(), found):
-                    image_ends[layout.name][row] = row_ends
+                    string_ends[layout.name][row] = row_ends
                 start, count = begin, np.array(list(map(len, found)), np.int64)
             elif layout.kind == "bytes":
                 start, count = begin + len(layout.head), self._num_items(layout, begin, end)
@@ -204,18 +205,18 @@ class Scanner:
                 last[rows, field] = self._at(
                     begins[rows] + starts[rows, field] + sizes[rows, field] - 1
                 )
-            elif layout.kind == "images":
+            elif layout.kind == "strings":
                 for row in np.flatnonzero(~is_direct[:, field]).tolist():
-                    image_ends[layout.name][row] = []
+                    string_ends[layout.name][row] = []
         return Found(
             num_elements.astype(np.uint32),
             starts.astype(np.uint32),
             sizes.astype(np.uint32),
             last,
-            {name: np.array(list(map(len, of))) for name, of in image_ends.items()},
+            {name: np.array(list(map(len, of))) for name, of in string_ends.items()},
             {
                 name: np.array([end for ends in of for end in ends], np.uint32)
-                for name, of in image_ends.items()
+                for name, of in string_ends.items()
             },
         )
 

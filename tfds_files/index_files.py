@@ -212,8 +212,8 @@ def _parsed(
             "sizes": ("<u4", (count, num_fields)),
             "last": ("|u1", (count, num_fields)),
         }
-        images = [layout.name for layout in layouts if layout.kind == "images"]
-        for name in images:
+        strings = [layout.name for layout in layouts if layout.kind == "strings"]
+        for name in strings:
             columns[f"begins/{name}"] = "<i8", (count + 1,)
             columns[f"ends/{name}"] = "<u4", (_number(header["num_entries"][name]),)
         arrays = {}
@@ -233,7 +233,7 @@ def _parsed(
             sequence=sequence,
             layouts=layouts,
             entries={
-                name: (arrays.pop(f"begins/{name}"), arrays.pop(f"ends/{name}")) for name in images
+                name: (arrays.pop(f"begins/{name}"), arrays.pop(f"ends/{name}")) for name in strings
             },
             **arrays,
         )
@@ -265,8 +265,8 @@ def _check(index: ShardIndex, file_size: int) -> None:
         count = index.num_elements.astype(np.int64) if layout.in_sequence else np.ones_like(sizes)
         stride = len(layout.head) + layout.width
         after = starts + sizes - len(layout.head)
-        if layout.kind == "images":
-            is_fit = _fit_images(*index.entries[layout.name], np.where(is_direct, count, 0), sizes)
+        if layout.kind == "strings":
+            is_fit = _fit_strings(*index.entries[layout.name], np.where(is_direct, count, 0), sizes)
         else:
             is_fit = (sizes == count * stride) & (starts >= len(layout.head))
         is_fit &= (after <= index.lengths) & (count > 0) & (layout.kind != "")
@@ -274,22 +274,22 @@ def _check(index: ShardIndex, file_size: int) -> None:
             raise _Unusable
 
 
-def _fit_images(
+def _fit_strings(
     begins: np.ndarray, ends: np.ndarray, counts: np.ndarray, sizes: np.ndarray
 ) -> np.ndarray:
-    """Whether images are one after the other, and the last one ends where the list does."""
+    """Whether strings are one after the other, and the last one ends where the list does."""
     if begins[0] != 0 or begins[-1] != len(ends) or (np.diff(begins) != counts).any():
         raise _Unusable
     if not len(ends):
         return counts >= 0
-    with_images = np.flatnonzero(counts)
-    firsts, lasts = begins[with_images], begins[with_images + 1] - 1
+    with_strings = np.flatnonzero(counts)
+    firsts, lasts = begins[with_strings], begins[with_strings + 1] - 1
     gaps = np.diff(ends.astype(np.int64), prepend=0)
     gaps[firsts] = ends[firsts]
     if (gaps < 2).any():
         raise _Unusable
     is_fit = counts >= 0
-    is_fit[with_images] = ends[lasts] == sizes[with_images]
+    is_fit[with_strings] = ends[lasts] == sizes[with_strings]
     return is_fit
 
 

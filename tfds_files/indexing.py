@@ -147,7 +147,7 @@ def index_shard(
                 whole([part.ends[layout.name] for part in parts], np.uint32),
             )
             for layout in layouts
-            if layout.kind == "images"
+            if layout.kind == "strings"
         },
     )
 

@@ -46,12 +46,12 @@ class ShardIndex:
       offsets: Where the data of each record is in the file; int64[E].
       lengths: How many bytes it has; int64[E].
       num_elements: How many elements the sequence has; uint32[E].
-      starts: Where, from the begin of the data, the first element of a field is; or, for images,
+      starts: Where, from the begin of the data, the first element of a field is; or, for strings,
         the list of them; or `NOT_DIRECT`; uint32[E, F].
       sizes: How many bytes the elements have in all, with what is between them; uint32[E, F].
       last: The last value of each list of integers of one byte, such as flags; 255 where there is
         none; uint8[E, F].
-      entries: For each field of images `(begins, ends)`: the images of example `e` end at
+      entries: For each field of strings `(begins, ends)`: the strings of example `e` end at
         `ends[begins[e] : begins[e + 1]]`, from its start; int64[E + 1] and uint32[...].
     """
 
@@ -93,10 +93,10 @@ class ShardIndex:
             },
         )
 
-    def find_images(
+    def find_strings(
         self, field: str, examples: np.ndarray, elements: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns where in the file images are.
+        """Returns where in the file text, or files of images, are.
 
         Args:
           field: The name of the field.

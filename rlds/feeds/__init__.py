@@ -18,18 +18,32 @@ from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
 if TYPE_CHECKING:
     from rlds.feeds.feed import Feed, FeedIterator
+    from rlds.feeds.materialising import materialise
     from rlds.feeds.mixture import Mixture
     from rlds.feeds.order import SegmentShuffle
+    from rlds.feeds.roles import Roles
     from rlds.feeds.samples import Samples
     from rlds.feeds.table import Table, open
 
-__all__ = ["Feed", "FeedIterator", "Mixture", "Samples", "SegmentShuffle", "Table", "open"]
+__all__ = [
+    "Feed",
+    "FeedIterator",
+    "Mixture",
+    "Roles",
+    "Samples",
+    "SegmentShuffle",
+    "Table",
+    "materialise",
+    "open",
+]
 
 # Its names are loaded when they are used: some of its modules are of use alone.
 _HOMES = {
     "rlds.feeds.feed": ["Feed", "FeedIterator"],
     "rlds.feeds.mixture": ["Mixture"],
+    "rlds.feeds.materialising": ["materialise"],
     "rlds.feeds.order": ["SegmentShuffle"],
+    "rlds.feeds.roles": ["Roles"],
     "rlds.feeds.samples": ["Samples"],
     "rlds.feeds.table": ["Table", "open"],
 }

@@ -122,8 +122,8 @@ class _Column(NamedTuple):
     is_there: np.ndarray | None
 
 
-class _Images(NamedTuple):
-    """Images that are stored as files, which the index finds.
+class _Strings(NamedTuple):
+    """Text, or files of images, which the index finds one by one.
 
     Attributes:
       name: The name of the field in the index.
@@ -170,7 +170,7 @@ class MappedStorage(Storage):
         # The first episode of each shard.
         self._firsts = np.cumsum([0, *counts])
         self.outlines = self._outlines()
-        self._places = {path: self._place(path, path in decoders) for path in fields}
+        self._places = {path: self._place(path) for path in fields}
         self._others = CachedStorage(episodes, fields, decoders, max_bytes, outlines=self.outlines)
 
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
@@ -183,7 +183,7 @@ class MappedStorage(Storage):
     def is_random(self, path: str) -> bool:
         """Whether a field is copied out of the files, for all episodes."""
         place = self._places[path]
-        return isinstance(place, _Images) or (place is not None and place.is_there is None)
+        return isinstance(place, _Strings) or (place is not None and place.is_there is None)
 
     def fingerprint(self) -> str:
         """Hashes the checksums that the files have for their records."""
@@ -201,7 +201,7 @@ class MappedStorage(Storage):
         ]
         return sum(sizes) / max(int(self.outlines.num_steps.sum()), 1)
 
-    def place(self, path: str) -> _Column | _Images | None:
+    def place(self, path: str) -> _Column | _Strings | None:
         """Where the values of a field are; None if they have to be read by whole episodes."""
         return self._places[path]
 
@@ -210,11 +210,11 @@ class MappedStorage(Storage):
         shards: np.ndarray = self._shards[episodes]
         return shards
 
-    def find_images(
+    def find_strings(
         self, name: str, shard: int, episodes: np.ndarray, steps: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns where in its file images of a shard begin and end."""
-        return self._indexes[shard].find_images(name, episodes - self._firsts[shard], steps)
+        """Returns where in its file strings of a shard begin and end."""
+        return self._indexes[shard].find_strings(name, episodes - self._firsts[shard], steps)
 
     def others(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         """Rows of fields that are read by whole episodes."""
@@ -260,23 +260,23 @@ class MappedStorage(Storage):
             )
         return Outlines(num_steps, num_transitions, known)
 
-    def _place(self, path: str, is_image: bool) -> _Column | _Images | None:
+    def _place(self, path: str) -> _Column | _Strings | None:
         name = f"{rlds.STEPS}/{path}"
         if not self._has(name):
             return None
         starts = self._joined_field(lambda index: index.starts, name)
         num_steps = self.outlines.num_steps
         is_there = starts != NOT_DIRECT
-        if is_image:
+        if not len(starts):
+            return None
+        layout = self._indexes[0].layouts[self._indexes[0].fields.index(name)]
+        if layout.kind == "strings":
             first, after = (
                 self._joined(lambda index: index.entries[name][0][which])  # noqa: B023
                 for which in (slice(-1), slice(1, None))
             )
             is_there &= after - first == num_steps
-            return _Images(name) if (is_there | (num_steps == 0)).all() else None
-        if not len(starts):
-            return None
-        layout = self._indexes[0].layouts[self._indexes[0].fields.index(name)]
+            return _Strings(name) if (is_there | (num_steps == 0)).all() else None
         if not layout.width:
             return None
         stride = layout.width + len(layout.head)
@@ -314,8 +314,10 @@ class _MappedRows(Rows):
         place = self._storage.place(path)
         if place is None:
             return self._others(slice(None)).take(path)
-        if isinstance(place, _Images):
-            return self._decoded(path, place)
+        if isinstance(place, _Strings):
+            if self._storage.fields[path].encoding:
+                return self._decoded(path, place)
+            return self._texts(place)
         if place.is_there is None:
             return self._copied(place)
         is_there = place.is_there[self._episodes]
@@ -348,7 +350,13 @@ class _MappedRows(Rows):
             return out
         return out != 0 if place.dtype == np.bool_ else out.astype(place.dtype)
 
-    def _decoded(self, path: str, place: _Images) -> np.ndarray:
+    def _texts(self, place: _Strings) -> np.ndarray:
+        texts = np.empty(len(self._steps), object)
+        strings = self._strings(place, np.arange(len(self._steps)))
+        texts[:] = [string.tobytes() for string in strings]
+        return texts
+
+    def _decoded(self, path: str, place: _Strings) -> np.ndarray:
         def error(row: int, what: str) -> SourceError:
             return self._storage.error(what, path, int(self._episodes[row]), int(self._steps[row]))
 
@@ -356,19 +364,19 @@ class _MappedRows(Rows):
             self._storage.decoder(path),
             self._storage.fields[path],
             (self._episodes, self._steps),
-            lambda rows: self._files(place, rows),
+            lambda rows: self._strings(place, rows),
             error,
         )
 
-    def _files(self, place: _Images, rows: np.ndarray) -> list[Any]:
-        """Returns the files of images, in the memory of the files that they are in."""
-        files: list[Any] = [None] * len(rows)
+    def _strings(self, place: _Strings, rows: np.ndarray) -> list[Any]:
+        """Returns text, or files of images, in the memory of the files that they are in."""
+        strings: list[Any] = [None] * len(rows)
         shards = self._shards[rows]
         for shard in np.unique(shards).tolist():
             chosen = np.flatnonzero(shards == shard)
             data = self._storage.files.arrays[shard]
             episodes, steps = self._episodes[rows[chosen]], self._steps[rows[chosen]]
-            bounds = self._storage.find_images(place.name, shard, episodes, steps)
+            bounds = self._storage.find_strings(place.name, shard, episodes, steps)
             for row, begin, end in zip(chosen.tolist(), *(bound.tolist() for bound in bounds)):
-                files[row] = data[begin:end]
-        return files
+                strings[row] = data[begin:end]
+        return strings

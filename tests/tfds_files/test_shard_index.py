@@ -58,9 +58,9 @@ def elements_of(index, field, example):
     if index.starts[example, column] == NOT_DIRECT:
         return None
     count = int(index.num_elements[example]) if layout.in_sequence else 1
-    if layout.kind == "images":
+    if layout.kind == "strings":
         numbers = np.arange(count)
-        begins, ends = index.find_images(field, np.full(count, example), numbers)
+        begins, ends = index.find_strings(field, np.full(count, example), numbers)
         return [raw[begin:end].tobytes() for begin, end in zip(begins, ends)]
     stride, rest = divmod(int(index.sizes[example, column]), count)
     assert rest == 0
@@ -77,7 +77,7 @@ def fields(draw):
     """A field, whether it is direct where it has elements, and how to draw elements of it."""
     kind = draw(st.sampled_from(["tensor", "tensor", "text", "image", "ragged", "dynamic"]))
     if kind == "text":
-        return Tensor(dtype=TEXT), False, st.binary(max_size=3)
+        return Tensor(dtype=TEXT), True, st.binary(max_size=3)
     if kind == "image":
         pixels = hnp.arrays(np.uint8, (2, 9, 3))
         return Image(shape=(2, 9, 3), dtype=np.dtype(np.uint8)), True, pixels
@@ -150,7 +150,7 @@ def test_direct_fields_are_what_the_decoder_gives(tmp_path_factory, data):
             if not expected:
                 # Numbers that happen to be small are direct, too.
                 assert found is None or layout.kind == "integers", name
-            if layout.kind == "images":
+            if layout.kind == "strings":
                 assert found is None or found == stored[name]
             elif found is not None:
                 values = np.asarray(values)
@@ -521,8 +521,8 @@ def assert_bounded(index):
                 continue
             count = int(index.num_elements[example]) if layout.in_sequence else 1
             first = int(begin) + int(index.starts[example, column])
-            if layout.kind == "images":
-                found = index.find_images(layout.name, np.full(count, example), np.arange(count))
+            if layout.kind == "strings":
+                found = index.find_strings(layout.name, np.full(count, example), np.arange(count))
                 assert (found[0] <= found[1]).all()
                 assert (found[0] >= begin).all()
                 assert (found[1] <= end).all()

@@ -45,7 +45,7 @@ def test_a_log_becomes_a_dataset_of_which_any_step_can_be_read(tmp_path, monkeyp
     directory = str(tmp_path / "below" / "made")
     assert materialise(log, directory, max_episodes_per_shard=2, progress=True) == directory
     monkeypatch.setattr(indexing, "index_shard", None)  # The indexes are there.
-    assert not_direct(directory) == {"episode_id", "source/file"}  # The only texts.
+    assert not_direct(directory) == set()
     expected, found = sources.open(log), sources.open(directory)
     assert found.metadata == expected.metadata
     folder = tfds_files.open_folder(directory)
@@ -105,7 +105,7 @@ def test_a_dataset_of_tfds_is_stored_anew(tmp_path):
                     found = found[name]
                 assert np.asarray(found).dtype == np.asarray(leaf).dtype, path
                 np.testing.assert_array_equal(found, leaf, err_msg=str(path))
-    assert not_direct(tmp_path / "made", "test") == {"steps/observation/text"}
+    assert not_direct(tmp_path / "made", "test") == set()
     read = tfds.builder_from_directory(tmp_path / "made").as_dataset(split="test")
     (episode,) = read
     for step, exact in zip(episode["steps"], episodes[0]["steps"]["observation"]["exact"]):
