@@ -24,7 +24,7 @@ BLOCKS = {
     "docs/cookbook.md": 18,
     "docs/datasets.md": 2,
     "docs/envlogger.md": 7,
-    "docs/feeds.md": 18,
+    "docs/feeds.md": 19,
     "docs/feeds_robotics.md": 7,
     "docs/index.md": 1,
     "docs/migration.md": 6,

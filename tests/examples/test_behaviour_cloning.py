@@ -45,7 +45,7 @@ def run(name, *arguments):
 @pytest.mark.parametrize("name", ["jax", "torch"])
 def test_a_policy_is_cloned(name, logs):
     if importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed: see `make test-torch`")
+        pytest.skip(f"{name} is not installed; see CONTRIBUTING")
     ended = run(name, logs, "--epochs", 30, "--play", "Pendulum-v1")
     assert ended.returncode == 0, ended.stderr
     losses = [float(loss) for loss in re.findall(r"batch .*: loss ([\d.]+)", ended.stdout)]

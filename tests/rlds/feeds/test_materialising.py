@@ -4,7 +4,6 @@ import signal
 import feed_datasets
 import numpy as np
 import pytest
-import tensorflow_datasets as tfds
 import tree
 
 import envlogger
@@ -50,6 +49,7 @@ def test_a_log_becomes_a_dataset_of_which_any_step_can_be_read(tmp_path, monkeyp
     assert found.metadata == expected.metadata
     folder = tfds_files.open_folder(directory)
     assert folder["train"].shard_lengths == (2, 1)
+    tfds = pytest.importorskip("tensorflow_datasets")
     read = list(tfds.builder_from_directory(directory).as_dataset(split="train"))
     assert len(read) == len(expected) == len(found) == 3
     for number, episode in enumerate(expected):
@@ -106,6 +106,7 @@ def test_a_dataset_of_tfds_is_stored_anew(tmp_path):
                 assert np.asarray(found).dtype == np.asarray(leaf).dtype, path
                 np.testing.assert_array_equal(found, leaf, err_msg=str(path))
     assert not_direct(tmp_path / "made", "test") == set()
+    tfds = pytest.importorskip("tensorflow_datasets")
     read = tfds.builder_from_directory(tmp_path / "made").as_dataset(split="test")
     (episode,) = read
     for step, exact in zip(episode["steps"], episodes[0]["steps"]["observation"]["exact"]):
