@@ -35,7 +35,7 @@ BLOCKS = {
     "docs/riegeli.md": 3,
     "docs/riegeli_format.md": 4,
     "docs/report.md": 1,
-    "docs/rlds_tfds.md": 10,
+    "docs/rlds_tfds.md": 11,
     "docs/semantics.md": 5,
     "docs/sources.md": 3,
     "docs/tfds_builders.md": 2,
