@@ -1,7 +1,8 @@
 """Behaviour cloning in JAX: a network learns the action for an observation.
 
     make quickstart
-    python examples/behaviour_cloning_jax.py out/quickstart-*/datasets/*/1.0.0
+    .venv/bin/pip install jax
+    .venv/bin/python examples/behaviour_cloning_jax.py out/quickstart-*/datasets/*/1.0.0
 
 It takes any log or dataset whose observations and actions are vectors. TensorFlow is not loaded.
 """
