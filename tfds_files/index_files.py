@@ -17,7 +17,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import mmap
 import os
 import struct
 import warnings
@@ -27,6 +26,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from rlds_ecosystem.mapping import map_file
 from rlds_ecosystem.stores import is_local
 from rlds_ecosystem.whole_files import write_at_once
 from tfds_files.example_scan import NOT_DIRECT, FieldLayout
@@ -178,10 +178,9 @@ def _header(sequence: str, layouts: tuple[FieldLayout, ...]) -> dict[str, Any]:
 def _mapped(path: Path) -> memoryview:
     if not path.is_file():  # From something else nothing may ever come.
         raise _Unusable
-    with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size < _LENGTH.size + _CHECKSUM.size:
-            raise _Unusable
-        raw = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    raw, _ = map_file(path)
+    if len(raw) < _LENGTH.size + _CHECKSUM.size:
+        raise _Unusable
     body, stored = raw[: -_CHECKSUM.size], raw[-_CHECKSUM.size :]
     checksum = 0
     for begin in range(0, len(body), _CHUNK):  # Only `bytes` are taken, which are copies.

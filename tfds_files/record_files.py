@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import abc
 import bisect
+import collections
 import contextlib
 import io
 import itertools
@@ -32,6 +33,7 @@ import numpy as np
 
 import riegeli
 from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem.forking import begin_anew_in_forks
 from tfds_files import wire
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 
@@ -48,6 +50,10 @@ __all__ = [
     "write_records",
 ]
 
+# How many files are open at a time. A dataset may have thousands, and systems allow 1024.
+_MAX_OPEN = 256
+_opened_last: collections.OrderedDict[int, weakref.ref[RecordFile]] = collections.OrderedDict()
+
 # Of a record in a TFRecord file.
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -56,7 +62,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 class RecordFile(abc.ABC):
     """The records of a file. Several threads may read at a time.
 
-    It is opened when it is first read, in each process anew.
+    It is opened when it is first read, in each process anew. When many others have been opened
+    since then, it is closed, and opened again when it is read again.
 
     Args:
       path: The file: a path or a URL.
@@ -67,6 +74,7 @@ class RecordFile(abc.ABC):
         self._lock = threading.Lock()
         self._opened: Any = None
         self._finalizer: Callable[[], Any] = lambda: None
+        begin_anew_in_forks(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
@@ -107,7 +115,26 @@ class RecordFile(abc.ABC):
             # Not when this object is deleted: if that is with a cycle of others, the file may be
             # deleted before, which warns of it.
             self._finalizer = weakref.finalize(self, type(self)._close, self._opened)
+            _opened_last[id(self)] = weakref.ref(self)
+            while len(_opened_last) > _MAX_OPEN:
+                other = _opened_last.popitem(last=False)[1]()
+                if other is not None and other is not self:
+                    other._close_if_idle()
         return self._opened
+
+    def _close_if_idle(self) -> None:
+        if self._lock.acquire(blocking=False):
+            try:
+                self._finalizer()
+                self._opened = None
+            finally:
+                self._lock.release()
+
+    def _begin_anew(self) -> None:
+        # The file itself is left open: a thread of the parent may have been reading it.
+        if isinstance(self._finalizer, weakref.finalize) and self._finalizer.alive:
+            _inherited.append(self._finalizer.detach())
+        self._lock, self._opened, self._finalizer = threading.Lock(), None, lambda: None
 
     def _damaged(self, what: str) -> DamagedFileError:
         return DamagedFileError(f"{self.path}: {what}")
@@ -125,6 +152,10 @@ class RecordFile(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def _close(opened: Any) -> None: ...
+
+
+# What was open when this process was forked.
+_inherited: list[Any] = []
 
 
 class _TFRecordFile(RecordFile):

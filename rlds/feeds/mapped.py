@@ -8,10 +8,8 @@ otherwise (compressed arrays, text, integers of several bytes) are read by whole
 from __future__ import annotations
 
 import copy
-import mmap
 import os
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -36,6 +34,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.folder import FolderSource
 from rlds.sources.source import SourceError
 from rlds.sources.untrusted import SourceChangedError
+from rlds_ecosystem.mapping import map_file
 from tfds_files.indexing import open_indexes
 from tfds_files.shard_index import NOT_DIRECT, ShardIndex
 
@@ -45,6 +44,8 @@ __all__ = ["MappedStorage"]
 # place ends a process that reads beyond its new end, and this much is left to chance; writers that
 # replace files, as all of TFDS and of this project do, are no danger.
 _SECONDS_BETWEEN_CHECKS = 0.05
+# Looking may take this much of it; if it takes longer, it is done less often.
+_SECONDS_OF_CHECK = 0.002
 
 
 class MappedFiles:
@@ -61,43 +62,40 @@ class MappedFiles:
 
     def __init__(self, paths: Sequence[str], sizes: Sequence[int]) -> None:
         self.paths = paths
-        # Numbers, because a file object that is forgotten with a cycle of others warns of it.
-        self._descriptors: list[int] = []
-        self._closing = weakref.finalize(self, _close, self._descriptors)
-        for path in paths:
-            self._descriptors.append(os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)))
-        self._states = [os.fstat(descriptor) for descriptor in self._descriptors]
-        for path, state, size in zip(paths, self._states, sizes):
-            if state.st_size != size:
-                what = f"{state.st_size} bytes, where there were {size} when it was indexed"
+        maps = [map_file(path) for path in paths]
+        self._states = [_state_of(state) for _, state in maps]
+        for path, (data, _), size in zip(paths, maps, sizes):
+            if len(data) != size:
+                what = f"{len(data)} bytes, where there were {size} when it was indexed"
                 raise SourceChangedError(what, file=path)
-        maps = [
-            mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if size else b""
-            for descriptor, size in zip(self._descriptors, sizes)
-        ]
-        self.arrays = [np.frombuffer(data, np.uint8) for data in maps]
+        self.arrays = [np.frombuffer(data, np.uint8) for data, _ in maps]
         self.buffers = Buffers(self.arrays)
-        self._checked = time.monotonic()
+        self._next_check = time.monotonic() + _SECONDS_BETWEEN_CHECKS
 
     def check(self) -> None:
         """Raises a `SourceChangedError` if a file was changed in place; looks now and then."""
         now = time.monotonic()
-        if now - self._checked < _SECONDS_BETWEEN_CHECKS:
+        if now < self._next_check:
             return
-        for path, descriptor, before in zip(self.paths, self._descriptors, self._states):
-            state = os.fstat(descriptor)
-            if (state.st_size, state.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+        for path, before in zip(self.paths, self._states):
+            try:
+                state = _state_of(os.stat(path))
+            except FileNotFoundError:
+                continue  # What was mapped is there nevertheless.
+            if state[:2] == before[:2] and state != before:
                 what = (
-                    f"it was changed while it was open: {state.st_size} bytes, where there were "
-                    f"{before.st_size}. Open the dataset again"
+                    f"it was changed while it was open: {state[2]} bytes, where there were "
+                    f"{before[2]}. Open the dataset again"
                 )
                 raise SourceChangedError(what, file=path)
-        self._checked = now
+        # Thousands of files take their time, in particular if they are on another machine.
+        looking = (time.monotonic() - now) / _SECONDS_OF_CHECK
+        self._next_check = now + _SECONDS_BETWEEN_CHECKS * max(looking, 1.0)
 
 
-def _close(descriptors: Sequence[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
+def _state_of(state: os.stat_result) -> tuple[int, int, int, int]:
+    """Which file it is; its size, and when it was changed."""
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 class _Column(NamedTuple):

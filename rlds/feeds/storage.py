@@ -30,6 +30,7 @@ from rlds.sources.folder import FolderSource
 from rlds.sources.nests import leaves_at
 from rlds.sources.source import SourceError, files_of
 from rlds_ecosystem import stores
+from rlds_ecosystem.forking import begin_anew_in_forks
 
 __all__ = [
     "CachedStorage",
@@ -200,15 +201,18 @@ class EpisodeCache:
     def __init__(self, episodes: Episodes, max_bytes: int) -> None:
         self.episodes, self.max_bytes = episodes, max_bytes
         self._kept: collections.OrderedDict[int, dict[str, Any]] = collections.OrderedDict()
-        self._bytes, self._lock, self._process = 0, threading.Lock(), os.getpid()
+        self._bytes, self._lock = 0, threading.Lock()
         self.num_read = 0
         # Whoever needs a field of one episode is going to need it of all.
         self._paths: dict[str, None] = {}
+        begin_anew_in_forks(self)
+
+    def _begin_anew(self) -> None:
+        self._kept.clear()
+        self._bytes, self._lock = 0, threading.Lock()
 
     def columns(self, numbers: Iterable[int], paths: Sequence[str]) -> list[dict[str, Any]]:
         """Returns columns of some episodes, at least those at the paths."""
-        if self._process != os.getpid():  # A lock may have been held while the process was forked.
-            self._lock, self._process = threading.Lock(), os.getpid()
         return [self._columns(number, paths) for number in numbers]
 
     def _columns(self, number: int, paths: Sequence[str]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from rlds.sources.source import (
     SourceError,
     files_of,
 )
+from rlds_ecosystem.forking import begin_anew_in_forks
 from tfds_files.splits import ranges_of
 
 __all__ = ["Episodes"]
@@ -335,7 +336,14 @@ class _InOrder:
         self._places: list[tuple[str, str | None]] = []
         self._ahead = self._walk()
         self._next: SourceEpisode | DamagedEpisode | None = None
+        self._are_all = False
         self._lock = threading.Lock()  # Several iterators may read from it.
+        begin_anew_in_forks(self)
+
+    def _begin_anew(self) -> None:
+        self._lock, self._next = threading.Lock(), None
+        if not self._are_all:  # The files that are being read are those of the parent.
+            self._places, self._ahead = [], self._walk()
 
     def _walk(self) -> Iterator[SourceEpisode | DamagedEpisode]:
         """Yields the episodes of all parts, and notes where they are."""
@@ -350,6 +358,7 @@ class _InOrder:
         while index >= len(self._places):
             self._next = next(self._ahead, None)
             if self._next is None:
+                self._are_all = True
                 return False
         return True
 

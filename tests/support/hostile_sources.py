@@ -188,6 +188,36 @@ FORMATS: dict[str, Raw] = {
 }
 
 
+# What to open of it, and as which format; it is the directory, and recognized, otherwise.
+OPENED = {
+    "creator_zip": ("download.zip", "rlds_creator"),
+    "d4rl": ("hopper.hdf5", "d4rl"),
+    "d4rl_plain": ("hopper.hdf5", "d4rl"),
+    "d4rl_pybullet": ("a.hdf5", "d4rl_pybullet"),
+    "minari_hdf5": ("toy-v0", "minari"),
+    "minari_arrow": ("toy-v0", "minari"),
+    "minari_parquet": ("toy-v0", "minari"),
+    "logs": ("", "envlogger"),
+    "folder_tfrecord": ("", "tfds"),
+    "folder_array_record": ("", "tfds"),
+    "folder_parquet": ("", "tfds"),
+}
+# What can be opened, and how.
+NAMES = [name for name in FORMATS if not name.startswith("logs_")]
+OPTIONS = {
+    name: {"camera_shape": (2, 3, 3)} for name in ("rlu_locomotion", "rlu_locomotion_windows")
+}
+
+
+def write_all(root: Path) -> None:
+    """Writes sound data of every format, in a directory each."""
+    for name in NAMES:
+        for path, data in files_of(name).items():
+            file = root / name / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+
+
 @functools.cache
 def files_of(name: str) -> Mapping[str, bytes]:
     """Returns the files of a format, as they are when they are sound."""

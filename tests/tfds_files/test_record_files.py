@@ -1,7 +1,9 @@
 import contextlib
 import gzip
+import os
 import pickle
 import random
+import signal
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -170,3 +172,20 @@ def test_spoilt_files_raise_nothing_else(tmp_path, file_format):
         except (TfdsFilesError, OSError):
             num_refused += 1
     assert num_refused > 75
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_forked_processes_read_files_of_their_own(tmp_path, file_format):
+    """Their parent has the lock, and goes on to read."""
+    records = [bytes([i]) * 1000 for i in range(50)]
+    write_records(tmp_path / "file", file_format, records)
+    file = open_record_file(tmp_path / "file", file_format)
+    assert file.read(7) == records[7]
+    with file._lock:  # As if a thread was reading.
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            os._exit(any(file.read(i % 50) != records[i % 50] for i in range(500)))
+    assert all(file.read(i % 50) == records[i % 50] for i in range(500))
+    assert not os.waitpid(child, 0)[1]

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import envlogger
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds_ecosystem import stores
+from rlds_ecosystem.forking import begin_anew_in_forks
 
 __all__ = ["IdleReaders", "Log", "LogSource", "Logs", "find_logs", "logs_by_split"]
 
@@ -94,6 +95,10 @@ class IdleReaders:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._readers: list[tuple[Log, envlogger.Reader]] = []
+        begin_anew_in_forks(self)
+
+    def _begin_anew(self) -> None:
+        self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:
         return IdleReaders, ()

@@ -1,5 +1,6 @@
 """What is wrong with the data, or done to it, is said; and nothing of it becomes a wrong batch."""
 
+import gc
 import json
 import os
 import pickle
@@ -16,7 +17,7 @@ from rlds._nests import named_leaves
 from rlds.feeds import Feed, Mixture, mapped
 from rlds.sources import SourceError
 from rlds.sources.untrusted import SourceChangedError
-from tfds_files import Dataset, Features, Image, Tensor
+from tfds_files import Dataset, Features, Image, Tensor, record_files
 from tfds_files.png import encode_png
 
 
@@ -132,6 +133,37 @@ def test_files_that_are_read_by_episodes_are_not_taken_for_others(tmp_path, epis
         copy.steps().batch(numbers)
     with pytest.raises(SourceChangedError):
         pickle.loads(pickled)
+
+
+def test_a_dataset_may_have_more_files_than_a_process_may_open(tmp_path, monkeypatch):
+    """Thousands of shards are usual, and 1024 open files."""
+    resource = pytest.importorskip("resource")
+    descriptors = Path("/proc/self/fd")
+    if not descriptors.exists():
+        pytest.skip("this system does not say which files are open")
+    monkeypatch.setattr(record_files, "_MAX_OPEN", 10)
+    episodes = feed_datasets.random_episodes(50, longest=2)
+    directory = feed_datasets.write(tmp_path, episodes, max_examples_per_shard=1)
+    before = len(list(descriptors.iterdir()))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before + 30, limits[1]))
+    try:
+        table = rlds.feeds.open(directory)
+        assert len(list(descriptors.iterdir())) <= before + 1
+        numbers = np.arange(table.num_steps)
+        for _ in range(2):
+            actions = table.steps().batch(numbers)["action"]  # And text, which maps nothing.
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    np.testing.assert_array_equal(
+        actions, np.concatenate([episode["steps"]["action"] for episode in episodes])
+    )
+    maps = Path("/proc/self/maps")
+    assert str(directory) in maps.read_text()
+    del table
+    gc.collect()
+    assert str(directory) not in maps.read_text()
+    assert len(list(descriptors.iterdir())) <= before
 
 
 # Indexes.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import raw_rlu
 import tree
+from hostile_sources import NAMES, OPENED, OPTIONS
 
 import envlogger
 import rlds
@@ -26,36 +27,12 @@ from rlds.sources import (
 from rlds.sources import open as open_episodes
 from rlds.sources.nests import at, leaves_at
 
-# What to open of the raw data that `hostile_sources` writes, and as which format.
-OPENED = {
-    "creator_zip": ("download.zip", "rlds_creator"),
-    "d4rl": ("hopper.hdf5", "d4rl"),
-    "d4rl_plain": ("hopper.hdf5", "d4rl"),
-    "d4rl_pybullet": ("a.hdf5", "d4rl_pybullet"),
-    "minari_hdf5": ("toy-v0", "minari"),
-    "minari_arrow": ("toy-v0", "minari"),
-    "minari_parquet": ("toy-v0", "minari"),
-    "logs": ("", "envlogger"),
-    "folder_tfrecord": ("", "tfds"),
-    "folder_array_record": ("", "tfds"),
-    "folder_parquet": ("", "tfds"),
-}
-
-
-NAMES = [name for name in hostile_sources.FORMATS if not name.startswith("logs_")]
-SMALL_CAMERA = {"camera_shape": (2, 3, 3)}
-OPTIONS = dict.fromkeys(("rlu_locomotion", "rlu_locomotion_windows"), SMALL_CAMERA)
-
 
 @pytest.fixture(scope="module")
 def raw_data(tmp_path_factory):
     """Directories with data of every format."""
     root = tmp_path_factory.mktemp("raw")
-    for name, files in ((name, hostile_sources.files_of(name)) for name in NAMES):
-        for path, data in files.items():
-            file = root / name / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(data)
+    hostile_sources.write_all(root)
     return root
 
 

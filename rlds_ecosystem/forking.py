@@ -1,0 +1,34 @@
+"""What a forked process must not share with its parent.
+
+It has the positions in open files in common with its parent, and locks may be held by threads that
+it does not have.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+__all__ = ["begin_anew_in_forks"]
+
+
+class _Forked(Protocol):
+    def _begin_anew(self) -> None: ...
+
+
+_forked: weakref.WeakSet[_Forked] = weakref.WeakSet()
+
+
+def begin_anew_in_forks(forked: _Forked) -> None:
+    """Calls the method `_begin_anew` of an object in each process that is forked of this one."""
+    _forked.add(forked)
+
+
+def _begin_anew() -> None:
+    for forked in list(_forked):
+        forked._begin_anew()
+
+
+if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
+    os.register_at_fork(after_in_child=_begin_anew)

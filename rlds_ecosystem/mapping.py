@@ -1,0 +1,58 @@
+"""Files in memory, of which none stays open.
+
+Python's `mmap` keeps a descriptor of each file that it maps. A dataset has thousands of files, and
+a process may often have 1024 open.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import weakref
+
+__all__ = ["map_file"]
+
+
+def map_file(path: str | os.PathLike[str]) -> tuple[memoryview, os.stat_result]:
+    """Maps a file into memory, to be read only.
+
+    The file stays there as long as anything refers to the memory, also if it is deleted. Whoever
+    reads what was cut off its end meanwhile dies of a signal.
+
+    Args:
+      path: The file, on this machine.
+
+    Returns:
+      The memory, and the state of the file.
+
+    Raises:
+      OSError: It cannot be mapped.
+
+    >>> memory, state = map_file(__file__)
+    >>> bytes(memory[:3]), len(memory) == state.st_size
+    (b'\"\"\"', True)
+    """
+    with open(path, "rb") as file:
+        state = os.fstat(file.fileno())
+        if not state.st_size:
+            return memoryview(b""), state
+        if os.name == "posix":
+            return _map(file.fileno(), state.st_size), state
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), state
+
+
+def _map(descriptor: int, size: int) -> memoryview:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    numbers = (ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *numbers)
+    library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    if address == ctypes.c_void_p(-1).value:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    memory = (ctypes.c_ubyte * size).from_address(address)
+    # When the process ends, others may still read it.
+    weakref.finalize(memory, library.munmap, address, size).atexit = False
+    return memoryview(memory).cast("B").toreadonly()

@@ -1,0 +1,120 @@
+"""Feeds of all that `rlds.sources.open` opens, in threads and processes, without TensorFlow."""
+
+import hashlib
+import inspect
+import json
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hostile_sources import NAMES, OPENED, OPTIONS, write_all
+
+import rlds.feeds
+import rlds.sources
+from rlds._nests import named_leaves
+from rlds.feeds import Feed
+
+
+@pytest.fixture(scope="module")
+def raw_data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("raw")
+    write_all(root)
+    return {name: root / name / OPENED.get(name, ("",))[0] for name in NAMES}
+
+
+def hash_of(batches):
+    """What batches hold: names, dtypes, shapes and values."""
+    made = hashlib.sha256()
+    for batch in batches:
+        for path, leaf in named_leaves(batch):
+            made.update(f"{path} {leaf.dtype} {leaf.shape}".encode())
+            made.update(repr(leaf.tolist()).encode())
+    return made.hexdigest()
+
+
+def expected_rows(episodes):
+    """All steps of all episodes, by the paths of their fields."""
+    columns = [dict(named_leaves(episodes.columns(index))) for index in range(len(episodes))]
+    return {path: [value for c in columns for value in c[path]] for path in columns[0]}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches_are_what_the_source_reads(raw_data, name):
+    options = OPTIONS.get(name, {})
+    episodes = rlds.sources.open(raw_data[name], **options)
+    table = rlds.feeds.open(raw_data[name], cache_bytes=1, **options)
+    assert [tuple(o) for o in zip(*table.outlines)] == [tuple(o) for o in episodes.outlines()]
+    expected = expected_rows(episodes)
+    batch = dict(named_leaves(table.steps().batch(np.arange(table.num_steps))))
+    assert batch.keys() == expected.keys()
+    for path, column in batch.items():
+        assert len(column) == len(expected[path])
+        for value, one in zip(column, expected[path]):
+            np.testing.assert_array_equal(value, one, err_msg=path)
+            assert np.asarray(value).dtype == np.asarray(one).dtype
+
+    feed = Feed(table.transitions(), 3, epochs=2, shuffle="global", remainder="short")
+    hashes = [hash_of([batch]) for batch in feed]
+    found = [{} for _ in range(4)]
+
+    def collect(seed, into):
+        for number in np.random.default_rng(seed).permutation(len(feed)).tolist():
+            into[number] = hash_of([feed[number]])
+
+    threads = [threading.Thread(target=collect, args=each) for each in enumerate(found)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [dict(enumerate(hashes))] * 4
+
+
+FORKS = """
+import json, os, sys
+import rlds.feeds
+from rlds.feeds import feed
+from test_sources import hash_of
+feed._BLOCK_ROWS = 8
+hashes = {}
+for name, (path, options) in json.load(sys.stdin).items():
+    table = rlds.feeds.open(path, cache_bytes=1, **options)
+    hashes[name] = hash_of(rlds.feeds.Feed(table.transitions(), 3, epochs=1))
+    ahead = iter(rlds.feeds.Feed(table.steps(), 2, shuffle="global"))
+    for fork in range(2):
+        for _ in range(4):  # After the last, a thread begins to read.
+            next(ahead)
+        child = os.fork()
+        if not child:
+            found = hash_of(rlds.feeds.Feed(table.transitions(), 3, epochs=1))
+            os._exit(found != hashes[name] or not next(ahead))
+        assert hash_of(rlds.feeds.Feed(table.transitions(), 3, epochs=1)) == hashes[name], name
+        assert not os.waitpid(child, 0)[1], name
+loaded = {name.partition(".")[0] for name in sys.modules}
+assert not loaded & {"tensorflow", "tensorflow_datasets", "torch", "jax", "grain"}, loaded
+print(json.dumps(hashes))
+"""
+
+
+def test_one_process_without_tensorflow_trains_on_all_of_them(raw_data, tmp_path):
+    """And so do processes that are forked of it while a thread of it reads."""
+    support = tmp_path / "test_sources.py"  # Of this module, what needs no writers of raw data.
+    own = "import hashlib\nfrom rlds._nests import named_leaves\n"
+    support.write_text(own + inspect.getsource(hash_of))
+    opened = {name: (str(path), OPTIONS.get(name, {})) for name, path in raw_data.items()}
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", FORKS],
+        input=json.dumps(opened),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert not run.returncode, run.stderr
+    hashes = json.loads(run.stdout)
+    assert list(hashes) == NAMES
+    for name in NAMES:
+        table = rlds.feeds.open(raw_data[name], cache_bytes=1, **OPTIONS.get(name, {}))
+        assert hashes[name] == hash_of(Feed(table.transitions(), 3, epochs=1)), name
