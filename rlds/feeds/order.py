@@ -74,7 +74,7 @@ class Segmented(Order):
     """Shuffles segments of consecutive samples, and then the samples of so many segments at a time.
 
     So the samples of a while come from few places of the data, which can be read as a whole, and
-    kept in memory for that while: a *window*. It takes 24 bytes of memory for each segment.
+    kept in memory for that while: a *window*. It takes 32 bytes of memory for each segment.
 
     Args:
       counts: How many samples each episode has, in the order of their numbers.

@@ -20,6 +20,7 @@ sys.modules.update(dict.fromkeys(["tensorflow", "tensorflow_datasets", "tensorfl
 """
 
 JOURNEY = """
+import pickle
 import sys
 from pathlib import Path
 
@@ -30,8 +31,8 @@ from dm_env import specs
 
 import envlogger
 import rlds_tools
-from rlds import alignment, loader_profiles, normalization, sources, statistics, validation
-from tfds_files import open_folder
+from rlds import alignment, feeds, loader_profiles, normalization, sources, statistics, validation
+from tfds_files import Dataset, DatasetWriter, Features, Tensor, open_folder
 
 directory, golden = map(Path, sys.argv[1:])
 
@@ -117,6 +118,31 @@ log = directory.parent / "catch"
 assert rlds_tools.record("catch", log, episodes=2).steps == 20
 card = rlds_tools.card(log, croissant=directory.parent / "croissant.json")
 assert "| `train` | 2 | 20 |" in card.readme
+
+# Batches of a dataset that is written here, in the middle of which a run goes on.
+table = feeds.open(log)
+steps = Features(
+    features={
+        name: Tensor(dtype=field.column_dtype, shape=field.shape, encoding=encoding)
+        for name, field in table.fields.items()
+        for encoding in ["bytes" if field.column_dtype == np.float64 else "none"]
+    }
+)
+folder = directory.parent / "dataset"
+features = Features(features={"steps": Dataset(feature=steps)})
+with DatasetWriter(folder, features, "catch") as writer:
+    for episode in range(table.num_episodes):
+        writer.add({"steps": table.read(episode)})
+written = feeds.open(folder)
+assert not written.storage.why_cached, written.storage.why_cached
+for other in (table, written):
+    feed = feeds.Feed(other.transitions(n=2), 6, epochs=2, shuffle="global")
+    batches = feed.iterate(pickle.loads(pickle.dumps(feed)).state_dict(2))
+    for number, batch in enumerate(batches, 2):
+        np.testing.assert_array_equal(batch["action"], feed[number]["action"])
+    assert batches.batch == len(feed) == 6
+recorded = [other.steps().batch(np.arange(20))["observation"] for other in (table, written)]
+np.testing.assert_array_equal(*recorded)
 
 assert not [name for name, module in sys.modules.items() if module and "tensorflow" in name]
 for module in ("rlds.transformations", "rlds.tfds", "tfds_builders"):

@@ -1,0 +1,203 @@
+"""Feeds that are interrupted, killed, dropped and resumed: the batches are the same."""
+
+import gc
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import feed_datasets
+import pytest
+
+import rlds.feeds
+from rlds.feeds import Feed
+from rlds.feeds import feed as feed_module
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    episodes = feed_datasets.random_episodes(30, seed=5, longest=20)
+    return feed_datasets.write(tmp_path_factory.mktemp("data"), episodes)
+
+
+@pytest.fixture(scope="module")
+def table(directory):
+    return rlds.feeds.open(directory)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Each block has one batch, so that the thread has always something to do."""
+    monkeypatch.setattr(feed_module, "_BLOCK_ROWS", 1)
+
+
+def rows(batch):
+    return batch["observation"]["text"].tolist()
+
+
+def feed_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("rlds-feed")]
+
+
+# Interrupts.
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_an_interrupt_loses_no_batch(table, small_blocks, prefetch):
+    """It comes at any place of the consumer; whoever goes on gets the next batch."""
+    expected = [rows(batch) for batch in Feed(table.transitions(), 8, seed=2, epochs=6)]
+
+    def slow(batch):
+        time.sleep(0.002)
+        return batch
+
+    feed = Feed(table.transitions(), 8, seed=2, epochs=6, transform=slow)
+    batches = feed.iterate(prefetch=prefetch)
+    rng, interrupts = random.Random(1), 0
+    while True:
+        number = batches.batch
+        if rng.random() < 0.5:
+            signal.setitimer(signal.ITIMER_REAL, rng.random() * 0.004)
+        try:
+            batch = next(batches, None)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:
+            interrupts += 1
+            assert batches.batch in (number, number + 1)
+            if batches.batch > number:  # It came after the batch was given.
+                continue
+            batch = next(batches, None)
+        if batch is None:
+            break
+        assert rows(batch) == expected[number]
+        assert batches.batch == number + 1
+    assert batches.batch == len(expected)
+    assert interrupts
+
+
+@pytest.fixture(autouse=True)
+def alarms_interrupt():
+    """As the keyboard does."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+@pytest.mark.parametrize("error", [StopIteration, OSError, GeneratorExit, KeyboardInterrupt])
+def test_an_error_of_a_transform_is_that_of_its_batch(table, error, prefetch):
+    """Batches before it are given, and whoever asks again gets it again, or the batch."""
+    expected = [rows(batch) for batch in Feed(table.steps(), 4, seed=2, epochs=1)]
+    is_broken = True
+
+    def fail(batch):
+        if is_broken and rows(batch) == expected[7]:
+            raise error("from within")
+        return batch
+
+    feed = Feed(table.steps(), 4, seed=2, epochs=1, transform=fail)
+    batches = feed.iterate(prefetch=prefetch)
+    # What is no error, but a wish to end, need not wait for the batches before it.
+    found = [rows(next(batches)) for _ in range(7 if issubclass(error, Exception) else 0)]
+    for _ in range(2):
+        with pytest.raises(RuntimeError if error is StopIteration else error):
+            next(batches)
+        with pytest.raises(RuntimeError if error is StopIteration else error):
+            feed[7]
+    assert batches.batch == len(found)
+    is_broken = False
+    assert found + [rows(batch) for batch in batches] == expected
+
+
+def test_an_iterator_that_is_dropped_leaves_nothing(table, small_blocks):
+    for _ in range(3):
+        batches = iter(Feed(table.steps(), 8))
+        next(batches)
+        assert feed_threads()
+        del batches
+    gc.collect()
+    deadline = time.monotonic() + 30
+    while feed_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not feed_threads()
+
+
+# Kills.
+
+TRAIN = """
+import hashlib, json, sys
+import rlds.feeds
+from rlds._nests import named_leaves
+directory, state_path, rank, world, threads, wait = sys.argv[1:]
+table = rlds.feeds.open(directory, threads=int(threads))
+feed = rlds.feeds.Feed(
+    table.transitions(2, 0.9).with_goals(seed=1, fields=["observation/state"]), 12, seed=3,
+    rank=int(rank), world=int(world),
+)
+try:
+    state = json.load(open(state_path))
+except FileNotFoundError:
+    state = 0
+batches = feed.iterate(state, prefetch=int(threads) != 1)
+for number in range(batches.batch, 60):
+    batch = next(batches)
+    hashes = [
+        hashlib.sha256(repr([leaf[i].tolist() if hasattr(leaf[i], "tolist") else leaf[i]
+        for _, leaf in named_leaves(batch)]).encode()).hexdigest()[:16]
+        for i in range(12 // int(world))
+    ]
+    print(number, *hashes, flush=True)
+    if number == int(wait):
+        sys.stdin.read()
+    if not int(rank):
+        with open(state_path + ".new", "w") as file:
+            json.dump(batches.state_dict(), file)
+        __import__("os").replace(state_path + ".new", state_path)
+"""
+
+
+def test_a_killed_run_goes_on_with_other_ranks_and_threads(directory, tmp_path):
+    """The stream is that of a run that was not killed."""
+
+    def start(state, rank, world, threads, wait):
+        arguments = [directory, state, *map(str, (rank, world, threads, wait))]
+        return subprocess.Popen(
+            [sys.executable, "-c", TRAIN, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(rlds.feeds.__file__).parents[2])},
+        )
+
+    def lines_of(process):
+        return {int(line.split()[0]): line.split()[1:] for line in process.stdout}
+
+    with start(str(tmp_path / "unbroken"), 0, 1, 0, -1) as unbroken:
+        unbroken.stdin.close()
+        expected = lines_of(unbroken)
+    assert list(expected) == list(range(60))
+    stop, found = random.Random(os.urandom(8)).randrange(5, 50), {}
+    state = str(tmp_path / "state")
+    with start(state, 0, 1, 0, stop) as killed:
+        for line in killed.stdout:
+            number, *hashes = line.split()
+            found[int(number)] = hashes
+            if int(number) == stop:
+                killed.kill()
+    assert json.loads(Path(state).read_text())["batch"] == stop
+    text = Path(state).read_text()
+    ranks = []
+    for rank in range(3):
+        (tmp_path / f"state{rank}").write_text(text)
+        with start(str(tmp_path / f"state{rank}"), rank, 3, 1 + rank, -1) as resumed:
+            resumed.stdin.close()
+            ranks.append(lines_of(resumed))
+    for number in range(stop, 60):
+        found[number] = [row for dealt in zip(*(rank[number] for rank in ranks)) for row in dealt]
+    assert found == expected
