@@ -15,7 +15,6 @@ import torch
 
 import rlds.feeds
 from rlds.normalization import normalize
-from rlds.statistics import compute_statistics
 
 FIELDS = ["observation", "action"]
 
@@ -29,9 +28,9 @@ try:
 except FileNotFoundError as missing:
     parser.error(f"{missing} `make quickstart` makes out/quickstart-*/datasets/*/1.0.0")
 
-statistics = compute_statistics(({"steps": e.steps} for e in table.episodes), FIELDS)
-# Transitions, because the last step of an episode has no action.
-samples = table.transitions().normalize(statistics, fields=["observation"], floor=1e-3)
+statistics = table.compute_statistics(FIELDS)
+# The last step of an episode has no action.
+samples = table.steps(only_real=True).normalize(statistics, fields=["observation"], floor=1e-3)
 feed = rlds.feeds.Feed(samples, batch_size=256, seed=0, epochs=arguments.epochs)
 print(feed.explain())
 

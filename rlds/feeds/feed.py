@@ -18,7 +18,7 @@ import numpy as np
 
 from rlds.feeds import arrays
 from rlds.feeds.arrays import joined
-from rlds.feeds.mixture import Mixture
+from rlds.feeds.mixture import Mixture, not_samples
 from rlds.feeds.order import InOrder, Order, Segmented, SegmentShuffle, Shuffled
 from rlds.feeds.permutation import key_of
 from rlds.feeds.planning import explain, planned_shuffle
@@ -81,6 +81,8 @@ class Feed:
         world: int = 1,
         transform: Callable[..., Any] | None = None,
     ) -> None:
+        if not isinstance(samples, Samples | Mixture):
+            raise TypeError(not_samples(samples))
         # What NumPy counts in is taken too, but not kept: a state is written as JSON.
         batch_size, seed, rank, world = map(operator.index, (batch_size, seed, rank, world))
         epochs = None if epochs is None else operator.index(epochs)
@@ -91,7 +93,7 @@ class Feed:
         if remainder not in _REMAINDERS:
             raise ValueError(f"remainder must be one of {_REMAINDERS}, got {remainder!r}")
         if not 0 <= rank < world:
-            raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}")
+            raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}; world={world}")
         if batch_size % world:
             raise ValueError(f"a batch of {batch_size} cannot be dealt to {world} ranks evenly")
         self.samples, self.batch_size, self.seed = samples, batch_size, seed
@@ -216,9 +218,12 @@ class Feed:
             key = key_of("transform", self.seed, number, self.rank)
             arguments.append(np.random.Generator(np.random.Philox(key=key)))
         try:
-            return self.transform(*arguments)
+            transformed = self.transform(*arguments)
         except StopIteration as error:  # It would end the iteration, as if there were no more.
             raise RuntimeError("the transform raised StopIteration") from error
+        if transformed is None:
+            raise TypeError("the transform returned None: it has to return the batch")
+        return transformed
 
     def _places_of_block(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
         """The same as `_places` of consecutive batches, and how many rows each of them has."""

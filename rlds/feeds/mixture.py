@@ -9,8 +9,9 @@ import numpy as np
 
 from rlds.feeds.permutation import Permutation, key_of
 from rlds.feeds.samples import Samples
+from rlds.feeds.table import Table
 
-__all__ = ["Mixture"]
+__all__ = ["Mixture", "not_samples"]
 
 _BLOCK = 1 << 16
 
@@ -53,6 +54,8 @@ class Mixture:
                 raise ValueError(f"{what} must be finite and positive, got {given}")
             numbers = [one * float(other) for one, other in zip(numbers, given)]
         for number, part in enumerate(self.parts):
+            if not isinstance(part, Samples):
+                raise TypeError(not_samples(part))
             if not len(part):
                 raise ValueError(f"part {number} has no samples: {part!r}")
             if part.spec != self.parts[0].spec:
@@ -108,6 +111,15 @@ class Mixture:
                 ranks[parts == part] = np.arange(count)
             kept = self._last_block = (block, seed), parts, ranks
         return kept[1:]
+
+
+def not_samples(found: object) -> str:
+    """Returns what to say to somebody who gives something else than samples."""
+    what = "the table" if isinstance(found, Table) else "what rlds.feeds.open returns"
+    return (
+        f"got a {type(found).__name__}, expected samples: call .transitions(), .windows(...), "
+        f".segments(...) or .steps() of {what}"
+    )
 
 
 def _counts(weights: Sequence[float]) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 from rlds.feeds.order import SegmentShuffle
 from rlds.feeds.samples import Samples
 from rlds.feeds.storage import row_shape
+from rlds.feeds.table import in_words
 
 __all__ = ["Plan", "explain", "planned_shuffle"]
 
@@ -61,8 +62,8 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
     if wanted == "auto" and not slow and stored <= _memory() * 0.75:
         return Plan("global", "any step costs no more than itself")
     if slow:
-        why = storage.why_cached and f": {storage.why_cached}"
-        reason = f"whole episodes are read for {', '.join(slow)}{why}"
+        why = storage.why_cached or "the fields are not stored as plain numbers"
+        reason = f"whole episodes are read for {in_words(slow)}: {why}"
         return Plan(_whole_episodes(samples), reason)
     reason = (
         "you chose it"
@@ -125,10 +126,10 @@ def explain(parts: Sequence[Samples], plans: Sequence[Plan], batch_size: int) ->
     """
     lines = []
     for part, plan in zip(parts, plans):
-        lines += [repr(part), f"shuffle: {_shuffle_in_words(plan)}, because {plan.reason}"]
+        lines += [repr(part), f"shuffle: {_shuffle_in_words(part, plan)}; {plan.reason}"]
         lines += _counts_in_words(part)
-        lines += [f"  {line}" for line in _fields_in_words(part, plan, batch_size)]
-        if any(not part.table.storage.is_random(path) for path in part.table.fields):
+        lines += [f"  {line}" for line in _fields_in_words(part, _read_per_used(part, plan))]
+        if not _is_kept(part):
             lines.append(
                 "cheaper: rlds.feeds.materialise(path, directory) writes a copy whose steps are "
                 "read one by one; or leave out fields that you do not need (fields=[...])"
@@ -136,13 +137,15 @@ def explain(parts: Sequence[Samples], plans: Sequence[Plan], batch_size: int) ->
     return "\n".join(lines)
 
 
-def _shuffle_in_words(plan: Plan) -> str:
-    if isinstance(plan.shuffle, SegmentShuffle):
-        segment = (
-            "episodes" if plan.shuffle.length is None else f"runs of {plan.shuffle.length} samples"
-        )
-        return f"{plan.shuffle.window} {segment} at a time"
-    return {"global": "all samples", None: "none"}[plan.shuffle]
+def _shuffle_in_words(samples: Samples, plan: Plan) -> str:
+    if not isinstance(plan.shuffle, SegmentShuffle):
+        return {"global": "all samples", None: "none"}[plan.shuffle]
+    length, window = plan.shuffle.length, plan.shuffle.window
+    if length is None:
+        return f"{window} episodes at a time"
+    if length * window >= len(samples):
+        return "all samples, which are read first"
+    return f"{window} runs of about {length} samples at a time"
 
 
 def _counts_in_words(samples: Samples) -> list[str]:
@@ -153,22 +156,36 @@ def _counts_in_words(samples: Samples) -> list[str]:
     return [f"{empty} of {len(counts)} episodes are too short: they have no samples"]
 
 
-def _fields_in_words(samples: Samples, plan: Plan, batch_size: int) -> list[str]:
+def _is_kept(samples: Samples) -> bool:
+    """Whether all that is read by whole episodes stays in memory."""
     table = samples.table
-    storage, lines = table.storage, []
-    per_episode = len(samples) / max(int((samples.counts() > 0).sum()), 1)
-    for path in table.fields:
-        used = bytes_in_memory(samples, path)
-        if storage.is_random(path):
-            what = "decoded one by one" if table.fields[path].encoding else "copied"
-            lines.append(f"{path}: {used:.0f} bytes of a step, {what}; 1 byte read per byte used")
-            continue
-        # An episode that is read is used for all its samples in a window, or for one of them.
-        uses = per_episode if isinstance(plan.shuffle, SegmentShuffle) else 1.0
-        episodes = batch_size / uses
-        steps = float(table.outlines.num_steps.mean())
-        factor = episodes * steps / batch_size
-        lines.append(
-            f"{path}: {used:.0f} bytes of a step; {factor:.1f} bytes read and decoded per byte used"
-        )
+    slow = [path for path in table.fields if not table.storage.is_random(path)]
+    size = sum(bytes_in_memory(samples, path) for path in slow) * table.num_steps
+    return size <= table.cache_bytes
+
+
+def _read_per_used(samples: Samples, plan: Plan) -> float:
+    """How many steps are read for each that is used, of fields that are read by whole episodes."""
+    table = samples.table
+    steps = max(table.num_steps, 1)
+    if _is_kept(samples) or isinstance(plan.shuffle, SegmentShuffle):
+        return max(steps / max(len(samples), 1), 1.0)  # An episode is read for all its samples.
+    return steps / max(table.num_episodes, 1)
+
+
+def _fields_in_words(samples: Samples, factor: float) -> list[str]:
+    lines = []
+    for path, field in samples.table.fields.items():
+        size = f"{bytes_in_memory(samples, path):.0f} bytes of a step"
+        if field.is_text or None in field.shape:
+            size = f"a {field}"
+        elif field.encoding:
+            size = f"an image file of about {samples.table.storage.bytes_of_step(path):.0f} bytes"
+        if not samples.table.storage.is_random(path):
+            how = f"read by whole episodes, {factor:.1f} bytes for each that is used"
+        elif field.encoding:
+            how = "decoded one by one, 1 byte read for each that is used"
+        else:
+            how = "copied, 1 byte read for each that is used"
+        lines.append(f"{path}: {size}, {how}")
     return lines

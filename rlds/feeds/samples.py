@@ -13,6 +13,7 @@ import abc
 import copy
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -24,7 +25,7 @@ from rlds.feeds._core import hash_many, locate
 from rlds.feeds.arrays import joined, zero_out
 from rlds.feeds.permutation import key_of
 from rlds.feeds.storage import Rows, hash_of
-from rlds.feeds.table import Table, as_numbers
+from rlds.feeds.table import Table, as_numbers, paths_of
 from rlds.sources.nests import nest, root_of
 from rlds.statistics import FieldType, Statistics
 
@@ -140,6 +141,19 @@ class Samples(abc.ABC):
         columns = self.batch_columns(as_numbers(numbers), epoch)
         return nest({path: joined(column) for path, column in columns.items()})
 
+    def __getitem__(self, number: int) -> Batch:
+        """Returns a sample: its fields, nested in dicts, without an axis for samples.
+
+        Raises:
+          IndexError: There is no such sample.
+          SourceError: It cannot be read; says where.
+        """
+        number = operator.index(number)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"there are {len(self)} samples, not one {number}")
+        columns = self.batch_columns(np.array([number % len(self)], np.int64))
+        return nest({path: column[0] for path, column in columns.items()})
+
     @functools.cached_property
     def spec(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
         """The dtype and the shape of each field of a sample, by its path."""
@@ -158,7 +172,7 @@ class Samples(abc.ABC):
         strategy: str = "uniform",
         max_distance: int | None = None,
         gamma: float = 0.99,
-        fields: Iterable[str] = (rlds.OBSERVATION,),
+        fields: str | Iterable[str] = (rlds.OBSERVATION,),
     ) -> GoalSamples:
         """Gives each sample an observation that its episode reached later as its goal.
 
@@ -231,22 +245,22 @@ class Samples(abc.ABC):
 
 
 class Steps(Samples):
-    """Every step, as it is.
+    """Every step, as it is; see `Table.steps`."""
 
-    Args:
-      table: The steps.
-    """
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
+    def __init__(self, table: Table, only_real: bool) -> None:
+        self.table, self._only_real = table, only_real
 
     def describe(self) -> str:
         """See `Samples`."""
-        return "steps()"
+        return "steps(only_real=True)" if self._only_real else "steps()"
 
     def counts(self) -> np.ndarray:
         """See `Samples`."""
-        return self.table.outlines.num_steps
+        outlines = self.table.outlines
+        if not self._only_real:
+            return outlines.num_steps
+        counts: np.ndarray = np.maximum(outlines.num_steps - outlines.final_observation_known, 0)
+        return counts
 
     def columns(
         self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
@@ -389,8 +403,8 @@ class Windows(Samples):
         table: Table,
         history: int,
         horizon: int,
-        history_fields: Iterable[str],
-        horizon_fields: Iterable[str],
+        history_fields: str | Iterable[str],
+        horizon_fields: str | Iterable[str],
         padding: str,
         only_real: bool,
     ) -> None:
@@ -401,7 +415,8 @@ class Windows(Samples):
             raise ValueError(f"padding must be one of {_PADDINGS}, got {padding!r}")
         self.table, self._padding, self._only_real = table, padding, only_real
         self._history, self._horizon = history, horizon
-        self._history_fields, self._horizon_fields = tuple(history_fields), tuple(horizon_fields)
+        self._history_fields = paths_of(history_fields)
+        self._horizon_fields = paths_of(horizon_fields)
         for name in (*self._history_fields, *self._horizon_fields):
             if not _below(table.fields, name):
                 raise KeyError(f"no field {name!r}; there are {', '.join(table.fields)}")
@@ -551,7 +566,7 @@ class GoalSamples(_DerivedSamples):
         strategy: str,
         max_distance: int | None,
         gamma: float,
-        fields: Iterable[str],
+        fields: str | Iterable[str],
     ) -> None:
         if strategy not in _STRATEGIES:
             raise ValueError(f"strategy must be one of {_STRATEGIES}, got {strategy!r}")
@@ -562,7 +577,7 @@ class GoalSamples(_DerivedSamples):
         super().__init__(samples)
         self._seed, self._strategy = seed, strategy
         self._max_distance, self._gamma = max_distance, gamma
-        self._fields = tuple(fields)
+        self._fields = paths_of(fields)
         for name in self._fields:
             if root_of(name) != rlds.OBSERVATION or not _below(self.table.storage.fields, name):
                 raise KeyError(f"no field {name!r} of observations")

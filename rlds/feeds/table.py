@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -22,10 +22,11 @@ from rlds.feeds.storage import (
     Storage,
     decoders_of,
     hash_of,
+    row_shape,
 )
 from rlds.sources.episodes import Episodes
 from rlds.sources.folder import FolderSource
-from rlds.sources.nests import leaves_at, nest
+from rlds.sources.nests import leaves_at, nest, root_of
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import SourceEpisode, SourceError, files_of
 from rlds.sources.untrusted import SourceChangedError
@@ -34,17 +35,19 @@ from tfds_files.features import leaves_of
 
 if TYPE_CHECKING:
     from rlds.feeds.samples import Samples
+    from rlds.statistics import Statistics
 
 __all__ = ["Table", "as_numbers", "open"]
 
 _CACHE_BYTES = 512 << 20
+_MOST_NAMES = 4
 
 
 def open(
     path: str | os.PathLike[str] | Episodes,
     split: str | None = None,
     *,
-    fields: Iterable[str] | None = None,
+    fields: str | Iterable[str] | None = None,
     format: str | None = None,
     jpeg: Literal["accurate", "tf"] = "accurate",
     threads: int = 0,
@@ -102,7 +105,7 @@ def open(
         files = FolderSource(source.directory, decode_images=False)
         episodes = Episodes(files, episodes.split, format=episodes.format)
     given = _Given(jpeg, threads, cache_bytes)
-    wanted = None if fields is None else tuple(fields)
+    wanted = None if fields is None else paths_of(fields)
     if not (sys.stderr.isatty() if progress is None else progress):
         return _open(episodes, wanted, given, verify)
     with show_progress(True) as bars:
@@ -164,7 +167,7 @@ def _storage(
     progress: Progress | None,
     outlines: Outlines | None,
 ) -> Storage:
-    why = "only datasets of TFDS in files of TFRecord are"
+    why = "the data is no dataset of TFDS in TFRecord files"
     if isinstance(episodes.source, FolderSource):
         try:
             return MappedStorage(
@@ -187,7 +190,7 @@ class Table:
     Made by `rlds.feeds.open`. It can be pickled; each process opens the files for itself.
 
     Attributes:
-      episodes: The episodes.
+      episodes: The episodes of the split, also those that `filter_episodes` has left out.
       storage: How their steps are read.
       fields: The fields of a step that are wanted, by their paths.
     """
@@ -215,8 +218,8 @@ class Table:
         return _reopened, arguments
 
     def __repr__(self) -> str:
-        names = ", ".join(self.fields)
-        return f"Table({self.num_episodes} episodes, {self.num_steps} steps: {names})"
+        size = f"{self.num_episodes} episodes, {self.num_steps} steps"
+        return f"Table({size}: {in_words(list(self.fields))})"
 
     @property
     def cache_bytes(self) -> int:
@@ -243,7 +246,7 @@ class Table:
         episode: int,
         start: int | None = None,
         stop: int | None = None,
-        fields: Iterable[str] | None = None,
+        fields: str | Iterable[str] | None = None,
     ) -> dict[str, Any]:
         """Reads consecutive steps of an episode.
 
@@ -277,7 +280,7 @@ class Table:
             episodes = self._chosen[episodes]
         return self.storage.rows(episodes, steps, paths)
 
-    def select(self, fields: Iterable[str]) -> Table:
+    def select(self, fields: str | Iterable[str]) -> Table:
         """Returns the table with other fields of the same steps."""
         paths = [path for path, _ in leaves_at(nest(self.storage.fields), fields)]
         return Table(self.episodes, self.storage, paths, self._given, self._chosen)
@@ -313,11 +316,59 @@ class Table:
         chosen = kept if self._chosen is None else self._chosen[kept]
         return Table(self.episodes, self.storage, self.fields, self._given, chosen)
 
-    def steps(self) -> Samples:
-        """Returns every step as a sample."""
+    def compute_statistics(
+        self,
+        fields: str | Iterable[str] | None = None,
+        *,
+        masks: Mapping[str, Any] | None = None,
+        include_last_action: bool | None = None,
+    ) -> Statistics:
+        """Computes the statistics of fields, for `Samples.normalize`; reads all steps once.
+
+        Args:
+          fields: Paths of fields; observation, action and reward by default, as far as they are
+            numbers and in the table.
+          masks: Which elements to normalize, by field; where not given, all.
+          include_last_action: Whether the last step of each episode has an action; if None, what
+            the episode says.
+
+        Raises:
+          KeyError: There is no such field.
+          TypeError: A field is not numeric.
+          ValueError: There are no episodes, or a mask does not fit.
+        """
+        from rlds.statistics import compute_statistics
+
+        if fields is None:
+            roots = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
+            fields = [
+                path
+                for path, field in self.fields.items()
+                if root_of(path) in roots and row_shape(field) is not None and not field.encoding
+            ]
+        wanted = [path for path, _ in leaves_at(nest(self.storage.fields), fields)]
+
+        def episodes() -> Iterator[dict[str, Any]]:
+            for number, length in enumerate(self.outlines.num_steps.tolist()):
+                steps = self.read(number, fields=wanted)
+                steps[rlds.IS_LAST] = np.arange(length) == length - 1
+                known = bool(self.outlines.final_observation_known[number])
+                yield {rlds.STEPS: steps, rlds.FINAL_OBSERVATION_KNOWN: known}
+
+        return compute_statistics(
+            episodes(), wanted, masks=masks, include_last_action=include_last_action
+        )
+
+    def steps(self, *, only_real: bool = False) -> Samples:
+        """Returns every step as a sample.
+
+        Args:
+          only_real: Whether to leave out the last steps of episodes whose final observation is
+            known: their actions are placeholders.
+        """
         from rlds.feeds.samples import Steps
 
-        return Steps(self)
+        return Steps(self, only_real)
 
     def transitions(self, n: int = 1, gamma: float = 1.0) -> Samples:
         """Returns a sample for each transition, of one step (SARS) or of up to `n` steps.
@@ -342,8 +393,8 @@ class Table:
         *,
         history: int = 1,
         horizon: int = 1,
-        history_fields: Sequence[str] = (rlds.OBSERVATION,),
-        horizon_fields: Sequence[str] = (rlds.ACTION,),
+        history_fields: str | Iterable[str] = (rlds.OBSERVATION,),
+        horizon_fields: str | Iterable[str] = (rlds.ACTION,),
         padding: str = "edge",
         only_real: bool = False,
     ) -> Samples:
@@ -406,6 +457,21 @@ def as_numbers(values: Sequence[int] | np.ndarray) -> np.ndarray:
     if numbers.size and numbers.dtype.kind not in "iu":
         raise TypeError(f"expected integers, got an array of {numbers.dtype}")
     return numbers.astype(np.int64)
+
+
+def paths_of(fields: str | Iterable[str]) -> tuple[str, ...]:
+    """Returns the paths of fields, of which one may be given by itself."""
+    return (fields,) if isinstance(fields, str) else tuple(fields)
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Returns some names, and how many more there are.
+
+    >>> in_words(["a", "b", "c", "d", "e", "f"])
+    'a, b, c, d and 2 more'
+    """
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def _reopened(

@@ -52,8 +52,10 @@ def at(nested: Any, path: str) -> Any:
     return nested
 
 
-def leaves_at(nested: Mapping[str, Any], paths: Iterable[str] | None) -> Iterator[tuple[str, Any]]:
-    """Yields what is at paths, and below them; all if there are none.
+def leaves_at(
+    nested: Mapping[str, Any], paths: str | Iterable[str] | None
+) -> Iterator[tuple[str, Any]]:
+    """Yields what is at a path or at several, and below them; everything for None.
 
     Raises:
       KeyError: There is nothing at a path; says which paths there are.
@@ -62,7 +64,7 @@ def leaves_at(nested: Mapping[str, Any], paths: Iterable[str] | None) -> Iterato
     {'a/b': 1, 'a/c': 2}
     """
     leaves = dict(named_leaves(nested))
-    for path in [""] if paths is None else paths:
+    for path in [""] if paths is None else [paths] if isinstance(paths, str) else paths:
         found = {name: leaf for name, leaf in leaves.items() if _is_in(name, path)}
         if not found and path:
             raise KeyError(f"no field {path!r}; there are {', '.join(leaves)}")

@@ -192,11 +192,62 @@ def test_too_short_episodes_are_said(table):
         samples.batch([len(samples)])
 
 
-def test_explains_what_a_batch_costs(table):
+def test_explains_what_a_batch_costs(table, tmp_path):
     text = Feed(table.steps(), 8).explain()
     assert "observation/state: 8 bytes of a step, copied" in text
-    assert "whole episodes are read for" in text
-    assert "materialise" in text
-    plain = Feed(table.select(["observation/state"]).steps(), 8).explain()
-    assert "all samples" in plain
-    assert "materialise" not in plain
+    assert "whole episodes are read for button, observation/packed" in text
+    assert "shuffle: all samples" in text
+    assert "cheaper" not in text  # All of it stays in memory.
+    plain = Feed(table.select("observation/state").steps(), 8).explain()
+    assert "shuffle: all samples; any step costs no more than itself" in plain
+
+    directory = feed_datasets.write(tmp_path, feed_datasets.random_episodes(40, longest=20))
+    tight = rlds.feeds.open(directory, cache_bytes=500, fields="observation/packed")
+    text = Feed(tight.steps(), 8, shuffle="global").explain()
+    mean = tight.num_steps / 40
+    assert f"read by whole episodes, {mean:.1f} bytes for each that is used" in text
+    assert "cheaper: rlds.feeds.materialise" in text
+
+
+def test_says_what_to_do_to_those_who_begin(table):
+    for wrong in (table, "data", None):
+        with pytest.raises(TypeError, match=r"expected samples: call \.transitions\(\)"):
+            Feed(wrong, 8)
+        with pytest.raises(TypeError, match=r"expected samples"):
+            Mixture([wrong])
+    with pytest.raises(TypeError, match="the transform returned None"):
+        Feed(table.steps(), 8, transform=lambda batch: None)[0]
+    with pytest.raises(ValueError, match="got 1; world=1"):
+        Feed(table.steps(), 8, rank=1)
+
+
+def test_a_sample_by_its_number(table):
+    samples = table.windows(history=2, only_real=True)
+    batch = samples.batch([7])
+    assert_equal({"x": samples[7]}, {"x": {name: _first(leaf) for name, leaf in batch.items()}})
+    assert_equal(samples[-1], samples[len(samples) - 1])
+    with pytest.raises(IndexError, match="not one"):
+        samples[len(samples)]
+    real = table.steps(only_real=True)
+    assert len(real) == len(samples) < len(table.steps())
+
+
+def _first(leaf):
+    return (
+        {name: _first(inner) for name, inner in leaf.items()} if isinstance(leaf, dict) else leaf[0]
+    )
+
+
+def test_statistics_are_those_of_the_chosen_episodes(table):
+    chosen = table.filter_episodes(range(5))
+    statistics = chosen.compute_statistics()
+    assert set(statistics) == {"action", "observation/exact", "observation/packed"} | {
+        *("observation/state", "reward")
+    }
+    real = chosen.steps(only_real=True)
+    actions = real.batch(np.arange(len(real)))["action"].astype(np.float64)
+    np.testing.assert_allclose(statistics["action"].mean, actions.mean(axis=0), rtol=1e-12)
+    assert statistics["action"].max.tolist() == actions.max(axis=0).tolist()
+    only = chosen.compute_statistics("reward", include_last_action=True)
+    assert set(only) == {"reward"}
+    assert int(only["reward"].count) == chosen.num_steps
