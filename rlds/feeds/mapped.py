@@ -302,6 +302,8 @@ class _MappedRows(Rows):
         self._shards = storage.shards(episodes)
         # Nothing of the others is read before it is known which of the episodes need it.
         self._other_paths = others
+        # Those of all rows, for other steps of their episodes too.
+        self._all_others: list[Rows] = []
 
     def at(self, steps: np.ndarray) -> Rows:
         other = copy.copy(self)
@@ -311,7 +313,9 @@ class _MappedRows(Rows):
     def take(self, path: str) -> np.ndarray:
         place = self._storage.place(path)
         if place is None:
-            return self._others(slice(None)).take(path)
+            if not self._all_others:
+                self._all_others.append(self._others(slice(None)))
+            return self._all_others[0].at(self._steps).take(path)
         if isinstance(place, _Strings):
             if self._storage.fields[path].encoding:
                 return self._decoded(path, place)

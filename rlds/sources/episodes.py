@@ -317,8 +317,9 @@ class _ByIndex:
     def all(self) -> Iterator[SourceEpisode]:
         return map(self.read, range(self.count()))
 
-    def outlines(self) -> Iterator[Outline]:
-        return (self._source.outline(self._split, index) for index in range(self.count()))
+    def outlines(self, begin: int = 0, end: int | None = None) -> Iterator[Outline]:
+        numbers = range(begin, self.count() if end is None else end)
+        return (self._source.outline(self._split, index) for index in numbers)
 
     def ranges(self) -> list[tuple[str, int, int]]:
         return [(self._split, 0, self.count())]
@@ -393,8 +394,8 @@ class _InOrder:
         for part in self._source.parts(self._split):
             yield from map(_sound, self._source.episodes(self._split, part))
 
-    def outlines(self) -> Iterator[Outline]:
-        return (episode.outline for episode in self.all())
+    def outlines(self, begin: int = 0, end: int | None = None) -> Iterator[Outline]:
+        return (episode.outline for episode in itertools.islice(self.all(), begin, end))
 
     def ranges(self) -> list[tuple[str, int, int]]:
         return [(self._split, 0, self.count())]
@@ -456,7 +457,7 @@ class _Part:
 
     def outlines(self) -> Iterator[Outline]:
         for split, begin, end in self._ranges:
-            yield from itertools.islice(self._readers[split].outlines(), begin, end)
+            yield from self._readers[split].outlines(begin, end)
 
     def ranges(self) -> list[tuple[str, int, int]]:
         return self._ranges

@@ -459,3 +459,42 @@ def test_no_rank_is_without_rows(feed, remainder):
         dealt = [reward for rank in ranks for reward in rank[number]["reward"]]
         assert dealt == (batch["reward"].tolist() * 13)[: len(dealt)]
         assert len(dealt) == 13
+
+
+# What is read.
+
+
+def test_a_part_of_a_split_is_read_and_nothing_before_it(tmp_path, episodes, monkeypatch):
+    directory = feed_datasets.write(tmp_path, episodes, file_format="array_record")
+    read, example = [], tfds_files.Split.example
+    monkeypatch.setattr(
+        tfds_files.Split,
+        "example",
+        lambda split, index, *fields: read.append(index) or example(split, index, *fields),
+    )
+    table = rlds.feeds.open(directory, "train[8:10]")
+    assert read == [8, 9]
+    whole = table.read(1)["action"]
+    np.testing.assert_array_equal(whole, episodes[9]["steps"]["action"])
+
+
+def test_a_batch_reads_an_episode_once_whatever_fits_into_the_cache(tmp_path, episodes):
+    several = {
+        "exact": tensor("f8", 3, encoding="zlib"),
+        "packed": tensor("i8", 2, encoding="zlib"),
+    }
+    fields = {"observation": Features(features=several), "is_terminal": tensor(bool)}
+    kept = [
+        {
+            "observation": {name: e["steps"]["observation"][name] for name in several},
+            "is_terminal": e["steps"]["is_terminal"],
+        }
+        for e in episodes
+    ]
+    table = rlds.feeds.open(write(tmp_path, fields, kept), cache_bytes=0)
+    cache = table.storage._others.cache
+    for samples in (table.steps(), table.transitions()):
+        before, numbers = cache.num_read, np.arange(len(samples))[::-1]
+        batch = samples.batch(numbers)
+        assert cache.num_read - before == len(np.unique(samples.locate(numbers)[0]))
+        assert len(batch["observation"]["exact"]) == len(samples)

@@ -201,3 +201,68 @@ def test_a_killed_run_goes_on_with_other_ranks_and_threads(directory, tmp_path):
     for number in range(stop, 60):
         found[number] = [row for dealt in zip(*(rank[number] for rank in ranks)) for row in dealt]
     assert found == expected
+
+
+SPAWN = """
+import multiprocessing, sys
+import rlds.feeds
+
+def make(feed, number):
+    return feed[number]["action"].tolist()
+
+if __name__ == "__main__":
+    table = rlds.feeds.open(sys.argv[1])
+    kept = table.filter_episodes(range(20)).steps().filter(lambda batch: batch["reward"] > 0)
+    feeds = [
+        rlds.feeds.Feed(samples, 8, seed=1, epochs=1)
+        for samples in (table.windows(history=2), kept, kept.with_goals(seed=1))
+    ]
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        for feed in feeds:
+            assert pool.apply(make, (feed, 3)) == make(feed, 3)
+        pool.close()
+        pool.join()
+    print("done")
+"""
+
+
+def test_processes_that_are_spawned_open_the_files_for_themselves(directory, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SPAWN)
+    run = subprocess.run(
+        [sys.executable, "-W", "error", script, directory],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(rlds.feeds.__file__).parents[2])},
+    )
+    assert (run.returncode, run.stdout) == (0, "done\n"), run.stderr
+
+
+FLAT = """
+import gc, resource, sys
+import rlds.feeds
+table = rlds.feeds.open(sys.argv[1], cache_bytes=1 << 20)
+feed = rlds.feeds.Feed(table.transitions(3).with_goals(seed=1), 64, epochs=400)
+number, peaks = 0, []
+for batch in feed:
+    number += 1
+    if number in (len(feed) // 4, len(feed) - 1):
+        gc.collect()
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(*peaks)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in other units")
+def test_memory_does_not_grow(directory):
+    run = subprocess.run(
+        [sys.executable, "-c", FLAT, directory],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(rlds.feeds.__file__).parents[2])},
+    )
+    early, late = map(int, run.stdout.split())
+    assert late - early < 4096  # KiB
