@@ -49,7 +49,8 @@ class Feed:
       shuffle: "global" shuffles all samples. "segments" shuffles parts of episodes, and then the
         samples of many parts at a time, for data that is read by whole episodes, or that is larger
         than memory; `SegmentShuffle` says how long they are, and how many. None leaves the samples
-        in their order. "auto" chooses between the first two; `explain` says what and why.
+        in their order. "auto" chooses between the first two, by the data, `cache_bytes` and
+        the memory of the machine; `explain` says what and why. Name one where machines differ.
       epochs: How often to go through the samples; without end if None.
       remainder: What happens to the samples at the end of an epoch that do not fill a batch:
         "carry" begins the next epoch in the same batch, "short" makes a shorter batch, "drop"

@@ -44,6 +44,8 @@ __all__ = ["MappedStorage"]
 # place ends a process that reads beyond its new end, and this much is left to chance; writers that
 # replace files, as all of TFDS and of this project do, are no danger.
 _SECONDS_BETWEEN_CHECKS = 0.05
+# What an index has for the last flag where it does not know it.
+_NO_FLAG = 255
 # Looking may take this much of it; if it takes longer, it is done less often.
 _SECONDS_OF_CHECK = 0.002
 
@@ -246,12 +248,17 @@ class MappedStorage(Storage):
         num_steps = self._joined(lambda index: index.num_elements).astype(np.int64)
         known = np.ones(len(num_steps), bool)
         if self._has(rlds.FINAL_OBSERVATION_KNOWN):
-            known = self._joined_field(lambda index: index.last, rlds.FINAL_OBSERVATION_KNOWN) != 0
+            last = self._joined_field(lambda index: index.last, rlds.FINAL_OBSERVATION_KNOWN)
+            if (last == _NO_FLAG).any():
+                raise tfds_files.UnsupportedFileError("flags that are not stored as such")
+            known = last != 0
         num_transitions = np.maximum(num_steps - 1, 0)
         name = f"{rlds.STEPS}/{rlds.IS_TERMINAL}"
         if not known.all() and self._has(name):
-            is_terminal = self._joined_field(lambda index: index.last, name) == 1
-            num_transitions += ~known & is_terminal & (num_steps > 0)
+            last = self._joined_field(lambda index: index.last, name)
+            if (last == _NO_FLAG)[~known & (num_steps > 0)].any():
+                raise tfds_files.UnsupportedFileError("flags that are not stored as such")
+            num_transitions += ~known & (last != 0) & (num_steps > 0)
         elif not known.all():
             raise tfds_files.UnsupportedFileError(
                 "episodes without their final observation, and without is_terminal"

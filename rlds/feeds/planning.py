@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -106,6 +107,8 @@ def _stored_bytes(samples: Samples) -> float:
 
 def _memory() -> int:
     """How much memory the machine has, or this container of it."""
+    if not hasattr(os, "sysconf"):  # On Windows, which does not tell.
+        return sys.maxsize
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:

@@ -461,6 +461,22 @@ def test_no_rank_is_without_rows(feed, remainder):
         assert len(dealt) == 13
 
 
+@pytest.mark.parametrize("encoding", ["none", "zlib"])
+def test_ends_of_episodes_are_known_however_flags_are_stored(tmp_path, encoding):
+    flag = tensor(bool, encoding=encoding)
+    steps = Features(features={"action": tensor("f4"), "is_terminal": flag})
+    features = Features(features={"steps": Dataset(feature=steps), "final_observation_known": flag})
+    with tfds_files.DatasetWriter(tmp_path, features, "it") as writer:
+        for known, terminal, length in np.ndindex(2, 2, 3):
+            is_terminal = np.arange(length) == (length - 1 if terminal else -1)
+            steps = {"action": np.zeros(length, "f4"), "is_terminal": is_terminal}
+            writer.add({"steps": steps, "final_observation_known": bool(known)})
+    table = rlds.feeds.open(tmp_path)
+    outlines = list(zip(*(array.tolist() for array in table.outlines)))
+    assert outlines == [tuple(outline) for outline in table.episodes.outlines()]
+    assert bool(table.storage.why_cached) == (encoding == "zlib")
+
+
 # What is read.
 
 
