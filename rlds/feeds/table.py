@@ -444,7 +444,8 @@ class Table:
         """Returns a hash of the contents that are chosen, and of how they are decoded."""
         chosen = "all" if self._chosen is None else hash_of(self._chosen.tobytes())
         jpeg = self._given.jpeg if any(field.encoding for field in self.fields.values()) else ""
-        return hash_of(self.storage.fingerprint(), chosen, list(self.fields), jpeg)
+        # Logs do not keep the order of what was recorded beside the steps.
+        return hash_of(self.storage.fingerprint(), chosen, sorted(self.fields), jpeg)
 
 
 def as_numbers(values: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ def hash_of(batches):
     """What batches hold: names, dtypes, shapes and values."""
     made = hashlib.sha256()
     for batch in batches:
-        for path, leaf in named_leaves(batch):
+        for path, leaf in sorted(named_leaves(batch), key=lambda named: named[0]):
             made.update(f"{path} {leaf.dtype} {leaf.shape}".encode())
             made.update(repr(leaf.tolist()).encode())
     return made.hexdigest()
