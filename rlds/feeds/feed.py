@@ -49,8 +49,8 @@ class Feed:
       shuffle: "global" shuffles all samples. "segments" shuffles parts of episodes, and then the
         samples of many parts at a time, for data that is read by whole episodes, or that is larger
         than memory; `SegmentShuffle` says how long they are, and how many. None leaves the samples
-        in their order. "auto" chooses between the first two, by the data, `cache_bytes` and
-        the memory of the machine; `explain` says what and why. Name one where machines differ.
+        in their order. "auto" chooses between the first two, by the data, `cache_bytes` and, if
+        only one process trains, the memory of the machine; `explain` says what and why.
       epochs: How often to go through the samples; without end if None.
       remainder: What happens to the samples at the end of an epoch that do not fill a batch:
         "carry" begins the next epoch in the same batch, "short" makes a shorter batch, "drop"
@@ -104,7 +104,7 @@ class Feed:
         self._parts = samples.parts if isinstance(samples, Mixture) else [samples]
         if isinstance(samples, Mixture) and (epochs is not None or remainder != "carry"):
             raise ValueError("a mixture has no end: leave out epochs and remainder")
-        self.plans = [planned_shuffle(part, shuffle) for part in self._parts]
+        self.plans = [planned_shuffle(part, shuffle, world) for part in self._parts]
         self._orders = [
             _order(part, plan.shuffle, key_of("part", seed, number))
             for number, (part, plan) in enumerate(zip(self._parts, self.plans))

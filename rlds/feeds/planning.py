@@ -38,12 +38,14 @@ class Plan(NamedTuple):
     reason: str
 
 
-def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Plan:
+def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None, world: int = 1) -> Plan:
     """Returns how samples are shuffled.
 
     Args:
       samples: The samples.
       wanted: What `Feed` was given.
+      world: How many processes train together. They have to come to the same plan, though they may
+        run on machines with more memory or less: with several, that does not count.
 
     Raises:
       ValueError: There is no such shuffle.
@@ -60,7 +62,7 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
     storage = samples.table.storage
     slow = [path for path in samples.table.fields if not storage.is_random(path)]
     stored = _stored_bytes(samples)
-    if wanted == "auto" and not slow and stored <= _memory() * 0.75:
+    if wanted == "auto" and not slow and (world > 1 or stored <= _memory() * 0.75):
         return Plan("global", "any step costs no more than itself")
     if slow:
         why = storage.why_cached or "the fields are not stored as plain numbers"

@@ -251,3 +251,11 @@ def test_statistics_are_those_of_the_chosen_episodes(table):
     only = chosen.compute_statistics("reward", include_last_action=True)
     assert set(only) == {"reward"}
     assert int(only["reward"].count) == chosen.num_steps
+
+
+def test_ranks_on_unequal_machines_have_one_plan(table, monkeypatch):
+    samples = table.select("action").steps()
+    alone = Feed(samples, 8).plans
+    monkeypatch.setattr("rlds.feeds.planning._memory", lambda: 1000)
+    assert Feed(samples, 8).plans != alone
+    assert Feed(samples, 8, rank=1, world=2).plans == alone
