@@ -171,7 +171,7 @@ def _write_tfds(data: Data, path: Path, file_format: str) -> None:
     step |= dict.fromkeys(("is_first", "is_last", "is_terminal"), flag)
     features = Features(features={"steps": Dataset(feature=Features(features=step))})
     writer = DatasetWriter(
-        path, features, data.name, file_format=file_format, max_examples_per_shard=50
+        path, features, data.name, file_format=file_format, max_examples_per_shard=100
     )
     with writer:
         for episode in data.each_episode():

@@ -18,8 +18,10 @@ def samples(data: Data, form: str = "tfrecord") -> Any:
     if data.has_images:
         table = rlds.feeds.open(data.path(form), "train", fields=FIELDS)
         return table.windows(history=HISTORY, horizon=HORIZON, only_real=True)
-    split = None if form == "log" else "train"
-    table = rlds.feeds.open(data.path(form), split, fields=[*FIELDS, "discount"])
+    options: dict[str, Any] = {"split": "train"}
+    if form == "log":  # It is read anew in each epoch, as one that does not fit into memory.
+        options = {"cache_bytes": 8 << 20}
+    table = rlds.feeds.open(data.path(form), fields=[*FIELDS, "discount"], **options)
     return table.transitions(gamma=GAMMA)
 
 

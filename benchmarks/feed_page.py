@@ -68,16 +68,18 @@ def table_of_contenders(results: dict[str, Any], jobs: tuple[str, str]) -> list[
     return lines
 
 
+def row_of_goal(goal: dict[str, Any]) -> str:
+    """Returns the row of something that was promised."""
+    bounds = ["" if goal[name] is None else f"{goal[name]:g}" for name in ("least", "most")]
+    found = f"{goal['found']:.3g} {goal['unit']}".strip()
+    cells = [goal["goal"].partition(": ")[2], found, *bounds, "" if goal["met"] else "**missed**"]
+    return f"| {' | '.join(cells)} |"
+
+
 def table_of_goals(results: dict[str, Any]) -> list[str]:
     """Returns the table of what was promised."""
-    lines = ["| | found | at least | at most | |", "|---|--:|--:|--:|---|"]
-    for goal in results["goals"]:
-        bounds = ["" if goal[name] is None else f"{goal[name]:g}" for name in ("least", "most")]
-        found = f"{goal['found']:.3g} {goal['unit']}".strip()
-        verdict = "met" if goal["met"] else "**missed**"
-        cells = [goal["goal"].partition(": ")[2], found, *bounds, verdict]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    lines = ["| goal | found | at least | at most | |", "|---|--:|--:|--:|---|"]
+    return [*lines, *map(row_of_goal, results["goals"])]
 
 
 def tables(results: dict[str, Any]) -> str:
@@ -107,7 +109,9 @@ def figure(results: dict[str, Any]) -> str:
         ours = found.get(OURS[job])
         for title, theirs in found.items():
             if ours is not None and not title.startswith("rlds.feeds") and "4096" not in title:
-                cpu = {"ours": ours["cpu"], "theirs": theirs["cpu"]}
+                both = {"ours": ours["cpu"], "theirs": theirs["cpu"]}
+                # A sample takes less than what counts as nothing there.
+                cpu = {who: [seconds * 1e4 for seconds in cpu] for who, cpu in both.items()}
                 rows.append({"job": title, "peer": job, "cpu": cpu})
     return run.figure({"rows": rows}, COLOURS, "rlds.feeds, beside others, job by job")
 

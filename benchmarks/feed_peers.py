@@ -448,15 +448,16 @@ def load_in_order(data: Data) -> Batches:
 
 
 def nested_in_order(data: Data) -> Batches:
-    """Nested steps of TFDS, in batches."""
+    """Nested steps of TFDS, one by one."""
     import tensorflow_datasets as tfds
 
     builder = tfds.builder_from_directory(str(data.path("tfrecord")))
     config = tfds.ReadConfig(try_autocache=False)
     episodes = builder.as_dataset(split="train", read_config=config)
-    steps = episodes.flat_map(lambda episode: episode["steps"]).batch(256)
     while True:
-        yield from steps.as_numpy_iterator()
+        for episode in tfds.as_numpy(episodes):
+            rewards = [step["reward"] for step in episode["steps"]]
+            yield {"reward": rewards}
 
 
 def log_in_order(data: Data) -> Batches:

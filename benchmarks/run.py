@@ -412,7 +412,8 @@ def figure(
                 style = "one" if value == 1 else "grid"
                 at = x(value)
                 parts.append(f'<path class="{style}" d="M{at} {TOP - 8}V{bottom}"/>')
-                parts.append(f'<text class="m" x="{at}" y="{bottom + 18}">{value:g}x</text>')
+                if digit == 1 or high - low < 4:  # Others would lie on each other.
+                    parts.append(f'<text class="m" x="{at}" y="{bottom + 18}">{value:g}x</text>')
     for number, (row, ratio) in enumerate(rows):
         y = TOP + ROW_HEIGHT * number + ROW_HEIGHT // 2
         style = f"p{peers.index(row['peer'])}"

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -136,3 +137,28 @@ def test_contenders_for_training_yield_the_same_samples(tmp_path: Path) -> None:
     for job in jobs:
         titles = {"rlds.feeds, segments", "NumPy take in RAM", "OpenVLA's pipeline, batched"}
         assert titles < set(measured[f"Feeds: {job}"])
+
+
+@pytest.fixture
+def feed_page(run: ModuleType) -> ModuleType:
+    """What writes the results of `bench_feeds`."""
+    return importlib.import_module("feed_page")
+
+
+def test_the_page_shows_the_newest_results_of_feeds(run: ModuleType, feed_page: ModuleType) -> None:
+    page, command = run.PAGE.read_text(), "python benchmarks/bench_feeds.py --render"
+    assert page == feed_page.with_tables(page, feed_page.newest()), command
+    assert feed_page.FIGURE.read_text() == feed_page.figure(feed_page.newest()), command
+    found = feed_page.newest()["found"]["transitions"]
+    slow, ours = (
+        min(found[name]["cpu"]) for name in ("tfds.as_data_source, 0 workers", "rlds.feeds")
+    )
+    shown = re.findall(r'class="n"[^>]*>([0-9.]+)x</text>', feed_page.FIGURE.read_text())
+    assert 0.5 < max(map(float, shown)) / (slow / ours) < 2  # No time is cut off.
+    for goal in feed_page.newest()["goals"]:
+        row = feed_page.row_of_goal(goal)
+        within = (goal["least"] is None or goal["found"] >= goal["least"]) and (
+            goal["most"] is None or goal["found"] <= goal["most"]
+        )
+        assert within != ("missed" in row), row
+        assert row in page
