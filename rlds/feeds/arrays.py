@@ -45,7 +45,7 @@ class _Spare:
     directly or not. So when only the list here refers to that one, nothing else does.
     """
 
-    _LARGE, _MOST_BYTES, _MOST_OF_A_SIZE = 1 << 15, 64 << 20, 16
+    _LARGE, _MOST_BYTES, _MOST_OF_A_SIZE = 1 << 15, 48 << 20, 16
 
     def __init__(self) -> None:
         self._forget()
@@ -54,7 +54,9 @@ class _Spare:
 
     def _forget(self) -> None:
         self._lock, self._bytes = threading.Lock(), 0
-        self._kept: dict[int, collections.deque[np.ndarray]] = {}
+        # By size, the one that was asked for longest ago first.
+        self._kept: collections.OrderedDict[int, collections.deque[np.ndarray]]
+        self._kept = collections.OrderedDict()
 
     def take(self, size: int) -> np.ndarray:
         """Returns aligned memory that nobody else has: uint8 of shape `[size]`."""
@@ -62,17 +64,26 @@ class _Spare:
             return _aligned(size)
         with self._lock:
             kept = self._kept.setdefault(size, collections.deque())
+            self._kept.move_to_end(size)
             for _ in range(len(kept)):
                 kept.rotate(-1)  # The one that was taken longest ago comes first.
                 if sys.getrefcount(kept[-1].base) == _REFERENCES_OF_ONE_LIST:
                     return kept[-1][:]
             memory = _aligned(size)
-            if self._bytes + size > self._MOST_BYTES:
-                self._kept, self._bytes = {}, 0
-            elif len(kept) < self._MOST_OF_A_SIZE:
+            if len(kept) < self._MOST_OF_A_SIZE:
                 kept.append(memory)
                 self._bytes += size
+            while self._bytes > self._MOST_BYTES:
+                self._bytes -= self._drop_oldest()
             return memory[:]
+
+    def _drop_oldest(self) -> int:
+        """Forgets an array of the size that was asked for longest ago; returns how large it is."""
+        size, kept = next(iter(self._kept.items()))
+        kept.popleft()
+        if not kept:
+            del self._kept[size]
+        return size
 
 
 def _aligned(size: int) -> np.ndarray:
