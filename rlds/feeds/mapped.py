@@ -7,7 +7,6 @@ otherwise (compressed arrays, text, integers of several bytes) are read by whole
 
 from __future__ import annotations
 
-import copy
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -311,11 +310,6 @@ class _MappedRows(Rows):
         self._other_paths = others
         # Those of all rows, for other steps of their episodes too.
         self._all_others: list[Rows] = []
-
-    def at(self, steps: np.ndarray) -> Rows:
-        other = copy.copy(self)
-        other._steps = steps
-        return other
 
     def take(self, path: str) -> np.ndarray:
         place = self._storage.place(path)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rlds.feeds import _core
 
-__all__ = ["Permutation", "key_of"]
+__all__ = ["Permutation", "key_of", "uniform_of"]
 
 
 def key_of(*parts: int | str) -> int:
@@ -24,6 +24,16 @@ def key_of(*parts: int | str) -> int:
     """
     text = json.dumps([p if isinstance(p, str) else int(operator.index(p)) for p in parts])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def uniform_of(numbers: npt.NDArray[np.int64], key: int) -> npt.NDArray[np.float64]:
+    """Returns a random number from 0 on, below 1, for each of some numbers: always the same.
+
+    >>> uniform_of(np.array([3, 4, 3]), key_of("example")).round(3)
+    array([0.238, 0.832, 0.238])
+    """
+    drawn: npt.NDArray[np.float64] = (_core.hash_many(numbers, key) >> np.uint64(11)) / (1 << 53)
+    return drawn
 
 
 class Permutation:

@@ -8,8 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from rlds import normalization
-from rlds.feeds._core import hash_many
-from rlds.feeds.permutation import key_of
+from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.resizing import resize
 from rlds.feeds.roles import ACTION, STATE, Roles, joined
 from rlds.feeds.samples import Columns, Samples
@@ -190,8 +189,7 @@ class NormalizedPolicySamples(PolicySamples):
         """Steps from `low` up to `high`, of which each is as likely; None without goals."""
         if self.goal_seed is None:
             return None
-        hashes = hash_many(numbers, key_of("goals", self.goal_seed, epoch))
-        uniform = (hashes >> np.uint64(11)).astype(np.float64) / (1 << 53)
+        uniform = uniform_of(numbers, key_of("goals", self.goal_seed, epoch))
         drawn: np.ndarray = low + (uniform * (high - low)).astype(np.int64)
         return drawn
 

@@ -21,12 +21,12 @@ import numpy as np
 
 import rlds
 from rlds import normalization
-from rlds.feeds._core import hash_many, locate
+from rlds.feeds._core import locate
 from rlds.feeds.arrays import joined, zero_out
-from rlds.feeds.permutation import key_of
+from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.storage import Rows, hash_of
 from rlds.feeds.table import Table, as_numbers, paths_of
-from rlds.sources.nests import nest, root_of
+from rlds.sources.nests import is_in, nest, root_of
 from rlds.statistics import FieldType, Statistics
 
 __all__ = [
@@ -318,7 +318,7 @@ class Transitions(Samples):
         result, observations = {}, {}
         for path in own:
             result[path] = rows.take(path)
-            if _is_below(path, [rlds.OBSERVATION]):  # It is next to the other in memory.
+            if is_in(path, rlds.OBSERVATION):  # It is next to the other in memory.
                 column = observations[f"next_{path}"] = next_rows.take(path)
                 if missing is not None:
                     zero_out(column, missing)
@@ -458,7 +458,8 @@ class Windows(Samples):
         future = np.minimum(future, np.maximum(num_real - 1, 0))
 
         taken = [*self._history_fields, *self._horizon_fields]
-        others = [path for path in self.table.fields if not _is_below(path, taken)]
+        fields = self.table.fields
+        others = [path for path in fields if not any(is_in(path, name) for name in taken)]
         result = self._taken(episodes, steps, others)
         if self._history_fields:
             result["timestep_pad_mask"] = past_mask
@@ -610,8 +611,7 @@ class GoalSamples(_DerivedSamples):
     def _distances(self, farthest: np.ndarray, numbers: np.ndarray, epoch: int) -> np.ndarray:
         if self._strategy == "last":
             return farthest
-        hashes = hash_many(numbers, key_of("goals", self._seed, epoch))
-        uniform = (hashes >> np.uint64(11)).astype(np.float64) / (1 << 53)
+        uniform = uniform_of(numbers, key_of("goals", self._seed, epoch))
         if self._strategy == "uniform":
             drawn = uniform * farthest
         else:
@@ -730,11 +730,7 @@ class FilteredSamples(_DerivedSamples):
 
 def _below(fields: Mapping[str, Any], name: str) -> list[str]:
     """The paths of fields at a path, or below it."""
-    return [path for path in fields if _is_below(path, [name])]
-
-
-def _is_below(path: str, names: Sequence[str]) -> bool:
-    return any(path == name or path.startswith(f"{name}/") for name in names)
+    return [path for path in fields if is_in(path, name)]
 
 
 def _with_rank_of(values: np.ndarray, row_values: np.ndarray) -> np.ndarray:

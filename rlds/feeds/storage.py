@@ -71,6 +71,8 @@ class Outlines(NamedTuple):
 class Rows(abc.ABC):
     """Some rows: those of one step of an episode each."""
 
+    _steps: np.ndarray
+
     @abc.abstractmethod
     def take(self, path: str) -> np.ndarray:
         """Returns the values of a field in these rows, as a new array with a leading axis.
@@ -79,9 +81,11 @@ class Rows(abc.ABC):
           SourceError: They cannot be read; says where.
         """
 
-    @abc.abstractmethod
     def at(self, steps: np.ndarray) -> Rows:
         """Returns rows of other steps of the same episodes."""
+        other = copy.copy(self)
+        other._steps = steps
+        return other
 
 
 class Storage(abc.ABC):
@@ -354,11 +358,6 @@ class _CachedRows(Rows):
         numbers, inverse = np.unique(episodes, return_inverse=True)
         self._numbers, self._which = numbers, inverse.astype(np.int32)
         self._columns = storage.cache.columns(numbers.tolist(), paths)
-
-    def at(self, steps: np.ndarray) -> Rows:
-        other = copy.copy(self)
-        other._steps = steps
-        return other
 
     def take(self, path: str) -> np.ndarray:
         field = self._storage.fields[path]

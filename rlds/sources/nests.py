@@ -7,7 +7,7 @@ from typing import Any
 
 from rlds._nests import named_leaves
 
-__all__ = ["at", "excludes", "has", "leaves_at", "nest", "put", "root_of"]
+__all__ = ["at", "excludes", "has", "is_in", "leaves_at", "nest", "put", "root_of"]
 
 
 def excludes(paths: Mapping[str, Any], path: str) -> bool:
@@ -65,11 +65,12 @@ def leaves_at(
     """
     leaves = dict(named_leaves(nested))
     for path in [""] if paths is None else [paths] if isinstance(paths, str) else paths:
-        found = {name: leaf for name, leaf in leaves.items() if _is_in(name, path)}
+        found = {name: leaf for name, leaf in leaves.items() if is_in(name, path)}
         if not found and path:
             raise KeyError(f"no field {path!r}; there are {', '.join(leaves)}")
         yield from found.items()
 
 
-def _is_in(name: str, path: str) -> bool:
+def is_in(name: str, path: str) -> bool:
+    """Whether something is at a path, or below it; all is below the empty one."""
     return not path or name == path or name.startswith(f"{path}/")
