@@ -34,8 +34,8 @@ from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 
 if TYPE_CHECKING:
+    import rlds.statistics
     from rlds.feeds.samples import Samples
-    from rlds.statistics import Statistics
 
 __all__ = ["Table", "as_numbers", "open"]
 
@@ -322,7 +322,7 @@ class Table:
         *,
         masks: Mapping[str, Any] | None = None,
         include_last_action: bool | None = None,
-    ) -> Statistics:
+    ) -> rlds.statistics.Statistics:
         """Computes the statistics of fields, for `Samples.normalize`; reads all steps once.
 
         Args:
