@@ -76,11 +76,6 @@ class Split:
     def __repr__(self) -> str:
         return f"Split({self.name!r}, {len(self)} examples in {len(self.paths)} shards)"
 
-    @property
-    def pieces(self) -> tuple[Piece, ...]:
-        """Where its examples are."""
-        return self._pieces
-
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import math
-import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 import tfds_files
+from rlds_ecosystem.forking import begin_anew_in_forks
 
 __all__ = ["ALIGNMENT", "as_bytes", "empty", "joined", "listed", "zero_out"]
 
@@ -48,11 +48,10 @@ class _Spare:
     _LARGE, _MOST_BYTES, _MOST_OF_A_SIZE = 1 << 15, 48 << 20, 16
 
     def __init__(self) -> None:
-        self._forget()
-        if hasattr(os, "register_at_fork"):  # Another thread may have the lock.
-            os.register_at_fork(after_in_child=self._forget)
+        self._begin_anew()
+        begin_anew_in_forks(self)  # Another thread may have the lock.
 
-    def _forget(self) -> None:
+    def _begin_anew(self) -> None:
         self._lock, self._bytes = threading.Lock(), 0
         # By size, the one that was asked for longest ago first.
         self._kept: collections.OrderedDict[int, collections.deque[np.ndarray]]
