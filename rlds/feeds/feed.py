@@ -254,8 +254,9 @@ class Feed:
         """The epochs of positions in the sequence of all epochs, and the places there."""
         if isinstance(self.samples, Mixture):
             return np.zeros_like(positions), positions
-        epoch, place = divmod(int(positions[0]), self._size)
-        if place + int(positions[-1] - positions[0]) < self._size:
+        # Those that fill up a last batch follow the others, but count from the first one again.
+        epoch, last = int(positions.min()) // self._size, int(positions.max()) // self._size
+        if epoch == last:
             return np.full_like(positions, epoch), positions - epoch * self._size
         epochs, places = np.divmod(positions, self._size)
         return epochs, places

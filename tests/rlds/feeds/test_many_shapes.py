@@ -65,6 +65,12 @@ def table_of(lengths):
     return Table(None, storage, list(storage.fields), given_options)
 
 
+def test_ranks_fill_a_last_batch_from_its_first_epoch():
+    options = {"seed": 0, "epochs": 2, "remainder": "carry", "shuffle": None, "world": 3}
+    ranks = [Feed(table_of([2]).steps(), 6, rank=rank, **options) for rank in range(3)]
+    assert [rank[0]["observation"].tolist() for rank in ranks] == [[0, 1], [1, 0], [0, 1]]
+
+
 def observations(batches):
     return [batch["observation"].tolist() for batch in batches]
 
