@@ -23,6 +23,7 @@ FLOORS = [
     "rlds",
     "tfds_builders",
     "rlds_tools",
+    "rlds_creator",
 ]
 # Beyond that: recordings and training pipelines need not know each other. `riegeli.tensorflow` is
 # left out: it is there for who has TensorFlow, and nothing imports it.
@@ -34,6 +35,7 @@ MUST_NOT_IMPORT = {
     "rlds": {"envlogger", "riegeli"},
     "tfds_builders": set(),
     "rlds_tools": set(),
+    "rlds_creator": {"tensorflow", "tensorflow_datasets"},
 }
 # Writing a dataset, and the shift from the order of environments, are the same work for a recorder.
 KNOWS_RECORDINGS = ("rlds/tfds/", "rlds/alignment.py", "rlds/feeds/", "rlds/sources/")

@@ -38,6 +38,9 @@ COMMANDS = (
     "completion",
 )
 
+# Those of the web tool, which knows this package.
+_OF_CREATOR = {"create", "export", "view"}
+
 _INTERRUPTED = 130
 # What data, places and arguments can do wrong. Anything else is a fault of the program.
 _EXPECTED = (OSError, ValueError, LookupError, ImportError, RuntimeError, NotImplementedError)
@@ -52,7 +55,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"rlds_tools.command_line.{cmd_name}")
+        package = "rlds_creator" if cmd_name in _OF_CREATOR else "rlds_tools"
+        module = importlib.import_module(f"{package}.command_line.{cmd_name}")
         command: click.Command = module.command
         return command
 

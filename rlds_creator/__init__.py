@@ -1,0 +1,25 @@
+"""People play environments in the browser, and what they did becomes a dataset.
+
+    rlds create recordings     serves the pages on which people play, replay, tag and download
+    rlds view data/walker2d    serves the page that replays episodes, of data in any format
+
+The parts, each of which knows only those above it:
+
+    model           what there is: studies, environments, people, episodes, tags
+    environments    what can be played, and how keys become actions
+    worker          the process of a player: steps, renders and records an environment
+    viewing         episodes of recordings and datasets, step by step
+    exporting       downloads: recordings and their tags as a log, a dataset, or another format
+    store           studies, people, episodes and tags in a database
+    server          pages, the interface they call, and who may do what
+"""
+
+from rlds_ecosystem.lazy import lazy_package as _lazy_package
+
+__all__: list[str] = []
+
+__version__: str
+
+_HOMES: dict[str, list[str]] = {}
+
+__getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)

@@ -1,0 +1,146 @@
+"""What a person plays: an environment, with keys that become actions, and a picture."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dm_env
+import numpy as np
+
+__all__ = ["Control", "Family", "Inputs", "Playable"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """What a person did since the last step, with all devices.
+
+    Inputs have names: the physical code of a key (`KeyA`, `ArrowLeft`), `Button0`, `Axis1` of a
+    gamepad, `Space0` to `Space5` for the axes of a SpaceMouse, `PointerX` and `PointerY` in parts
+    of the picture, `Pointer0` for a mouse button or a finger.
+
+    Attributes:
+      held: Those that were down or away from their middle at any time since the last step, with
+        their latest value other than 0: 1 for keys, 0 to 1 for buttons, -1 to 1 for axes.
+      pressed: Those that went down since the last step, in order; one that went down twice is
+        there twice.
+      text: What was typed.
+    """
+
+    held: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    pressed: Sequence[str] = ()
+    text: str = ""
+
+    def value(self, *names: str) -> float:
+        """Returns the value of the first of some inputs that is held; 0 if none is."""
+        return next((self.held[name] for name in names if name in self.held), 0.0)
+
+    def is_held(self, *names: str) -> bool:
+        """Whether one of some inputs is held."""
+        return any(name in self.held for name in names)
+
+
+@dataclasses.dataclass(frozen=True)
+class Control:
+    """What an input does, for people to read.
+
+    Attributes:
+      inputs: The names of the inputs, any of which does it; several that are held together are
+        joined by "+": `ArrowUp+Space`.
+      does: What it does: "left", "open the gripper".
+    """
+
+    inputs: Sequence[str]
+    does: str
+
+
+class Playable(abc.ABC):
+    """An environment that can be played. Only the main thread of a process touches it.
+
+    Attributes:
+      environment: The environment, which is recorded.
+      controls: What the inputs do.
+      cameras: The names of the cameras; empty if there is nothing to choose.
+      idle_action: The action of an environment that steps at its own rate while nothing is held.
+      has_draft: Whether there is a quality that draws faster, see `render`.
+    """
+
+    environment: dm_env.Environment
+    controls: Sequence[Control] = ()
+    cameras: Sequence[str] = ()
+    idle_action: Any = None
+    has_draft: bool = False
+
+    @abc.abstractmethod
+    def action(self, inputs: Inputs) -> Any:
+        """Returns the action for what a person did; None if that means no action."""
+
+    @abc.abstractmethod
+    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
+        """Returns the picture, uint8 of shape `[height, width, 3]`.
+
+        Args:
+          camera: Which of the cameras shows it.
+          is_draft: Whether to leave out what takes long: shadows, reflections, smooth edges.
+        """
+
+    def seed(self, seed: int) -> None:
+        """Gives the next episode a seed."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be seeded again")
+
+    def info(self) -> Mapping[str, Any]:
+        """Returns what the environment says beside the observation of the last step."""
+        return {}
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns what to record about the running episode, such as the versions of packages."""
+        return {}
+
+    def describe(self, action: Any) -> str:
+        """Returns an action in words, or in numbers, for the player to see."""
+        return np.array2string(np.asarray(action), precision=2, separator=" ")
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self.environment.close()
+
+
+class Family(abc.ABC):
+    """Environments that are made in the same way, such as those of a package.
+
+    Other distributions add families by entry points of the group `rlds_creator.environments`, whose
+    value is a subclass of this, `module:Class`.
+
+    Attributes:
+      title: Its name, for people.
+      requires: What to install for it: the arguments of `pip install`.
+    """
+
+    title: str = ""
+    requires: str = ""
+
+    @abc.abstractmethod
+    def identifiers(self) -> Sequence[str]:
+        """Returns what can be made here. Nothing else can: people on the network choose.
+
+        Raises:
+          ImportError: It is not installed.
+        """
+
+    @abc.abstractmethod
+    def make(self, *, id: str, keys: Mapping[str, Any], **options: Any) -> Playable:
+        """Makes an environment.
+
+        A subclass lists its options as keyword arguments, with types and defaults: pages offer
+        them.
+
+        Args:
+          id: One of `identifiers`.
+          keys: Actions of keys in place of its own ones, by physical codes.
+          **options: Options of the family.
+
+        Raises:
+          ValueError: An option, or an action of a key, is wrong; says which.
+        """

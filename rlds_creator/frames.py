@@ -1,0 +1,118 @@
+"""The message with which a picture travels from the worker through the server to the page.
+
+A header of 36 bytes, little-endian, then the action as JSON, then the picture:
+
+    offset  type  field
+    0       u8    1, the version
+    1       u8    codec of the picture: 1 JPEG, 2 WebP, 3 PNG
+    2       u16   flags: 1 first step, 2 last step, 4 no new step (a camera or a quality changed)
+    4       u32   number of the frame, counted from the start of the worker
+    8       u32   step of the episode that it shows
+    12      u32   number of the last input that had come when it was made
+    16      f32   reward of the step
+    20      f32   sum of the rewards so far
+    24      f64   when it was made, in seconds since 1970
+    32      u16   length of the action
+    34      u16   0
+
+The pages read it in `static/frames.js`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+__all__ = ["CODECS", "Frame"]
+
+CODECS = {"jpeg": 1, "webp": 2, "png": 3}
+_VERSION = 1
+_HEADER = struct.Struct("<BBHIIIffdHH")
+_FIRST, _LAST, _REDRAWN = 1, 2, 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frame:
+    """A picture of a step.
+
+    Attributes:
+      number: Which frame, counted from the start of the worker.
+      step: Which step of the episode it shows, from 0 on.
+      picture: An image file.
+      codec: Its format, one of `CODECS`.
+      action: The action that led to the step, as JSON; empty for the first step.
+      reward: The reward of the step.
+      total_reward: The sum of the rewards so far.
+      applied_input: The number of the last input that had come when it was made.
+      time: When it was made, in seconds since 1970.
+      is_first: Whether it is the first step of an episode.
+      is_last: Whether it is the last one.
+      is_redrawn: Whether it shows a step again, after a camera or a quality changed.
+
+    >>> frame = Frame(number=7, step=0, picture=b"...", codec="png", is_first=True)
+    >>> Frame.decode(frame.encode()) == frame
+    True
+    """
+
+    number: int
+    step: int
+    picture: bytes
+    codec: str
+    action: str = ""
+    reward: float = 0.0
+    total_reward: float = 0.0
+    applied_input: int = 0
+    time: float = 0.0
+    is_first: bool = False
+    is_last: bool = False
+    is_redrawn: bool = False
+
+    def encode(self) -> bytes:
+        """Returns the message."""
+        action = self.action.encode()[:65535]
+        flags = _FIRST * self.is_first | _LAST * self.is_last | _REDRAWN * self.is_redrawn
+        header = _HEADER.pack(
+            _VERSION,
+            CODECS[self.codec],
+            flags,
+            self.number & 0xFFFFFFFF,
+            self.step & 0xFFFFFFFF,
+            self.applied_input & 0xFFFFFFFF,
+            self.reward,
+            self.total_reward,
+            self.time,
+            len(action),
+            0,
+        )
+        return b"".join((header, action, self.picture))
+
+    @classmethod
+    def decode(cls, message: bytes) -> Frame:
+        """Returns the frame of a message.
+
+        Raises:
+          ValueError: It is none.
+        """
+        try:
+            version, codec, flags, *numbers, size, _ = _HEADER.unpack_from(message)
+            number, step, applied, reward, total, time = numbers
+            codec = {number: name for name, number in CODECS.items()}[codec]
+        except (struct.error, KeyError):
+            raise ValueError("this is no message of a frame") from None
+        end = _HEADER.size + size
+        if version != _VERSION or len(message) < end:
+            raise ValueError("this is no message of a frame")
+        return cls(
+            number=number,
+            step=step,
+            picture=message[end:],
+            codec=codec,
+            action=message[_HEADER.size : end].decode(),
+            reward=reward,
+            total_reward=total,
+            applied_input=applied,
+            time=time,
+            is_first=bool(flags & _FIRST),
+            is_last=bool(flags & _LAST),
+            is_redrawn=bool(flags & _REDRAWN),
+        )

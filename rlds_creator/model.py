@@ -1,0 +1,276 @@
+"""What there is: studies and their environments, people, episodes, tags.
+
+These are the types in which the store, the server and the pages speak of things; the pages get them
+as JSON, with these names. Identifiers are made by the server: nobody can guess them. Times are
+seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Any
+
+import msgspec
+
+__all__ = [
+    "AnnotatedRange",
+    "Assignment",
+    "Environment",
+    "Episode",
+    "EpisodeState",
+    "Export",
+    "ExportState",
+    "Label",
+    "Mode",
+    "Person",
+    "Role",
+    "Study",
+    "StudyState",
+]
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Text = Annotated[str, msgspec.Meta(max_length=20_000)]
+Identifier = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+
+
+class Role(enum.StrEnum):
+    """What a person may do; see `rlds_creator.server.permissions`."""
+
+    OWNER = "owner"
+    ANNOTATOR = "annotator"
+    PARTICIPANT = "participant"
+    VIEWER = "viewer"
+
+
+class Person(msgspec.Struct, frozen=True, kw_only=True):
+    """A person.
+
+    Attributes:
+      id: Made by the server.
+      name: Shown to others.
+      role: What they may do.
+      created: When they came.
+      is_disabled: Whether they may do nothing any more; what they did stays.
+    """
+
+    id: Identifier
+    name: Name
+    role: Role
+    created: float
+    is_disabled: bool = False
+
+
+class Mode(enum.StrEnum):
+    """When an environment steps: once for each input, or at its own rate."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment of a study.
+
+    Attributes:
+      id: Made by the server when the study is saved; stays when the study is edited.
+      name: Shown to players.
+      family: The name of the entry point that makes it, see `rlds_creator.environments`.
+      options: What the family takes, in the types of JSON.
+      instructions: Shown beside the picture, as plain text.
+      mode: When it steps.
+      fps: Steps per second, where it steps at its own rate.
+      max_episode_steps: After how many steps an episode is truncated.
+      seed: Of the first episode of each player; the later ones follow. None draws one.
+      interpreter: Which Python runs it: a name in the configuration of the server; "" for its own.
+      keys: Actions of keys, by their physical codes, in place of those of the family.
+    """
+
+    id: Identifier = ""
+    name: Name
+    family: Name
+    options: dict[str, Any] = {}
+    instructions: Text = ""
+    mode: Mode = Mode.SYNC
+    fps: Annotated[float, msgspec.Meta(gt=0, le=120)] = 15.0
+    max_episode_steps: Annotated[int, msgspec.Meta(ge=1, le=100_000_000)] | None = None
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
+    interpreter: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    keys: dict[str, Any] = {}
+
+
+class Assignment(enum.StrEnum):
+    """Who chooses the environment: the player, chance, or turns."""
+
+    CHOICE = "choice"
+    RANDOM = "random"
+    ROUND_ROBIN = "round_robin"
+
+
+class StudyState(enum.StrEnum):
+    """Whether participants can play: not before it is enabled, nor while it is disabled."""
+
+    DRAFT = "draft"
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
+class Label(msgspec.Struct, frozen=True, kw_only=True):
+    """A tag that annotators of a study use.
+
+    Attributes:
+      name: What becomes of it in the data is `tag:<name>`.
+      key: Its shortcut, the physical code of a key; "" for none.
+      description: When to use it.
+    """
+
+    name: Name
+    key: Annotated[str, msgspec.Meta(max_length=32)] = ""
+    description: Text = ""
+
+
+class Study(msgspec.Struct, frozen=True, kw_only=True):
+    """What people are asked to do.
+
+    Attributes:
+      id: Made by the server.
+      name: Shown to all.
+      description: For those who run it.
+      instructions: For those who play, as plain text.
+      state: Whether it can be played.
+      environments: What is played.
+      assignment: Who chooses among them.
+      quota: How many completed episodes a person may make; None for any number.
+      labels: The tags that its annotators use.
+      creator: Who made it: the identifier of a person.
+      created: When.
+      version: Counts the edits. An edit says which version it is of, and is refused if there is a
+        later one.
+    """
+
+    id: Identifier = ""
+    name: Name
+    description: Text = ""
+    instructions: Text = ""
+    state: StudyState = StudyState.DRAFT
+    environments: Annotated[tuple[Environment, ...], msgspec.Meta(max_length=100)] = ()
+    assignment: Assignment = Assignment.CHOICE
+    quota: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    labels: Annotated[tuple[Label, ...], msgspec.Meta(max_length=200)] = ()
+    creator: str = ""
+    created: float = 0.0
+    version: int = 0
+
+
+class EpisodeState(enum.StrEnum):
+    """What became of an episode.
+
+    PLAYING while it goes on, ENDED until the player has said what it is worth. COMPLETED ones are
+    good, CANCELLED ones are not but may be of use, REJECTED ones were a mistake. ABANDONED ones
+    were left by the player, or cut short when the server stopped; of FAILED ones the environment
+    broke.
+    """
+
+    PLAYING = "playing"
+    ENDED = "ended"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+    ABANDONED = "abandoned"
+    FAILED = "failed"
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode that was played; its steps are in a log of its own.
+
+    Attributes:
+      id: Made by the worker; also the name of the directory of its log.
+      study: The identifier of the study.
+      environment: That of the environment in the study.
+      session: That of the visit in which it was played.
+      person: That of the player.
+      number: Which one of the visit, from 0 on.
+      state: What became of it.
+      reason: Why it ended: "terminated", "truncated", "user", "expired", "failed", or "".
+      success: What the player says; None if nothing.
+      num_steps: How many steps it has, with the one of the reset.
+      total_reward: The sum of the rewards.
+      started: When its first step was recorded.
+      seconds: How long it took.
+      notes: What annotators wrote.
+      version: Counts the edits of the notes.
+      labels: The names of all tags that it has, in order; of the episode, and of steps.
+      error: What went wrong, for FAILED ones.
+    """
+
+    id: Identifier
+    study: Identifier
+    environment: Identifier
+    session: Identifier
+    person: Identifier
+    number: int
+    state: EpisodeState
+    reason: str = ""
+    success: bool | None = None
+    num_steps: int = 0
+    total_reward: float = 0.0
+    started: float = 0.0
+    seconds: float = 0.0
+    notes: Text = ""
+    version: int = 0
+    labels: tuple[str, ...] = ()
+    error: str = ""
+
+
+class AnnotatedRange(msgspec.Struct, frozen=True, kw_only=True):
+    """A tag on an episode, on a step, or on consecutive steps of it.
+
+    Attributes:
+      id: Made by the server.
+      episode: The identifier of the episode.
+      label: The tag.
+      first: The first step; None for the episode as a whole.
+      last: The last step, included.
+      author: Who set it: the identifier of a person.
+      created: When.
+    """
+
+    id: Identifier
+    episode: str
+    label: Name
+    first: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    last: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    author: str = ""
+    created: float = 0.0
+
+
+class ExportState(enum.StrEnum):
+    """How far a download is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True):
+    """A download that is made, or was.
+
+    Attributes:
+      id: Made by the server.
+      person: Who asked for it.
+      request: What for, see `rlds_creator.exporting.Request`, in the types of JSON.
+      state: How far it is.
+      progress: From 0 to 1.
+      num_bytes: The size of the ZIP file, when it is done.
+      error: What went wrong.
+      created: When it was asked for.
+    """
+
+    id: Identifier
+    person: str
+    request: dict[str, Any]
+    state: ExportState = ExportState.QUEUED
+    progress: float = 0.0
+    num_bytes: int = 0
+    error: str = ""
+    created: float = 0.0
