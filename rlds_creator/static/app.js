@@ -1,0 +1,230 @@
+/** The shell of all pages: who is there, navigation, and the page of the address. */
+import { call, get } from "./api.js";
+import { Above, Button, Empty, Failed, Icon, Loading, Menu, toastError, useIsAt } from "./components.js";
+import { Component, html, render, useCallback, useEffect, useMemo, useRef, useState } from "./html.js";
+import { match, navigate, useAddress } from "./router.js";
+import { MeContext, useMe } from "./session.js";
+
+/** @type {import("./router.js").Route[]} */
+const ROUTES = [
+  { pattern: "/", page: "studies" },
+  { pattern: "/studies/new", page: "study_edit", styles: ["studies.css"] },
+  { pattern: "/studies/:id", page: "study", styles: ["studies.css"] },
+  { pattern: "/studies/:id/edit", page: "study_edit", styles: ["studies.css"] },
+  { pattern: "/play/:study", page: "play", styles: ["play.css"], immersive: true },
+  { pattern: "/play/:study/:environment", page: "play", styles: ["play.css"], immersive: true },
+  { pattern: "/episodes", page: "episodes", styles: ["studies.css"] },
+  { pattern: "/replay/:episode", page: "replay", styles: ["replay.css"], immersive: true },
+  { pattern: "/compare", page: "compare", styles: ["replay.css"], immersive: true },
+  { pattern: "/datasets", page: "datasets", styles: ["replay.css"] },
+  { pattern: "/datasets/:d", page: "datasets", styles: ["replay.css"] },
+  { pattern: "/datasets/:d/:split/:i", page: "replay", styles: ["replay.css"], immersive: true },
+  { pattern: "/downloads", page: "downloads", styles: ["studies.css"] },
+  { pattern: "/people", page: "people", styles: ["studies.css"] },
+  { pattern: "/enter", page: "enter", styles: ["studies.css"] },
+];
+
+/** @type {Map<string, Promise<any>>} */
+const pages = new Map();
+
+/**
+ * Loads a page and its styles, once.
+ * @param {import("./router.js").Route} route
+ */
+function load(route) {
+  let page = pages.get(route.page);
+  if (!page) {
+    page = Promise.all([import(`./pages/${route.page}.js`), ...(route.styles ?? []).map(loadStyle)]).then(([module]) => module.default);
+    page.catch(() => pages.delete(route.page));
+    pages.set(route.page, page);
+  }
+  return page;
+}
+
+/** @type {Map<string, Promise<void>>} */
+const styles = new Map();
+
+/** @param {string} name */
+function loadStyle(name) {
+  let style = styles.get(name);
+  if (!style) {
+    style = new Promise((resolve) => {
+      const link = document.createElement("link");
+      link.rel = "stylesheet";
+      link.href = new URL(name, import.meta.url).href;
+      link.onload = () => resolve();
+      link.onerror = () => resolve();
+      document.head.append(link);
+    });
+    styles.set(name, style);
+  }
+  return style;
+}
+
+function App() {
+  const [me, setMe] = useState(/** @type {any} */ (null));
+  const [error, setError] = useState(/** @type {any} */ (null));
+  const reload = useCallback(async () => {
+    try {
+      setMe(await get("/api/me"));
+      setError(null);
+    } catch (problem) {
+      setError(problem);
+    }
+  }, []);
+  useEffect(() => {
+    void reload();
+    addEventListener("signed-out", reload);
+    return () => removeEventListener("signed-out", reload);
+  }, []);
+  const value = useMemo(() => me && { ...me, can: (/** @type {string} */ what) => me.may.includes(what), reload }, [me]);
+  if (!value) return error ? html`<main class="page"><${Failed} error=${error} onRetry=${reload} /></main>` : html`<${Loading} />`;
+  return html`<${MeContext.Provider} value=${value}><${Shell} /><//>`;
+}
+
+function Shell() {
+  const me = useMe();
+  const { path, search } = useAddress();
+  const found = useMemo(() => match(ROUTES, path, search), [path, search]);
+  const route = found && me.mode === "view" && path === "/" ? ROUTES.find((one) => one.page === "datasets") : found?.route;
+  const isIn = me.person !== null || me.mode === "view" || route?.page === "enter";
+  useEffect(() => document.body.classList.toggle("immersive", Boolean(route?.immersive && isIn)) && undefined, [route, isIn]);
+  return html`
+    <a class="skip" href="#main">Skip to the content</a>
+    <${Bar} />
+    ${!isIn
+      ? html`<main id="main" class="page"><${Welcome} /></main>`
+      : route
+        ? html`<${Page} key=${path} route=${route} params=${found?.params ?? {}} query=${found?.query ?? {}} />`
+        : html`<main id="main" class="page"><${NotFound} /></main>`}
+    <${Above} />
+  `;
+}
+
+/** @param {{route: import("./router.js").Route, params: Record<string, string>, query: Record<string, string>}} props */
+function Page({ route, params, query }) {
+  const [page, setPage] = useState(/** @type {any} */ (null));
+  const [error, setError] = useState(/** @type {any} */ (null));
+  const main = useRef(/** @type {HTMLElement | null} */ (null));
+  const begin = () => {
+    setError(null);
+    load(route).then((loaded) => setPage(() => loaded), setError);
+  };
+  useEffect(() => {
+    begin();
+    // What had the focus may be gone with the page before.
+    if (document.activeElement === document.body || !document.activeElement?.isConnected) main.current?.focus({ preventScroll: true });
+  }, []);
+  return html`<main id="main" ref=${main} tabindex="-1" class=${route.immersive ? "page wide" : "page"}>
+    ${error
+      ? html`<${Failed} error=${new Error(`This page could not be loaded. ${error.message}`)} onRetry=${begin} />`
+      : page
+        ? html`<${Boundary}><${page} params=${params} query=${query} /><//>`
+        : html`<${Loading} />`}
+  </main>`;
+}
+
+/** Keeps the shell when a page breaks. */
+class Boundary extends Component {
+  /** @param {any} error */
+  static getDerivedStateFromError(error) {
+    return { error };
+  }
+  /** @param {any} error */
+  componentDidCatch(error) {
+    console.error(error);
+  }
+  /** @param {any} props @param {any} state */
+  render(props, state) {
+    if (!state.error) return props.children;
+    return html`<${Empty} icon="error" tone="bad" title="This page broke"
+      action=${html`<${Button} icon="reload" onClick=${() => location.reload()}>Load it again<//>`}>
+      Nothing that was recorded is lost. ${String(state.error?.message ?? state.error)}
+    <//>`;
+  }
+}
+
+/** @param {{href: string, icon: string, children: any}} props */
+function NavLink({ href, icon, children }) {
+  const isAt = useIsAt(href);
+  return html`<li><a href=${href} aria-current=${isAt ? "page" : undefined}><${Icon} name=${icon} />${children}</a></li>`;
+}
+
+function Bar() {
+  const me = useMe();
+  const isIn = me.person !== null;
+  const leave = async () => {
+    try {
+      await call("POST", "/api/leave", { body: {} });
+      await me.reload();
+      void navigate("/");
+    } catch (error) {
+      toastError(error);
+    }
+  };
+  return html`<header class="bar">
+    <a class="brand" href="/" aria-label="RLDS Creator, start">
+      <svg viewBox="0 0 32 32" aria-hidden="true">
+        <rect class="tile" width="32" height="32" rx="8" />
+        <path class="sign" d="M12.5 10.2v11.6c0 .8.9 1.3 1.6.8l8.6-5.8c.6-.4.6-1.2 0-1.6l-8.6-5.8c-.7-.5-1.6 0-1.6.8z" />
+      </svg>
+      <span>${me.mode === "view" ? "RLDS View" : "RLDS Creator"}</span>
+    </a>
+    ${isIn &&
+    me.mode === "create" &&
+    html`<nav class="nav" aria-label="Main">
+      <ul>
+        <${NavLink} href="/" icon="studies">Studies<//>
+        <${NavLink} href="/episodes" icon="episodes">Episodes<//>
+        ${me.can("export") && html`<${NavLink} href="/downloads" icon="download">Downloads<//>`}
+        ${me.can("people") && !me.single_user && html`<${NavLink} href="/people" icon="people">People<//>`}
+      </ul>
+    </nav>`}
+    <div class="bar-end">
+      <${ThemeMenu} />
+      ${isIn &&
+      !me.single_user &&
+      html`<${Menu} label=${me.person?.name} icon="down" isIconOnly=${false}
+        items=${[{ label: "Leave", icon: "back", do: leave }]} />`}
+    </div>
+  </header>`;
+}
+
+const THEMES = [
+  { name: "system", label: "As the system", icon: "system" },
+  { name: "light", label: "Light", icon: "light" },
+  { name: "dark", label: "Dark", icon: "dark" },
+];
+
+function ThemeMenu() {
+  const [theme, setTheme] = useState(document.documentElement.dataset.theme ?? "system");
+  const choose = (/** @type {string} */ name) => {
+    setTheme(name);
+    if (name === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = name;
+    try {
+      localStorage.setItem("theme", name);
+    } catch {
+      // Storage is blocked: it holds until the page is closed.
+    }
+  };
+  const icon = THEMES.find((one) => one.name === theme)?.icon ?? "system";
+  return html`<${Menu} label="Theme" icon=${icon}
+    items=${THEMES.map((one) => ({ label: one.label, icon: one.name === theme ? "check" : one.icon, do: () => choose(one.name) }))} />`;
+}
+
+function Welcome() {
+  return html`<${Empty} icon="lock" title="You need an invite link">
+    <p>These pages are open to people who were invited. Open the link that you got; this browser then remembers you.</p>
+    <p>If you run this server, it printed a link for you when it started.</p>
+  <//>`;
+}
+
+function NotFound() {
+  return html`<${Empty} icon="search" title="There is no such page" action=${html`<${Button} kind="primary" href="/">Go to the start<//>`}>
+    The address may be mistyped, or what it showed was deleted.
+  <//>`;
+}
+
+const root = document.getElementById("app");
+if (root) render(html`<${App} />`, root);

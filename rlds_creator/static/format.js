@@ -1,0 +1,132 @@
+/** How numbers, times and keys are written. */
+
+const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+
+/** @param {number} value */
+export function formatCount(value) {
+  return WHOLE.format(value);
+}
+
+/**
+ * A count with its noun.
+ * @param {number} value
+ * @param {string} one
+ * @param {string} [many]
+ */
+export function plural(value, one, many = `${one}s`) {
+  return `${formatCount(value)} ${value === 1 ? one : many}`;
+}
+
+/**
+ * A measured number, with as many digits as help.
+ * @param {number | string | null | undefined} value
+ */
+export function formatNumber(value) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value === "string") return value.replace("Infinity", "∞");
+  if (!Number.isFinite(value)) return String(value).replace("Infinity", "∞");
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return WHOLE.format(value).replace("-", "−");
+  const size = Math.abs(value);
+  const text = size >= 1e6 || size < 1e-3 ? value.toExponential(2) : value.toFixed(size >= 100 ? 1 : size >= 1 ? 2 : 3);
+  return text.replaceAll("-", "−");
+}
+
+/**
+ * How long something took.
+ * @param {number} seconds
+ */
+export function formatDuration(seconds) {
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
+  return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+}
+
+/**
+ * A moment: the clock for today, the date for other days.
+ * @param {number} seconds Since 1970.
+ */
+export function formatTime(seconds) {
+  const date = new Date(seconds * 1000);
+  const now = new Date();
+  if (date.toDateString() === now.toDateString()) return `Today, ${CLOCK.format(date)}`;
+  const day = date.getFullYear() === now.getFullYear() ? DAY : DATE;
+  return `${day.format(date)}, ${CLOCK.format(date)}`;
+}
+
+/** @param {number} seconds Since 1970. */
+export function formatDate(seconds) {
+  return DATE.format(new Date(seconds * 1000));
+}
+
+/** @param {number} value */
+export function formatBytes(value) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (value >= 1000 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+/** @param {number | null | undefined} part From 0 to 1. */
+export function formatPercent(part) {
+  return part === null || part === undefined ? "–" : `${Math.round(part * 100)} %`;
+}
+
+/** @type {Record<string, string>} */
+const KEYS = {
+  ArrowLeft: "←",
+  ArrowRight: "→",
+  ArrowUp: "↑",
+  ArrowDown: "↓",
+  Escape: "Esc",
+  Space: "Space",
+  Enter: "Enter",
+  Backspace: "⌫",
+  Delete: "Del",
+  Tab: "Tab",
+  ShiftLeft: "Shift",
+  ShiftRight: "Right Shift",
+  ControlLeft: "Ctrl",
+  ControlRight: "Right Ctrl",
+  AltLeft: "Alt",
+  AltRight: "Right Alt",
+  Minus: "-",
+  Equal: "=",
+  Comma: ",",
+  Period: ".",
+  Slash: "/",
+  Semicolon: ";",
+  Quote: "'",
+  Backquote: "`",
+  BracketLeft: "[",
+  BracketRight: "]",
+  Backslash: "\\",
+  PageUp: "Page ↑",
+  PageDown: "Page ↓",
+  PointerX: "Pointer ↔",
+  PointerY: "Pointer ↕",
+  Pointer0: "Click",
+};
+
+/**
+ * What is printed on a key, or the name of another input.
+ * @param {string} code Its physical code, `Button0`, `Axis1`...
+ */
+export function keyName(code) {
+  if (KEYS[code]) return KEYS[code];
+  const found = /^(Key|Digit|Numpad|Button|Axis|Space|Pointer)(.+)$/.exec(code);
+  if (!found) return code;
+  const [, kind, rest] = found;
+  if (kind === "Key" || kind === "Digit") return rest;
+  /** @type {Record<string, string>} */
+  const names = { Numpad: "Num ", Button: "Button ", Axis: "Stick axis ", Space: "SpaceMouse ", Pointer: "Pointer " };
+  return names[kind] + rest;
+}

@@ -1,0 +1,31 @@
+/**
+ * What pages are written with: Preact, its hooks, and templates that need no build.
+ *
+ * Text only ever reaches the page as text nodes and attributes: nothing here parses HTML.
+ */
+import htm from "./vendor/htm.js";
+import { h } from "./vendor/preact.js";
+
+export { Component, Fragment, createContext, h, render } from "./vendor/preact.js";
+export {
+  useCallback,
+  useContext,
+  useEffect,
+  useId,
+  useLayoutEffect,
+  useMemo,
+  useReducer,
+  useRef,
+  useState,
+} from "./vendor/hooks.js";
+
+/** @type {(strings: TemplateStringsArray, ...values: unknown[]) => any} */
+export const html = htm.bind(h);
+
+/**
+ * Joins the names of classes, without those that are off.
+ * @param {...(string | false | null | undefined)} names
+ */
+export function classes(...names) {
+  return names.filter(Boolean).join(" ");
+}

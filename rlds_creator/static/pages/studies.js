@@ -1,0 +1,49 @@
+/** The list of studies. */
+import { useResource } from "../api.js";
+import { Button, Empty, Loaded, PageHeader, STUDY_STATES, StateChip } from "../components.js";
+import { formatCount, plural } from "../format.js";
+import { html } from "../html.js";
+import { address } from "../router.js";
+import { useMe } from "../session.js";
+
+export default function Studies() {
+  const me = useMe();
+  const studies = useResource("/api/studies");
+  const create = me.can("manage") && html`<${Button} kind="primary" icon="add" href="/studies/new">New study<//>`;
+  return html`
+    <${PageHeader} title="Studies" subtitle="What people are asked to play." actions=${create} />
+    <${Loaded} resource=${studies}>
+      ${(/** @type {any} */ data) =>
+        data.studies.length
+          ? html`<ul class="cards">${data.studies.map((/** @type {any} */ study) => html`<${Card} key=${study.id} study=${study} />`)}</ul>`
+          : me.can("manage")
+            ? html`<${Empty} icon="studies" title="No study yet" action=${create}>
+                A study is what people play: one environment or several, with instructions. Make one, try it, then enable it for others.
+              <//>`
+            : html`<${Empty} icon="studies" title="Nothing to play yet">When a study is enabled, it appears here.<//>`}
+    <//>
+  `;
+}
+
+/** @param {{study: any}} props */
+function Card({ study }) {
+  const me = useMe();
+  const canPlay = me.can("play") && study.environments.length > 0 && (study.state === "enabled" || me.can("manage"));
+  const left = study.quota === null || study.quota === undefined ? null : Math.max(0, study.quota - study.mine);
+  return html`<li class="panel study-card">
+    <header>
+      <h2><a href=${address("studies", study.id)}>${study.name}</a></h2>
+      ${me.can("manage") && html`<${StateChip} state=${study.state} of=${STUDY_STATES} />`}
+    </header>
+    <p class="study-text">${(me.can("manage") && study.description) || study.instructions}</p>
+    <p class="note">
+      ${plural(study.environments.length, "environment")} · ${plural(study.num_completed, "completed episode")}
+      ${study.num_episodes > study.num_completed && ` of ${formatCount(study.num_episodes)}`}
+      ${left !== null && me.can("play") && html` · <strong>${left === 0 ? "you are done" : `${plural(left, "episode")} left for you`}</strong>`}
+    </p>
+    ${canPlay &&
+    html`<div class="actions">
+      <${Button} icon="play" href=${address("play", study.id)} disabled=${left === 0}>Play<//>
+    </div>`}
+  </li>`;
+}

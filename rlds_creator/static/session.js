@@ -1,0 +1,22 @@
+/** Who is there, and what they may do. */
+import { createContext, useContext } from "./html.js";
+
+/**
+ * @typedef {object} Me What GET /api/me says.
+ * @property {{id: string, name: string, role: string} | null} person
+ * @property {string[]} may
+ * @property {"create" | "view"} mode
+ * @property {boolean} single_user
+ * @property {string} version
+ */
+
+/** @type {any} */
+export const MeContext = createContext(null);
+
+/**
+ * Who is there.
+ * @returns {Me & {can: (what: string) => boolean, reload: () => Promise<void>}}
+ */
+export function useMe() {
+  return useContext(MeContext);
+}

@@ -1,0 +1,109 @@
+"""The files of the pages, as they are: nothing builds them, so nothing else checks them either."""
+
+import fnmatch
+import hashlib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+STATIC = ROOT / "rlds_creator" / "static"
+FILES = sorted(path for path in STATIC.rglob("*") if path.is_file())
+VENDOR = STATIC / "vendor"
+OWN_MODULES = [path for path in FILES if path.suffix == ".js" and VENDOR not in path.parents]
+# Imports of modules, and addresses of files that are loaded later.
+_IMPORT = re.compile(r"""(?:\bfrom\s*|\bimport\s*\(?\s*)(["'`])([^"'`\n]+)\1""")
+
+
+def imports(module):
+    return [name for _, name in _IMPORT.findall(module.read_text())]
+
+
+def test_vendored_files_are_those_that_were_reviewed():
+    lines = (VENDOR / "SHA256SUMS").read_text().splitlines()
+    sums = {name: digest for digest, name in (line.split() for line in lines)}
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in VENDOR.iterdir()
+        if path.name not in ("SHA256SUMS", "README.md")
+    }
+    assert found == sums
+    assert {name for name in sums if name.endswith(".LICENSE")} == {
+        "htm.LICENSE",
+        "preact.LICENSE",
+        "uplot.LICENSE",
+    }
+
+
+@pytest.mark.parametrize(
+    "module",
+    [path for path in FILES if path.suffix == ".js"],
+    ids=lambda path: path.relative_to(STATIC).as_posix(),
+)
+def test_imports_are_files_of_the_package(module):
+    for name in imports(module):
+        if "${" in name:
+            continue
+        assert name.startswith(("./", "../")), f"{name} needs an import map or a network"
+        assert (module.parent / name).resolve() in FILES, name
+
+
+def test_imports_name_what_modules_export():
+    for module in OWN_MODULES:
+        for names, name in re.findall(
+            r'import\s*\{([^}]*)\}\s*from\s*"([^"]+)"', module.read_text()
+        ):
+            text = (module.parent / name).resolve().read_text()
+            exported = set(re.findall(r"export (?:async )?(?:function|const|class) (\w+)", text))
+            for group in re.findall(r"export\s*\{([^}]*)\}", text):
+                exported |= {part.split(" as ")[-1].strip() for part in group.split(",")}
+            for part in filter(str.strip, names.split(",")):
+                wanted = part.split(" as ")[0].strip()
+                assert wanted in exported, f"{module.name}: {name} has no {wanted}"
+
+
+def test_addresses_have_pages():
+    text = (STATIC / "app.js").read_text()
+    pages = set(re.findall(r'page: "(\w+)"', text))
+    styles = set(re.findall(r'"(\w+\.css)"', text))
+    names = {path.relative_to(STATIC).as_posix() for path in FILES}
+    assert "studies" in pages
+    assert "play.css" in styles
+    for page in pages & {Path(name).stem for name in names if name.startswith("pages/")}:
+        assert re.search(r"^export default ", (STATIC / "pages" / f"{page}.js").read_text(), re.M)
+
+
+def test_the_page_has_nothing_inline():
+    page = (STATIC / "index.html").read_text()
+    assert not re.search(r"<script(?![^>]*\bsrc=)", page)
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|https?://", page)
+    for name in re.findall(r'"\{static\}/([^"]+)"', page):
+        assert STATIC / name in FILES
+
+
+def test_text_never_becomes_markup():
+    # `style=${{...}}` sets properties, which the policy of the server allows; text would not work.
+    banned = re.compile(
+        r"""dangerouslySetInnerHTML|innerHTML|outerHTML|insertAdjacentHTML|document\.write"""
+        r"""|\beval\(|new Function|\bstyle=(?!\$)["'\w]|\bon[a-z]+=["']|https?://(?!www\.w3\.org)"""
+    )
+    for module in OWN_MODULES:
+        assert not banned.search(module.read_text()), module.name
+
+
+def test_styles_load_nothing_from_elsewhere():
+    for path in FILES:
+        if path.suffix == ".css":
+            assert not re.search(r"@import|https?://|url\((?![\"']?data:)", path.read_text())
+
+
+def test_every_file_is_in_the_package():
+    # What is left out is missing from wheels only, where no other test would notice.
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]
+    for path in FILES:
+        package = ".".join(path.parent.relative_to(ROOT).parts)
+        known = [*patterns["*"], *patterns.get(package, [])]
+        assert any(fnmatch.fnmatch(path.name, pattern) for pattern in known), path
