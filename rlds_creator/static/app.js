@@ -7,7 +7,7 @@ import { MeContext, useMe } from "./session.js";
 
 /** @type {import("./router.js").Route[]} */
 const ROUTES = [
-  { pattern: "/", page: "studies" },
+  { pattern: "/", page: "studies", styles: ["studies.css"] },
   { pattern: "/studies/new", page: "study_edit", styles: ["studies.css"] },
   { pattern: "/studies/:id", page: "study", styles: ["studies.css"] },
   { pattern: "/studies/:id/edit", page: "study_edit", styles: ["studies.css"] },

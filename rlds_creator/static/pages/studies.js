@@ -11,16 +11,16 @@ export default function Studies() {
   const studies = useResource("/api/studies");
   const create = me.can("manage") && html`<${Button} kind="primary" icon="add" href="/studies/new">New study<//>`;
   return html`
-    <${PageHeader} title="Studies" subtitle="What people are asked to play." actions=${create} />
+    <${PageHeader} title="Studies" actions=${studies.data?.studies.length ? create : null} />
     <${Loaded} resource=${studies}>
       ${(/** @type {any} */ data) =>
         data.studies.length
           ? html`<ul class="cards">${data.studies.map((/** @type {any} */ study) => html`<${Card} key=${study.id} study=${study} />`)}</ul>`
           : me.can("manage")
             ? html`<${Empty} icon="studies" title="No study yet" action=${create}>
-                A study is what people play: one environment or several, with instructions. Make one, try it, then enable it for others.
+                A study is what people play: one environment or several, with instructions. Create one, try it yourself, then enable it for others.
               <//>`
-            : html`<${Empty} icon="studies" title="Nothing to play yet">When a study is enabled, it appears here.<//>`}
+            : html`<${Empty} icon="studies" title="Nothing to play yet">Studies appear here as soon as they are enabled.<//>`}
     <//>
   `;
 }
@@ -29,21 +29,21 @@ export default function Studies() {
 function Card({ study }) {
   const me = useMe();
   const canPlay = me.can("play") && study.environments.length > 0 && (study.state === "enabled" || me.can("manage"));
-  const left = study.quota === null || study.quota === undefined ? null : Math.max(0, study.quota - study.mine);
+  const left = study.quota === null ? null : Math.max(0, study.quota - study.mine);
   return html`<li class="panel study-card">
     <header>
       <h2><a href=${address("studies", study.id)}>${study.name}</a></h2>
       ${me.can("manage") && html`<${StateChip} state=${study.state} of=${STUDY_STATES} />`}
     </header>
     <p class="study-text">${(me.can("manage") && study.description) || study.instructions}</p>
-    <p class="note">
-      ${plural(study.environments.length, "environment")} · ${plural(study.num_completed, "completed episode")}
-      ${study.num_episodes > study.num_completed && ` of ${formatCount(study.num_episodes)}`}
-      ${left !== null && me.can("play") && html` · <strong>${left === 0 ? "you are done" : `${plural(left, "episode")} left for you`}</strong>`}
+    <p class="study-meta">
+      <span>${plural(study.environments.length, "environment")}</span>
+      <span title="${formatCount(study.num_episodes)} with those that were not completed">${plural(study.num_completed, "completed episode")}</span>
+      ${left !== null && me.can("play") && html`<strong>${left === 0 ? "You have played all of yours" : `${plural(left, "episode")} left for you`}</strong>`}
     </p>
     ${canPlay &&
     html`<div class="actions">
-      <${Button} icon="play" href=${address("play", study.id)} disabled=${left === 0}>Play<//>
+      <${Button} icon="play" kind=${me.can("manage") ? "plain" : "primary"} href=${address("play", study.id)} disabled=${left === 0} aria-label="Play ${study.name}">Play<//>
     </div>`}
   </li>`;
 }

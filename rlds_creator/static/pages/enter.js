@@ -1,0 +1,61 @@
+/** Where an invite link leads. The token is in the fragment, which browsers send to nobody. */
+import { post } from "../api.js";
+import { Button, Empty, Notice, TextField, useTitle } from "../components.js";
+import { html, useState } from "../html.js";
+import { navigate } from "../router.js";
+import { useMe } from "../session.js";
+
+// Taken out of the address at once, so that it is not copied or seen by chance.
+let token = "";
+
+export default function Enter() {
+  const me = useMe();
+  const [name, setName] = useState("");
+  const [isBusy, setIsBusy] = useState(false);
+  const [error, setError] = useState("");
+  useTitle("Enter");
+  if (location.hash.length > 1) {
+    token = decodeURIComponent(location.hash.slice(1));
+    history.replaceState(history.state, "", location.pathname);
+  }
+  if (!token) {
+    return html`<${Empty} icon="link" title="This link is not complete" action=${me.person && html`<${Button} href="/">Go to the studies<//>`}>
+      An invite link ends with a # and a long row of letters. Copy all of it.
+    <//>`;
+  }
+  const enter = async () => {
+    if (!name.trim()) {
+      setError("Please say what to call you.");
+      return;
+    }
+    setIsBusy(true);
+    setError("");
+    try {
+      await post("/api/enter", { token, name: name.trim() });
+      token = "";
+      await me.reload();
+      void navigate("/", { replace: true });
+    } catch (problem) {
+      setError(problem instanceof Error ? problem.message : String(problem));
+      setIsBusy(false);
+    }
+  };
+  return html`<div class="enter">
+    ${me.person && html`<${Notice} tone="odd">You are here as ${me.person.name} already. If you enter, you become somebody else in this browser.<//>`}
+    <section class="panel">
+      <h1>Welcome</h1>
+      <p class="quiet">You were invited to play. Say what to call you, and begin.</p>
+      <form
+        novalidate
+        onSubmit=${(/** @type {Event} */ event) => {
+          event.preventDefault();
+          void enter();
+        }}
+      >
+        <${TextField} label="Your name" hint="Those who run the studies see it. It does not have to be your real one." value=${name} onChange=${setName}
+          error=${error} maxlength="200" autocomplete="nickname" autofocus />
+        <${Button} type="submit" kind="primary" size="large" busy=${isBusy}>Enter<//>
+      </form>
+    </section>
+  </div>`;
+}

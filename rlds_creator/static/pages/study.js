@@ -1,0 +1,182 @@
+/** One study: what to do, where to play, and how it goes. */
+import { call, post, useResource } from "../api.js";
+import {
+  Button, Empty, Figure, Loaded, Menu, Notice, PageHeader, Panel, STUDY_STATES, StateChip, Table, Time, confirm, toast, toastError,
+} from "../components.js";
+import { formatCount, formatDuration, formatNumber, formatPercent, plural } from "../format.js";
+import { Fragment, html, useState } from "../html.js";
+import { address, navigate } from "../router.js";
+import { useMe } from "../session.js";
+
+/** @type {Record<string, string>} */
+export const ASSIGNMENTS = {
+  choice: "Players choose which environment they play.",
+  random: "Each play gets an environment by chance.",
+  round_robin: "Players get the environments in turn.",
+};
+
+/** @param {{params: Record<string, string>}} props */
+export default function StudyPage({ params }) {
+  const study = useResource(address("api", "studies", params.id));
+  return html`<${Loaded} resource=${study}>
+    ${(/** @type {any} */ data) => html`<${Study} study=${data} resource=${study} />`}
+  <//>`;
+}
+
+/** @param {{study: any, resource: import("../api.js").Resource}} props */
+function Study({ study, resource }) {
+  const me = useMe();
+  const [isBusy, setIsBusy] = useState(false);
+  const canManage = me.can("manage");
+  const setState = async (/** @type {string} */ state) => {
+    setIsBusy(true);
+    try {
+      await post(address("api", "studies", study.id, "state"), { state });
+      await resource.reload();
+      toast(state === "enabled" ? "Participants can play it now." : "Participants cannot play it any more.", { kind: "good" });
+    } catch (error) {
+      toastError(error);
+    }
+    setIsBusy(false);
+  };
+  const erase = async () => {
+    if (!(await confirmDeletion(study))) return;
+    try {
+      await call("DELETE", address("api", "studies", study.id));
+      toast(`${study.name} is deleted.`, { kind: "good" });
+      void navigate("/", { replace: true });
+    } catch (error) {
+      toastError(error);
+    }
+  };
+  const actions = html`<${Fragment}>
+    ${me.can("annotate") || canManage ? html`<${Button} icon="episodes" href="/episodes?study=${encodeURIComponent(study.id)}">Episodes<//>` : null}
+    ${canManage &&
+    html`<${Fragment}>
+      <${Button} icon="edit" href=${address("studies", study.id, "edit")}>Edit<//>
+      ${study.state === "enabled"
+        ? html`<${Button} icon="pause" busy=${isBusy} onClick=${() => setState("disabled")}>Disable<//>`
+        : html`<${Button} kind="primary" icon="check" busy=${isBusy} disabled=${!study.environments.length} onClick=${() => setState("enabled")}>Enable<//>`}
+      <${Menu} label="More" items=${[{ label: "Delete study…", icon: "trash", danger: true, do: erase }]} />
+    <//>`}
+  <//>`;
+  return html`
+    <${PageHeader} title=${study.name} back=${{ href: "/", label: "Studies" }} actions=${actions}
+      chips=${canManage && html`<${StateChip} state=${study.state} of=${STUDY_STATES} />`}
+      subtitle=${canManage && html`Created <${Time} seconds=${study.created} />`} />
+    ${canManage && study.state === "draft" &&
+    html`<${Notice} tone="odd">This is a draft: only people who manage studies see it. Play it once yourself, then enable it.<//>`}
+    ${!canManage && study.state === "disabled" && html`<${Notice}>This study is closed. Thank you for playing.<//>`}
+    <div class="split">
+      <div>
+        <${Panel} title="Instructions">
+          ${study.instructions ? html`<p class="pre">${study.instructions}</p>` : html`<p class="quiet">This study has no instructions.</p>`}
+        <//>
+        ${canManage && study.description && html`<${Panel} title="Description" hint="Only people who run the study see it."><p class="pre">${study.description}</p><//>`}
+        <${Play} study=${study} />
+      </div>
+      <${Panel} title="So far">
+        <dl class="figures">
+          <${Figure} label="Completed" value=${formatCount(study.num_completed ?? 0)} />
+          <${Figure} label="Recorded" value=${formatCount(study.num_episodes ?? 0)} />
+          ${me.can("play") && html`<${Figure} label="By you" value=${formatCount(study.mine ?? 0)} note=${study.quota && `of ${formatCount(study.quota)}`} />`}
+        </dl>
+        ${study.labels.length > 0 &&
+        html`<div class="study-labels">
+          <h3>Tags</h3>
+          <p class="chips">${study.labels.map((/** @type {any} */ label) => html`<span key=${label.name} class="chip plain" title=${label.description}>${label.name}</span>`)}</p>
+        </div>`}
+      <//>
+    </div>
+    ${(canManage || me.can("annotate")) && html`<${Statistics} study=${study} />`}
+  `;
+}
+
+/**
+ * Asks whether a study is to be deleted, with all that was recorded for it.
+ * @param {any} study
+ */
+export function confirmDeletion(study) {
+  return confirm({
+    title: `Delete ${study.name}?`,
+    body: study.num_episodes
+      ? `${plural(study.num_episodes, "recorded episode")} of it will be deleted, with their tags and notes. This cannot be undone.`
+      : "Nothing was recorded for it. This cannot be undone.",
+    action: "Delete study",
+    danger: true,
+    phrase: study.num_episodes ? study.name.trim() : undefined,
+  });
+}
+
+/** @param {{study: any}} props */
+function Play({ study }) {
+  const me = useMe();
+  if (!me.can("play")) return null;
+  if (!study.environments.length) {
+    return html`<${Panel} title="Play">
+      <${Empty} icon="play" title="No environment yet" action=${me.can("manage") && html`<${Button} icon="add" href=${address("studies", study.id, "edit")}>Add one<//>`}>
+        There is nothing to play until the study has an environment.
+      <//>
+    <//>`;
+  }
+  const isClosed = study.state !== "enabled" && !me.can("manage");
+  const isDone = study.quota !== null && study.quota !== undefined && (study.mine ?? 0) >= study.quota;
+  const canChoose = study.assignment === "choice" || me.can("manage");
+  const isOne = study.environments.length === 1;
+  const isOff = isClosed || isDone;
+  const hint = isDone ? "You have played all of your episodes. Thank you!" : isOne ? undefined : ASSIGNMENTS[study.assignment];
+  return html`<${Panel} title="Play" hint=${hint}
+    actions=${(isOne || study.assignment !== "choice") && html`<${Button} kind="primary" icon="play" disabled=${isOff} href=${address("play", study.id)}>Play<//>`}>
+    ${canChoose || !isOne
+      ? html`<ul class="play-list">
+          ${study.environments.map(
+            (/** @type {any} */ environment) => html`<li key=${environment.id}>
+              <div class="grow">
+                <h3>${environment.name}</h3>
+                <p class="note">${rate(environment)}${environment.max_episode_steps ? `, at most ${plural(environment.max_episode_steps, "step")}` : ""}</p>
+              </div>
+              ${canChoose && html`<${Button} icon="play" disabled=${isOff} aria-label="Play ${environment.name}" href=${address("play", study.id, environment.id)}>Play<//>`}
+            </li>`,
+          )}
+        </ul>`
+      : null}
+  <//>`;
+}
+
+/** @param {any} environment */
+function rate(environment) {
+  return environment.mode === "async" ? `${formatNumber(environment.fps)} steps per second` : "Steps when you press a key";
+}
+
+/** @param {{study: any}} props */
+function Statistics({ study }) {
+  const statistics = useResource(address("api", "studies", study.id, "statistics"));
+  return html`<div class="statistics">
+    <${Loaded} resource=${statistics}>
+      ${(/** @type {any} */ data) => html`<${Fragment}>
+        <${Panel} title="By environment">
+          ${data.environments.length
+            ? html`<${Table} caption="Episodes by environment" rows=${data.environments} columns=${[
+                { name: "name", title: "Environment", narrow: "title", cell: (/** @type {any} */ row) => row.name },
+                { name: "episodes", title: "Episodes", isNumber: true, cell: (/** @type {any} */ row) => formatCount(row.episodes) },
+                { name: "completed", title: "Completed", isNumber: true, cell: (/** @type {any} */ row) => formatCount(row.completed) },
+                { name: "success", title: "Successes", isNumber: true, cell: (/** @type {any} */ row) => html`${formatCount(row.success)}${row.completed > 0 && html` <span class="quiet">(${formatPercent(row.success / row.completed)})</span>`}` },
+                { name: "steps", title: "Steps", isNumber: true, cell: (/** @type {any} */ row) => formatCount(row.steps) },
+                { name: "mean_reward", title: "Mean reward", isNumber: true, cell: (/** @type {any} */ row) => formatNumber(row.mean_reward) },
+              ]} />`
+            : html`<p class="quiet">Nothing was recorded yet.</p>`}
+        <//>
+        <${Panel} title="By person">
+          ${data.people.length
+            ? html`<${Table} caption="Episodes by person" rows=${data.people} rowKey=${(/** @type {any} */ row) => row.person} columns=${[
+                { name: "name", title: "Person", narrow: "title", cell: (/** @type {any} */ row) => html`<a href="/episodes?study=${encodeURIComponent(study.id)}&person=${encodeURIComponent(row.person)}">${row.name}</a>` },
+                { name: "episodes", title: "Episodes", isNumber: true, cell: (/** @type {any} */ row) => formatCount(row.episodes) },
+                { name: "completed", title: "Completed", isNumber: true, cell: (/** @type {any} */ row) => formatCount(row.completed) },
+                { name: "seconds", title: "Time played", isNumber: true, cell: (/** @type {any} */ row) => formatDuration(row.seconds) },
+              ]} />`
+            : html`<p class="quiet">Nobody has played yet.</p>`}
+        <//>
+      <//>`}
+    <//>
+  </div>`;
+}
