@@ -1,0 +1,98 @@
+/** Asks for a download: which format, and what to leave out. */
+import { post, useResource } from "./api.js";
+import { Button, CheckField, Dialog, Loading, Notice, TextField } from "./components.js";
+import { plural } from "./format.js";
+import { Fragment, html, useState } from "./html.js";
+import { navigate } from "./router.js";
+
+/**
+ * @param {{episodes: any[], studies: any[], onClose: () => void}} props
+ */
+export function DownloadDialog({ episodes, studies, onClose }) {
+  const formats = useResource("/api/formats");
+  const [format, setFormat] = useState("");
+  const [name, setName] = useState(nameFor(episodes));
+  const [keepInternal, setKeepInternal] = useState(false);
+  const [endAt, setEndAt] = useState(/** @type {string[]} */ ([]));
+  const [isBusy, setIsBusy] = useState(false);
+  const [error, setError] = useState("");
+  const [nameError, setNameError] = useState("");
+  const all = formats.data?.formats ?? [];
+  const chosen = format || all.find((/** @type {any} */ one) => one.installed)?.name;
+  const touched = new Set(episodes.map((episode) => episode.study));
+  const labels = [
+    ...new Set([
+      ...studies.filter((study) => touched.has(study.id)).flatMap((study) => study.labels.map((/** @type {any} */ label) => label.name)),
+      ...episodes.flatMap((episode) => episode.labels),
+    ]),
+  ].sort();
+  const bad = episodes.filter((episode) => episode.state !== "completed").length;
+
+  const ask = async () => {
+    if (!/^[A-Za-z][A-Za-z0-9_]{0,99}$/.test(name)) {
+      setNameError("Use letters, digits and underscores, with a letter first.");
+      return;
+    }
+    setNameError("");
+    setError("");
+    setIsBusy(true);
+    try {
+      await post("/api/exports", {
+        episodes: episodes.map((episode) => episode.id),
+        filter: null,
+        format: chosen,
+        name,
+        keep_internal: keepInternal,
+        end_at: endAt,
+      });
+      onClose();
+      void navigate("/downloads");
+    } catch (problem) {
+      setError(problem instanceof Error ? problem.message : String(problem));
+      setIsBusy(false);
+    }
+  };
+
+  return html`<${Dialog} title="Download ${plural(episodes.length, "episode")}" onClose=${onClose} onSubmit=${ask}
+    actions=${html`<${Fragment}>
+      <${Button} onClick=${onClose}>Cancel<//>
+      <${Button} type="submit" kind="primary" icon="download" busy=${isBusy} disabled=${!chosen}>Prepare download<//>
+    <//>`}>
+    ${error && html`<${Notice} tone="bad">${error}<//>`}
+    ${bad > 0 && html`<${Notice} tone="odd">${bad === episodes.length ? "None of them was completed." : `${plural(bad, "of them was", "of them were")} not completed.`}<//>`}
+    ${formats.error
+      ? html`<${Notice} tone="bad" action=${html`<${Button} size="small" onClick=${formats.reload}>Try again<//>`}>${formats.error.message}<//>`
+      : formats.data
+        ? html`<fieldset class="choice-list">
+            <legend>Format</legend>
+            ${all.map(
+              (/** @type {any} */ one) => html`<label key=${one.name} class="choice">
+                <input type="radio" name="format" value=${one.name} checked=${one.name === chosen} disabled=${!one.installed} onChange=${() => setFormat(one.name)} />
+                <span><strong>${one.title}</strong>${!one.installed && html`<span class="hint">Not installed on the server${one.requires && html`: it needs <code>${one.requires}</code>`}</span>`}</span>
+              </label>`,
+            )}
+          </fieldset>`
+        : html`<${Loading} />`}
+    <${TextField} label="Name" hint="Of the dataset, and of the file." value=${name} onChange=${setName} error=${nameError} maxlength="100" spellcheck=${false} />
+    ${labels.length > 0 &&
+    html`<fieldset class="choice-list">
+      <legend>End episodes at the first step tagged</legend>
+      <div class="row">
+        ${labels.map(
+          (label) => html`<${CheckField} key=${label} label=${label} checked=${endAt.includes(label)}
+            onChange=${(/** @type {boolean} */ isOn) => setEndAt(isOn ? [...endAt, label] : endAt.filter((one) => one !== label))} />`,
+        )}
+      </div>
+    </fieldset>`}
+    <${CheckField} label="Keep what the tool recorded beside the data" checked=${keepInternal} onChange=${setKeepInternal}
+      hint="Pictures as they were shown, keys, input events, times, tags and notes of episodes. Without it, an episode holds what an agent would have recorded, and the tags of its steps." />
+  <//>`;
+}
+
+/** @param {any[]} episodes */
+function nameFor(episodes) {
+  const names = new Set(episodes.map((episode) => episode.study_name));
+  const [first] = names;
+  const plain = (names.size === 1 ? first : "episodes").normalize("NFKD").replace(/[^A-Za-z0-9]+/g, "_").replace(/^[_0-9]+|_+$/g, "").toLowerCase();
+  return plain.slice(0, 60) || "episodes";
+}

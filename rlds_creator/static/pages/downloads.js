@@ -1,0 +1,81 @@
+/** Downloads: how far they are, and their files. */
+import { remove, useResource } from "../api.js";
+import { Button, Chip, Empty, Loaded, PageHeader, Progress, Time, confirm, toast, toastError } from "../components.js";
+import { formatBytes, formatPercent, plural } from "../format.js";
+import { html, useEffect } from "../html.js";
+import { address } from "../router.js";
+
+/** @type {Record<string, [string, any]>} */
+const STATES = {
+  queued: ["Waiting", "plain"],
+  running: ["Running", "accent"],
+  done: ["Ready", "good"],
+  failed: ["Failed", "bad"],
+  cancelled: ["Cancelled", "plain"],
+};
+
+export default function Downloads() {
+  const exports = useResource("/api/exports");
+  const formats = useResource("/api/formats");
+  const all = exports.data?.exports ?? [];
+  const isAnyUnderWay = all.some(isUnderWay);
+  useEffect(() => {
+    if (!isAnyUnderWay || exports.isLoading) return undefined;
+    const timer = setTimeout(() => exports.reload(), 1000);
+    return () => clearTimeout(timer);
+  }, [exports.data, exports.error, exports.isLoading]);
+  const titles = Object.fromEntries((formats.data?.formats ?? []).map((/** @type {any} */ format) => [format.name, format.title]));
+  const drop = async (/** @type {any} */ one) => {
+    const isRunning = isUnderWay(one);
+    if (!isRunning && one.state === "done") {
+      const agreed = await confirm({ title: "Remove this download?", body: "Its file is deleted from the server. The episodes stay.", action: "Remove", danger: true });
+      if (!agreed) return;
+    }
+    try {
+      await remove(address("api", "exports", one.id));
+      await exports.reload();
+      toast(isRunning ? "The download is cancelled." : "The download is removed.");
+    } catch (error) {
+      toastError(error);
+    }
+  };
+  return html`
+    <${PageHeader} title="Downloads" subtitle="The server prepares them; you may leave this page meanwhile." />
+    <${Loaded} resource=${exports}>
+      ${() =>
+        all.length
+          ? html`<ul class="downloads">${all.map((/** @type {any} */ one) => html`<${Download} key=${one.id} download=${one} titles=${titles} onDrop=${() => drop(one)} />`)}</ul>`
+          : html`<${Empty} icon="download" title="No downloads yet" action=${html`<${Button} kind="primary" href="/episodes">Go to the episodes<//>`}>
+              Select episodes in the table, then choose <strong>Download</strong>.
+            <//>`}
+    <//>
+  `;
+}
+
+/** @param {any} one */
+function isUnderWay(one) {
+  return one.state === "queued" || one.state === "running";
+}
+
+/** @param {{download: any, titles: Record<string, string>, onDrop: () => void}} props */
+function Download({ download, titles, onDrop }) {
+  const { request } = download;
+  const [state, tone] = STATES[download.state] ?? [download.state, "plain"];
+  const isRunning = isUnderWay(download);
+  const name = request.name || "Download";
+  return html`<li class="panel download">
+    <div>
+      <h2>${name} <${Chip} tone=${tone}>${state}${download.state === "running" ? ` · ${formatPercent(download.progress)}` : ""}<//></h2>
+      <p class="note">
+        ${[titles[request.format] ?? request.format, request.episodes && plural(request.episodes.length, "episode"), download.num_bytes > 0 && formatBytes(download.num_bytes)].filter(Boolean).join(" · ")}
+        ${" · "}<${Time} seconds=${download.created} />
+      </p>
+      ${download.error && html`<p class="error">${download.error}</p>`}
+    </div>
+    <div class="actions">
+      ${download.state === "done" && html`<${Button} kind="primary" icon="download" href=${address("api", "exports", download.id, "file")} download aria-label="Download the file of ${name}">Download<//>`}
+      <${Button} kind=${isRunning ? "plain" : "quiet"} icon=${isRunning ? "stop" : "trash"} onClick=${onDrop} aria-label="${isRunning ? "Cancel" : "Remove"} ${name}">${isRunning ? "Cancel" : "Remove"}<//>
+    </div>
+    ${isRunning && html`<${Progress} value=${download.state === "queued" ? null : download.progress} label="Progress of ${name}" />`}
+  </li>`;
+}
