@@ -30,7 +30,9 @@ __all__ = [
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Text = Annotated[str, msgspec.Meta(max_length=20_000)]
-Identifier = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+Identifier = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}\Z")]
+# That of a thing which is yet to be made may be empty.
+NewIdentifier = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_-]{0,63})?\Z")]
 
 
 class Role(enum.StrEnum):
@@ -84,7 +86,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
       keys: Actions of keys, by their physical codes, in place of those of the family.
     """
 
-    id: Identifier = ""
+    id: NewIdentifier = ""
     name: Name
     family: Name
     options: dict[str, Any] = {}
@@ -146,7 +148,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         later one.
     """
 
-    id: Identifier = ""
+    id: NewIdentifier = ""
     name: Name
     description: Text = ""
     instructions: Text = ""

@@ -1,0 +1,39 @@
+"""Studies, people, episodes and tags in a database: a file of SQLite, or PostgreSQL.
+
+    with Store.open("recordings/creator.sqlite") as store:
+        study = store.save_study(Study(name="Walk", environments=(environment,)), by=person.id)
+
+The steps of episodes are not here but in logs, one for each episode.
+"""
+
+from rlds_creator.store.errors import (
+    InUseError,
+    NotFoundError,
+    QuotaError,
+    StaleError,
+    StoreError,
+)
+from rlds_creator.store.records import (
+    Counts,
+    EnvironmentStatistics,
+    EpisodeQuery,
+    Invite,
+    PersonStatistics,
+    Statistics,
+)
+from rlds_creator.store.store import Store
+
+__all__ = [
+    "Counts",
+    "EnvironmentStatistics",
+    "EpisodeQuery",
+    "InUseError",
+    "Invite",
+    "NotFoundError",
+    "PersonStatistics",
+    "QuotaError",
+    "StaleError",
+    "Statistics",
+    "Store",
+    "StoreError",
+]

@@ -1,0 +1,160 @@
+"""A database: how it is opened, brought to the newest tables, read and changed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import sqlalchemy as sa
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from alembic.script import ScriptDirectory
+
+from rlds_creator.store.errors import StoreError
+
+__all__ = ["Database"]
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_BUSY_SECONDS = 5.0
+# Any number, as long as all servers take the same.
+_MIGRATION_LOCK = 7_105_318_222
+
+
+class Database:
+    """A database with the newest tables.
+
+    All that is done in one block of `_reading` or `_writing` is done at once, as others see it. In
+    a block of `_writing`, rows that were read with `with_for_update` stay as they are.
+    """
+
+    def __init__(self, engine: sa.Engine, clock: Callable[[], float]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._writer = engine.execution_options(writes=True)
+        # A file of SQLite has one writer at a time. Threads that wait here take turns; those that
+        # wait in SQLite try now and then, and some have no luck for seconds.
+        is_file = engine.dialect.name == "sqlite"
+        self._turn: contextlib.AbstractContextManager[Any] = (
+            threading.Lock() if is_file else contextlib.nullcontext()
+        )
+
+    @classmethod
+    def open(
+        cls, where: str | os.PathLike[str] = "sqlite://", *, clock: Callable[[], float] = time.time
+    ) -> Self:
+        """Opens a database; makes it if there is none, and brings its tables up to date.
+
+        Args:
+          where: The path of a file of SQLite, or a URL: `sqlite:///<path>`, `sqlite://` for one in
+            memory, which goes when it is closed, or `postgresql://<user>:<password>@<host>/<name>`.
+          clock: What time it is, in seconds since 1970.
+
+        Raises:
+          StoreError: It cannot be opened, or a newer release has changed its tables.
+        """
+        engine = _engine(where)
+        try:
+            _migrate(engine)
+        except sa.exc.DBAPIError as error:
+            engine.dispose()
+            raise StoreError(f"the database cannot be opened: {error.orig}") from error
+        except BaseException:
+            engine.dispose()
+            raise
+        return cls(engine, clock)
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _reading(self) -> contextlib.AbstractContextManager[sa.Connection]:
+        return self._engine.begin()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        with self._turn, self._writer.begin() as connection:
+            yield connection
+
+
+def _engine(where: str | os.PathLike[str]) -> sa.Engine:
+    text = os.fspath(where)
+    if "://" in text:
+        try:
+            url = sa.make_url(text)
+        except sa.exc.ArgumentError:
+            raise StoreError("the URL of the database cannot be understood") from None
+    else:
+        url = sa.URL.create("sqlite", database=text)
+    options: dict[str, Any] = {
+        "json_serializer": lambda value: msgspec.json.encode(value).decode(),
+        "json_deserializer": msgspec.json.decode,
+    }
+    match url.get_backend_name():
+        case "sqlite":
+            url = url.set(drivername="sqlite+pysqlite")
+            options["connect_args"] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
+            if url.database in (None, "", ":memory:"):
+                # It lives in its connection, which threads take turns to use.
+                options |= {"poolclass": sa.QueuePool, "pool_size": 1, "max_overflow": 0}
+        case "postgresql":
+            url = url.set(drivername="postgresql+psycopg")
+            options["pool_pre_ping"] = True  # The server may have been started anew.
+        case other:
+            raise StoreError(f"there are stores in sqlite and postgresql, not in {other}")
+    engine = sa.create_engine(url, **options)
+    if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "connect", _set_up_sqlite)
+        sa.event.listen(engine, "begin", _begin_in_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, record: Any) -> None:
+    connection.isolation_level = None  # Transactions begin in `_begin_in_sqlite`.
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_in_sqlite(connection: sa.Connection) -> None:
+    # One that reads first and wants to write later fails if another has written in between.
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _migrate(engine: sa.Engine) -> None:
+    scripts = ScriptDirectory(str(_MIGRATIONS), version_locations=[str(_MIGRATIONS)])
+    newest = scripts.get_current_head()
+    with engine.execution_options(writes=True).begin() as connection:
+        if engine.dialect.name == "postgresql":
+            lock = sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)
+            connection.execute(sa.select(lock))
+        context = MigrationContext.configure(connection)
+        current = context.get_current_revision()
+        if current == newest:
+            return
+        if current not in {None, *(script.revision for script in scripts.walk_revisions())}:
+            raise StoreError(
+                f"the database has the tables of a newer release (version {current}), this one "
+                f"knows them up to version {newest}: install a newer release"
+            )
+        with Operations.context(context):
+            for script in reversed(list(scripts.iterate_revisions("head", current or "base"))):
+                script.module.upgrade()
+        context.stamp(scripts, "head")

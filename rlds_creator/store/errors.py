@@ -1,0 +1,40 @@
+"""What goes wrong in a store. The messages are for people; none has a path or an address in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import DontWrapMixin
+
+if TYPE_CHECKING:
+    from rlds_creator.model import Episode, Study
+
+__all__ = ["InUseError", "NotFoundError", "QuotaError", "StaleError", "StoreError"]
+
+
+class StoreError(DontWrapMixin, Exception):
+    """What was asked for cannot be done; nothing has changed."""
+
+
+class NotFoundError(StoreError):
+    """There is no such thing, or there is none any more."""
+
+
+class StaleError(StoreError):
+    """Somebody else has edited it in the meantime.
+
+    Attributes:
+      current: What it is now.
+    """
+
+    def __init__(self, message: str, current: Study | Episode) -> None:
+        super().__init__(message)
+        self.current = current
+
+
+class QuotaError(StoreError):
+    """The person has made as many episodes as the study asks for."""
+
+
+class InUseError(StoreError):
+    """It cannot go: it is being played, or nobody else could do what it does."""

@@ -1,0 +1,100 @@
+"""Downloads that are made, or were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from rlds_creator.identifiers import new_identifier
+from rlds_creator.model import Export
+from rlds_creator.store import tables
+from rlds_creator.store.database import Database
+from rlds_creator.store.errors import NotFoundError
+from rlds_creator.store.records import from_row, to_row
+
+__all__ = ["Exports"]
+
+_CHANGES = {"state", "progress", "num_bytes", "error"}
+
+
+class Exports(Database):
+    """Downloads."""
+
+    def add_export(self, person_id: str, request: dict[str, Any]) -> Export:
+        """Adds a download, which is queued.
+
+        Args:
+          person_id: Who asks for it.
+          request: What for, in the types of JSON.
+
+        Raises:
+          NotFoundError: There is no such person.
+        """
+        new = Export(id=new_identifier(), person=person_id, request=request, created=self._clock())
+        with self._writing() as connection:
+            try:
+                connection.execute(sa.insert(tables.exports).values(to_row(new)))
+            except sa.exc.IntegrityError:
+                raise NotFoundError("there is no such person") from None
+        return new
+
+    def export(self, export_id: str) -> Export:
+        """Returns a download.
+
+        Raises:
+          NotFoundError: There is none of this identifier.
+        """
+        with self._reading() as connection:
+            return _export(connection, export_id)
+
+    def exports(self, person_id: str | None = None) -> list[Export]:
+        """Returns the downloads of a person, or of all; the newest first."""
+        table = tables.exports
+        query = sa.select(table).order_by(table.c.created.desc(), table.c.id)
+        if person_id is not None:
+            query = query.where(table.c.person == person_id)
+        with self._reading() as connection:
+            return [from_row(Export, row) for row in connection.execute(query)]
+
+    def update_export(self, export_id: str, **changes: Any) -> Export:
+        """Changes how far a download is.
+
+        Args:
+          export_id: The download.
+          **changes: Any of `state`, `progress`, `num_bytes` and `error`.
+
+        Raises:
+          NotFoundError: There is none of this identifier; it may have been deleted.
+          StoreError: A field has a value that its type does not allow.
+        """
+        if others := changes.keys() - _CHANGES:
+            raise TypeError(f"{', '.join(sorted(others))} of a download never changes")
+        table = tables.exports
+        with self._writing() as connection:
+            current = _export(connection, export_id, lock=True)
+            new = msgspec.structs.replace(current, **changes)
+            values = {name: value for name, value in to_row(new).items() if name in changes}
+            if values:
+                connection.execute(sa.update(table).where(table.c.id == export_id).values(values))
+        return new
+
+    def delete_export(self, export_id: str) -> None:
+        """Deletes a download.
+
+        Raises:
+          NotFoundError: There is none of this identifier.
+        """
+        table = tables.exports
+        with self._writing() as connection:
+            if not connection.execute(sa.delete(table).where(table.c.id == export_id)).rowcount:
+                raise NotFoundError("there is no such download")
+
+
+def _export(connection: sa.Connection, export_id: str, *, lock: bool = False) -> Export:
+    query = sa.select(tables.exports).where(tables.exports.c.id == export_id)
+    row = connection.execute(query.with_for_update() if lock else query).first()
+    if row is None:
+        raise NotFoundError("there is no such download")
+    return from_row(Export, row)

@@ -1,0 +1,216 @@
+"""People, the links that invite them, and where they are logged in."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from rlds_creator.identifiers import hash_token, new_identifier, new_token
+from rlds_creator.model import Person, Role
+from rlds_creator.store import tables
+from rlds_creator.store.database import Database
+from rlds_creator.store.errors import InUseError, NotFoundError
+from rlds_creator.store.records import Invite, from_row, to_row
+
+__all__ = ["People"]
+
+_DAY = 86_400.0
+_LOGIN_SECONDS = 30 * _DAY
+
+
+class People(Database):
+    """People, invites and logins."""
+
+    def add_person(self, name: str, role: Role) -> Person:
+        """Adds a person."""
+        with self._writing() as connection:
+            return self._add_person(connection, name, role)
+
+    def _add_person(self, connection: sa.Connection, name: str, role: Role) -> Person:
+        person = Person(id=new_identifier(), name=name, role=role, created=self._clock())
+        connection.execute(sa.insert(tables.people).values(to_row(person)))
+        return person
+
+    def person(self, person_id: str) -> Person:
+        """Returns a person.
+
+        Raises:
+          NotFoundError: There is none of this identifier.
+        """
+        with self._reading() as connection:
+            return _person(connection, person_id)
+
+    def people(self) -> list[Person]:
+        """Returns all people, those who came first first."""
+        table = tables.people
+        with self._reading() as connection:
+            rows = connection.execute(sa.select(table).order_by(table.c.created, table.c.id))
+            return [from_row(Person, row) for row in rows]
+
+    def change_person(
+        self, person_id: str, role: Role | None = None, is_disabled: bool | None = None
+    ) -> Person:
+        """Changes what a person may do; None leaves it as it is.
+
+        Raises:
+          NotFoundError: There is none of this identifier.
+          InUseError: There would be no owner left.
+        """
+        table = tables.people
+        with self._writing() as connection:
+            # All owners, so that of two who disable each other one remains.
+            owns = sa.and_(table.c.role == Role.OWNER, sa.not_(table.c.is_disabled))
+            query = sa.select(table.c.id).where(owns).order_by(table.c.id).with_for_update()
+            owners = set(connection.scalars(query))
+            person = _person(connection, person_id, lock=True)
+            new = Person(
+                id=person.id,
+                name=person.name,
+                role=person.role if role is None else role,
+                created=person.created,
+                is_disabled=person.is_disabled if is_disabled is None else is_disabled,
+            )
+            if owners == {person_id} and (new.role != Role.OWNER or new.is_disabled):
+                raise InUseError(f"{person.name} is the only owner: make somebody else one first")
+            changes = {"role": new.role.value, "is_disabled": new.is_disabled}
+            connection.execute(sa.update(table).where(table.c.id == person_id).values(changes))
+        return new
+
+    def invite(
+        self, role: Role, name: str = "", uses: int = 1, expires: float | None = None, by: str = ""
+    ) -> tuple[str, str]:
+        """Makes an invite.
+
+        Args:
+          role: What those may do who come with it.
+          name: For whom it is.
+          uses: How many people it lets in.
+          expires: Until when it can be used; a week from now by default.
+          by: Who makes it: the identifier of a person.
+
+        Returns:
+          Its identifier, and its token. The token is not stored: nobody can look it up later.
+        """
+        token, now = new_token(), self._clock()
+        invite = Invite(
+            id=new_identifier(),
+            role=role,
+            name=name,
+            creator=by,
+            created=now,
+            expires=now + 7 * _DAY if expires is None else expires,
+            uses_left=uses,
+        )
+        table = tables.invites
+        with self._writing() as connection:
+            connection.execute(sa.delete(table).where(table.c.expires <= now))
+            row = {**to_row(invite), "token_hash": hash_token(token)}
+            connection.execute(sa.insert(table).values(row))
+        return invite.id, token
+
+    def invites(self) -> list[Invite]:
+        """Returns the invites that can still be used, the newest first."""
+        table = tables.invites
+        query = sa.select(table).where(table.c.expires > self._clock())
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(table.c.created.desc(), table.c.id))
+            return [from_row(Invite, row) for row in rows]
+
+    def revoke_invite(self, invite_id: str) -> None:
+        """Takes an invite back; who came with it stays.
+
+        Raises:
+          NotFoundError: There is none of this identifier; it may be used up.
+        """
+        table = tables.invites
+        with self._writing() as connection:
+            if not connection.execute(sa.delete(table).where(table.c.id == invite_id)).rowcount:
+                raise NotFoundError("there is no such invite")
+
+    def accept_invite(self, token: str, name: str = "") -> tuple[Person, str]:
+        """Lets a person in.
+
+        Args:
+          token: That of the invite.
+          name: Their name; that of the invite by default.
+
+        Returns:
+          A new person, and the token of their login.
+
+        Raises:
+          NotFoundError: The invite is used up, has expired or was taken back, or never was.
+        """
+        table = tables.invites
+        with self._writing() as connection:
+            usable = sa.and_(
+                table.c.token_hash == hash_token(token), table.c.expires > self._clock()
+            )
+            row = connection.execute(sa.select(table).where(usable).with_for_update()).first()
+            if row is None:
+                raise NotFoundError("this link cannot be used any more: ask for another one")
+            this = table.c.id == row.id
+            if row.uses_left > 1:
+                fewer = {"uses_left": table.c.uses_left - 1}
+                connection.execute(sa.update(table).where(this).values(fewer))
+            else:
+                connection.execute(sa.delete(table).where(this))
+            person = self._add_person(connection, name or row.name, Role(row.role))
+            return person, self._start_login(connection, person.id)
+
+    def start_login(self, person_id: str) -> str:
+        """Logs a person in, and returns the token for it.
+
+        Raises:
+          NotFoundError: There is none of this identifier.
+        """
+        with self._writing() as connection:
+            _person(connection, person_id)
+            return self._start_login(connection, person_id)
+
+    def _start_login(self, connection: sa.Connection, person_id: str) -> str:
+        token, now = new_token(), self._clock()
+        table = tables.logins
+        connection.execute(sa.delete(table).where(table.c.expires <= now))
+        connection.execute(
+            sa.insert(table).values(
+                token_hash=hash_token(token),
+                person=person_id,
+                created=now,
+                expires=now + _LOGIN_SECONDS,
+            )
+        )
+        return token
+
+    def person_of(self, token: str) -> Person | None:
+        """Returns who is logged in with a token, and lets the login live 30 days more.
+
+        Returns:
+          None if the token is not one, the login has ended, or the person is disabled.
+        """
+        now = self._clock()
+        table = tables.logins
+        this = table.c.token_hash == hash_token(token)
+        usable = sa.and_(this, table.c.expires > now, sa.not_(tables.people.c.is_disabled))
+        query = sa.select(tables.people, table.c.expires).join(table).where(usable)
+        with self._reading() as connection:
+            row = connection.execute(query).first()
+        if row is None:
+            return None
+        if row.expires < now + _LOGIN_SECONDS - _DAY:  # Not for each request.
+            with self._writing() as connection:
+                longer = {"expires": now + _LOGIN_SECONDS}
+                connection.execute(sa.update(table).where(this).values(longer))
+        return from_row(Person, row)
+
+    def end_login(self, token: str) -> None:
+        """Ends a login; does nothing if there is none of this token."""
+        table = tables.logins
+        with self._writing() as connection:
+            connection.execute(sa.delete(table).where(table.c.token_hash == hash_token(token)))
+
+
+def _person(connection: sa.Connection, person_id: str, *, lock: bool = False) -> Person:
+    query = sa.select(tables.people).where(tables.people.c.id == person_id)
+    row = connection.execute(query.with_for_update() if lock else query).first()
+    if row is None:
+        raise NotFoundError("there is no such person")
+    return from_row(Person, row)

@@ -1,0 +1,170 @@
+"""What a store takes and returns beside the records of `rlds_creator.model`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from rlds_creator.model import EpisodeState, Identifier, Role
+from rlds_creator.store.errors import StoreError
+
+__all__ = [
+    "SORTS",
+    "Counts",
+    "EnvironmentStatistics",
+    "EpisodeQuery",
+    "Invite",
+    "PersonStatistics",
+    "Statistics",
+    "from_row",
+    "to_row",
+]
+
+_Record = TypeVar("_Record", bound=msgspec.Struct)
+
+SORTS = (
+    "started",
+    "environment",
+    "person",
+    "number",
+    "state",
+    "success",
+    "num_steps",
+    "total_reward",
+    "seconds",
+)
+
+
+class Invite(msgspec.Struct, frozen=True, kw_only=True):
+    """A link that lets people in. Its token is known to those who have the link only.
+
+    Attributes:
+      id: Made by the store.
+      role: What those may do who come with it.
+      name: For whom it is; also the name of a person who comes with it and gives none.
+      creator: Who made it: the identifier of a person.
+      created: When.
+      expires: Until when it can be used.
+      uses_left: How many people it still lets in.
+    """
+
+    id: Identifier
+    role: Role
+    name: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    creator: str = ""
+    created: float = 0.0
+    expires: float = 0.0
+    uses_left: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+
+
+class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which episodes, and in which order.
+
+    Attributes:
+      study: Only those of this study.
+      environment: Only those of this environment.
+      person: Only those of this player.
+      state: Only those in this state, or in one of these.
+      label: Only those with this tag, on the episode or on steps of it.
+      success: Only those that the player called a success, or a failure.
+      since: Only those that began then or later.
+      until: Only those that began before.
+      sort: One of `SORTS`; the largest first with a `-` before it. What is not known comes last.
+      offset: How many to leave out at the beginning.
+      limit: How many to return at most.
+    """
+
+    study: str | None = None
+    environment: str | None = None
+    person: str | None = None
+    state: EpisodeState | tuple[EpisodeState, ...] | None = None
+    label: str | None = None
+    success: bool | None = None
+    since: float | None = None
+    until: float | None = None
+    sort: Annotated[str, msgspec.Meta(pattern=rf"^-?({'|'.join(SORTS)})\Z")] = "-started"
+    offset: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 50
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a study is.
+
+    Attributes:
+      num_episodes: All of its episodes.
+      num_completed: The completed ones.
+      mine: The completed ones of the person who asks: what counts towards the quota.
+    """
+
+    num_episodes: int = 0
+    num_completed: int = 0
+    mine: int = 0
+
+
+class EnvironmentStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What was played of an environment of a study.
+
+    Attributes:
+      id: The identifier of the environment.
+      name: Its name, also when it is not in the study any more.
+      episodes: How many there are.
+      completed: How many of them are completed.
+      success: How many of the completed ones are a success, say their players.
+      steps: The steps of the completed ones.
+      mean_reward: The mean of the total rewards of the completed ones; None if there are none.
+    """
+
+    id: str
+    name: str
+    episodes: int = 0
+    completed: int = 0
+    success: int = 0
+    steps: int = 0
+    mean_reward: float | None = None
+
+
+class PersonStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person played of a study.
+
+    Attributes:
+      person: The identifier of the person.
+      name: Their name.
+      episodes: How many there are.
+      completed: How many of them are completed.
+      seconds: How long they took, all together.
+    """
+
+    person: str
+    name: str
+    episodes: int = 0
+    completed: int = 0
+    seconds: float = 0.0
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What was played of a study, by environment and by person."""
+
+    environments: tuple[EnvironmentStatistics, ...] = ()
+    people: tuple[PersonStatistics, ...] = ()
+
+
+def to_row(record: msgspec.Struct) -> dict[str, Any]:
+    """Returns the fields of a record as columns take them.
+
+    Raises:
+      StoreError: One is not what its type allows: what is stored can always be read.
+    """
+    row: dict[str, Any] = msgspec.to_builtins(record)
+    try:
+        msgspec.convert(row, type(record))
+    except msgspec.ValidationError as error:
+        raise StoreError(str(error)) from None
+    return row
+
+
+def from_row(kind: type[_Record], row: Any, **more: Any) -> _Record:
+    """Returns the record of a row; columns that it has no field for are left out."""
+    columns = row._mapping
+    names = [name for name in kind.__struct_fields__ if name in columns]
+    return msgspec.convert({**{name: columns[name] for name in names}, **more}, kind)

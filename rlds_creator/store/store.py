@@ -1,0 +1,19 @@
+"""The store: all that is in one database."""
+
+from __future__ import annotations
+
+from rlds_creator.store.episodes import Episodes
+from rlds_creator.store.exports import Exports
+from rlds_creator.store.people import People
+from rlds_creator.store.studies import Studies
+
+__all__ = ["Store"]
+
+
+class Store(People, Studies, Episodes, Exports):
+    """What there is in a database, see `open`.
+
+    Threads can share a store, and processes a database. Each method is one transaction: it does all
+    that it says, or nothing if it raises. A method that changes what is not there raises
+    `NotFoundError`.
+    """

@@ -1,0 +1,291 @@
+"""Studies and their environments, and what was played of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from rlds_creator.identifiers import new_identifier
+from rlds_creator.model import Assignment, Environment, EpisodeState, Study, StudyState
+from rlds_creator.store import tables
+from rlds_creator.store.database import Database
+from rlds_creator.store.errors import (
+    InUseError,
+    NotFoundError,
+    QuotaError,
+    StaleError,
+    StoreError,
+)
+from rlds_creator.store.records import (
+    Counts,
+    EnvironmentStatistics,
+    PersonStatistics,
+    Statistics,
+    from_row,
+    to_row,
+)
+
+__all__ = ["LIVE", "Studies"]
+
+# The states of episodes that somebody plays, or has yet to judge.
+LIVE = (EpisodeState.PLAYING.value, EpisodeState.ENDED.value)
+
+_num_episodes = sa.func.count()
+_is_completed = tables.episodes.c.state == EpisodeState.COMPLETED.value
+_num_completed = sa.func.count().filter(_is_completed)
+
+
+class Studies(Database):
+    """Studies."""
+
+    def save_study(self, study: Study, by: str = "") -> Study:
+        """Adds a study, or replaces what it was.
+
+        Args:
+          study: A new one if its `id` is empty; else an edit of its `version`. Its environments
+            get identifiers where they have none, or one that is not of this study. An edit leaves
+            the state as it is (see `set_study_state`), and who made the study, and when.
+          by: Who does it: the identifier of a person.
+
+        Returns:
+          What is stored.
+
+        Raises:
+          StaleError: Somebody else has edited it since that version.
+          NotFoundError: There is none of this identifier.
+          StoreError: Two environments have the same identifier, or a field has a value that its
+            type does not allow.
+        """
+        table = tables.studies
+        with self._writing() as connection:
+            if study.id:
+                row = _row(connection, study.id, lock=True)
+                current = from_row(Study, row)
+                if current.version != study.version:
+                    raise StaleError("somebody else has edited this study", current)
+                known = _environments(row)
+            else:
+                known = {}
+                current = Study(
+                    id=new_identifier(),
+                    name=study.name,
+                    state=study.state,
+                    creator=by,
+                    created=self._clock(),
+                )
+            environments = tuple(
+                one if one.id in known else msgspec.structs.replace(one, id=new_identifier())
+                for one in study.environments
+            )
+            ids = {one.id for one in environments}
+            if len(ids) < len(environments):
+                raise StoreError("two environments of the study have the same identifier")
+            new = msgspec.structs.replace(
+                study,
+                id=current.id,
+                environments=environments,
+                state=current.state,
+                creator=current.creator,
+                created=current.created,
+                version=current.version + 1,
+            )
+            values = to_row(new)
+            removed = [one for id, one in known.items() if id not in ids]
+            values["removed_environments"] = msgspec.to_builtins(removed)
+            if study.id:
+                connection.execute(sa.update(table).where(table.c.id == new.id).values(values))
+            else:
+                connection.execute(sa.insert(table).values(values))
+        return new
+
+    def study(self, study_id: str) -> Study:
+        """Returns a study.
+
+        Raises:
+          NotFoundError: There is none of this identifier.
+        """
+        with self._reading() as connection:
+            return from_row(Study, _row(connection, study_id))
+
+    def studies(self) -> list[Study]:
+        """Returns all studies, the newest first."""
+        table = tables.studies
+        with self._reading() as connection:
+            rows = connection.execute(sa.select(table).order_by(table.c.created.desc(), table.c.id))
+            return [from_row(Study, row) for row in rows]
+
+    def environments(self, study_id: str) -> dict[str, Environment]:
+        """Returns the environments of a study by their identifiers, and those that it once had.
+
+        Raises:
+          NotFoundError: There is no study of this identifier.
+        """
+        with self._reading() as connection:
+            return _environments(_row(connection, study_id))
+
+    def set_study_state(self, study_id: str, state: StudyState) -> Study:
+        """Enables or disables a study. This is no edit: its version stays.
+
+        Raises:
+          NotFoundError: There is none of this identifier.
+        """
+        table = tables.studies
+        with self._writing() as connection:
+            change = sa.update(table).where(table.c.id == study_id)
+            connection.execute(change.values(state=StudyState(state).value))
+            return from_row(Study, _row(connection, study_id))
+
+    def delete_study(self, study_id: str) -> list[str]:
+        """Deletes a study, its episodes and their tags.
+
+        Returns:
+          The identifiers of the episodes, for their logs to be deleted.
+
+        Raises:
+          NotFoundError: There is none of this identifier.
+          InUseError: It is being played.
+        """
+        table = tables.episodes
+        with self._writing() as connection:
+            _row(connection, study_id, lock=True)
+            query = sa.select(table.c.id, table.c.state).where(table.c.study == study_id)
+            rows = connection.execute(query.order_by(table.c.started, table.c.id)).all()
+            if any(row.state in LIVE for row in rows):
+                raise InUseError("somebody is playing this study")
+            connection.execute(sa.delete(tables.studies).where(tables.studies.c.id == study_id))
+            return [row.id for row in rows]
+
+    def choose_environment(
+        self, study_id: str, person_id: str, environment_id: str | None = None
+    ) -> Environment:
+        """Chooses what a person plays next, as the study says.
+
+        Args:
+          study_id: The study.
+          person_id: The person.
+          environment_id: Which one, where the player chooses; not needed if there is only one.
+
+        Raises:
+          NotFoundError: The study is not there, or has no such environment.
+          QuotaError: The person has completed as many episodes as the study asks for.
+          StoreError: It is not said which one, or it is said and the study chooses.
+        """
+        table = tables.episodes
+        with self._reading() as connection:
+            study = from_row(Study, _row(connection, study_id))
+            mine = sa.and_(table.c.person == person_id, table.c.study == study_id)
+            if study.quota is not None:
+                done = connection.scalar(sa.select(_num_completed).where(mine)) or 0
+                if done >= study.quota:
+                    raise QuotaError(f"you have completed all {study.quota} episodes of this study")
+            if not study.environments:
+                raise NotFoundError("the study has no environments")
+            if study.assignment is Assignment.CHOICE:
+                return _chosen(study, environment_id)
+            if environment_id is not None:
+                raise StoreError("which environment you play is chosen by the study")
+            if study.assignment is Assignment.RANDOM:
+                return secrets.choice(study.environments)
+            counted = mine & (table.c.state != EpisodeState.REJECTED.value)
+            query = sa.select(table.c.environment, _num_episodes).where(counted)
+            turns = dict(map(tuple, connection.execute(query.group_by(table.c.environment))))
+        return min(study.environments, key=lambda one: turns.get(one.id, 0))
+
+    def counts(self, study_ids: Iterable[str], person_id: str = "") -> dict[str, Counts]:
+        """Returns how far studies are, by their identifiers.
+
+        Args:
+          study_ids: The studies.
+          person_id: Who asks.
+        """
+        table = tables.episodes
+        ids = list(study_ids)
+        mine = sa.func.count().filter(_is_completed, table.c.person == person_id)
+        query = sa.select(table.c.study, _num_episodes, _num_completed, mine)
+        query = query.where(table.c.study.in_(ids)).group_by(table.c.study)
+        with self._reading() as connection:
+            found = {
+                study: Counts(num_episodes=episodes, num_completed=completed, mine=own)
+                for study, episodes, completed, own in connection.execute(query)
+            }
+        return {study_id: found.get(study_id, Counts()) for study_id in ids}
+
+    def statistics(self, study_id: str) -> Statistics:
+        """Returns what was played of a study.
+
+        Raises:
+          NotFoundError: There is none of this identifier.
+        """
+        table = tables.episodes
+        with self._reading() as connection:
+            row = _row(connection, study_id)
+            query = sa.select(
+                table.c.environment,
+                _num_episodes.label("episodes"),
+                _num_completed.label("completed"),
+                sa.func.count().filter(_is_completed, table.c.success).label("success"),
+                sa.func.coalesce(sa.func.sum(table.c.num_steps).filter(_is_completed), 0),
+                sa.func.avg(table.c.total_reward).filter(_is_completed),
+            ).where(table.c.study == study_id)
+            played = {
+                of[0]: of for of in connection.execute(query.group_by(table.c.environment)).all()
+            }
+            names = {one.id: one.name for one in _environments(row).values()}
+            current = [one["id"] for one in row.environments]
+            environments = [
+                EnvironmentStatistics(id=id, name=names.get(id, ""))
+                if id not in played
+                else EnvironmentStatistics(
+                    id=id,
+                    name=names.get(id, ""),
+                    episodes=played[id][1],
+                    completed=played[id][2],
+                    success=played[id][3],
+                    steps=int(played[id][4]),
+                    mean_reward=played[id][5],
+                )
+                for id in [*current, *sorted(played.keys() - set(current))]
+            ]
+            by_person = (
+                sa.select(
+                    table.c.person,
+                    tables.people.c.name,
+                    _num_episodes.label("episodes"),
+                    _num_completed.label("completed"),
+                    sa.func.sum(table.c.seconds).label("seconds"),
+                )
+                .join(tables.people)
+                .where(table.c.study == study_id)
+                .group_by(table.c.person, tables.people.c.name)
+                .order_by(tables.people.c.name, table.c.person)
+            )
+            people = [from_row(PersonStatistics, of) for of in connection.execute(by_person)]
+        return Statistics(environments=tuple(environments), people=tuple(people))
+
+
+def _row(connection: sa.Connection, study_id: str, *, lock: bool = False) -> sa.Row[Any]:
+    query = sa.select(tables.studies).where(tables.studies.c.id == study_id)
+    row = connection.execute(query.with_for_update() if lock else query).first()
+    if row is None:
+        raise NotFoundError("there is no such study")
+    return row
+
+
+def _environments(row: sa.Row[Any]) -> dict[str, Environment]:
+    listed = msgspec.convert([*row.environments, *row.removed_environments], list[Environment])
+    return {one.id: one for one in listed}
+
+
+def _chosen(study: Study, environment_id: str | None) -> Environment:
+    if environment_id is None:
+        if len(study.environments) > 1:
+            raise StoreError("choose one of the environments of the study")
+        return study.environments[0]
+    for environment in study.environments:
+        if environment.id == environment_id:
+            return environment
+    raise NotFoundError("the study has no such environment")

@@ -1,0 +1,535 @@
+"""The methods of a store, on every database that it runs on."""
+
+import math
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from rlds_creator.identifiers import is_identifier
+from rlds_creator.model import (
+    Assignment,
+    Environment,
+    Episode,
+    EpisodeState,
+    ExportState,
+    Label,
+    Mode,
+    Person,
+    Role,
+    Study,
+    StudyState,
+)
+from rlds_creator.store import (
+    Counts,
+    EnvironmentStatistics,
+    EpisodeQuery,
+    InUseError,
+    NotFoundError,
+    PersonStatistics,
+    QuotaError,
+    StaleError,
+    Store,
+    StoreError,
+)
+
+Play = Callable[..., Episode]
+DAY = 86_400.0
+replace = msgspec.structs.replace
+
+
+def ids_of(store: Store, **query: object) -> list[str]:
+    episodes, total = store.episodes(msgspec.convert(query, EpisodeQuery))
+    assert total >= len(episodes)
+    return [episode.id for episode in episodes]
+
+
+def test_people(store: Store, owner: Person, clock: Callable[[], float]) -> None:
+    viewer = store.add_person("Vera", Role.VIEWER)
+
+    assert is_identifier(viewer.id)
+    assert viewer.id != owner.id
+    assert viewer.created < clock()
+    assert store.people() == [owner, viewer]
+    changed = store.change_person(viewer.id, role=Role.ANNOTATOR)
+    assert changed == replace(viewer, role=Role.ANNOTATOR) == store.person(viewer.id)
+    changed = store.change_person(viewer.id, is_disabled=True)
+    assert changed == replace(viewer, role=Role.ANNOTATOR, is_disabled=True)
+    assert store.person(viewer.id) == changed
+    for missing in (store.person, store.change_person, store.start_login):
+        with pytest.raises(NotFoundError, match="no such person"):
+            missing("nobody")
+
+
+def test_an_owner_remains(store: Store, owner: Person) -> None:
+    for change in ({"role": Role.VIEWER}, {"is_disabled": True}):
+        with pytest.raises(InUseError, match="Olga is the only owner"):
+            store.change_person(owner.id, **change)
+    second = store.add_person("Otto", Role.OWNER)
+    store.change_person(owner.id, is_disabled=True)
+    with pytest.raises(InUseError, match="Otto"):
+        store.change_person(second.id, role=Role.ANNOTATOR)
+    assert store.person(second.id) == second
+
+
+def test_invites(store: Store, owner: Person, clock) -> None:
+    once, token = store.invite(Role.PARTICIPANT, "Paul", 1, clock.now + DAY, owner.id)
+    twice, shared = store.invite(Role.ANNOTATOR, uses=2, by=owner.id)
+
+    listed = store.invites()
+    assert [invite.id for invite in listed] == [twice, once]
+    assert listed[1].name == "Paul"
+    assert listed[1].role is Role.PARTICIPANT
+    assert listed[1].creator == owner.id
+    assert token not in msgspec.json.encode(listed).decode()
+
+    paul, login = store.accept_invite(token)
+    assert (paul.name, paul.role) == ("Paul", Role.PARTICIPANT)
+    assert store.person_of(login) == paul == store.person(paul.id)
+    anna, _ = store.accept_invite(shared, "Anna")
+    assert (anna.name, anna.role) == ("Anna", Role.ANNOTATOR)
+    assert [(invite.id, invite.uses_left) for invite in store.invites()] == [(twice, 1)]
+
+    for refused in (token, "", "guessed", shared + "x", "\ud800"):
+        with pytest.raises(NotFoundError, match="ask for another"):
+            store.accept_invite(refused, "Eve")
+    with pytest.raises(StoreError, match="name"):  # It is not used up by that.
+        store.accept_invite(shared, "")
+    with pytest.raises(NotFoundError, match="no such invite"):
+        store.revoke_invite(once)
+    store.revoke_invite(twice)
+    with pytest.raises(NotFoundError, match="ask for another"):
+        store.accept_invite(shared, "Anton")
+    assert len(store.people()) == 3
+
+
+def test_an_invite_expires(store: Store, clock) -> None:
+    _, token = store.invite(Role.VIEWER, "Vera", uses=5, expires=clock.now + DAY)
+    clock.now += 2 * DAY
+
+    assert store.invites() == []
+    with pytest.raises(NotFoundError):
+        store.accept_invite(token)
+
+
+def test_logins(store: Store, owner: Person, clock) -> None:
+    desk, phone = store.start_login(owner.id), store.start_login(owner.id)
+
+    clock.now += 29 * DAY
+    assert store.person_of(desk) == owner  # This one lives on, the other does not.
+    clock.now += 2 * DAY
+    assert store.person_of(desk) == owner
+    assert store.person_of(phone) is None
+    assert store.person_of("guessed") is None
+    store.end_login(desk)
+    store.end_login(desk)
+    assert store.person_of(desk) is None
+
+    store.add_person("Otto", Role.OWNER)
+    again = store.start_login(owner.id)
+    store.change_person(owner.id, is_disabled=True)
+    assert store.person_of(again) is None
+    store.change_person(owner.id, is_disabled=False)
+    assert store.person_of(again) == owner
+
+
+def test_a_study_comes_back_as_it_was(store: Store, owner: Person) -> None:
+    environment = Environment(
+        name="Pole «ü» 🎈",
+        family="gymnasium",
+        options={"id": "CartPole-v1", "nested": [1, 2.5, None, {"deep": True}]},
+        instructions="Stay up.",
+        mode=Mode.ASYNC,
+        fps=30.0,
+        max_episode_steps=500,
+        seed=7,
+        interpreter="other",
+        keys={"KeyA": 0},
+    )
+    new = Study(
+        name="Balance",
+        description="For us",
+        instructions="For you",
+        environments=(environment,),
+        assignment=Assignment.RANDOM,
+        quota=3,
+        labels=(Label(name="good", key="Digit1", description="When it is"), Label(name="bad")),
+    )
+
+    saved = store.save_study(new, by=owner.id)
+
+    assert is_identifier(saved.id)
+    assert is_identifier(saved.environments[0].id)
+    assert (saved.creator, saved.version) == (owner.id, 1)
+    expected = replace(
+        new,
+        id=saved.id,
+        environments=(replace(environment, id=saved.environments[0].id),),
+        creator=owner.id,
+        created=saved.created,
+        version=1,
+    )
+    assert saved == expected == store.study(saved.id)
+    later = store.save_study(Study(name="Later"))
+    assert store.studies() == [later, saved]
+
+
+def test_an_edit_of_a_study(store: Store, study: Study) -> None:
+    enabled = store.set_study_state(study.id, StudyState.ENABLED)
+    assert enabled == replace(study, state=StudyState.ENABLED)
+
+    first, second = study.environments
+    third = Environment(id="of_another", name="third", family="toy")
+    edit = replace(
+        study, name="Run", environments=(second, third), creator="me", created=1.0, quota=2
+    )
+    edited = store.save_study(edit, by="somebody")
+
+    assert edited.environments[0] == second
+    assert edited.environments[1].id not in {"", "of_another", first.id, second.id}
+    new = (second, replace(third, id=edited.environments[1].id))
+    assert edited == replace(enabled, name="Run", environments=new, quota=2, version=2)
+    assert store.study(study.id) == edited
+    assert list(store.environments(study.id)) == [second.id, new[1].id, first.id]
+
+    with pytest.raises(StaleError, match="edited this study") as caught:
+        store.save_study(replace(study, name="Jump"))
+    assert caught.value.current == edited
+    # What was removed comes back as the same one.
+    back = store.save_study(replace(edited, environments=(first, *new)))
+    assert back.environments == (first, *new)
+    assert list(store.environments(study.id).values()) == list(back.environments)
+    with pytest.raises(StoreError, match="same identifier"):
+        store.save_study(replace(back, environments=(first, first)))
+    with pytest.raises(NotFoundError, match="no such study"):
+        store.save_study(replace(back, id="other"))
+    assert store.study(study.id) == back
+
+
+def test_what_is_not_valid_is_not_stored(store: Store, study: Study, play: Play) -> None:
+    for refused in ("", "x" * 201, "half \ud800 of it", "NUL \0"):
+        with pytest.raises(StoreError):
+            store.add_person(refused, Role.VIEWER)
+        with pytest.raises(StoreError):
+            store.save_study(replace(study, name=refused))
+    for refused in ("", "../salt", "-rf", "a/b", "x" * 65, "line\n", "ä"):
+        with pytest.raises(StoreError):
+            play(id=refused)
+    assert len(store.people()) == 1
+    assert store.studies() == [study]
+    assert store.episodes() == ([], 0)
+
+
+def test_deleting_a_study(store: Store, study: Study, play: Play) -> None:
+    kept = store.save_study(Study(name="Kept", environments=study.environments))
+    other = play(study=kept.id)
+    running = play(state=EpisodeState.PLAYING, number=1)
+    done = play()
+    tag = store.add_tag(done.id, "good")
+
+    with pytest.raises(InUseError, match="playing"):
+        store.delete_study(study.id)
+    assert store.tags(done.id) == [tag]
+    running = store.save_episode(replace(running, state=EpisodeState.ABANDONED))
+    assert store.delete_study(study.id) == [running.id, done.id]
+
+    assert store.studies() == [kept]
+    assert store.episodes() == ([other], 1)
+    for gone in (
+        lambda: store.study(study.id),
+        lambda: store.delete_study(study.id),
+        lambda: store.set_study_state(study.id, StudyState.ENABLED),
+        lambda: store.statistics(study.id),
+        lambda: store.environments(study.id),
+        lambda: store.choose_environment(study.id, "me"),
+        lambda: store.episode(done.id),
+        lambda: store.tags(done.id),
+        lambda: store.remove_tag(tag.id),
+        lambda: play(),
+    ):
+        with pytest.raises(NotFoundError):
+            gone()
+
+
+def test_the_player_chooses(store: Store, study: Study, owner: Person) -> None:
+    first, second = study.environments
+
+    assert store.choose_environment(study.id, owner.id, second.id) == second
+    with pytest.raises(StoreError, match="choose one"):
+        store.choose_environment(study.id, owner.id)
+    one = store.save_study(replace(study, environments=(first,)))
+    assert store.choose_environment(one.id, owner.id) == first
+    with pytest.raises(NotFoundError, match="no such environment"):
+        store.choose_environment(one.id, owner.id, second.id)
+    store.save_study(replace(one, environments=()))
+    with pytest.raises(NotFoundError, match="no environments"):
+        store.choose_environment(one.id, owner.id)
+
+
+def test_chance_chooses(store: Store, study: Study, owner: Person) -> None:
+    store.save_study(replace(study, assignment=Assignment.RANDOM))
+
+    chosen = {store.choose_environment(study.id, owner.id).id for _ in range(64)}
+
+    assert chosen == {one.id for one in study.environments}
+    with pytest.raises(StoreError, match="chosen by the study"):
+        store.choose_environment(study.id, owner.id, study.environments[0].id)
+
+
+def test_turns_choose(store: Store, study: Study, owner: Person, play: Play) -> None:
+    names = ("third", "fourth")
+    more = tuple(Environment(name=name, family="toy") for name in names)
+    edit = replace(
+        study, environments=(*study.environments, *more), assignment=Assignment.ROUND_ROBIN
+    )
+    study = store.save_study(edit)
+    other = store.add_person("Anna", Role.PARTICIPANT)
+    states = [state for state in EpisodeState if state is not EpisodeState.REJECTED]
+
+    turns = []
+    for state in [*states, *states]:
+        chosen = store.choose_environment(study.id, owner.id)
+        turns.append(chosen.name)
+        play(environment=chosen.id, state=state)
+    assert turns == ["first", "second", "third", "fourth"] * 3
+    play(environment=chosen.id, state=EpisodeState.REJECTED)
+    play(environment=study.environments[0].id, person=other.id)
+    assert store.choose_environment(study.id, owner.id).name == "first"
+    assert store.choose_environment(study.id, other.id).name == "second"
+
+
+def test_a_quota_counts_what_is_completed(
+    store: Store, study: Study, owner: Person, play: Play
+) -> None:
+    study = store.save_study(replace(study, quota=2))
+    environment = study.environments[0].id
+    for state in EpisodeState:
+        play(state=state)
+    play(person=store.add_person("Anna", Role.PARTICIPANT).id)
+
+    assert store.choose_environment(study.id, owner.id, environment).id == environment
+    play()
+    with pytest.raises(QuotaError, match="all 2 episodes"):
+        store.choose_environment(study.id, owner.id, environment)
+
+
+def test_counts_and_statistics(store: Store, study: Study, owner: Person, play: Play) -> None:
+    first, second = study.environments
+    anna = store.add_person("Anna", Role.PARTICIPANT)
+    play(success=True, num_steps=10, total_reward=3.0, seconds=2.0)
+    play(success=False, num_steps=20, total_reward=5.0, seconds=3.0, person=anna.id)
+    play(total_reward=math.nan, num_steps=1)
+    play(state=EpisodeState.CANCELLED, success=True, seconds=7.5, num_steps=100)
+    study = store.save_study(replace(study, environments=(second,)))
+    empty = store.save_study(Study(name="Empty"))
+
+    assert store.counts([study.id, empty.id], owner.id) == {
+        study.id: Counts(num_episodes=4, num_completed=3, mine=2),
+        empty.id: Counts(),
+    }
+    assert store.counts([study.id])[study.id].mine == 0
+    assert store.counts([]) == {}
+    statistics = store.statistics(study.id)
+    assert statistics.environments == (
+        EnvironmentStatistics(id=second.id, name="second"),
+        EnvironmentStatistics(
+            id=first.id,
+            name="first",
+            episodes=4,
+            completed=3,
+            success=1,
+            steps=31,
+            mean_reward=4.0,
+        ),
+    )
+    assert statistics.people == (
+        PersonStatistics(person=anna.id, name="Anna", episodes=1, completed=1, seconds=3.0),
+        PersonStatistics(person=owner.id, name="Olga", episodes=3, completed=2, seconds=9.5),
+    )
+
+
+def test_an_episode_is_what_the_worker_says(store: Store, study: Study, play: Play) -> None:
+    begun = play(state=EpisodeState.PLAYING, num_steps=1, notes="not the worker's", version=5)
+    assert (begun.notes, begun.version, begun.labels) == ("", 0, ())
+    noted = store.set_notes(begun.id, "odd", 0)
+    store.add_tag(begun.id, "good")
+
+    said = replace(
+        begun,
+        session="other",
+        state=EpisodeState.FAILED,
+        reason="failed",
+        success=False,
+        num_steps=1_000_000_000_000,
+        total_reward=-math.inf,
+        seconds=12.5,
+        error="it broke",
+    )
+    saved = store.save_episode(said)
+
+    assert saved == replace(
+        said, session=begun.session, notes="odd", version=noted.version, labels=("good",)
+    )
+    assert store.episode(begun.id) == saved
+    store.save_episode(replace(said, total_reward=math.nan))
+    assert math.isnan(store.episode(begun.id).total_reward)
+    assert store.episodes()[1] == 1
+    for field in ("study", "person"):
+        with pytest.raises(NotFoundError, match="not there any more"):
+            play(**{field: "other"})
+
+
+def test_what_is_not_settled(store: Store, play: Play) -> None:
+    found = [play(state=state) for state in EpisodeState]
+
+    assert [episode.state for episode in store.playing()] == ["playing", "ended"]
+    for unsettled in ([found[0].id], [found[1].id, found[2].id]):
+        with pytest.raises(InUseError, match="being played"):
+            store.delete_episodes(unsettled)
+    assert store.episodes()[1] == len(found)
+
+
+def test_deleting_episodes(store: Store, play: Play) -> None:
+    first, second, third = (play().id for _ in range(3))
+    tag = store.add_tag(first, "good")
+
+    unknown = [f"unknown{number}" for number in range(40_000)]
+    assert store.delete_episodes([third, *unknown, first, first]) == [first, third]
+    assert ids_of(store) == [second]
+    assert store.delete_episodes([first]) == []
+    with pytest.raises(NotFoundError):
+        store.restore_tag(tag.id)
+
+
+def test_finding_episodes(store: Store, study: Study, owner: Person, play: Play) -> None:
+    anna = store.add_person("Anna", Role.PARTICIPANT)
+    other = store.save_study(Study(name="Other"))
+    second = study.environments[1].id
+    play(id="a", success=True, total_reward=1.0, num_steps=5)
+    play(id="b", success=False, total_reward=math.nan, num_steps=7, person=anna.id)
+    play(id="c", environment=second, state=EpisodeState.CANCELLED, total_reward=-2.0)
+    play(id="d", study=other.id, state=EpisodeState.REJECTED, total_reward=9.0, seconds=4.0)
+    for episode, label in (("a", "good"), ("b", "good"), ("b", "bad"), ("c", "bad")):
+        store.add_tag(episode, label, 1, 2)
+    store.remove_tag(store.tags("c")[0].id)
+
+    assert ids_of(store) == ["d", "c", "b", "a"]
+    assert ids_of(store, study=study.id) == ["c", "b", "a"]
+    assert ids_of(store, environment=second) == ["c"]
+    assert ids_of(store, person=anna.id) == ["b"]
+    assert ids_of(store, state="completed") == ["b", "a"]
+    assert ids_of(store, state=["cancelled", "rejected"]) == ["d", "c"]
+    assert ids_of(store, state=[]) == []
+    assert ids_of(store, label="good") == ["b", "a"]
+    assert ids_of(store, label="bad", person=anna.id) == ["b"]
+    assert ids_of(store, label="bad", person=owner.id) == []
+    assert ids_of(store, success=True) == ["a"]
+    assert ids_of(store, success=False) == ["b"]
+    assert ids_of(store, since=1001.0, until=1003.0) == ["c", "b"]
+
+    assert ids_of(store, sort="started") == ["a", "b", "c", "d"]
+    assert ids_of(store, sort="total_reward") == ["c", "a", "d", "b"]
+    assert ids_of(store, sort="-total_reward") == ["d", "a", "c", "b"]
+    assert ids_of(store, sort="success") == ["b", "a", "c", "d"]
+    assert ids_of(store, sort="-success") == ["a", "b", "d", "c"]
+    assert ids_of(store, sort="person") == ["b", "a", "c", "d"]
+    assert ids_of(store, sort="-seconds")[0] == "d"
+    assert ids_of(store, sort="num_steps") == ["a", "b", "c", "d"]
+    assert ids_of(store, sort="-state") == ["d", "b", "a", "c"]
+    assert ids_of(store, sort="environment", environment=second) == ["c"]
+    assert ids_of(store, sort="-number", study=study.id) == ["c", "b", "a"]
+
+    query = EpisodeQuery(study=study.id, offset=1, limit=1)
+    page, total = store.episodes(query)
+    assert total == 3
+    assert page == [store.episode("b")]
+    assert page[0].labels == ("bad", "good")
+    assert store.episode_ids(query) == ["c", "b", "a"]
+    assert store.episodes(EpisodeQuery(offset=10)) == ([], 4)
+    for wrong in ({"sort": "notes"}, {"sort": "started; --"}, {"limit": -1}, {"offset": 2**63}):
+        with pytest.raises(StoreError):
+            store.episodes(EpisodeQuery(**wrong))
+
+
+def test_notes(store: Store, play: Play) -> None:
+    episode = play()
+
+    first = store.set_notes(episode.id, "ein Überschlag", 0)
+    assert first == replace(episode, notes="ein Überschlag", version=1)
+    assert store.set_notes(episode.id, "", 1).version == 2
+    with pytest.raises(StaleError, match="edited these notes") as caught:
+        store.set_notes(episode.id, "mine", 1)
+    assert caught.value.current == replace(episode, version=2) == store.episode(episode.id)
+    with pytest.raises(NotFoundError):
+        store.set_notes("other", "", 0)
+    with pytest.raises(StoreError):
+        store.set_notes(episode.id, "x" * 20_001, 2)
+    assert store.episode(episode.id).version == 2
+
+
+def test_tags(store: Store, owner: Person, play: Play) -> None:
+    episode = play(num_steps=10)
+    anna = store.add_person("Anna", Role.ANNOTATOR)
+
+    late = store.add_tag(episode.id, "fall", 4, 9, by=anna.id)
+    early = store.add_tag(episode.id, "jump", 0, by=anna.id)
+    whole = store.add_tag(episode.id, "fall", by=owner.id)
+
+    assert (early.first, early.last) == (0, 0)
+    assert (whole.first, whole.last, whole.author) == (None, None, owner.id)
+    assert store.tags(episode.id) == [whole, early, late]
+    assert store.episode(episode.id).labels == ("fall", "jump")
+    assert store.add_tag(episode.id, "fall", 4, 9, by=owner.id) == late
+    assert store.add_tag(episode.id, "fall", by=anna.id) == whole
+
+    assert store.remove_tag(whole.id, by=anna.id) == whole
+    assert store.remove_tag(whole.id, by=anna.id) == whole
+    store.remove_tag(early.id)
+    assert store.tags(episode.id) == [late]
+    assert store.episode(episode.id).labels == ("fall",)
+    assert store.restore_tag(early.id, by=owner.id) == early
+    assert store.restore_tag(early.id, by=owner.id) == early
+    assert store.tags(episode.id) == [early, late]
+
+    for first, last in ((-1, 2), (0, 10), (3, 2), (None, 2), (2**63, 2**63), (0, 2**70)):
+        with pytest.raises(StoreError):
+            store.add_tag(episode.id, "fall", first, last)
+    for label in ("", "x" * 201, "\0"):
+        with pytest.raises(StoreError):
+            store.add_tag(episode.id, label)
+    for missing in (
+        lambda: store.add_tag("other", "fall"),
+        lambda: store.tags("other"),
+        lambda: store.remove_tag("other"),
+        lambda: store.restore_tag("other"),
+    ):
+        with pytest.raises(NotFoundError):
+            missing()
+    assert store.tags(episode.id) == [early, late]
+
+
+def test_exports(store: Store, owner: Person) -> None:
+    anna = store.add_person("Anna", Role.PARTICIPANT)
+    request = {"episodes": ["a", "b"], "format": "log", "filter": None, "end_at": []}
+
+    first = store.add_export(owner.id, request)
+    second = store.add_export(anna.id, {})
+
+    assert (first.state, first.request, first.person) == (ExportState.QUEUED, request, owner.id)
+    assert store.exports() == [second, first]
+    assert store.exports(owner.id) == [first]
+    running = store.update_export(first.id, state=ExportState.RUNNING, progress=0.25)
+    assert running == replace(first, state=ExportState.RUNNING, progress=0.25)
+    done = store.update_export(
+        first.id, state=ExportState.DONE, progress=1.0, num_bytes=5_000_000_000
+    )
+    assert store.export(first.id) == done
+    with pytest.raises(TypeError, match="person of a download"):
+        store.update_export(first.id, person=anna.id)
+    store.delete_export(first.id)
+    for missing in (store.export, store.update_export, store.delete_export):
+        with pytest.raises(NotFoundError, match="no such download"):
+            missing(first.id)
+    with pytest.raises(NotFoundError, match="no such person"):
+        store.add_export("nobody", {})
+    assert store.exports() == [second]
