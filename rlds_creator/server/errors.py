@@ -1,0 +1,134 @@
+"""What a request can do wrong, and what it is answered: a status, a code and a sentence.
+
+The answer never has a path or a traceback in it. What nobody expected is logged with a number, and
+the answer has that number only.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any, ClassVar
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+__all__ = [
+    "BadRequestError",
+    "ConflictError",
+    "ForbiddenError",
+    "LoginError",
+    "NotFoundError",
+    "ServerError",
+    "TooLargeError",
+    "TooManyError",
+    "UnavailableError",
+    "answer",
+    "as_server_error",
+]
+
+logger = logging.getLogger(__name__)
+
+
+class ServerError(Exception):
+    """Something that a request is refused for.
+
+    Attributes:
+      status: The status of the answer.
+      code: What went wrong, for programs.
+      more: What else the answer has.
+    """
+
+    status: ClassVar[int] = 500
+    code: str = "internal"
+
+    def __init__(self, message: str, *, code: str | None = None, **more: Any) -> None:
+        super().__init__(message)
+        self.code = code or type(self).code
+        self.more = more
+
+
+class BadRequestError(ServerError):
+    """The request is not what this address takes."""
+
+    status = 400
+    code = "bad_request"
+
+
+class LoginError(ServerError):
+    """Nobody knows who asks."""
+
+    status = 401
+    code = "login"
+
+
+class ForbiddenError(ServerError):
+    """Who asks may not do this."""
+
+    status = 403
+    code = "forbidden"
+
+
+class NotFoundError(ServerError):
+    """There is nothing at this address, or nothing that who asks may see."""
+
+    status = 404
+    code = "not_found"
+
+
+class ConflictError(ServerError):
+    """What there is has changed, or is in the way."""
+
+    status = 409
+    code = "conflict"
+
+
+class TooLargeError(ServerError):
+    """The request is too large."""
+
+    status = 413
+    code = "too_large"
+
+
+class TooManyError(ServerError):
+    """Too much is asked for at a time."""
+
+    status = 429
+    code = "too_many"
+
+
+class UnavailableError(ServerError):
+    """It could be done, but not here, or not now."""
+
+    status = 503
+    code = "unavailable"
+
+
+class _OtherError(ServerError):
+    """What the framework refuses, such as a method that an address does not have."""
+
+    def __init__(self, error: HTTPException) -> None:
+        code = {404: "not_found", 405: "method"}.get(error.status_code, "bad_request")
+        super().__init__(error.detail, code=code)
+        self.other_status = error.status_code
+
+
+def as_server_error(error: Exception) -> ServerError:
+    """Returns what to answer when something was raised; logs what nobody expected."""
+    if isinstance(error, ServerError):
+        return error
+    if isinstance(error, HTTPException):
+        return _OtherError(error)
+    if isinstance(error, msgspec.DecodeError):  # With those that are JSON, but not as expected.
+        return BadRequestError(str(error))
+    number = secrets.token_hex(4)
+    logger.error("error %s", number, exc_info=error)
+    return ServerError(f"Something went wrong here; the log of the server has it as {number}.")
+
+
+def answer(error: ServerError) -> Response:
+    """Returns the answer for an error."""
+    body = {"error": {"code": error.code, "message": str(error)}, **error.more}
+    status = getattr(error, "other_status", error.status)
+    return Response(msgspec.json.encode(body), status, media_type="application/json")

@@ -1,0 +1,97 @@
+"""The files of the pages: scripts and styles, which never change under an address, and one page."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Iterator
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from rlds_creator.server import errors
+
+__all__ = ["Pages"]
+
+# Stands in `index.html` for the folder of all other files.
+_PLACE = b"{static}"
+
+_MEDIA_TYPES = {
+    "css": "text/css",
+    "html": "text/html",
+    "ico": "image/x-icon",
+    "js": "text/javascript",
+    "json": "application/json",
+    "png": "image/png",
+    "svg": "image/svg+xml",
+    "webmanifest": "application/manifest+json",
+    "woff2": "font/woff2",
+}
+_COMPRESSED = {"ico", "png", "woff2"}
+
+
+class Pages:
+    """What a browser loads before it asks for anything.
+
+    All files are read here, once: an address is looked up among their names, and never becomes a
+    path.
+
+    Attributes:
+      hash: Stands for the content of all files. It is part of their addresses, so that browsers may
+        keep them for ever.
+    """
+
+    def __init__(self, directory: Traversable | None = None) -> None:
+        """Reads the files of the package, or of another directory."""
+        directory = directory or resources.files("rlds_creator").joinpath("static")
+        self._files = dict(sorted(_files(directory)))
+        digest = hashlib.sha256()
+        for name, content in self._files.items():
+            digest.update(b"%d %s %d " % (len(name), name.encode(), len(content)) + content)
+        self.hash = digest.hexdigest()[:16]
+        page = self._files.pop("index.html", b"")
+        self._page = page.replace(_PLACE, f"/static/{self.hash}".encode())
+        self._small = {
+            name: gzip.compress(content, 6, mtime=0)
+            for name, content in self._files.items()
+            if name.rpartition(".")[2] not in _COMPRESSED
+        }
+
+    def routes(self) -> list[BaseRoute]:
+        """Returns the routes. They come last: they have an answer for nearly every address."""
+        return [
+            Route("/static/{hash}/{name:path}", self._file),
+            Route("/{address:path}", self._any_page),
+        ]
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if request.path_params["hash"] != self.hash or name not in self._files:
+            raise errors.NotFoundError("There is no such file.")
+        headers = {"cache-control": "public, max-age=31536000, immutable"}
+        content = self._files[name]
+        if name in self._small:
+            headers["vary"] = "accept-encoding"
+            if "gzip" in request.headers.get("accept-encoding", ""):
+                headers["content-encoding"] = "gzip"
+                content = self._small[name]
+        kind = _MEDIA_TYPES.get(name.rpartition(".")[2], "text/plain")
+        return Response(content, headers=headers, media_type=kind)
+
+    async def _any_page(self, request: Request) -> Response:
+        address = request.path_params["address"]
+        if address.partition("/")[0] in ("api", "static", "favicon.ico", "robots.txt"):
+            raise errors.NotFoundError("There is nothing at this address.")
+        # Browsers ask again each time: it is what says where the other files are.
+        return Response(self._page, headers={"cache-control": "no-cache"}, media_type="text/html")
+
+
+def _files(directory: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            yield from _files(entry, f"{prefix}{entry.name}/")
+        elif not entry.name.startswith("."):
+            yield prefix + entry.name, entry.read_bytes()

@@ -1,0 +1,180 @@
+"""A port, the process that answers there, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+
+from rlds_creator.server.security import Application
+
+__all__ = ["AtMost", "address_of", "bound", "serve", "server", "wants_browser"]
+
+# What one client can cause to be logged, others have to read: no more than this in a minute.
+_LOGS_PER_MINUTE = 60
+
+
+@contextlib.contextmanager
+def bound(host: str, port: int) -> Iterator[socket.socket]:
+    """Listens on a port; 0 takes any that is free.
+
+    Raises:
+      OSError: It is taken, or there is no such address here; says what to do.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise OSError(f"--host {host} is no address of this machine: {error.strerror}") from None
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            raise OSError(
+                f"cannot listen on {host}, port {port}: {error.strerror}; --port 0 takes any port"
+            ) from None
+        yield listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """Returns the address that a browser on this machine opens."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "localhost"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def wants_browser() -> bool:
+    """Whether somebody sits in front of this machine who could see a browser."""
+    if os.environ.get("SSH_CONNECTION") or not sys.stdout.isatty():
+        return False
+    has_screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.platform in ("darwin", "win32") or bool(has_screen)
+
+
+def server(app: Application, *, behind_proxy: bool = False, **settings: Any) -> uvicorn.Server:
+    """Returns the server of an application; `serve` has it answer.
+
+    Args:
+      app: What answers.
+      behind_proxy: Whether to believe what a proxy on this machine says about who asks.
+      **settings: Of `uvicorn.Config`, in place of those here.
+    """
+    config = uvicorn.Config(
+        app,
+        **{
+            "loop": "asyncio",
+            "http": "h11",
+            "ws": "websockets-sansio",
+            "ws_max_size": 65536,
+            "ws_ping_interval": 20.0,
+            "ws_ping_timeout": 20.0,
+            # Pictures do not become smaller, and each connection would need memory for it.
+            "ws_per_message_deflate": False,
+            "proxy_headers": behind_proxy,
+            "server_header": False,
+            "access_log": False,
+            "log_config": None,
+            "lifespan": "on",
+            # After that, requests that still run are given up.
+            "timeout_graceful_shutdown": 5,
+            **settings,
+        },
+    )
+    return uvicorn.Server(config)
+
+
+def serve(
+    app: Application,
+    listener: socket.socket,
+    *,
+    opens: str | None = None,
+    when_ready: Callable[[], None] | None = None,
+    behind_proxy: bool = False,
+    verbose: bool = False,
+    **settings: Any,
+) -> None:
+    """Answers until Ctrl-C, or until the process is asked to end.
+
+    Args:
+      app: What answers.
+      listener: Where, see `bound`.
+      opens: The address of the page to open in a browser as soon as it is there.
+      when_ready: Is called then.
+      behind_proxy: See `server`.
+      verbose: Whether to log what happens, and not only what goes wrong.
+      **settings: See `server`.
+    """
+    serving = server(app, behind_proxy=behind_proxy, **settings)
+
+    def announce() -> None:
+        while not serving.started and not serving.should_exit:
+            time.sleep(0.02)
+        if serving.started:
+            if when_ready:
+                when_ready()
+            if opens:
+                webbrowser.open(opens)
+
+    threading.Thread(target=announce, daemon=True).start()
+    with _logging(logging.INFO if verbose else logging.WARNING):
+        with contextlib.suppress(KeyboardInterrupt):
+            serving.run(sockets=[listener])
+
+
+class AtMost(logging.Filter):
+    """Keeps a log short, whatever clients do; the next line says how much was left out."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._per_minute = per_minute
+        self._clock = clock
+        self._room = float(per_minute)
+        self._time = clock()
+        self._left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is written."""
+        now = self._clock()
+        self._room += (now - self._time) * self._per_minute / 60
+        self._room = min(self._room, float(self._per_minute))
+        self._time = now
+        if self._room < 1:
+            self._left_out += 1
+            return False
+        self._room -= 1
+        if self._left_out:
+            record.msg, record.args = f"{record.getMessage()} ({self._left_out} left out)", None
+            self._left_out = 0
+        return True
+
+
+@contextlib.contextmanager
+def _logging(level: int) -> Iterator[None]:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.addFilter(AtMost(_LOGS_PER_MINUTE))
+    loggers = [logging.getLogger(name) for name in ("uvicorn", "rlds_creator")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+            logger.propagate = True
+            logger.setLevel(logging.NOTSET)

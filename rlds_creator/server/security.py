@@ -1,0 +1,196 @@
+"""Which requests are let in, and what browsers may do with the answers.
+
+A page of somebody else that is open in the same browser can send requests to this server, and one
+that changes what its name resolves to (DNS rebinding) could even read the answers. So the `Host` of
+a request has to be one of ours, and its `Origin`, which browsers send with all that changes
+something and with sockets, has to be that host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Router
+from starlette.types import Lifespan, Message, Receive, Scope, Send
+
+from rlds_creator.server import errors
+
+__all__ = ["CONTENT_SECURITY_POLICY", "Application", "Hosts", "is_loopback"]
+
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data: blob:",
+        "connect-src 'self'",
+        "object-src 'none'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "form-action 'self'",
+    )
+)
+_HEADERS = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+}
+_MAX_BODY = 1_000_000
+_BODY_SECONDS = 30.0
+_CHANGES_NOTHING = {"GET", "HEAD", "OPTIONS"}
+_POLICY_VIOLATED = 1008
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on can be reached from this machine only."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+class Hosts:
+    """The names by which this server may be called.
+
+    An address of IP is always one: pages of others have names, and what they can change is where
+    those lead.
+
+    >>> hosts = Hosts("127.0.0.1", ["lab.example.org"])
+    >>> hosts.has("localhost:8000"), hosts.has("lab.example.org"), hosts.has("[::1]:80")
+    (True, True, True)
+    >>> hosts.has("rebound.example.com:8000")
+    False
+    """
+
+    def __init__(self, host: str, allowed: Iterable[str] = ()) -> None:
+        names = {"localhost", host, *allowed}
+        if not is_loopback(host):
+            names |= {socket.gethostname(), socket.getfqdn()}
+        self.names = {name.lower().rstrip(".") for name in names}
+
+    def has(self, host: str) -> bool:
+        """Whether the header `Host` of a request is for this server."""
+        name, colon, port = host.lower().rpartition(":")
+        if not colon or host.endswith("]"):
+            name, port = host.lower(), ""
+        if port and not port.isdecimal():
+            return False
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+            return True
+        return name.rstrip(".") in self.names
+
+
+class Application:
+    """Routes behind the checks; what is raised in them becomes an answer."""
+
+    def __init__(
+        self,
+        routes: Sequence[BaseRoute],
+        hosts: Hosts,
+        lifespan: Lifespan[Any] | None = None,
+    ) -> None:
+        self._hosts = hosts
+        self._router = Router(routes, redirect_slashes=False, lifespan=lifespan)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request, as ASGI has it."""
+        if scope["type"] == "lifespan":
+            await self._router(scope, receive, send)
+            return
+        scope["app"] = self  # Has the router raise what it does not find.
+        sender = _Sender(scope, send)
+        try:
+            self._check(scope)
+            if scope["type"] == "http":
+                receive = _Body(receive).receive
+            await self._router(scope, receive, sender)
+        except ClientDisconnect:
+            pass
+        except Exception as error:
+            await sender.fail(errors.as_server_error(error), receive)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._hosts.has(hosts[0]):
+            raise errors.BadRequestError(
+                "This server is not known by that name; `--allowed-host` adds one.", code="host"
+            )
+        if scope["type"] == "http" and scope["method"] in _CHANGES_NOTHING:
+            return
+        # Only browsers send these; what else can be sent from there is sent by the person's will.
+        origins = headers.getlist("origin")
+        site = headers.get("sec-fetch-site", "same-origin")
+        is_ours = all(_same_host(origin, hosts[0]) for origin in origins)
+        if len(origins) > 1 or not is_ours or site not in ("same-origin", "none"):
+            raise errors.ForbiddenError("This was sent by a page of another server.", code="origin")
+
+
+def _same_host(origin: str, host: str) -> bool:
+    scheme, _, at = origin.lower().partition("://")
+    port = {"http": ":80", "https": ":443"}.get(scheme)
+    if port is None:
+        return False
+    return at.removesuffix(port) == host.lower().removesuffix(port)
+
+
+class _Body:
+    """The body of a request, which has to come soon, and be small."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._size = 0
+        self._deadline: float | None = None
+
+    async def receive(self) -> Message:
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + _BODY_SECONDS
+        if self._deadline == float("inf"):
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise errors.BadRequestError("The request did not come to its end.") from None
+        self._size += len(message.get("body", b""))
+        if self._size > _MAX_BODY:
+            raise errors.TooLargeError(f"A request has at most {_MAX_BODY} bytes.")
+        if not message.get("more_body"):
+            self._deadline = float("inf")  # What follows is that the client goes, at any time.
+        return message
+
+
+class _Sender:
+    """Sends an answer with the headers that all have, or an error if it has not begun."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope = scope
+        self._send = send
+        self._has_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+            if self._scope["path"].startswith("/api/"):
+                headers.setdefault("cache-control", "no-store")
+        self._has_begun = True
+        await self._send(message)
+
+    async def fail(self, error: errors.ServerError, receive: Receive) -> None:
+        if self._scope["type"] == "http":
+            if not self._has_begun:
+                await errors.answer(error)(self._scope, receive, self)
+        else:
+            # Before it was accepted, this is an answer with status 403.
+            await self._send({"type": "websocket.close", "code": _POLICY_VIOLATED})

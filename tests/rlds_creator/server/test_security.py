@@ -1,0 +1,153 @@
+"""Which requests are let in, and what every answer has."""
+
+import asyncio
+import json
+import logging
+import re
+
+import pytest
+from creator_server import answered
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+
+from rlds_creator.server import errors
+from rlds_creator.server.pages import Pages
+from rlds_creator.server.security import Application, Hosts, is_loopback
+
+
+async def echo(request: Request) -> Response:
+    return Response(await request.body())
+
+
+async def broken(request: Request) -> Response:
+    raise FileNotFoundError("/secret/place is not there")
+
+
+async def refused(request: Request) -> Response:
+    raise errors.ConflictError("It has changed.", current={"version": 2})
+
+
+async def socket(websocket) -> None:
+    await websocket.accept()
+    await websocket.close()
+
+
+@pytest.fixture
+def app() -> Application:
+    return Application(
+        [
+            Route("/api/echo", echo, methods=["GET", "POST"]),
+            Route("/api/broken", broken),
+            Route("/api/refused", refused),
+            WebSocketRoute("/api/socket", socket),
+            *Pages().routes(),
+        ],
+        Hosts("127.0.0.1", ["Lab.example.org"]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "is_let_in"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:9", True),
+        ("127.0.0.1:8000", True),
+        ("[::1]:8000", True),
+        ("10.1.2.3", True),
+        ("lab.example.org.:443", True),
+        ("rebound.example.com", False),
+        ("localhost.example.com:8000", False),
+        ("localhost:8000@example.com", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_a_name_that_is_not_ours_is_refused(app, host, is_let_in) -> None:
+    status, headers, body = answered(app, path="/api/echo", headers={"host": host})
+    assert status == (200 if is_let_in else 400)
+    if not is_let_in:
+        assert json.loads(body)["error"]["code"] == "host"
+        assert "content-security-policy" in headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_let_in"),
+    [
+        ({}, True),  # No browser.
+        ({"origin": "http://localhost:8000"}, True),
+        ({"origin": "http://localhost:8000", "sec-fetch-site": "same-origin"}, True),
+        ({"origin": "https://lab.example.org", "host": "lab.example.org:443"}, True),
+        ({"origin": "http://localhost:8001"}, False),
+        ({"origin": "http://localhost"}, False),
+        ({"origin": "https://evil.example.com"}, False),
+        ({"origin": "null"}, False),
+        ({"origin": ""}, False),
+        ({"origin": "file://localhost:8000"}, False),
+        ({"sec-fetch-site": "cross-site"}, False),
+        ({"sec-fetch-site": "same-site", "origin": "http://localhost:8000"}, False),
+    ],
+)
+def test_what_another_page_sends_is_refused(app, headers, is_let_in) -> None:
+    status, _, _ = answered(app, "POST", "/api/echo", b"x", headers)
+    assert status == (200 if is_let_in else 403)
+    types = answered(app, path="/api/socket", headers=headers, kind="websocket")
+    assert types[0] == ("websocket.accept" if is_let_in else "websocket.close")
+    assert answered(app, path="/api/echo", headers=headers)[0] == 200, "reading changes nothing"
+
+
+def test_every_answer_tells_browsers_what_they_may_do(app) -> None:
+    for path in ("/", "/api/echo", "/api/broken", "/api/none", "/static/x/y.js"):
+        _, headers, _ = answered(app, path=path)
+        assert "script-src 'self'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+    assert answered(app, path="/api/echo")[1]["cache-control"] == "no-store"
+
+
+def test_a_body_that_is_too_large_is_refused(app) -> None:
+    assert answered(app, "POST", "/api/echo", b"x" * 1_000_000)[0] == 200
+    status, _, body = answered(app, "POST", "/api/echo", b"x" * 1_000_001)
+    assert status == 413
+    assert json.loads(body)["error"]["code"] == "too_large"
+
+
+def test_a_body_that_never_ends_is_given_up(app, monkeypatch) -> None:
+    monkeypatch.setattr("rlds_creator.server.security._BODY_SECONDS", 0.01)
+
+    async def never():
+        await asyncio.Event().wait()
+
+    async def session() -> list:
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/api/echo", "query_string": b""}
+        scope["headers"] = [(b"host", b"localhost")]
+        await app(scope, never, send)
+        return sent
+
+    assert asyncio.run(session())[0]["status"] == 400
+
+
+def test_what_goes_wrong_is_answered_without_paths(app, caplog) -> None:
+    with caplog.at_level(logging.ERROR):
+        status, _, body = answered(app, path="/api/broken")
+    error = json.loads(body)["error"]
+    assert (status, error["code"]) == (500, "internal")
+    assert not re.search(b"secret|Error", body)
+    number = error["message"].rpartition(" ")[2].rstrip(".")
+    assert re.search(f"error {number}(.|\n)*/secret/place", caplog.text)
+
+    status, _, body = answered(app, path="/api/refused")
+    assert (status, json.loads(body)["current"]) == (409, {"version": 2})
+    assert answered(app, path="/api/none")[0] == 404
+    status, _, body = answered(app, "DELETE", "/api/echo")
+    assert (status, json.loads(body)["error"]["code"]) == (405, "method")
+
+
+def test_loopback() -> None:
+    assert all(map(is_loopback, ["127.0.0.1", "::1", "localhost"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "10.0.0.1", "lab.example.org"]))
