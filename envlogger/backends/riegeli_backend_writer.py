@@ -20,7 +20,9 @@ from envlogger.backends.riegeli_files.background import (
     BackgroundWriter,
     BeginEpisode,
     DiscardEpisode,
+    Flush,
     Job,
+    Push,
     SetEpisodeMetadata,
     WritingError,
 )
@@ -159,14 +161,14 @@ class RiegeliBackendWriter(BackendWriter):
                 else:
                     self._background.add_step(step)
                 if self._flush_scheduler is not None and self._flush_is_due(data, is_new_episode):
-                    self._background.finish(flush=True)
+                    self._background.finish(Flush())
         except WritingError as e:
             raise self._failure_of(e) from e.cause
 
     def _begin_episode(self, step: bytes) -> None:
         self._background.put(BeginEpisode(step))
         if not self._has_shard:  # That is when most can go wrong, so it is reported at once.
-            self._background.finish(flush=False)
+            self._background.finish()
             self._has_shard = True
 
     def _flush_is_due(self, data: StepData, is_new_episode: bool) -> bool:
@@ -199,10 +201,26 @@ class RiegeliBackendWriter(BackendWriter):
           StorageError: Not all could be written.
           UsageError: The writer is closed.
         """
-        super().flush()
+        self._finish(Flush())
+
+    def push(self) -> None:
+        """Hands all steps to the system, without waiting for the disk.
+
+        They survive the death of the process then: `envlogger.recover` finds them. Not so in an
+        object store. This costs little enough to call it after each step; readers see nothing of it
+        before the next flush.
+
+        Raises:
+          StorageError: Not all could be written.
+          UsageError: The writer is closed.
+        """
+        self._finish(Push())
+
+    def _finish(self, job: Job) -> None:
+        self._check_open()
         try:
             with self._background.lock:
-                self._background.finish(flush=True)
+                self._background.finish(job)
         except WritingError as e:
             raise self._failure_of(e) from e.cause
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from importlib import metadata
 
 from rlds_creator.environments.playable import Control, Family, Inputs, Playable
@@ -24,6 +25,8 @@ _FAMILIES: dict[str, str] = {}
 def families() -> dict[str, str]:
     """Returns the class of each family as `module:Class`, by its name."""
     added = {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
+    if "RLDS_CREATOR_TESTING" in os.environ:
+        added["drawn"] = "rlds_creator.testing.drawn:DrawnFamily"
     return {**added, **_FAMILIES}
 
 

@@ -65,6 +65,7 @@ class Playable(abc.ABC):
       cameras: The names of the cameras; empty if there is nothing to choose.
       idle_action: The action of an environment that steps at its own rate while nothing is held.
       has_draft: Whether there is a quality that draws faster, see `render`.
+      repeats: Whether an environment that steps once for each input goes on while one is held.
     """
 
     environment: dm_env.Environment
@@ -72,6 +73,7 @@ class Playable(abc.ABC):
     cameras: Sequence[str] = ()
     idle_action: Any = None
     has_draft: bool = False
+    repeats: bool = False
 
     @abc.abstractmethod
     def action(self, inputs: Inputs) -> Any:

@@ -19,6 +19,7 @@ __all__ = [
     "DiscardEpisode",
     "Flush",
     "Job",
+    "Push",
     "SetEpisodeMetadata",
     "WritingError",
 ]
@@ -78,6 +79,14 @@ class DiscardEpisode(Job):
     def do(self, shards: ShardSequence) -> None:
         """See `Job`."""
         shards.discard_episode()
+
+
+class Push(Job):
+    """Hands all steps to the system."""
+
+    def do(self, shards: ShardSequence) -> None:
+        """See `Job`."""
+        shards.push()
 
 
 class Flush(Job):
@@ -193,8 +202,11 @@ class BackgroundWriter:
             ):
                 self._progress.wait()
 
-    def finish(self, *, flush: bool) -> None:
-        """Waits until all jobs are done, and flushed if that is asked for.
+    def finish(self, *last: Job) -> None:
+        """Waits until all jobs are done.
+
+        Args:
+          *last: Jobs to do after them.
 
         Raises:
           WritingError: Not all could be written.
@@ -202,8 +214,7 @@ class BackgroundWriter:
         if self._ending:
             self._raise_failure()
         batch = self._new
-        if flush:
-            batch.jobs.append(Flush())
+        batch.jobs += last
         batch.is_awaited = True
         self._work.notify()
         while not batch.is_over:

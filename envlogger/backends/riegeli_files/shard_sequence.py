@@ -99,6 +99,11 @@ class ShardSequence:
         if self._shard is not None:
             self._shard.flush(sync=self._sync)
 
+    def push(self) -> None:
+        """Hands all steps to the system."""
+        if self._shard is not None:
+            self._shard.push()
+
     def close(self) -> None:
         """Ends the running episode, makes it visible, and closes the files."""
         if self._shard is not None:

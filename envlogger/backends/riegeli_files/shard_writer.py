@@ -110,6 +110,12 @@ class ShardWriter:
         self._num_steps = episode.start
         self._write_note(marked(b"", Data.DISCARDED))
 
+    def push(self) -> None:
+        """Hands all steps to the system, with the metadata of the running episode."""
+        self._steps.push()
+        if self._pending_episodes:
+            self._note_metadata(self._pending_episodes[-1])
+
     def flush(self, *, sync: bool) -> None:
         """Brings all steps to the files, and makes all episodes but the running one visible.
 

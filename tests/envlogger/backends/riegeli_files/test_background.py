@@ -11,6 +11,7 @@ from envlogger.backends.riegeli_files.background import (
     BeginEpisode,
     DiscardEpisode,
     Flush,
+    Push,
     SetEpisodeMetadata,
     WritingError,
 )
@@ -51,6 +52,9 @@ class Shards:
 
     def flush(self):
         self._do("flush", [None])
+
+    def push(self):
+        self._do("push", [None])
 
     def close(self):
         self._do("close", [None])
@@ -97,6 +101,7 @@ JOBS = {
     "metadata": SetEpisodeMetadata(b"who"),
     "discard": DiscardEpisode(),
     "flush": Flush(),
+    "push": Push(),
 }
 
 
@@ -110,10 +115,20 @@ def hand_over(background, *names):
 def test_jobs_are_done_in_their_order():
     shards = Shards()
     background = make(shards)
-    names = ["begin", *["step"] * 5, "metadata", "step", "begin", "begin", "discard", "begin"]
+    names = [
+        "begin",
+        *["step"] * 5,
+        "metadata",
+        "push",
+        "step",
+        "begin",
+        "begin",
+        "discard",
+        "begin",
+    ]
     for count in range(1, len(names) + 1):  # Some in one batch, others in several.
         hand_over(background, *names[:count])
-        locked(background, background.finish, flush=count % 2 == 0)
+        locked(background, background.finish, *[Flush()] * (count % 2 == 0))
     background.close()
     expected = []
     for count in range(1, len(names) + 1):
@@ -131,7 +146,7 @@ def test_threads_do_not_lose_the_jobs_of_one_another():
         for i in range(300):
             locked(background, background.add_step, b"%d %d" % (number, i))
             if i % 50 == 0:
-                locked(background, background.finish, flush=True)
+                locked(background, background.finish, Flush())
 
     results = [in_thread(lambda number=number: add(number)) for number in range(4)]
     assert [result() for result in results] == [None] * 4
@@ -187,8 +202,8 @@ def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
     shards.may_go_on.clear()
     hand_over(background, *names)
     waiting = [
-        in_thread(lambda: locked(background, background.finish, flush=False)),
-        in_thread(lambda: locked(background, background.finish, flush=True)),
+        in_thread(lambda: locked(background, background.finish)),
+        in_thread(lambda: locked(background, background.finish, Flush())),
     ]
     shards.may_go_on.set()
     if fails_at == "close":
@@ -204,7 +219,7 @@ def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
     for call in (
         lambda: locked(background, background.add_step, b"more"),
         lambda: locked(background, background.put, Flush()),
-        lambda: locked(background, background.finish, flush=True),
+        lambda: locked(background, background.finish, Flush()),
         background.close,
     ):
         with pytest.raises(WritingError) as failure:
@@ -241,7 +256,7 @@ def test_trouble_ends_the_recording_when_all_is_written():
     shards.trouble = OSError("the disk is almost full")
     hand_over(background, "begin", "step")
     with pytest.raises(WritingError) as failure:
-        locked(background, background.finish, flush=True)
+        locked(background, background.finish, Flush())
     assert failure.value.cause is shards.trouble
     assert failure.value.num_lost_steps == 0
     assert [name for name, _ in shards.done] == ["begin", "step", "flush", "close"]
@@ -255,7 +270,7 @@ def test_a_closed_one_says_so():
         with pytest.raises(UsageError, match="is closed"):
             call()
     with pytest.raises(UsageError, match="is closed"):
-        locked(background, background.finish, flush=False)
+        locked(background, background.finish)
 
 
 def test_the_thread_may_close_what_it_writes_for():

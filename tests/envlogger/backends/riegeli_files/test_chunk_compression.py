@@ -89,7 +89,7 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
     def rest():
         time.sleep(0.01)
         with background.lock:
-            background.finish(flush=False)
+            background.finish()
         return background.has_time()
 
     shards.may_go_on.set()
@@ -109,7 +109,7 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
     time.sleep(0.3)  # It works all the time.
     shards.may_go_on.set()
     with background.lock:
-        background.finish(flush=False)
+        background.finish()
     assert not background.has_time()
 
     wait_until(rest)

@@ -1,0 +1,252 @@
+"""An environment for tests: it draws which step it is in and which inputs led there.
+
+It is the family "drawn" where the environment variable RLDS_CREATOR_TESTING is set.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import dm_env
+import numpy as np
+from dm_env import specs
+from PIL import Image, ImageDraw
+
+from rlds_creator.environments.playable import Control, Family, Inputs, Playable
+
+__all__ = ["Drawn", "DrawnFamily", "read_drawn"]
+
+_MOVES = {
+    "ArrowLeft": (1, "left"),
+    "ArrowRight": (2, "right"),
+    "ArrowUp": (3, "up"),
+    "ArrowDown": (4, "down"),
+    "Space": (5, "jump"),
+}
+_DIRECTIONS = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)])
+
+# The step and the action are drawn as rows of so many blocks, black for 0 and white for 1.
+_NUM_BLOCKS = 16
+
+Trouble = Literal["", "raise", "exit", "die", "hang", "print", "fork", "thread"]
+Shape = Literal["rgb", "grey", "chw", "float", "nan", "empty", "growing", "none", "huge"]
+
+
+class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
+    """Moves over a plane, with noise from the seed."""
+
+    def __init__(self, id: str, num_steps: int, seconds: float, trouble: str, at: int) -> None:
+        self._is_discrete = id == "discrete"
+        self._num_steps = num_steps
+        self._seconds = seconds
+        self._trouble = trouble
+        self._at = at
+        self.next_seed: int | None = None
+        self.step_number = 0
+        self._position = np.zeros(2)
+
+    def reset(self) -> dm_env.TimeStep:
+        self._random = np.random.default_rng(self.next_seed)
+        self.next_seed = None
+        self.step_number = 0
+        self._position = np.zeros(2)
+        return dm_env.restart(self._observation())
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        self.step_number += 1
+        if self.step_number == self._at:
+            _make(self._trouble)
+        time.sleep(self._seconds)
+        self._position += _DIRECTIONS[int(action)] if self._is_discrete else action
+        reward = float(np.sum(action))
+        if self.step_number >= self._num_steps:
+            return dm_env.termination(reward, self._observation())
+        return dm_env.transition(reward, self._observation())
+
+    def _observation(self) -> dict[str, np.ndarray]:
+        return {
+            "step": np.array(self.step_number),
+            "position": self._position.copy(),
+            "noise": self._random.random(3, np.float32),
+        }
+
+    def observation_spec(self) -> dict[str, specs.Array]:
+        return {
+            "step": specs.Array((), np.int64),
+            "position": specs.Array((2,), np.float64),
+            "noise": specs.BoundedArray((3,), np.float32, 0, 1),
+        }
+
+    def action_spec(self) -> specs.Array:
+        if self._is_discrete:
+            return specs.DiscreteArray(len(_DIRECTIONS))
+        return specs.BoundedArray((2,), np.float32, -1, 1)
+
+
+def _make(trouble: str) -> None:
+    if trouble == "raise":
+        raise RuntimeError("the walk has come to /a/cliff")
+    if trouble == "exit":
+        sys.exit(3)
+    if trouble == "die":
+        os._exit(4)
+    if trouble == "hang":
+        while True:
+            time.sleep(1)
+    if trouble == "print":
+        print("X" * 100_000)
+        os.write(1, b"J\0\0\0" * 1000)
+    if trouble == "fork":
+        os.fork()
+
+
+class Drawn(Playable):
+    """The environment."""
+
+    cameras = ("near", "far")
+    has_draft = True
+
+    def __init__(
+        self,
+        id: str,
+        num_steps: int,
+        seconds_per_step: float,
+        trouble: Trouble,
+        trouble_at: int,
+        picture: Shape,
+        size: int,
+        repeats: bool,
+        keys: Mapping[str, Any],
+    ) -> None:
+        self.environment = _Walk(id, num_steps, seconds_per_step, trouble, trouble_at)
+        self.repeats = repeats
+        self._is_discrete = id == "discrete"
+        self._moves = {name: move for name, (move, _) in _MOVES.items()} | dict(keys)
+        self._shape = picture
+        self._size = size
+        self._inputs = Inputs()
+        does = dict(_MOVES.values())
+        self.controls = [
+            Control([name], does.get(move, str(move))) for name, move in self._moves.items()
+        ]
+        if not self._is_discrete:
+            self.controls += [Control(["Axis0"], "left, right"), Control(["Axis1"], "up, down")]
+            self.controls.append(Control(["PointerX", "PointerY", "Pointer0"], "points"))
+        self.idle_action = 0 if self._is_discrete else np.zeros(2, np.float32)
+
+    def seed(self, seed: int) -> None:
+        """See `Playable`."""
+        self.environment.next_seed = seed
+
+    def action(self, inputs: Inputs) -> Any:
+        """See `Playable`."""
+        moves = [self._moves[n] for n in (*inputs.pressed, *inputs.held) if n in self._moves]
+        if self._is_discrete:
+            action: Any = moves[0] if moves else None
+        else:
+            vector = np.array([inputs.value("Axis0"), inputs.value("Axis1")], np.float32)
+            for name in inputs.held:
+                vector += _DIRECTIONS[self._moves.get(name, 0)].astype(np.float32)
+            action = np.clip(vector, -1, 1) if moves or vector.any() else None
+        if action is not None or not inputs.held:
+            self._inputs = inputs
+        return action
+
+    def info(self) -> Mapping[str, Any]:
+        """See `Playable`."""
+        return {"held": sorted(self._inputs.held), "text": self._inputs.text}
+
+    def metadata(self) -> Mapping[str, Any]:
+        """See `Playable`."""
+        return {"versions": {"drawn": "1"}}
+
+    def render(self, camera: int = 0, *, is_draft: bool = False) -> Any:
+        """See `Playable`."""
+        if self._shape == "none":
+            return None
+        if self._shape == "empty":
+            return np.zeros((0, 0, 3), np.uint8)
+        if self._shape == "huge":
+            return np.broadcast_to(np.uint8(7), (100_000, 100_000, 3))
+        step = self.environment.step_number
+        side = self._size + (step if self._shape == "growing" else 0)
+        picture = self._draw(side, step, camera, is_draft)
+        if self._shape == "grey":
+            return picture[:, :, 0]
+        if self._shape == "chw":
+            return picture.transpose(2, 0, 1)
+        if self._shape == "float":
+            return picture / 255.0
+        if self._shape == "nan":
+            return np.full((side, side, 3), np.nan)
+        return picture
+
+    def _draw(self, side: int, step: int, camera: int, is_draft: bool) -> np.ndarray:
+        image = Image.new("RGB", (side, side), ("navy", "darkgreen")[camera])
+        pen = ImageDraw.Draw(image)
+        block = side // _NUM_BLOCKS
+        for row, number in enumerate((step, _number_of(self._inputs))):
+            for bit in range(_NUM_BLOCKS):
+                color = "white" if number >> bit & 1 else "black"
+                box = (bit * block, row * block, (bit + 1) * block - 1, (row + 1) * block - 1)
+                pen.rectangle(box, fill=color)
+        if not is_draft:
+            lines = [f"step {step}", *(f"{n} {v:.2f}" for n, v in self._inputs.held.items())]
+            pen.text((block, 3 * block), "\n".join(lines), fill="white")
+        return np.asarray(image)
+
+
+def _number_of(inputs: Inputs) -> int:
+    """What is drawn of the inputs: a bit for each of the keys."""
+    return sum(1 << bit for bit, name in enumerate(_MOVES) if name in inputs.held)
+
+
+def read_drawn(picture: np.ndarray) -> tuple[int, list[str]]:
+    """Returns the step that a picture shows, of any size, and the keys that led to it."""
+    block = picture.shape[1] / _NUM_BLOCKS
+    step, keys = (
+        sum(
+            1 << bit
+            for bit in range(_NUM_BLOCKS)
+            if picture[int((row + 0.5) * block), int((bit + 0.5) * block)].mean() > 127
+        )
+        for row in range(2)
+    )
+    return step, [name for bit, name in enumerate(_MOVES) if keys >> bit & 1]
+
+
+class DrawnFamily(Family):
+    """Makes it."""
+
+    title = "Drawn steps"
+
+    def identifiers(self) -> Sequence[str]:
+        """See `Family`."""
+        return ("discrete", "box")
+
+    def make(
+        self,
+        *,
+        id: str,
+        keys: Mapping[str, Any],
+        num_steps: int = 1_000_000,
+        seconds_per_step: float = 0.0,
+        trouble: Trouble = "",
+        trouble_at: int = 3,
+        picture: Shape = "rgb",
+        size: int = 160,
+        repeats: bool = False,
+        **options: Any,
+    ) -> Drawn:
+        """See `Family`."""
+        if id not in self.identifiers():
+            raise ValueError(f"there is no {id!r}, only {', '.join(self.identifiers())}")
+        if options:
+            raise ValueError(f"there is no option {min(options)!r}")
+        return Drawn(
+            id, num_steps, seconds_per_step, trouble, trouble_at, picture, size, repeats, keys
+        )

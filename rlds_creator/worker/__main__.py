@@ -1,0 +1,48 @@
+"""`python -m rlds_creator.worker FD`, or `--describe`; see `rlds_creator.worker`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the worker; returns the status with which it exits."""
+    # What environments print goes where errors go. Nothing but the answer may be in the output.
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    if arguments == ["--describe"]:
+        from rlds_creator.worker.describing import describe
+
+        json.dump(describe(), output)
+        output.close()
+        return 0
+    output.close()
+    if len(arguments) != 1 or not arguments[0].isdigit():
+        print("usage: python -m rlds_creator.worker FD | --describe", file=sys.stderr)
+        return 2
+    connection = socket.socket(fileno=int(arguments[0]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which says stop.
+    from rlds_creator.worker.link import Link
+    from rlds_creator.worker.player import serve
+
+    scratch = tempfile.mkdtemp(prefix="rlds-play-")
+    os.environ["TMPDIR"] = tempfile.tempdir = scratch
+    os.chdir(scratch)
+    try:
+        return serve(Link(connection))
+    finally:
+        os.chdir("/")
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stderr.flush()
+    # Threads that an environment has left do not keep the process.
+    os._exit(status)

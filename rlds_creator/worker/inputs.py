@@ -1,0 +1,140 @@
+"""What a person does, event by event, as what an environment takes step by step."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from rlds_creator.environments.playable import Inputs
+
+__all__ = ["EVERYTHING", "InputError", "InputQueue"]
+
+# The name of an event that releases everything.
+EVERYTHING = "*"
+
+# An axis leaves its middle there, and is back a bit below, so that it does not flicker in between.
+_DEAD_ZONE = 0.1
+_BACK_ZONE = 0.08
+
+_AXIS = re.compile(r"(Axis|Space)\d+")
+_POSITION = re.compile(r"Pointer[XY]")
+
+# Nobody has more fingers, nor presses more keys between two steps.
+_MAX_HELD = 64
+_MAX_EVENTS = 1000
+_MAX_NAME_LENGTH = 32
+
+
+class InputError(ValueError):
+    """An event is none."""
+
+
+class InputQueue:
+    """Gathers what happens until the next step.
+
+    No press is lost: what went down since the last step counts for the next one, although it is up
+    again. What is held is released by an event of its own, or by that of `EVERYTHING`.
+
+    >>> queue = InputQueue()
+    >>> queue.add({"t": 0, "name": "KeyA", "value": 1})
+    True
+    >>> queue.add({"t": 9, "name": "KeyA", "value": 0})
+    False
+    >>> queue.take()
+    Inputs(held={'KeyA': 1.0}, pressed=('KeyA',), text='')
+    >>> queue.take()
+    Inputs(held={}, pressed=(), text='')
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[list[Any]] = deque(maxlen=_MAX_EVENTS)
+        self._down: dict[str, float] = {}
+        self._touched: dict[str, float] = {}
+        self._pressed: list[str] = []
+        self._text: list[str] = []
+
+    @property
+    def is_held(self) -> bool:
+        """Whether anything but a position is held now."""
+        return any(not _POSITION.fullmatch(name) for name in self._down)
+
+    def add(self, event: Mapping[str, Any]) -> bool:
+        """Adds an event; whether it is a press.
+
+        Raises:
+          InputError: It is none, or there are too many.
+        """
+        t, name, value, key = _checked(event)
+        self._events.append([t, name, value, key])
+        if name == EVERYTHING:
+            self._down.clear()
+            return False
+        before = self._down.get(name, 0.0)
+        if _AXIS.fullmatch(name):
+            value = max(-1.0, min(value, 1.0))
+            if abs(value) < (_BACK_ZONE if before else _DEAD_ZONE):
+                value = 0.0
+        if not value and not _POSITION.fullmatch(name):
+            self._down.pop(name, None)
+            return False
+        if name not in self._touched and len(self._touched) >= _MAX_HELD:
+            raise InputError(f"more than {_MAX_HELD} inputs are held at a time")
+        if len(self._pressed) >= _MAX_EVENTS:
+            raise InputError(f"there are more than {_MAX_EVENTS} presses for a step")
+        self._down[name] = self._touched[name] = value
+        if _POSITION.fullmatch(name) or before * value > 0:
+            return False
+        self._pressed.append(name)
+        if len(key) == 1 and key.isprintable():
+            self._text.append(key)
+        return True
+
+    def take(self) -> Inputs:
+        """Returns what was held at any time since the last step, for the next one."""
+        return self._take(self._touched)
+
+    def take_now(self) -> Inputs:
+        """Returns what is held now or was pressed since the last step, for the next one.
+
+        For environments that step when something is pressed: what was let go of before that is not
+        meant.
+        """
+        pressed = {name: self._touched[name] for name in self._pressed}
+        return self._take({**pressed, **self._down})
+
+    def _take(self, held: dict[str, float]) -> Inputs:
+        inputs = Inputs(held=held, pressed=tuple(self._pressed), text="".join(self._text))
+        self._touched = dict(self._down)
+        self._pressed.clear()
+        self._text.clear()
+        return inputs
+
+    def take_events(self) -> list[list[Any]]:
+        """Returns the events as they came, `[t_ms, name, value, key]` each, and forgets them."""
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    def clear(self) -> None:
+        """Forgets all but what is held now: what was pressed in a pause is not meant."""
+        self.take()
+        self._events.clear()
+
+
+def _checked(event: Mapping[str, Any]) -> tuple[float, str, float, str]:
+    try:
+        t, name, value, key = event["t"], event["name"], event["value"], event.get("key") or ""
+        t, value = float(t), float(value)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise InputError("an event has a time t, a name and a value") from None
+    if not (math.isfinite(t) and math.isfinite(value)):
+        raise InputError("the time and the value of an event are finite")
+    for text in (name, key):
+        if not isinstance(text, str) or len(text) > _MAX_NAME_LENGTH or "\0" in text:
+            raise InputError(f"a name has at most {_MAX_NAME_LENGTH} characters")
+    if not name:
+        raise InputError("an event has a name")
+    return t, name, value, key

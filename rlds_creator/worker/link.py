@@ -1,0 +1,214 @@
+"""How the server and a worker speak: messages over a pair of sockets.
+
+A message has a header of 5 bytes and a payload:
+
+    offset  type  field
+    0       u32   length of the payload, little-endian
+    4       u8    kind: "J" an object of JSON in UTF-8 with the key "op", "F" a picture
+
+A picture is a message of `rlds_creator.frames`, which the server passes on as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import struct
+import threading
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+__all__ = [
+    "HEADER_SIZE",
+    "MAX_PAYLOAD_SIZE",
+    "Link",
+    "LinkError",
+    "Message",
+    "decode_header",
+    "decode_payload",
+    "encode",
+]
+
+# An object of JSON, or a picture.
+Message = dict[str, Any] | bytes
+
+HEADER_SIZE = 5
+MAX_PAYLOAD_SIZE = 64 << 20
+
+_HEADER = struct.Struct("<Ic")
+_JSON, _PICTURE = b"J", b"F"
+
+# So many messages wait for the worker; then the server has to.
+_MAX_QUEUED = 1000
+
+# How long a worker has to close its log once the server is gone, and to take a message when so many
+# wait already.
+_GRACE_SECONDS = 10.0
+_STUCK_SECONDS = 60.0
+
+
+class LinkError(Exception):
+    """What came is no message, or what is to be sent is too large."""
+
+
+def encode(message: Mapping[str, Any] | bytes) -> bytes:
+    r"""Returns a message as it is sent.
+
+    Raises:
+      LinkError: It is too large, or holds a number that JSON has no place for.
+
+    >>> encode({"op": "ping"})
+    b'\r\x00\x00\x00J{"op":"ping"}'
+    """
+    if isinstance(message, bytes):
+        return _header(message, _PICTURE) + message
+    try:
+        text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError as e:
+        raise LinkError(f"a message cannot be sent: {e}") from e
+    payload = text.encode(errors="replace")
+    return _header(payload, _JSON) + payload
+
+
+def _header(payload: bytes, kind: bytes) -> bytes:
+    if len(payload) > MAX_PAYLOAD_SIZE:
+        raise LinkError(f"a message has {len(payload)} bytes, more than {MAX_PAYLOAD_SIZE}")
+    return _HEADER.pack(len(payload), kind)
+
+
+def decode_header(header: bytes) -> tuple[bytes, int]:
+    """Returns the kind of a message, and the length of its payload.
+
+    Raises:
+      LinkError: It is no header, or announces too much.
+    """
+    size, kind = _HEADER.unpack(header)
+    if kind not in (_JSON, _PICTURE) or size > MAX_PAYLOAD_SIZE:
+        raise LinkError(f"this is no message: kind {kind!r}, {size} bytes")
+    return kind, size
+
+
+def decode_payload(kind: bytes, payload: bytes) -> Message:
+    """Returns a message.
+
+    Raises:
+      LinkError: The payload is no JSON, or no object with an "op".
+    """
+    if kind == _PICTURE:
+        return payload
+    try:
+        message = json.loads(payload, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as e:
+        raise LinkError(f"a message is no JSON: {e}") from e
+    if not isinstance(message, dict) or not isinstance(message.get("op"), str):
+        raise LinkError('a message is no object with an "op"')
+    return message
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"JSON has no {name}")
+
+
+class Link:
+    """The worker's end.
+
+    A thread receives and queues, nothing else: the environment is touched by the main thread alone.
+    When the server is gone, the worker has a few seconds to end; then the thread ends it, for the
+    environment may hang. A process that the environment forks has no part in this: it ends when it
+    uses the link.
+
+    Args:
+      connection: A stream socket; it is closed with the link.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.set_inheritable(False)
+        self._connection = connection
+        self._owner = os.getpid()
+        self._received: queue.Queue[dict[str, Any] | None] = queue.Queue(_MAX_QUEUED)
+        self._is_lost = False
+        self._is_closed = threading.Event()
+        os.register_at_fork(after_in_child=self._leave)
+        threading.Thread(target=self._receive_all, name="link", daemon=True).start()
+
+    def receive(self, timeout: float | None = None) -> dict[str, Any] | None:
+        """Returns the next message, or None if none comes in time; None waits for one.
+
+        Raises:
+          EOFError: The server is gone.
+        """
+        self._check_owner()
+        if self._is_lost and self._received.empty():
+            raise EOFError
+        try:
+            if timeout is not None and timeout <= 0:
+                message = self._received.get_nowait()
+            else:
+                message = self._received.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if message is None:
+            self._is_lost = True
+            raise EOFError
+        return message
+
+    def send(self, message: Mapping[str, Any] | bytes) -> None:
+        """Sends a message.
+
+        Raises:
+          EOFError: The server is gone.
+          LinkError: It is too large.
+        """
+        self._check_owner()
+        encoded = encode(message)
+        try:
+            self._connection.sendall(encoded)
+        except OSError as e:
+            self._is_lost = True
+            raise EOFError from e
+
+    def close(self) -> None:
+        """Closes the socket; the thread ends."""
+        self._is_closed.set()
+        with contextlib.suppress(OSError):  # The server was faster.
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+    def _check_owner(self) -> None:
+        if os.getpid() != self._owner:
+            os._exit(1)
+
+    def _leave(self) -> None:
+        # Or the server would not see the end of the worker before that of the forked process.
+        self._connection.close()
+
+    def _receive_all(self) -> None:
+        try:
+            while True:
+                kind, size = decode_header(self._read(HEADER_SIZE))
+                message = decode_payload(kind, self._read(size))
+                if isinstance(message, dict):
+                    self._received.put(message, timeout=_STUCK_SECONDS)
+        except queue.Full:
+            os._exit(1)
+        except (EOFError, OSError, LinkError):
+            pass
+        try:
+            self._received.put(None, timeout=_GRACE_SECONDS)
+        except queue.Full:
+            os._exit(1)
+        if not self._is_closed.wait(_GRACE_SECONDS):
+            os._exit(1)
+
+    def _read(self, size: int) -> bytes:
+        parts = []
+        while size:
+            part = self._connection.recv(min(size, 1 << 16))
+            if not part:
+                raise EOFError
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)

@@ -1,0 +1,130 @@
+"""Pictures of environments as image files."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+try:
+    import simplejpeg
+except ImportError:
+    simplejpeg = None  # Pillow takes a quarter longer.
+
+__all__ = ["DRAFT", "QUALITIES", "PictureEncoder", "PictureError", "as_rgb"]
+
+# The quality in which the environment itself draws faster, where it can.
+DRAFT = "draft"
+
+# Quality and chroma subsampling of JPEG.
+_JPEG = {
+    DRAFT: (60, "420"),
+    "low": (50, "420"),
+    "medium": (75, "420"),
+    "high": (92, "444"),
+}
+QUALITIES = tuple(_JPEG)
+
+_MAX_SIDE = 4096
+
+# Up to this side, pictures are often drawn of few colours, and smaller without loss.
+_SMALL_SIDE = 256
+# After how many small pictures it is tried again whether that is so.
+_TRY_AGAIN = 64
+
+
+class PictureError(ValueError):
+    """What an environment has drawn is no picture."""
+
+
+def as_rgb(drawn: Any) -> np.ndarray:
+    """Returns what an environment has drawn as uint8 of shape `[height, width, 3]`.
+
+    Args:
+      drawn: An array of shape `[height, width]`, `[height, width, channels]` or
+        `[channels, height, width]`, with 1, 3 or 4 channels: integers or floats from 0 to 255,
+        floats from 0 to 1, or booleans.
+
+    Raises:
+      PictureError: It is something else.
+    """
+    if not isinstance(drawn, np.ndarray):
+        raise PictureError(f"a picture is an array, not {type(drawn).__name__}")
+    shape = drawn.shape
+    if drawn.ndim == 2:
+        drawn = drawn[:, :, np.newaxis]
+    elif drawn.ndim == 3 and shape[2] not in (1, 3, 4) and shape[0] in (1, 3, 4):
+        drawn = drawn.transpose(1, 2, 0)
+    if drawn.ndim != 3 or drawn.shape[2] not in (1, 3, 4) or not drawn.size:
+        raise PictureError(f"no picture has the shape {shape}")
+    if max(drawn.shape) > _MAX_SIDE:
+        raise PictureError(f"a picture has at most {_MAX_SIDE} pixels at a side, not {shape}")
+    drawn = _as_uint8(drawn[:, :, :3])
+    if drawn.shape[2] == 1:
+        drawn = np.broadcast_to(drawn, (*drawn.shape[:2], 3))
+    contiguous: np.ndarray = np.ascontiguousarray(drawn)
+    return contiguous
+
+
+def _as_uint8(drawn: np.ndarray) -> np.ndarray:
+    if drawn.dtype == np.uint8:
+        return drawn
+    if drawn.dtype.kind not in "biuf":
+        raise PictureError(f"a picture has numbers, not {drawn.dtype}")
+    low, high = drawn.min(), drawn.max()
+    if not (low >= 0 and high <= 255):  # Also where one of them is NaN.
+        raise PictureError(f"a picture has numbers from 0 to 255, not {low} to {high}")
+    if drawn.dtype.kind == "b" or (drawn.dtype.kind == "f" and high <= 1):
+        drawn = drawn * 255.0
+    rounded: np.ndarray = np.rint(drawn).astype(np.uint8)
+    return rounded
+
+
+class PictureEncoder:
+    """Makes image files of the pictures of an environment.
+
+    They are JPEG. Small ones are WebP without loss if that makes the file smaller, as it does for
+    the drawings of few colours that many environments make; which it is, is tried now and then.
+    """
+
+    def __init__(self) -> None:
+        self._num_small = 0
+        self._is_lossless = False
+
+    def encode(self, picture: np.ndarray, quality: str) -> tuple[bytes, str]:
+        """Returns the file and its format, one of `rlds_creator.frames.CODECS`.
+
+        Args:
+          picture: See `as_rgb`.
+          quality: One of `QUALITIES`.
+        """
+        if max(picture.shape) > _SMALL_SIDE:
+            return _jpeg(picture, quality), "jpeg"
+        is_trial = self._num_small % _TRY_AGAIN == 0
+        self._num_small += 1
+        if is_trial:
+            lossless, lossy = _webp(picture), _jpeg(picture, quality)
+            self._is_lossless = len(lossless) < len(lossy)
+            return (lossless, "webp") if self._is_lossless else (lossy, "jpeg")
+        if self._is_lossless:
+            return _webp(picture), "webp"
+        return _jpeg(picture, quality), "jpeg"
+
+
+def _jpeg(picture: np.ndarray, quality: str) -> bytes:
+    level, subsampling = _JPEG[quality]
+    if simplejpeg is not None:
+        encoded: bytes = simplejpeg.encode_jpeg(picture, level, "RGB", subsampling, fastdct=True)
+        return encoded
+    file = io.BytesIO()
+    subsampling = f"{subsampling[0]}:{subsampling[1]}:{subsampling[2]}"
+    Image.fromarray(picture).save(file, "JPEG", quality=level, subsampling=subsampling)
+    return file.getvalue()
+
+
+def _webp(picture: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "WEBP", lossless=True, quality=0, method=0)
+    return file.getvalue()

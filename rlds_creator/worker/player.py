@@ -1,0 +1,645 @@
+"""Plays: inputs come, steps are taken and recorded, pictures go."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import json
+import math
+import resource
+import secrets
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import dm_env
+import numpy as np
+
+from envlogger.converters import spec_codec
+from envlogger.errors import EnvLoggerError
+from rlds_creator.environments import Inputs, Playable, family
+from rlds_creator.frames import Frame
+from rlds_creator.worker.inputs import InputError, InputQueue
+from rlds_creator.worker.link import Link
+from rlds_creator.worker.pictures import DRAFT, QUALITIES, PictureEncoder, as_rgb
+from rlds_creator.worker.recording import Recording, as_json, versions
+from rlds_creator.worker.states import Expiry, Play, State, WrongStateError
+
+__all__ = ["Player", "serve"]
+
+_MAX_FPS = 120.0
+_MAX_SEED = 2**31
+
+# What is held repeats its step after this time, in seconds: a tap makes one step.
+_REPEAT_DELAY = 0.25
+
+# So many messages are taken between two steps at most.
+_MAX_MESSAGES = 100
+
+_MAX_WAIT = 60.0
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class _RefusedError(Exception):
+    """What is asked for cannot be done; the text is for the player."""
+
+
+class _FailedError(Exception):
+    """The play cannot go on; the text is for the player, the details are for the server's log."""
+
+    def __init__(self, message: str, cause: BaseException) -> None:
+        super().__init__(message)
+        self.details = "".join(traceback.format_exception(cause))[-10_000:]
+
+
+@contextlib.contextmanager
+def _environment_code() -> Iterator[None]:
+    """Whatever the code of others raises, `SystemExit` too, is a failure of the environment."""
+    try:
+        yield
+    except _FailedError:
+        raise
+    except BaseException as e:
+        message = f"the environment stopped with an error ({type(e).__name__})"
+        raise _FailedError(message, e) from e
+
+
+@dataclasses.dataclass
+class _Episode:
+    """An episode, from the reset on.
+
+    Attributes:
+      number: Which one of the visit.
+      seed: What the environment was seeded with; None if it takes no seed.
+      first: The step of the reset with its custom data: it is recorded with the step after it.
+      recording: Its log, once there is one.
+      num_steps: How many steps it has, with the one of the reset; 0 if there is no other.
+      started: When its first step was recorded.
+      reason: Why it ended.
+      success: What the player says.
+      gaps: After which steps the player was away, and for how many seconds.
+    """
+
+    number: int
+    seed: int | None
+    first: tuple[dm_env.TimeStep, dict[str, Any]]
+    recording: Recording | None = None
+    started: float = 0.0
+    reason: str = ""
+    success: bool | None = None
+    gaps: list[tuple[int, float]] = dataclasses.field(default_factory=list)
+
+    @property
+    def num_steps(self) -> int:
+        return self.recording.num_steps if self.recording is not None else 0
+
+
+def serve(link: Link, clock: Callable[[], float] = time.monotonic) -> int:
+    """Plays until the server says stop or is gone; returns the status to exit with.
+
+    Args:
+      link: How to speak with the server; it is closed.
+      clock: Returns the time in seconds; it never goes back.
+    """
+    try:
+        start = _await_start(link)
+        if start is not None:
+            with contextlib.closing(Player(link, start, clock)) as player:
+                player.play()
+    except EOFError:
+        return 0
+    except _FailedError as e:
+        with contextlib.suppress(EOFError):
+            link.send({"op": "error", "message": str(e), "fatal": True, "details": e.details})
+        return 1
+    finally:
+        link.close()
+    return 0
+
+
+def _await_start(link: Link) -> dict[str, Any] | None:
+    """Returns the message that says what to play; None if the server says stop before."""
+    while True:
+        message = link.receive()
+        assert message is not None  # It waits for one.
+        if message["op"] == "start":
+            return message
+        if message["op"] == "stop":
+            return None
+        if message["op"] == "ping":
+            link.send({"op": "pong"})
+
+
+class Player:
+    """The play of one person.
+
+    Only the thread that makes it may call it: it touches the environment.
+
+    Args:
+      link: How to speak with the server.
+      start: The message that says what to play.
+      clock: Returns the time in seconds; it never goes back.
+
+    What it calls raises `EOFError` if the server is gone.
+    """
+
+    _episode: _Episode
+    _frame: Frame
+
+    def __init__(self, link: Link, start: Mapping[str, Any], clock: Callable[[], float]) -> None:
+        self._link = link
+        self._clock = clock
+        self._environment: dict[str, Any] = start["environment"]
+        self._directory: str = start["directory"]
+        self._metadata = {
+            "agent_id": start["agent_id"],
+            "rlds_creator:study_id": start["study_id"],
+            "rlds_creator:env_id": start["env_id"],
+            "rlds_creator:environment": json.dumps(self._environment),
+        }
+        seed = start.get("next_seed")
+        self._next_seed: int | None = self._environment.get("seed") if seed is None else seed
+        self._is_async = self._environment.get("mode") == "async"
+        self._fps = float(self._environment.get("fps") or 15.0)
+        self._max_steps = self._environment.get("max_episode_steps") or math.inf
+        self._inputs = InputQueue()
+        self._encoder = PictureEncoder()
+        self._applied_input = 0
+        self._num_frames = 0
+        self._due = math.inf  # When to take the next step that no input makes.
+        self._paused_at: float | None = None
+        self._quality, self._camera, self._controller = "medium", 0, ""
+        self._is_settled = True  # Whether the server knows what became of the episode.
+
+        _limit(start.get("limits") or {})
+        expiry = Expiry(**(start.get("expiry") or {}))
+        self._play = Play(is_async=self._is_async, expiry=expiry, now=clock())
+        self._playable = self._make()
+        with _environment_code():
+            self._specs = spec_codec.encode_environment_specs(self._playable.environment)
+            self._details = dict(self._playable.metadata())
+        self._begin_episode(0)
+
+    def _make(self) -> Playable:
+        name = self._environment["family"]
+        options = self._environment.get("options") or {}
+        keys = self._environment.get("keys") or {}
+        with _environment_code():
+            try:
+                made = family(name)
+                inspect.signature(made.make).bind(keys=keys, **options)
+                return made.make(keys=keys, **options)
+            except ImportError as e:
+                raise _FailedError(f"{name} is not installed here: {e.msg}", e) from e
+            except (TypeError, ValueError) as e:  # What is wrong with the options.
+                raise _FailedError(str(e), e) from e
+
+    def play(self) -> None:
+        """Plays until the server says stop, or the player was away for too long."""
+        try:
+            while self._play.state is not State.CLOSED:
+                if not self._obey_all():
+                    return
+                if self._play.tick(self._clock()):
+                    self._away()
+                if self._clock() >= self._due:
+                    self._take_due_step()
+        except _FailedError as e:
+            self._fail(e)
+            raise
+
+    def close(self) -> None:
+        """Ends the log, and closes the environment."""
+        try:
+            with contextlib.suppress(EOFError):
+                self._settle("abandoned")
+        finally:
+            with contextlib.suppress(_FailedError), _environment_code():
+                self._playable.close()
+
+    # What the server asks for.
+
+    def _obey_all(self) -> bool:
+        """Waits for a message or the time of the next step; False if it is time to stop."""
+        now = self._clock()
+        seconds = min(self._due, self._play.deadline(now)) - now
+        for _ in range(_MAX_MESSAGES):
+            message = self._link.receive(max(0.0, min(seconds, _MAX_WAIT)))
+            if message is None:
+                break
+            if message["op"] == "stop":
+                return False
+            self._obey(message)
+            seconds = 0.0
+        return True
+
+    def _obey(self, message: Mapping[str, Any]) -> None:
+        try:
+            match message["op"]:
+                case "input":
+                    self._take_input(message)
+                case "control":
+                    self._control(message)
+                case "set":
+                    self._set(message)
+                case "ping":
+                    self._link.send({"op": "pong"})
+                case op:
+                    raise _RefusedError(f"there is no {op!r:.40}")
+        except (_RefusedError, WrongStateError, InputError) as e:
+            self._link.send({"op": "error", "message": str(e), "fatal": False, "details": ""})
+
+    def _take_input(self, message: Mapping[str, Any]) -> None:
+        events, number = message.get("events"), message.get("seq")
+        if not isinstance(events, list) or not isinstance(number, int):
+            raise InputError("an input has a number and a list of events")
+        self._applied_input = number
+        has_stepped = False
+        try:
+            for event in events:
+                is_press = self._inputs.add(event)
+                if is_press and not self._is_async:
+                    has_stepped = self._step_by_press() or has_stepped
+                if self._play.state is not State.RUNNING:
+                    self._inputs.clear()
+        finally:
+            now = self._clock()
+            self._play.touch(now, is_held=self._inputs.is_held)
+            if not self._is_async:
+                self._repeat_later(now, has_stepped)
+
+    def _repeat_later(self, now: float, has_stepped: bool) -> None:
+        is_running = self._play.state is State.RUNNING
+        if not (self._playable.repeats and self._inputs.is_held and is_running):
+            self._due = math.inf
+        elif has_stepped:
+            self._due = now + max(_REPEAT_DELAY, 1 / self._fps)
+
+    def _control(self, message: Mapping[str, Any]) -> None:
+        now = self._clock()
+        self._play.touch(now, is_held=self._inputs.is_held)
+        value = message.get("value")
+        match message.get("do"):
+            case "resume":
+                if self._play.resume(now):
+                    self._resumed(now)
+            case "pause":
+                why = message.get("why")
+                if self._play.pause(now, "network" if why == "network" else "user"):
+                    self._paused(now)
+            case "end":
+                self._check_steps()
+                self._end("user")
+            case "retry":
+                self._play.check_retry()
+                self._settle("rejected")
+                self._begin_episode(self._episode.number + 1)
+            case "success":
+                self._check_steps()
+                if value not in (True, False, None):
+                    raise _RefusedError("success is true, false, or null")
+                self._episode.success = value
+                self._send_state()
+            case "confirm":
+                self._play.check_confirm()
+                if value not in ("completed", "cancelled", "rejected"):
+                    raise _RefusedError("an episode is completed, cancelled, or rejected")
+                self._settle(value)
+                self._begin_episode(self._episode.number + 1)
+            case do:
+                raise _RefusedError(f"there is no control {do!r:.40}")
+
+    def _check_steps(self) -> None:
+        if not self._episode.num_steps:
+            raise _RefusedError("no step of this episode was played yet")
+
+    def _paused(self, now: float) -> None:
+        self._paused_at = now
+        self._due = math.inf
+        self._send_state()
+
+    def _resumed(self, now: float) -> None:
+        if self._paused_at is not None:
+            last = max(self._episode.num_steps - 1, 0)
+            self._episode.gaps.append((last, round(now - self._paused_at, 3)))
+            self._paused_at = None
+        self._inputs.clear()
+        self._due = now if self._is_async else math.inf
+        self._send_state()
+
+    def _away(self) -> None:
+        if self._play.state is State.PAUSED:
+            self._paused(self._clock())
+        else:
+            self._episode.reason = self._episode.reason or "expired"
+            self._settle("abandoned")
+            self._send_state()
+
+    def _set(self, message: Mapping[str, Any]) -> None:
+        fps, quality = message.get("fps"), message.get("quality")
+        camera, controller = message.get("camera"), message.get("controller")
+        if fps is not None:
+            if not (isinstance(fps, int | float) and 0 < fps <= _MAX_FPS):
+                raise _RefusedError(f"there are at most {_MAX_FPS:.0f} steps a second")
+            self._fps = float(fps)
+            if self._due < math.inf:
+                self._due = min(self._due, self._clock() + 1 / self._fps)
+        if quality is not None and quality not in self._qualities():
+            raise _RefusedError(f"the quality is one of {', '.join(self._qualities())}")
+        if camera is not None and camera not in range(len(self._playable.cameras)):
+            raise _RefusedError("there is no such camera")
+        if isinstance(controller, str):
+            self._controller = controller[:200]
+        if quality is not None or camera is not None:
+            self._quality = self._quality if quality is None else quality
+            self._camera = self._camera if camera is None else int(camera)
+            picture, codec = self._draw()
+            self._send_frame(
+                dataclasses.replace(
+                    self._frame, picture=picture, codec=codec, is_redrawn=True, time=time.time()
+                )
+            )
+        self._send_state()
+
+    def _qualities(self) -> list[str]:
+        return [q for q in QUALITIES if q != DRAFT or self._playable.has_draft]
+
+    # Episodes and their steps.
+
+    def _begin_episode(self, number: int) -> None:
+        seed: int | None
+        if self._next_seed is None:
+            seed = secrets.randbelow(_MAX_SEED)
+        else:
+            seed = self._next_seed
+            self._next_seed = (seed + 1) % _MAX_SEED
+        with _environment_code():
+            try:
+                self._playable.seed(seed)
+            except NotImplementedError:
+                seed = None
+            timestep = self._playable.environment.reset()
+        picture, codec = self._draw()
+        now = time.time()
+        first = timestep, self._custom_data(picture, now, {}, [])
+        self._episode = _Episode(number, seed, first)
+        self._is_settled = False
+        self._paused_at = None
+        self._inputs.clear()
+        self._play.start(self._clock())
+        if not self._num_frames:
+            self._send_ready()
+        self._send_frame(Frame(0, 0, picture, codec, time=now, is_first=True))
+        self._send_state()
+
+    def _step_by_press(self) -> bool:
+        """Takes the step that a press asks for, the first one of an episode too."""
+        if self._play.state not in (State.READY, State.RUNNING):
+            return False
+        inputs = self._inputs.take_now()
+        with _environment_code():
+            action = self._playable.action(inputs)
+        if action is None:
+            return False
+        if self._play.resume(self._clock()):
+            self._send_state()
+        self._step(inputs, action)
+        return True
+
+    def _take_due_step(self) -> None:
+        inputs = self._inputs.take() if self._is_async else self._inputs.take_now()
+        with _environment_code():
+            action = self._playable.action(inputs)
+            if action is None and self._is_async:
+                action = self._playable.idle_action
+        # A step that is late does not make the next ones come early.
+        self._due = max(self._due + 1 / self._fps, self._clock())
+        if action is not None:
+            self._step(inputs, action)
+
+    def _step(self, inputs: Inputs, action: Any) -> None:
+        with _environment_code():
+            timestep = self._playable.environment.step(action)
+            described = json.dumps(self._playable.describe(action))
+        if self._episode.num_steps >= self._max_steps and not timestep.last():
+            discount = 1.0 if timestep.discount is None else timestep.discount
+            timestep = timestep._replace(step_type=dm_env.StepType.LAST, discount=discount)
+        picture, codec = self._draw()
+        now = time.time()
+        custom_data = self._custom_data(picture, now, inputs.held, self._inputs.take_events())
+        recording = self._record(timestep, action, custom_data, now)
+        self._send_frame(
+            Frame(
+                number=0,
+                step=recording.num_steps - 1,
+                picture=picture,
+                codec=codec,
+                action=described,
+                reward=_float32(timestep.reward),
+                total_reward=_float32(recording.total_reward),
+                applied_input=self._applied_input,
+                time=now,
+                is_last=timestep.last(),
+            )
+        )
+        if timestep.last():
+            is_terminal = timestep.discount is not None and not np.any(timestep.discount)
+            self._end("terminated" if is_terminal else "truncated")
+
+    def _record(
+        self, timestep: dm_env.TimeStep, action: Any, custom_data: dict[str, Any], now: float
+    ) -> Recording:
+        episode = self._episode
+        with _recording():
+            if episode.recording is None:
+                episode.started = now
+                episode.recording = Recording(
+                    self._directory, self._specs, self._metadata_of(episode)
+                )
+                episode.recording.add(episode.first[0], None, episode.first[1])
+                episode.recording.add(timestep, action, custom_data)
+                self._send_episode("playing")
+            else:
+                episode.recording.add(timestep, action, custom_data)
+        return episode.recording
+
+    def _metadata_of(self, episode: _Episode) -> dict[str, Any]:
+        details = dict(self._details)
+        used = {**versions(), **details.pop("versions", {})}
+        return {
+            **self._metadata,
+            **({} if episode.seed is None else {"seed": episode.seed}),
+            "started": episode.started,
+            "rlds_creator:versions": json.dumps(used),
+            "rlds_creator:details": as_json(details),
+            "rlds_creator:controller": self._controller,
+        }
+
+    def _custom_data(
+        self, picture: bytes, now: float, held: Mapping[str, float], events: list[Any]
+    ) -> dict[str, Any]:
+        with _environment_code():
+            info = as_json(self._playable.info())
+        cameras = self._playable.cameras
+        return {
+            "image": picture,
+            "keys": json.dumps(held),
+            "info": info,
+            "inputs": json.dumps(events),
+            "time": now,
+            "fps": self._fps if self._is_async else 0.0,
+            "camera": cameras[self._camera] if cameras else "",
+            "quality": self._quality,
+        }
+
+    def _draw(self) -> tuple[bytes, str]:
+        with _environment_code():
+            drawn = self._playable.render(self._camera, is_draft=self._quality == DRAFT)
+            self._picture = as_rgb(drawn)
+        return self._encoder.encode(self._picture, self._quality)
+
+    def _end(self, why: str) -> None:
+        """The episode is over; what it is worth is not known yet."""
+        self._play.end(self._clock(), why)
+        self._due = math.inf
+        self._episode.reason = why
+        self._close_log()
+        self._send_episode("ended")
+        self._send_state()
+
+    def _settle(self, state: str, error: str = "") -> None:
+        """Ends the log, if that is to be done, and says what became of the episode."""
+        if self._is_settled:
+            return
+        self._is_settled = True
+        self._due = math.inf
+        if self._play.state in (State.RUNNING, State.PAUSED):
+            self._play.end(self._clock(), self._episode.reason or "user")
+        try:
+            self._close_log()
+        finally:
+            if self._episode.num_steps:
+                self._send_episode(state, error)
+
+    def _close_log(self) -> None:
+        episode = self._episode
+        if episode.recording is not None:
+            with _recording():
+                episode.recording.close(
+                    reason=episode.reason,
+                    gaps=json.dumps(episode.gaps),
+                    **{"rlds_creator:controller": self._controller},
+                )
+
+    def _fail(self, error: _FailedError) -> None:
+        self._episode.reason = self._episode.reason or "failed"
+        with contextlib.suppress(_FailedError):
+            self._settle("failed", str(error))
+        self._send_state("ended", "failed")
+
+    # What the server hears.
+
+    def _send_ready(self) -> None:
+        controls = [
+            {"inputs": list(control.inputs), "does": control.does}
+            for control in self._playable.controls
+        ]
+        height, width, _ = self._picture.shape
+        self._link.send(
+            {
+                "op": "ready",
+                "controls": controls,
+                "cameras": list(self._playable.cameras),
+                "qualities": self._qualities(),
+                "fps": self._fps,
+                "mode": "async" if self._is_async else "sync",
+                "size": [width, height],
+                "has_pointer": any("Pointer" in name for c in controls for name in c["inputs"]),
+            }
+        )
+
+    def _send_frame(self, frame: Frame) -> None:
+        self._num_frames += 1
+        self._frame = dataclasses.replace(frame, number=self._num_frames)
+        self._link.send(self._frame.encode())
+
+    def _send_state(self, state: str = "", why: str = "") -> None:
+        episode, recording = self._episode, self._episode.recording
+        is_closed = self._play.state is State.CLOSED
+        self._link.send(
+            {
+                "op": "state",
+                "state": state or ("ended" if is_closed else self._play.state),
+                "why": why or self._play.why,
+                "episode": recording
+                and {
+                    "id": recording.id,
+                    "number": episode.number,
+                    "num_steps": recording.num_steps,
+                    "total_reward": _finite(recording.total_reward),
+                    "seconds": self._play.played_seconds,
+                    "success": episode.success,
+                },
+                "fps": self._fps,
+                "quality": self._quality,
+                "camera": self._camera,
+            }
+        )
+
+    def _send_episode(self, state: str, error: str = "") -> None:
+        episode, recording = self._episode, self._episode.recording
+        assert recording is not None
+        self._link.send(
+            {
+                "op": "episode",
+                "episode": {
+                    "id": recording.id,
+                    "number": episode.number,
+                    "state": state,
+                    "reason": episode.reason,
+                    "success": episode.success,
+                    "num_steps": recording.num_steps,
+                    "total_reward": _finite(recording.total_reward),
+                    "started": episode.started,
+                    "seconds": self._play.played_seconds,
+                    "seed": episode.seed,
+                    "error": error,
+                },
+            }
+        )
+
+
+@contextlib.contextmanager
+def _recording() -> Iterator[None]:
+    try:
+        yield
+    except EnvLoggerError as e:
+        raise _FailedError("the episode cannot be recorded any further", e) from e
+
+
+def _limit(limits: Mapping[str, Any]) -> None:
+    """Limits the process: "memory" in bytes, "files", "cpu_seconds"; None does not."""
+    kinds = {
+        "memory": resource.RLIMIT_AS,
+        "files": resource.RLIMIT_NOFILE,
+        "cpu_seconds": resource.RLIMIT_CPU,
+    }
+    for name, value in limits.items():
+        if value is not None:
+            _, hard = resource.getrlimit(kinds[name])
+            value = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
+            resource.setrlimit(kinds[name], (value, value))
+
+
+def _finite(number: float) -> float:
+    """A number that JSON has a place for."""
+    return float(np.nan_to_num(number))
+
+
+def _float32(number: Any) -> float:
+    """A reward, or a sum of rewards, as a picture message takes it."""
+    if number is None:
+        return 0.0
+    return float(np.clip(np.sum(number), -_FLOAT32_MAX, _FLOAT32_MAX))

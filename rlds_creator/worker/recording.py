@@ -1,0 +1,129 @@
+"""Records an episode while it is played."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import dm_env
+import numpy as np
+
+from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger.step_data import StepData
+
+__all__ = ["Recording", "new_episode_id", "versions"]
+
+# What may wait to be written: the worker waits for each step anyway.
+_MAX_PENDING_BYTES = 1 << 20
+
+# After a failure of power, what was recorded longer ago than this is there, in seconds.
+_SYNC_INTERVAL = 1.0
+
+
+def new_episode_id() -> str:
+    """Returns an identifier that nobody can guess."""
+    while True:
+        identifier = secrets.token_urlsafe(12)
+        if not identifier.startswith("-"):  # Commands would take it for an option.
+            return identifier
+
+
+def versions(*distributions: str) -> dict[str, str]:
+    """Returns the versions of Python and of those of some distributions that are installed."""
+    found = {"python": platform.python_version()}
+    for name in ("rlds-ecosystem", "numpy", *distributions):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+class Recording:
+    """An EnvLogger log of one episode.
+
+    Each step is with the system when `add` returns: it survives the death of the process. A thread
+    brings them to the disk about once a second, for failures of power.
+
+    Args:
+      directory: Where the logs of all episodes are; this one gets a directory of its own in it.
+      specs: See `envlogger.converters.spec_codec.encode_environment_specs`.
+      metadata: What is known about the episode when it begins.
+
+    Attributes:
+      id: The identifier of the episode, and the name of its directory.
+      num_steps: How many steps were added.
+      total_reward: The sum of their rewards.
+
+    Raises:
+      envlogger.errors.StorageError: The log cannot be written.
+    """
+
+    def __init__(self, directory: str, specs: Any, metadata: Mapping[str, Any]) -> None:
+        self.id = new_episode_id()
+        self.num_steps = 0
+        self.total_reward = 0.0
+        self._is_closed = False
+        self._metadata = {**metadata, "episode_id": self.id}
+        self._writer = RiegeliBackendWriter(
+            os.path.join(directory, self.id),
+            metadata={"environment_specs": specs},
+            flush_interval=_SYNC_INTERVAL,
+            max_pending_bytes=_MAX_PENDING_BYTES,
+        )
+
+    def add(self, timestep: dm_env.TimeStep, action: Any, custom_data: Mapping[str, Any]) -> None:
+        """Adds a step; the first one comes from the reset, and has no action.
+
+        Raises:
+          envlogger.errors.EnvLoggerError: It cannot be recorded; what was before stays.
+        """
+        is_first = self.num_steps == 0
+        self._writer.record_step(StepData(timestep, action, dict(custom_data)), is_first)
+        if is_first:
+            self._writer.set_episode_metadata(self._metadata)
+        self._writer.push()
+        self.num_steps += 1
+        if timestep.reward is not None:
+            self.total_reward += float(np.sum(timestep.reward))
+
+    def close(self, **metadata: Any) -> None:
+        """Ends the log; further calls do nothing.
+
+        Args:
+          **metadata: What is known when the episode is over.
+
+        Raises:
+          envlogger.errors.StorageError: Not all could be written.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if self.num_steps:
+                known = {"num_steps": self.num_steps, "total_reward": self.total_reward}
+                self._writer.set_episode_metadata({**self._metadata, **known, **metadata})
+        finally:
+            self._writer.close()
+
+
+def as_json(value: Any) -> str:
+    """Returns a value as JSON; what JSON has no place for as text."""
+    if not value:
+        return "{}"
+    return json.dumps(value, default=_plain, skipkeys=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    return str(value)[:1000]

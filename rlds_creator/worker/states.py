@@ -1,0 +1,152 @@
+"""Which state the play of a person is in, and what may happen in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+
+__all__ = ["Expiry", "Play", "State", "WrongStateError"]
+
+
+class State(enum.StrEnum):
+    """Where a play is.
+
+    NEW until there is an environment; READY before the first step of an episode; RUNNING and PAUSED
+    while there is one; ENDED until the player has said what the episode is worth; CLOSED when the
+    player was away for too long.
+    """
+
+    NEW = "new"
+    READY = "ready"
+    RUNNING = "running"
+    PAUSED = "paused"
+    ENDED = "ended"
+    CLOSED = "closed"
+
+
+class WrongStateError(Exception):
+    """What was asked for does not fit the state; the text is for the player."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Expiry:
+    """How long a player may be away, in seconds.
+
+    Attributes:
+      idle: After what time without an input an environment that steps at its own rate is paused.
+      paused: After what time without an input the episode is abandoned.
+    """
+
+    idle: float = 30.0
+    paused: float = 900.0
+
+
+class Play:
+    """The states of a play, episode after episode.
+
+    What asks for a change says at what time, on a clock that never goes back.
+
+    Args:
+      is_async: Whether the environment steps at its own rate.
+      expiry: How long the player may be away.
+      now: The time.
+
+    Attributes:
+      state: Where it is.
+      why: Why it came there: "start", "user", "idle", "network", "terminated", "truncated",
+        "failed", "expired", or "".
+      played_seconds: How long the episode was running, up to the last change of the state.
+
+    >>> play = Play(is_async=True, expiry=Expiry(idle=30), now=0)
+    >>> play.start(0); play.resume(1); play.tick(40)
+    True
+    >>> play.state.value, play.why
+    ('paused', 'idle')
+    """
+
+    def __init__(self, *, is_async: bool, expiry: Expiry, now: float) -> None:
+        self.state = State.NEW
+        self.why = ""
+        self.played_seconds = 0.0
+        self._is_async = is_async
+        self._expiry = expiry
+        self._entered = self._active = now
+        self._is_held = False
+
+    def start(self, now: float) -> None:
+        """The environment was made, or reset: an episode can begin."""
+        if self.state not in (State.NEW, State.ENDED):
+            raise WrongStateError("the episode goes on; end it before you begin another one")
+        self._go(State.READY, "start", now)
+        self.played_seconds = 0.0
+
+    def resume(self, now: float) -> bool:
+        """Runs, or goes on; whether that is a change."""
+        if self.state is State.RUNNING:
+            return False
+        if self.state not in (State.READY, State.PAUSED):
+            raise WrongStateError("the episode is over: say what it is worth, or play again")
+        self._go(State.RUNNING, "user", now)
+        return True
+
+    def pause(self, now: float, why: str = "user") -> bool:
+        """Stands still; whether that is a change."""
+        if self.state is not State.RUNNING:
+            return False
+        self._go(State.PAUSED, why, now)
+        return True
+
+    def end(self, now: float, why: str) -> None:
+        """The episode is over."""
+        if self.state not in (State.RUNNING, State.PAUSED):
+            raise WrongStateError("there is no running episode that could end")
+        self._go(State.ENDED, why, now)
+
+    def check_confirm(self) -> None:
+        """Raises `WrongStateError` unless the player is to say what the episode is worth."""
+        if self.state is not State.ENDED:
+            raise WrongStateError("the episode goes on; end it before you say what it is worth")
+
+    def check_retry(self) -> None:
+        """Raises `WrongStateError` unless there is an episode to discard."""
+        if self.state not in (State.RUNNING, State.PAUSED, State.ENDED):
+            raise WrongStateError("there is no episode yet that could be discarded")
+
+    check_success = check_retry
+
+    def touch(self, now: float, *, is_held: bool) -> None:
+        """The player did something.
+
+        Args:
+          now: The time.
+          is_held: Whether an input is held from now on.
+        """
+        self._active = now
+        self._is_held = is_held
+
+    def tick(self, now: float) -> bool:
+        """Pauses the play, or closes it, when it is time; whether that is a change."""
+        if now < self.deadline(now):
+            return False
+        if self.state is State.RUNNING and self._is_async:
+            return self.pause(now, "idle")
+        self._go(State.CLOSED, "expired", now)
+        return True
+
+    def deadline(self, now: float) -> float:
+        """When `tick` is to be called at the latest."""
+        if self.state in (State.NEW, State.CLOSED):
+            return math.inf
+        if self.state is State.RUNNING and self._is_held:
+            self._active = now
+        if self.state is State.RUNNING and self._is_async:
+            return max(self._entered, self._active) + self._expiry.idle
+        return max(self._entered, self._active) + self._expiry.paused
+
+    def _go(self, state: State, why: str, now: float) -> None:
+        if self.state is State.RUNNING:
+            self.played_seconds += now - self._entered
+        self.state = state
+        self.why = why
+        self._entered = now
