@@ -33,10 +33,13 @@ _EXTRA_OF = {
     "grain": "grain",
     "gymnasium": "gymnasium",
     "h5py": "hdf5",
+    "msgspec": "creator",
     "pyarrow": "parquet",
     "s3fs": "s3",
     "simplejpeg": "images",
+    "starlette": "creator",
     "torch": "torch",
+    "uvicorn": "creator",
 }
 
 

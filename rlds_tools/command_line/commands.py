@@ -30,6 +30,7 @@ COMMANDS = (
     "report",
     "convert",
     "record",
+    "view",
     "stats",
     "list",
     "diff",

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rlds_tools.command_line.commands import COMMANDS
+from rlds_tools.command_line.commands import COMMANDS, rlds
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
@@ -82,7 +82,7 @@ def test_every_command_is_on_its_page_with_its_options_and_examples(
     common, *sections = re.split(r"^## rlds (.*)$", page, flags=re.MULTILINE)
     assert sections[::2] == list(COMMANDS)
     for name, section in zip(sections[::2], sections[1::2], strict=True):
-        command = importlib.import_module(f"rlds_tools.command_line.{name}").command
+        command = rlds.get_command(click.Context(rlds), name)
         options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
         for option in options:
             assert option.hidden or option.opts[0] in common + section

@@ -1,0 +1,83 @@
+"""`rlds view`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import click
+
+from rlds_ecosystem import import_extra
+from rlds_tools.command_line.printing import invocation
+
+EXAMPLES = """\b
+Examples:
+  rlds view data/walker2d
+  rlds view logs/run7 logs/run8 --episode 3
+  rlds view ~/tensorflow_datasets --port 8000 --no-open
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--episode", type=click.IntRange(0), metavar="N", help="Show this episode first.")
+@click.option("--format", help="The format of the data, if it cannot be recognized.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="The address to serve on. With 0.0.0.0, others in the network can open the link that is "
+    "printed; it has a token in it, without which nobody sees anything.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="The port to serve on; by default any that is free.",
+)
+@click.option(
+    "--open/--no-open",
+    "opens",
+    default=None,
+    help="Whether to open the page in a browser; by default, if there is a screen.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print the address only.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what libraries say, and tracebacks.")
+def command(
+    paths: Sequence[str],
+    episode: int | None,
+    format: str | None,
+    host: str,
+    port: int,
+    opens: bool | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Show episodes in the browser, step by step.
+
+    That is pictures, as a film; values and rewards, as curves; all of any step. PATH is what the
+    other commands take, or a folder of several datasets. Nothing is copied or changed: steps are
+    read when they are shown, so that long episodes open at once. Ctrl-C ends it.
+    """
+    called = invocation()
+    called.quiet, called.verbose = quiet, verbose
+    for module in ("starlette", "uvicorn", "msgspec", "PIL.Image"):
+        import_extra(module)
+    from rlds_creator.server import running
+    from rlds_creator.server.security import is_loopback
+    from rlds_creator.server.view_app import view_app
+    from rlds_creator.viewing import Shelf
+
+    shelf = Shelf(paths, format=format)
+    page = shelf.page_of(episode) if episode is not None else "/"
+    token = "" if is_loopback(host) else secrets.token_urlsafe(24)
+    with running.bound(host, port) as listener:
+        address = running.address_of(listener)
+        link = f"{address}/enter#{token}" if token else f"{address}{page}"
+        wants = running.wants_browser() if opens is None else opens
+        click.echo(link if quiet else f"{link}   (Ctrl-C ends it)")
+        running.serve(
+            view_app(shelf, host=host, token=token), listener, opens=link if wants else None
+        )

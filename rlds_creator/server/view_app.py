@@ -1,0 +1,98 @@
+"""What `rlds view` serves: the pages, and the datasets that it was given."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Annotated, Any
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.requests import Request, cookie_parser
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from rlds_creator.server import errors
+from rlds_creator.server.pages import Pages
+from rlds_creator.server.security import Application, Hosts
+from rlds_creator.server.viewing_routes import dataset_routes
+from rlds_creator.viewing import Shelf
+from rlds_ecosystem import version
+
+__all__ = ["view_app"]
+
+_COOKIE = "rlds_view"
+_ME, _ENTER = "/api/me", "/api/enter"
+
+
+class _Entry(msgspec.Struct):
+    """What the page for entering sends."""
+
+    token: Annotated[str, msgspec.Meta(max_length=200)]
+    name: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+def view_app(shelf: Shelf, *, host: str = "127.0.0.1", token: str = "") -> Application:
+    """Returns what answers for datasets.
+
+    Args:
+      shelf: The datasets.
+      host: The address that it is served on.
+      token: What people need to see them; nothing if it is empty.
+    """
+    # The cookie is no use for making a link that others can enter with.
+    pass_ = hashlib.sha256(token.encode()).hexdigest()
+
+    def may_view(headers: Headers) -> bool:
+        given = cookie_parser(headers.get("cookie", "")).get(_COOKIE, "")
+        return not token or hmac.compare_digest(given.encode(), pass_.encode())
+
+    async def me(request: Request) -> Response:
+        return _json(
+            {
+                "person": None,
+                "may": ["view"] if may_view(request.headers) else [],
+                "mode": "view",
+                "single_user": not token,
+                "version": version(),
+            }
+        )
+
+    async def enter(request: Request) -> Response:
+        entry = msgspec.json.decode(await request.body(), type=_Entry)
+        if not hmac.compare_digest(entry.token.encode(), token.encode()):
+            raise errors.LoginError(
+                "This link is not valid; it ends with the program that made it."
+            )
+        response = _json({"person": None})
+        response.set_cookie(_COOKIE, pass_, httponly=True, samesite="lax")
+        return response
+
+    class Guard:
+        """Lets nobody in who has no token, but to enter."""
+
+        def __init__(self, app: Any) -> None:
+            self._app = app
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            path = scope.get("path", "")
+            is_open = not path.startswith("/api/") or path in (_ME, _ENTER)
+            if not is_open and not may_view(Headers(scope=scope)):
+                raise errors.LoginError("Please enter with the link that `rlds view` has printed.")
+            await self._app(scope, receive, send)
+
+    routes = [
+        Route(_ME, me),
+        Route(_ENTER, enter, methods=["POST"]),
+        *dataset_routes(shelf),
+        *Pages().routes(),
+    ]
+    for route in routes:
+        if isinstance(route, Route):
+            route.app = Guard(route.app)
+    return Application(routes, Hosts(host))
+
+
+def _json(value: Any) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -1,0 +1,242 @@
+"""Which fields are pictures, and their values as files that browsers show."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envlogger.converters.fields import Field
+from rlds_ecosystem import import_extra
+from rlds_tools.cameras import cameras_of
+from tfds_files.images import may_hold
+
+__all__ = ["Layout", "Scale", "is_file", "layout_of", "media_type_of", "picture_file", "scale_of"]
+
+# The least sides of what is taken for a picture, if it has channels, and if it has none: then it
+# may as well be a matrix.
+_LEAST_SIDE, _LEAST_SIDE_OF_MATRIX = 8, 24
+_CHANNELS = (1, 3, 4)
+_MOST_FRAMES = 32
+# Pictures of no more pixels are sent without loss.
+_SMALL = 256 * 256
+_QUALITY = 88
+_MOST_PIXELS = 1 << 26
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How an array is a picture.
+
+    Attributes:
+      axes: What its axes are: "y", "x", "c" for channels, "n" for frames.
+    """
+
+    axes: str
+
+
+def layout_of(field: Any) -> Layout | None:
+    """Returns how the values of a field are pictures; None if they are none.
+
+    >>> layout_of(Field(np.uint8, (84, 84, 3))), layout_of(Field(np.float32, (3, 64, 96)))
+    (Layout(axes='yxc'), Layout(axes='cyx'))
+    >>> layout_of(Field(np.uint8, (84, 84, 8))), layout_of(Field(np.float64, (6, 6)))
+    (Layout(axes='yxn'), None)
+    """
+    if not isinstance(field, Field) or field.is_text:
+        return None
+    if field.encoding:
+        return Layout("yxc")
+    dtype, shape = field.column_dtype, field.shape
+    if dtype.kind not in "buif" or not 2 <= len(shape) <= 4:
+        return None
+    if cameras_of({"": field}):
+        return Layout("yxc"[: len(shape)])
+    found = _AXES[len(shape)]
+    return next((Layout(axes) for axes in found if _fits(shape, axes, dtype)), None)
+
+
+# In the order in which they are tried.
+_AXES = {2: ["yx"], 3: ["yxc", "cyx", "nyx", "yxn"], 4: ["nyxc", "ncyx"]}
+
+
+def _fits(shape: Sequence[int | None], axes: str, dtype: np.dtype) -> bool:
+    sizes = dict(zip(axes, shape))
+    least = _LEAST_SIDE if "c" in axes and dtype.kind in "buf" else _LEAST_SIDE_OF_MATRIX
+    if dtype.kind == "b":
+        least = _LEAST_SIDE
+    if "c" in axes and sizes["c"] not in _CHANNELS:
+        return False
+    if "n" in axes and not 1 < (sizes["n"] or 0) <= _MOST_FRAMES:
+        return False
+    return all(side is None or side >= least for side in (sizes["y"], sizes["x"]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """Which values are black and white.
+
+    Attributes:
+      low: What is black.
+      high: What is white.
+    """
+
+    low: float
+    high: float
+
+
+def scale_of(samples: Sequence[np.ndarray]) -> Scale | None:
+    """Returns how the values of pictures become brightness; None if they are that already.
+
+    Floats from 0 to 1 keep black and white where they are, and so do those from 0 to 255. Other
+    numbers, such as depths, go from the least one to the largest.
+
+    Args:
+      samples: Some of the pictures.
+
+    >>> scale_of([np.array([0.25, 0.5])]), scale_of([np.array([300, 900], np.uint16)])
+    (Scale(low=0.0, high=1.0), Scale(low=300.0, high=900.0))
+    """
+    samples = [sample for sample in samples if sample.size]
+    if not samples or samples[0].dtype in (np.uint8, np.bool_):
+        return None
+    finite = [sample[np.isfinite(sample)] for sample in samples]
+    finite = [values for values in finite if values.size]
+    if not finite:
+        return Scale(0.0, 1.0)
+    low = float(min(values.min() for values in finite))
+    high = float(max(values.max() for values in finite))
+    if samples[0].dtype.kind == "f" and low >= 0 and high <= 1:
+        return Scale(0.0, 1.0)
+    if samples[0].dtype.kind == "f" and low >= 0 and 128 <= high <= 255:
+        return Scale(0.0, 255.0)
+    return Scale(low, high if high > low else low + 1)
+
+
+def _frames(array: np.ndarray, layout: Layout) -> list[np.ndarray]:
+    """The frames of a value, of shape `[height, width, channels]`."""
+    axes = layout.axes[: array.ndim]
+    if "c" not in axes:
+        array, axes = array[..., np.newaxis], f"{axes}c"
+    if "n" not in axes:
+        array, axes = array[np.newaxis], f"n{axes}"
+    array = array.transpose([axes.index(axis) for axis in "nyxc"])
+    if array.shape[-1] == 4 and len(array) == 1 and not _is_opacity(array[0, ..., 3]):
+        array = array.transpose(3, 1, 2, 0)
+    return list(array)
+
+
+def _is_opacity(channel: np.ndarray) -> bool:
+    """Whether a fourth channel says how opaque a picture is, rather than being another frame."""
+    return bool(channel.size) and bool((channel == channel.flat[0]).all())
+
+
+def _as_bytes(array: np.ndarray, scale: Scale | None) -> np.ndarray:
+    """Brightness from 0 to 255."""
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8) * np.uint8(255)
+    scale = scale or scale_of([array]) or Scale(0.0, 255.0)
+    # float32 is enough for what becomes 256 values, and half the work; depths may be larger.
+    values: Any = array.astype(np.float32 if array.dtype.itemsize <= 4 else np.float64)
+    values -= scale.low
+    values *= 255.0 / (scale.high - scale.low)
+    np.nan_to_num(values, copy=False, nan=0.0, posinf=255.0, neginf=0.0)
+    bytes_: np.ndarray = np.clip(np.rint(values, out=values), 0, 255).astype(np.uint8)
+    return bytes_
+
+
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+)
+
+
+def media_type_of(data: bytes) -> str | None:
+    r"""Returns what kind of file a browser shows as a picture; None if it is none.
+
+    >>> media_type_of(b"\xff\xd8\xff\xe0"), media_type_of(b"left")
+    ('image/jpeg', None)
+    """
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for magic, kind in _MAGIC if data.startswith(magic)), None)
+
+
+def is_file(value: Any) -> bool:
+    """Whether a value is the file of a picture."""
+    return isinstance(value, bytes) and media_type_of(value) is not None
+
+
+def picture_file(
+    value: Any, layout: Layout, scale: Scale | None = None, side: int | None = None
+) -> tuple[bytes, str]:
+    """Returns a picture as a file, and its media type.
+
+    Files stay as they are, unless they are to become smaller. Small pictures are sent without loss.
+
+    Args:
+      value: An array, or the bytes of a file.
+      layout: How an array is a picture.
+      scale: Which values are black and white; found in the picture itself if None.
+      side: The longer side has no more pixels than that; pictures never become larger.
+
+    Raises:
+      ValueError: It is no picture, or a damaged one.
+    """
+    if isinstance(value, bytes):
+        kind = media_type_of(value)
+        if kind is not None and side is None:
+            return value, kind
+        return _encoded(_opened(value, side), side)
+    array = np.asarray(value)
+    if array.size == 0:
+        raise ValueError(f"a picture without pixels, of shape {array.shape}")
+    if array.size > _MOST_PIXELS * 4:
+        raise ValueError(f"a picture of shape {array.shape} is too large to be shown")
+    image = import_extra("PIL.Image")
+    frames = [_as_bytes(frame, scale) for frame in _frames(array, layout)]
+    strip = frames[0] if len(frames) == 1 else np.concatenate(frames, axis=1)
+    strip = np.ascontiguousarray(strip[..., 0] if strip.shape[-1] == 1 else strip)
+    return _encoded(image.fromarray(strip), side)
+
+
+def _opened(data: bytes, side: int | None) -> Any:
+    image = import_extra("PIL.Image")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Of Pillow, about large pictures.
+            opened = image.open(io.BytesIO(data), formats=("PNG", "JPEG", "WEBP", "GIF", "BMP"))
+        if not may_hold(data, opened.height, opened.width):
+            raise ValueError(f"{opened.width} x {opened.height} pixels in {len(data)} bytes")
+        if side is not None:
+            opened.draft(None, (side, side))  # Has JPEG decoded at a fraction of its size.
+        opened.load()
+    except ValueError:
+        raise
+    except Exception as error:  # Whatever Pillow raises for a damaged file.
+        raise ValueError(f"no picture that can be read: {error}") from error
+    if opened.mode in ("I;16", "I", "F"):
+        pixels = np.asarray(opened)
+        return image.fromarray(_as_bytes(pixels, scale_of([pixels])))
+    if opened.mode not in ("L", "RGB", "RGBA"):
+        opened = opened.convert("RGBA" if "transparency" in opened.info else "RGB")
+    return opened
+
+
+def _encoded(picture: Any, side: int | None) -> tuple[bytes, str]:
+    image = import_extra("PIL.Image")
+    if side is not None and max(picture.size) > side:
+        picture.thumbnail((side, side), image.Resampling.BOX, reducing_gap=2.0)
+    file = io.BytesIO()
+    if picture.width * picture.height <= _SMALL or picture.mode == "RGBA":
+        picture.save(file, "PNG", compress_level=1)
+        return file.getvalue(), "image/png"
+    picture.save(file, "JPEG", quality=_QUALITY)
+    return file.getvalue(), "image/jpeg"

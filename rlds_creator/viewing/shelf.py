@@ -1,0 +1,275 @@
+"""The datasets that `rlds view` was given, and their episodes."""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import itertools
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import envlogger
+from rlds import sources
+from rlds.sources.logs.recorded_logs import find_logs
+from rlds_creator.viewing.episode_view import EpisodeView
+from rlds_creator.viewing.steps import Cache, LogSteps, SourceSteps, Steps
+from rlds_creator.viewing.values import as_json
+from rlds_tools.inspection import marked_format
+from rlds_tools.listing import list_datasets
+
+__all__ = ["Shelf"]
+
+# How much memory what was read last may take, of all datasets together.
+_CACHE_BYTES = 128 << 20
+_MOST_OPEN = 32
+# How long a listing looks for the lengths of episodes; those that it did not get to are unknown.
+_LISTING_SECONDS = 0.5
+
+
+class Shelf:
+    """Datasets, opened when they are first looked at.
+
+    Args:
+      paths: Folders of datasets, logs, or anything that `rlds.sources.open` takes; or folders with
+        several of these.
+      format: The name of their format, if it cannot be recognized.
+
+    Raises:
+      FileNotFoundError: There is nothing at a path, or nothing that can be shown.
+      SourceError: The format is unknown, or the data is damaged; says where.
+      ValueError: There is no such format.
+    """
+
+    def __init__(
+        self, paths: Iterable[str | os.PathLike[str]], *, format: str | None = None
+    ) -> None:
+        cache = Cache(_CACHE_BYTES)
+        places = [place for path in paths for place in _places(os.fspath(path), format)]
+        if not places:
+            raise FileNotFoundError("there is nothing to be shown")
+        self._datasets: dict[str, _Dataset] = {}
+        for path, found in dict.fromkeys(places):
+            name = os.path.basename(os.path.abspath(path)) if "://" not in path else path
+            kind = _Logs if found == "envlogger" else _Source
+            dataset = kind(_identifier(name, path), name, path, found, cache)
+            self._datasets[dataset.id] = dataset
+        if len(self._datasets) == 1:  # What is wrong with the only one is said at once.
+            next(iter(self._datasets.values())).open()
+
+    def datasets(self) -> dict[str, Any]:
+        """Returns what there is: {"datasets": [..]}."""
+        return {"datasets": [dataset.described() for dataset in self._datasets.values()]}
+
+    def listing(self, dataset: str, split: str, offset: int = 0, limit: int = 50) -> dict[str, Any]:
+        """Returns some episodes of a split: {"episodes": [..], "total"}.
+
+        Raises:
+          KeyError: There is no such dataset, or no such split.
+          SourceError: The dataset is damaged.
+        """
+        found = self._dataset(dataset, split)
+        offset, limit = max(offset, 0), min(max(limit, 0), 1_000)
+        return {"episodes": found.listing(split, offset, limit), "total": found.count(split)}
+
+    def view(self, dataset: str, split: str, index: int) -> EpisodeView:
+        """Returns an episode.
+
+        Raises:
+          KeyError: There is no such dataset, or no such split.
+          IndexError: There is no such episode.
+          SourceError: It is damaged.
+        """
+        return self._dataset(dataset, split).view(split, index)
+
+    def page_of(self, episode: int) -> str:
+        """Returns the address of the page of an episode of the first dataset.
+
+        Raises:
+          IndexError: There is no such episode.
+          SourceError: It is damaged.
+        """
+        first = next(iter(self._datasets.values()))
+        first.open()
+        if not first.splits:
+            raise IndexError("There are no episodes.")
+        first.view(first.splits[0], episode)
+        return first.address(first.splits[0], episode)
+
+    def _dataset(self, dataset: str, split: str) -> _Dataset:
+        if dataset not in self._datasets:
+            raise KeyError(f"There is no dataset {dataset!r}.")
+        found = self._datasets[dataset]
+        found.open()
+        if split not in found.splits:
+            raise KeyError(f"There is no split {split!r}.")
+        return found
+
+
+def _places(path: str, format: str | None) -> Iterator[tuple[str, str]]:
+    """Where datasets are, at or below a path, and what they are."""
+    if format is None and "://" not in path and os.path.isdir(path) and not marked_format(path):
+        below = list_datasets(path).datasets
+        logs = [found.path for found in below if found.format == "envlogger"]
+        for folder in dict.fromkeys(map(os.path.dirname, logs)):
+            # Logs that lie side by side are a dataset: of `rlds create`, each has an episode.
+            beside = [log for log in logs if os.path.dirname(log) == folder]
+            yield folder if len(beside) > 1 else beside[0], "envlogger"
+        others = [(found.path, found.format) for found in below if found.format != "envlogger"]
+        yield from others
+        if logs or others:
+            return
+    yield path, format or marked_format(path) or sources.format_of(path)
+
+
+def _identifier(name: str, path: str) -> str:
+    """A part of an address that stands for a path, and says little of it."""
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40]
+    digest = hashlib.sha256(os.path.abspath(path).encode(errors="surrogateescape")).hexdigest()
+    return f"{plain}-{digest[:8]}".strip("-")
+
+
+class _Dataset:
+    """A dataset of a shelf."""
+
+    def __init__(self, id: str, name: str, path: str, format: str, cache: Cache) -> None:
+        self.id, self.name, self.path, self.format = id, name, path, format
+        self.cache = cache
+        self.description = ""
+        self.metadata: Mapping[str, Any] = {}
+        self.splits: Sequence[str] = ()
+        self._is_open = False
+        self._lock = threading.RLock()
+        self._views: dict[tuple[str, int], EpisodeView] = {}
+
+    def open(self) -> None:
+        """Finds out what there is; does nothing if that is known."""
+        with self._lock:
+            if not self._is_open:
+                self._open()
+                self._is_open = True
+
+    def described(self) -> dict[str, Any]:
+        """What it is; what is wrong with it if it cannot be opened."""
+        described = {"id": self.id, "name": self.name, "format": self.format, "description": ""}
+        try:
+            self.open()
+        except (OSError, ValueError, LookupError, ImportError, RuntimeError) as error:
+            return {**described, "splits": [], "error": str(error)}
+        splits = [{"name": split, "episodes": self.count(split)} for split in self.splits]
+        return {**described, "description": as_json(self.description), "splits": splits}
+
+    def view(self, split: str, index: int) -> EpisodeView:
+        with self._lock:
+            if (split, index) not in self._views:
+                self._check(split, index)
+                total = self.count(split)
+                has_next = total is None or index + 1 < total
+                self._views[split, index] = EpisodeView(
+                    self.steps(split, index),
+                    title=f"{self.name}, {split} {index}",
+                    about=self.metadata,
+                    previous=self.address(split, index - 1) if index else None,
+                    next=self.address(split, index + 1) if has_next else None,
+                    cache_seconds=300,  # Somebody may write the dataset anew.
+                )
+                while len(self._views) > _MOST_OPEN:
+                    del self._views[next(iter(self._views))]
+            return self._views[split, index]
+
+    def listing(self, split: str, offset: int, limit: int) -> list[dict[str, Any]]:
+        """Some episodes, as far as that is known soon."""
+        end, total = offset + limit, self.count(split)
+        deadline = time.monotonic() + _LISTING_SECONDS
+        listed = []
+        for index in range(offset, end if total is None else min(end, total)):
+            row: dict[str, Any] = {"index": index, "num_steps": None, "total_reward": None}
+            if time.monotonic() < deadline:
+                try:
+                    row |= self.summary(split, index)
+                except IndexError:
+                    break
+                except (OSError, ValueError, RuntimeError) as error:
+                    row["error"] = str(error)
+            listed.append(row)
+        return listed
+
+    def _check(self, split: str, index: int) -> None:
+        total = self.count(split)
+        if index < 0 or (total is not None and index >= total):
+            raise IndexError(f"There are {total} episodes, from 0 on, and no episode {index}.")
+
+    def address(self, split: str, index: int) -> str:
+        """The page of an episode."""
+        return f"/datasets/{self.id}/{split}/{index}"
+
+    def _open(self) -> None:
+        raise NotImplementedError
+
+    def count(self, split: str) -> int | None:
+        """How many episodes a split has, if that is known."""
+        raise NotImplementedError
+
+    def steps(self, split: str, index: int) -> Steps:
+        """The steps of an episode."""
+        raise NotImplementedError
+
+    def summary(self, split: str, index: int) -> dict[str, Any]:
+        """The number of steps of an episode, and the sum of its rewards, if that is cheap."""
+        raise NotImplementedError
+
+
+class _Logs(_Dataset):
+    """Logs of EnvLogger, which may be of different environments."""
+
+    def _open(self) -> None:
+        self._readers = [envlogger.Reader(path) for path in find_logs(self.path)]
+        self._ends = list(itertools.accumulate(len(reader.episodes) for reader in self._readers))
+        self.splits = ["train"]
+        self.description = "Episodes recorded with EnvLogger."
+        self.metadata = self._readers[0].metadata() if len(self._readers) == 1 else {}
+
+    def count(self, split: str) -> int:
+        return self._ends[-1]
+
+    def _place(self, index: int) -> tuple[envlogger.Reader, int]:
+        number = bisect.bisect_right(self._ends, index)
+        return self._readers[number], index - (self._ends[number - 1] if number else 0)
+
+    def steps(self, split: str, index: int) -> Steps:
+        reader, number = self._place(index)
+        return LogSteps(reader, number, self.cache, f"{self.id}/{index}")
+
+    def summary(self, split: str, index: int) -> dict[str, Any]:
+        reader, number = self._place(index)
+        metadata = reader.episode_metadata()[number]
+        total = metadata.get("total_reward") if isinstance(metadata, Mapping) else None
+        return {"num_steps": len(reader.episodes[number]), "total_reward": as_json(total)}
+
+
+class _Source(_Dataset):
+    """Anything else that can be opened."""
+
+    def _open(self) -> None:
+        options = {"decode_images": False} if self.format == "tfds" else {}
+        source = sources.formats()[self.format].load()(self.path, **options)  # type: ignore[call-arg]
+        self._source = source
+        self.splits = list(source.splits)
+        self.description, self.metadata = source.description, source.metadata()
+        self._episodes = {
+            split: sources.Episodes(source, split, format=self.format) for split in self.splits
+        }
+
+    def count(self, split: str) -> int | None:
+        return self._source.num_episodes(split)
+
+    def steps(self, split: str, index: int) -> Steps:
+        return SourceSteps(self._episodes[split], index, self.cache, f"{self.id}/{split}")
+
+    def summary(self, split: str, index: int) -> dict[str, Any]:
+        if not isinstance(self._source, sources.RandomAccessSource):
+            return {}
+        return {"num_steps": self._source.outline(split, index).num_steps}

@@ -1,0 +1,128 @@
+"""Values as JSON that every browser reads: no NaN, no integers that lose digits, nothing large."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import tfds_files
+
+__all__ = ["as_json", "number_or_none", "parsed"]
+
+# How many elements an array has that is given as a whole, and of how many a summary has the first.
+_MOST_ELEMENTS, _FIRST_ELEMENTS = 128, 32
+_MOST_CHARACTERS, _MOST_BYTES = 20_000, 32
+# What is nested deeper than any page shows, and lists and dicts with more entries, are cut off.
+_MOST_DEPTH, _MOST_ENTRIES = 20, 1_000
+# Up to here, a number of JavaScript is exact.
+_SAFE = 2**53
+
+
+def as_json(value: Any) -> Any:
+    r"""Returns a value of a step in the types of JSON.
+
+    Large arrays become a summary. NaN and infinities are the strings "NaN", "Infinity" and
+    "-Infinity", integers that JavaScript would round are strings of their digits. Bytes that are
+    text are that text.
+
+    >>> as_json({"a": np.array([1.5, np.nan], np.float32), "b": b"left", "c": np.int64(2**60)})
+    {'a': [1.5, 'NaN'], 'b': 'left', 'c': '1152921504606846976'}
+    >>> as_json(np.zeros((64, 64)))["shape"], as_json(b"\xff\x00")
+    ([64, 64], {'bytes': 2, 'first': 'ff00'})
+    """
+    return _as_json(value, 0)
+
+
+def _as_json(value: Any, depth: int) -> Any:
+    if isinstance(value, np.ndarray) and value.ndim:
+        if value.size > _MOST_ELEMENTS:
+            return _summary(value, depth)
+        return [_as_json(item, depth + 1) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= _SAFE else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _NOT_FINITE.get(value, "NaN")
+    if isinstance(value, bytes):
+        return _bytes(value)
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, tfds_files.RaggedColumn):
+        value = [value[number] for number in range(min(len(value), _MOST_ENTRIES + 1))]
+    if isinstance(value, Mapping | list | tuple):
+        return _nest(value, depth)
+    return _text(str(value))  # Complex numbers, and what nobody foresaw.
+
+
+_NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
+def _nest(value: Any, depth: int) -> Any:
+    if depth >= _MOST_DEPTH:
+        return "…"
+    if isinstance(value, Mapping):
+        items = list(value.items())[:_MOST_ENTRIES]
+        return {_text(str(key)): _as_json(item, depth + 1) for key, item in items}
+    shown = [_as_json(item, depth + 1) for item in value[:_MOST_ENTRIES]]
+    return shown if len(value) <= _MOST_ENTRIES else [*shown, "…"]
+
+
+def _text(text: str) -> str:
+    if not text.isascii():  # A half of a surrogate pair is no text in any encoding.
+        text = text.encode(errors="replace").decode()
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+
+
+def _bytes(value: bytes) -> Any:
+    try:
+        return _text(value.decode())
+    except UnicodeDecodeError:
+        return {"bytes": len(value), "first": value[:_MOST_BYTES].hex()}
+
+
+def _summary(array: np.ndarray, depth: int) -> dict[str, Any]:
+    first = array.reshape(-1)[:_FIRST_ELEMENTS] if array.flags.c_contiguous else None
+    if first is None:
+        first = np.array([item for _, item in zip(range(_FIRST_ELEMENTS), array.flat)], array.dtype)
+    summary: dict[str, Any] = {"shape": list(array.shape), "dtype": str(array.dtype)}
+    if array.dtype.kind in "biuf":
+        # Of some NaN, and some numbers, the range of the numbers is of use.
+        low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
+        summary |= {"minimum": _as_json(low, depth), "maximum": _as_json(high, depth)}
+    return summary | {"first": [_as_json(item, depth + 1) for item in first]}
+
+
+def parsed(text: Any) -> Any:
+    """Returns what a text says if it is a list or an object in JSON; else the text.
+
+    >>> parsed('{"ArrowUp": 1}'), parsed("[so"), parsed("7")
+    ({'ArrowUp': 1}, '[so', '7')
+    """
+    if isinstance(text, bytes):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError:
+            return text
+    if not isinstance(text, str) or text[:1] not in ("{", "["):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def number_or_none(value: Any) -> float | None:
+    """Returns a number for a curve, rounded to what can be seen; None where there is none.
+
+    >>> number_or_none(np.float32(0.1)), number_or_none(float("inf"))
+    (0.1, None)
+    """
+    number = float(value)
+    return float(f"{number:.7g}") if math.isfinite(number) else None
