@@ -1,0 +1,495 @@
+/** A play of an environment: connection, picture, devices, and what the page shows of them. */
+import { ApiError, post } from "../api.js";
+import { decodeFrame } from "../frames.js";
+import { Screen } from "./canvas.js";
+import { Gamepads } from "./gamepad.js";
+import { Inputs } from "./inputs.js";
+import { Keys, reserveKeys } from "./keys.js";
+import { listenToPointer } from "./pointer.js";
+import { PlaySocket } from "./socket.js";
+
+/** @typedef {import("./keys.js").Command} Command */
+/** @typedef {import("../frames.js").Frame} Frame */
+
+/** How long the key that discards an episode has to be held, in milliseconds. */
+export const RETRY_HOLD = 700;
+/** How long after the end of an episode keys that were meant for it do not answer the dialog. */
+const QUIET_TIME = 500;
+/** Over what time frames are counted, in milliseconds. */
+const RATE_WINDOW = 2000;
+/** An environment that steps at its own rate and shows nothing for so long is stuck. */
+const STALL = 3000;
+
+export class Player {
+  /**
+   * @param {object} options
+   * @param {HTMLCanvasElement} options.canvas
+   * @param {HTMLElement} options.stage What has the focus while one plays.
+   * @param {string} options.study
+   * @param {string | null} options.environment null has the server choose.
+   */
+  constructor({ canvas, stage, study, environment }) {
+    this.canvas = canvas;
+    this.stage = stage;
+    this.study = study;
+    this.environment = environment;
+
+    /** @type {"opening" | "connecting" | "open" | "reconnecting" | "gone"} */
+    this.connection = "opening";
+    /** Why the connection is gone for good: a reason of the server, "lost", or "refused". */
+    this.reason = "";
+    /** What the server refused. @type {ApiError | null} */
+    this.refusal = null;
+    /** What the server said at the beginning: study, environment, person. @type {any} */
+    this.hello = null;
+    /** What the environment offers: controls, cameras, qualities. @type {any} */
+    this.offer = null;
+    /** The state that the worker said last. @type {any} */
+    this.state = null;
+    /** What is kept of the last episode. @type {any} */
+    this.kept = null;
+    /** What went wrong, for the player. */
+    this.problem = "";
+    /** Whether it is paused because the window lost the focus. */
+    this.isAway = false;
+    this.isStalled = false;
+    this.controller = "";
+    /** Since when the key that discards is held; null if it is not. @type {number | null} */
+    this.retrySince = null;
+    /** The keys that the environment leaves, and what they do. @type {Map<string, Command>} */
+    this.reserved = new Map();
+
+    /** The last picture that was drawn. @type {Frame | null} */
+    this.frame = null;
+    /** When the last pictures were drawn. @type {number[]} */
+    this.drawnAt = [];
+    /** The last times from a press to its picture. @type {number[]} */
+    this.latencies = [];
+    this.stateAt = 0;
+    this.endedAt = 0;
+
+    /** Is called when something changed that is not a picture. @type {Set<() => void>} */
+    this.listeners = new Set();
+    /** Is called after each picture. @type {Set<() => void>} */
+    this.frameListeners = new Set();
+    /** Is called with what happened once: "saved", "discarded". @type {(what: string, detail: any) => void} */
+    this.onEvent = () => {};
+
+    /** @type {PlaySocket | null} */
+    this.socket = null;
+    this.inputs = new Inputs((message) => this.socket?.send(message) ?? false);
+    this.screen = new Screen(canvas, (frame) => this.#drawn(frame));
+    this.keys = new Keys({
+      inputs: this.inputs,
+      isUsed: (code) => this.used.has(code),
+      reserved: (code, isDown) => this.#reserved(code, isDown),
+      isListening: () => this.#hasFocus(),
+      onLost: () => this.#away(),
+    });
+    this.pads = new Gamepads({
+      inputs: this.inputs,
+      isListening: () => this.isRunning,
+      onPress: (name) => this.#padPress(name),
+      onController: (controller) => {
+        this.controller = controller;
+        this.socket?.send({ op: "set", controller: controller.slice(0, 200) });
+        this.#changed();
+      },
+    });
+    /** The inputs that the environment uses. @type {Set<string>} */
+    this.used = new Set();
+    /** @type {(() => void)[]} */
+    this.endings = [];
+    this.isClosed = false;
+  }
+
+  get isRunning() {
+    return this.connection === "open" && this.state?.state === "running";
+  }
+
+  get isAsync() {
+    return this.offer?.mode === "async";
+  }
+
+  /** Whether answers to the dialog at the end count already. */
+  get isQuiet() {
+    return performance.now() - this.endedAt > QUIET_TIME && this.inputs.held.size === 0;
+  }
+
+  /** Pictures per second, as measured here. */
+  get rate() {
+    const now = performance.now();
+    this.drawnAt = this.drawnAt.filter((time) => now - time < RATE_WINDOW);
+    return this.drawnAt.length / (RATE_WINDOW / 1000);
+  }
+
+  /** The median of the last times from a press to its picture, in milliseconds. */
+  get latency() {
+    if (this.latencies.length === 0) return null;
+    const sorted = [...this.latencies].sort((a, b) => a - b);
+    return sorted[Math.floor(sorted.length / 2)];
+  }
+
+  /** How long the episode was played, in seconds. */
+  get seconds() {
+    const told = this.state?.episode?.seconds ?? 0;
+    return this.isRunning ? told + (performance.now() - this.stateAt) / 1000 : told;
+  }
+
+  /** Opens the play that this tab had, or a new one. */
+  async start() {
+    this.endings.push(this.keys.listen(window), this.pads.listen());
+    const watch = setInterval(() => this.#watch(), 500);
+    this.endings.push(() => clearInterval(watch));
+    const known = read(this.#storageKey);
+    if (known) this.#connect(known, true);
+    else await this.#create();
+  }
+
+  /** Begins anew after the play is gone. */
+  async restart() {
+    this.socket?.close();
+    forget(this.#storageKey);
+    this.state = this.hello = this.offer = this.kept = null;
+    this.problem = "";
+    await this.#create();
+  }
+
+  /** Takes the play back from another tab. */
+  takeBack() {
+    const known = read(this.#storageKey);
+    if (known) this.#connect(known, true);
+    else void this.restart();
+  }
+
+  close() {
+    this.isClosed = true;
+    for (const end of this.endings) end();
+    this.screen.close();
+    this.socket?.close();
+  }
+
+  /** @param {string} what @param {Record<string, any>} [more] */
+  control(what, more = {}) {
+    this.problem = "";
+    return this.socket?.send({ op: "control", do: what, ...more }) ?? false;
+  }
+
+  /** @param {Record<string, any>} settings */
+  set(settings) {
+    this.socket?.send({ op: "set", ...settings });
+  }
+
+  /** Begins an episode, or goes on. */
+  resume() {
+    this.isAway = false;
+    this.control("resume");
+  }
+
+  /** @param {"completed" | "cancelled" | "rejected"} value */
+  confirm(value) {
+    this.kept = { value, episode: this.state?.episode };
+    this.control("confirm", { value });
+  }
+
+  /**
+   * Does what a key, a button of the page or of a gamepad asks for.
+   * @param {Command} command
+   */
+  do(command) {
+    const state = this.state?.state;
+    const isOn = state === "running" || state === "paused";
+    if (command === "pause") {
+      if (state === "running") this.control("pause");
+      else if (state === "ready" || state === "paused") this.resume();
+    } else if (command === "end") {
+      if (isOn) this.control("end");
+    } else if (command === "retry") {
+      if (isOn || state === "ended") {
+        this.control("retry");
+        this.onEvent("discarded", this.state?.episode);
+      }
+    } else if (command === "success" || command === "failure") {
+      if (!isOn) return;
+      this.control("success", { value: command === "success" });
+      this.control("end");
+    } else if (command === "camera") {
+      const count = this.offer?.cameras?.length ?? 0;
+      if (count > 1) this.set({ camera: ((this.state?.camera ?? 0) + 1) % count });
+    } else if (command === "fullscreen") {
+      this.toggleFullscreen();
+    }
+  }
+
+  toggleFullscreen() {
+    // Some phones have no full screen for anything but videos.
+    if (document.fullscreenElement) void document.exitFullscreen();
+    else void this.stage.requestFullscreen?.().catch(() => {});
+    this.stage.focus({ preventScroll: true });
+  }
+
+  get #storageKey() {
+    return `play ${this.study}/${this.environment ?? ""}`;
+  }
+
+  async #create() {
+    this.connection = "opening";
+    this.refusal = null;
+    this.#changed();
+    try {
+      const { play } = await post("/api/plays", { study: this.study, environment: this.environment });
+      if (this.isClosed) return;
+      write(this.#storageKey, play);
+      this.#connect(play, false);
+    } catch (error) {
+      if (this.isClosed) return;
+      this.connection = "gone";
+      this.reason = "refused";
+      this.refusal = error instanceof ApiError ? error : new ApiError(0, "failed", String(error));
+      this.#changed();
+    }
+  }
+
+  /** @param {string} play @param {boolean} isKnown Whether it was opened before this page was. */
+  #connect(play, isKnown) {
+    this.socket?.close();
+    const socket = new PlaySocket(`/api/plays/${encodeURIComponent(play)}`, {
+      onMessage: (message) => this.#take(message),
+      onFrame: (message) => this.#show(message),
+      onState: (state, reason) => {
+        if (this.socket !== socket) return;
+        if (state === "gone" && isKnown && this.hello === null && reason !== "replaced" && reason !== "quota") {
+          // The play of this tab is over: the player did not ask for that one, but for any.
+          void this.restart();
+          return;
+        }
+        this.connection = state;
+        this.reason = reason;
+        if (state === "open") {
+          this.inputs.begin();
+          if (this.controller) this.set({ controller: this.controller });
+        } else {
+          this.keys.releaseAll();
+        }
+        if (state === "gone" && reason !== "replaced") forget(this.#storageKey);
+        this.#changed();
+      },
+    });
+    this.socket = socket;
+    socket.open();
+  }
+
+  /** @param {any} message */
+  #take(message) {
+    switch (message.op) {
+      case "hello":
+        this.hello = message;
+        break;
+      case "ready":
+        this.offer = message;
+        this.used = new Set(message.controls.flatMap((/** @type {any} */ { inputs }) => inputs.flatMap((/** @type {string} */ one) => one.split("+"))));
+        this.reserved = reserveKeys(message.controls);
+        if (message.cameras.length < 2) this.#unreserve("camera");
+        if (!document.fullscreenEnabled) this.#unreserve("fullscreen");
+        if (message.has_pointer && !this.hasPointer) {
+          this.hasPointer = true;
+          this.endings.push(listenToPointer(this.canvas, this.inputs, () => this.isRunning));
+        }
+        break;
+      case "state":
+        this.#enter(message);
+        break;
+      case "episode":
+        if (this.kept && message.episode.id === this.kept.episode?.id && message.episode.state === this.kept.value) {
+          this.onEvent("saved", message.episode);
+          this.kept = null;
+        }
+        break;
+      case "error":
+        this.problem = message.message;
+        break;
+    }
+    this.#changed();
+  }
+
+  /** @param {any} state */
+  #enter(state) {
+    const before = this.state?.state;
+    this.state = state;
+    this.stateAt = performance.now();
+    if (state.state !== "paused") this.isAway = false;
+    if (state.state === before) return;
+    this.isStalled = false;
+    if (state.state === "ended") {
+      this.endedAt = performance.now();
+      this.keys.releaseAll();
+      if (document.fullscreenElement) void document.exitFullscreen();
+    }
+    if (before === "ended") this.stage.focus({ preventScroll: true });
+  }
+
+  /** @param {ArrayBuffer} message */
+  #show(message) {
+    const frame = decodeFrame(message);
+    this.screen.show(frame);
+  }
+
+  /** @param {Frame} frame */
+  #drawn(frame) {
+    this.socket?.send({ op: "ack", frame: frame.number });
+    const latency = this.inputs.latencyAt(frame.appliedInput);
+    const now = performance.now();
+    this.drawnAt.push(now);
+    if (latency !== null) {
+      this.latencies.push(latency);
+      if (this.latencies.length > 31) this.latencies.shift();
+    }
+    this.frame = frame;
+    if (this.isStalled) {
+      this.isStalled = false;
+      this.#changed();
+    }
+    // For tests, and for whoever looks at the page from outside.
+    const { dataset } = this.canvas;
+    dataset.step = String(frame.step);
+    dataset.frame = String(frame.number);
+    dataset.input = String(frame.appliedInput);
+    if (latency !== null) dataset.latency = latency.toFixed(2);
+    for (const listen of this.frameListeners) listen();
+  }
+
+  /** Says when an environment that should step does not. */
+  #watch() {
+    const last = Math.max(this.stateAt, this.drawnAt.at(-1) ?? 0);
+    const isStalled = this.isRunning && this.isAsync && performance.now() - last > STALL + 3000 / (this.state.fps || 1);
+    if (isStalled !== this.isStalled) {
+      this.isStalled = isStalled;
+      this.#changed();
+    }
+  }
+
+  /** Whether keys are for the game: no field, slider or dialog has the focus. */
+  #hasFocus() {
+    if (document.querySelector("dialog[open]")) return false;
+    const active = document.activeElement;
+    return active === null || active === document.body || active === this.stage || active === this.canvas || active.tagName === "MAIN" || active.tagName === "H1";
+  }
+
+  #away() {
+    this.stopRetry();
+    if (!this.isRunning || !this.isAsync) return;
+    this.control("pause");
+    this.isAway = true;
+  }
+
+  /**
+   * Does what a key does that is not for the environment, unless it only begins the episode.
+   * @param {string} code
+   * @param {boolean} isDown
+   */
+  #reserved(code, isDown) {
+    const command = this.reserved.get(code);
+    if (command === "retry") {
+      if (isDown) this.startRetry();
+      else this.stopRetry();
+      return true;
+    }
+    if (command !== undefined) {
+      const begins = command === "end" && (this.state?.state === "ready" || this.state?.state === "paused");
+      if (isDown) this.do(begins && code === "Enter" ? "pause" : command);
+      return true;
+    }
+    if (!isDown) return this.starters.delete(code);
+    if (this.connection !== "open" || (this.state?.state !== "ready" && this.state?.state !== "paused")) return false;
+    if (!STARTS.test(code)) return false;
+    this.resume();
+    // Where each press is a step, that which begins is none. Else it may be held from then on.
+    if (this.isAsync) return false;
+    this.starters.add(code);
+    return true;
+  }
+
+  /** Keys that began an episode and are not up yet. @type {Set<string>} */
+  starters = new Set();
+
+  startRetry() {
+    if (this.retrySince !== null || !["running", "paused"].includes(this.state?.state)) return;
+    this.retrySince = performance.now();
+    this.retryTimer = setTimeout(() => {
+      this.stopRetry();
+      this.do("retry");
+    }, RETRY_HOLD);
+    this.#changed();
+  }
+
+  stopRetry() {
+    if (this.retrySince === null) return;
+    clearTimeout(this.retryTimer);
+    this.retrySince = null;
+    this.#changed();
+  }
+
+  /**
+   * A button of a gamepad may begin, pause, and answer the dialog.
+   * @param {string} name
+   */
+  #padPress(name) {
+    const state = this.state?.state;
+    if (name === "Button9" && !this.used.has(name) && state !== "ended") {
+      this.do("pause");
+      return true;
+    }
+    if (state === "ready" || state === "paused") {
+      this.resume();
+      return true;
+    }
+    if (state === "ended") {
+      const value = /** @type {const} */ ({ Button0: "completed", Button2: "cancelled", Button1: "rejected" })[name];
+      if (value && this.isQuiet) this.confirm(value);
+      return true;
+    }
+    return false;
+  }
+
+  /** @param {Command} command */
+  #unreserve(command) {
+    for (const [code, what] of this.reserved) if (what === command) this.reserved.delete(code);
+  }
+
+  #changed() {
+    if (this.isClosed) return;
+    for (const listen of this.listeners) listen();
+  }
+}
+
+/** Keys that a player may press to begin. */
+const STARTS = /^(Key|Digit|Arrow|Space|Numpad|Enter|Comma|Period|Slash|Semicolon|Quote|Bracket|Backslash|Shift|Page|Home|End)/;
+
+// A tab keeps its play when it is loaded anew; another tab has another one.
+
+/** @param {string} name */
+function read(name) {
+  try {
+    return sessionStorage.getItem(name);
+  } catch {
+    return null;
+  }
+}
+
+/** @param {string} name @param {string} value */
+function write(name, value) {
+  try {
+    sessionStorage.setItem(name, value);
+  } catch {
+    // Storage is blocked: a reload begins a new play.
+  }
+}
+
+/** @param {string} name */
+function forget(name) {
+  try {
+    sessionStorage.removeItem(name);
+  } catch {
+    // Nothing was kept.
+  }
+}
