@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import dm_env
+import numpy as np
 from dm_env import specs
 
 from envlogger.errors import UnsupportedTypeError, UsageError
@@ -181,8 +182,8 @@ def spec_of_space(space: spaces.Space[Any], path: str = "") -> Any:
     """The spec of what a Gymnasium space contains.
 
     `Box`, `MultiBinary`, `MultiDiscrete` and a `Discrete` space that does not begin at 0 become a
-    `BoundedArray`, other `Discrete` spaces a `DiscreteArray`, `Text` a `StringArray`; `Dict` and
-    `Tuple` become dicts and tuples of specs.
+    `BoundedArray`, other `Discrete` spaces a `DiscreteArray`; `Text`, and others of the type `str`,
+    a `StringArray`; `Dict` and `Tuple` become dicts and tuples of specs.
 
     Args:
       space: The space.
@@ -211,7 +212,7 @@ def spec_of_space(space: spaces.Space[Any], path: str = "") -> Any:
         return specs.BoundedArray(space.shape, space.dtype, space.start, end, name)
     if isinstance(space, spaces.MultiBinary):
         return specs.BoundedArray(space.shape, space.dtype, 0, 1, name)
-    if isinstance(space, spaces.Text):
+    if isinstance(space, spaces.Text) or space.dtype == np.dtype(str):
         return specs.StringArray((), str, name)
     raise UnsupportedTypeError(
         f"{path}: there is no dm_env spec for the space {space}; wrap the environment to return "

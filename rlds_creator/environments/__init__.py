@@ -7,18 +7,35 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 import os
+from collections.abc import Mapping
 from importlib import metadata
+from typing import Any
 
 from rlds_creator.environments.playable import Control, Family, Inputs, Playable
 
-__all__ = ["ENTRY_POINTS", "Control", "Family", "Inputs", "Playable", "families", "family"]
+__all__ = [
+    "ENTRY_POINTS",
+    "Control",
+    "Family",
+    "Inputs",
+    "Playable",
+    "families",
+    "family",
+    "make",
+    "options_of",
+]
 
 # The group of entry points under which other distributions add families.
 ENTRY_POINTS = "rlds_creator.environments"
 
 # A family is a line here: its name, and its class.
-_FAMILIES: dict[str, str] = {}
+_FAMILIES: dict[str, str] = {
+    "gymnasium": "rlds_creator.environments.gymnasium_family:GymnasiumFamily",
+    "atari": "rlds_creator.environments.atari:AtariFamily",
+    "minigrid": "rlds_creator.environments.minigrid_family:MiniGridFamily",
+}
 
 
 @functools.cache
@@ -43,3 +60,35 @@ def family(name: str) -> Family:
     module, _, attribute = found.partition(":")
     made: Family = getattr(importlib.import_module(module), attribute)()
     return made
+
+
+def options_of(family: Family) -> dict[str, Any]:
+    """Returns the options of a family by name, each a `rlds.sources.options.Option`."""
+    from rlds.sources import options
+
+    return dict(options.options_of(type(family).make, leave_out=("id", "keys")))
+
+
+def make(name: str, options: Mapping[str, Any], keys: Mapping[str, Any] | None = None) -> Playable:
+    """Makes an environment of a family.
+
+    Args:
+      name: The name of the family.
+      options: Its options in types of JSON; and `id`, which environment.
+      keys: What keys do in place of what they do by themselves, by their physical codes.
+
+    Raises:
+      ValueError: There is no such environment, or an option or a key is wrong; says which.
+      ImportError: What makes it is not installed; says how to install it.
+    """
+    made = family(name)
+    known = options_of(made)
+    given = dict(options)
+    id = given.pop("id", None)
+    if id not in made.identifiers():
+        raise ValueError(f"{name} has no environment {id!r:.100} here")
+    for option, value in given.items():
+        if option not in known:
+            raise ValueError(f"{name} has no option {option!r:.100}, only {', '.join(known)}")
+        given[option] = known[option].parse(json.dumps(value))
+    return made.make(id=id, keys=keys or {}, **given)

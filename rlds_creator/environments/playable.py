@@ -23,7 +23,8 @@ class Inputs:
 
     Attributes:
       held: Those that were down or away from their middle at any time since the last step, with
-        their latest value other than 0: 1 for keys, 0 to 1 for buttons, -1 to 1 for axes.
+        their latest value other than 0: 1 for keys, 0 to 1 for buttons, -1 to 1 for axes. Those
+        that were held first come first.
       pressed: Those that went down since the last step, in order; one that went down twice is
         there twice.
       text: What was typed.
@@ -48,8 +49,9 @@ class Control:
 
     Attributes:
       inputs: The names of the inputs, any of which does it; several that are held together are
-        joined by "+": `ArrowUp+Space`.
-      does: What it does: "left", "open the gripper".
+        joined by "+": `ArrowUp+Space`. Of an axis with `-` or `+` at its end only that side does.
+      does: What it does: "left", "open the gripper". For both sides of an axis, "left / right":
+        first what its left or upper side does.
     """
 
     inputs: Sequence[str]
@@ -63,7 +65,8 @@ class Playable(abc.ABC):
       environment: The environment, which is recorded.
       controls: What the inputs do.
       cameras: The names of the cameras; empty if there is nothing to choose.
-      idle_action: The action of an environment that steps at its own rate while nothing is held.
+      idle_action: The action of an environment that steps at its own rate while nothing is held;
+        None if there is none: then it does not step either.
       has_draft: Whether there is a quality that draws faster, see `render`.
       repeats: Whether an environment that steps once for each input goes on while one is held.
     """
@@ -132,16 +135,16 @@ class Family(abc.ABC):
         """
 
     @abc.abstractmethod
-    def make(self, *, id: str, keys: Mapping[str, Any], **options: Any) -> Playable:
+    def make(self, *args: Any, **options: Any) -> Playable:
         """Makes an environment.
 
-        A subclass lists its options as keyword arguments, with types and defaults: pages offer
-        them.
+        A subclass has keyword arguments only: `id`, one of `identifiers`; `keys`, a dict with what
+        keys do in place of what they do by themselves, by their physical codes; and its options,
+        with types and defaults: pages offer them.
 
         Args:
-          id: One of `identifiers`.
-          keys: Actions of keys in place of its own ones, by physical codes.
-          **options: Options of the family.
+          *args: None.
+          **options: `id`, `keys`, and the options of the family.
 
         Raises:
           ValueError: An option, or an action of a key, is wrong; says which.

@@ -218,3 +218,11 @@ def test_without_gymnasium():
     code = "import sys; sys.modules['gymnasium'] = None; import envlogger.gymnasium_adapter"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert r"pip install 'rlds-ecosystem[gymnasium]'" in result.stderr
+
+
+def test_a_space_of_text_need_not_be_a_text_space():
+    class Missions(spaces.Space):  # MiniGrid has one.
+        def __init__(self):
+            super().__init__(dtype=str)
+
+    assert spec_of_space(Missions(), "a") == specs.StringArray((), str, "a")

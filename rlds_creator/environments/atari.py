@@ -1,0 +1,121 @@
+"""Games of Atari, played by the Arcade Learning Environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlds_creator.environments.gymnasium_family import (
+    GymnasiumPlayable,
+    make_gymnasium,
+    missing,
+    registered,
+    spec_of,
+)
+from rlds_creator.environments.key_maps import key_map
+from rlds_creator.environments.playable import Family
+
+__all__ = ["AtariFamily"]
+
+_KEYS = {
+    "UP": "ArrowUp",
+    "DOWN": "ArrowDown",
+    "RIGHT": "ArrowRight",
+    "LEFT": "ArrowLeft",
+    "FIRE": "Space",
+}
+_WORD = re.compile("|".join(_KEYS))
+
+
+class AtariFamily(Family):
+    """Games of Atari: arrows move, the space bar fires."""
+
+    title = "Atari"
+    requires = "ale-py"
+
+    def identifiers(self) -> Sequence[str]:
+        """See `Family`."""
+        _register(self.requires)
+        found = registered(self.requires, lambda module: module.startswith("ale_py"))
+        return [id for id in found if id.startswith("ALE/")]
+
+    def make(
+        self,
+        *,
+        id: str,
+        keys: Mapping[str, Any],
+        full_action_space: bool = False,
+        sticky_actions: bool = True,
+        frameskip: int = 4,
+        mode: int | None = None,
+        difficulty: int | None = None,
+    ) -> GymnasiumPlayable:
+        """See `Family`.
+
+        Args:
+          id: Its identifier.
+          keys: What keys do in place of what they do by themselves.
+          full_action_space: Whether all 18 actions can be done, or those that the game knows.
+          sticky_actions: Whether an action goes on for another frame with a probability of 1/4.
+          frameskip: For how many frames of 1/60 second an action goes on.
+          mode: The mode of the game, where it has several.
+          difficulty: The difficulty, where it has several.
+
+        Raises:
+          ValueError: An option, or an action of a key, is wrong; says which.
+        """
+        if not 1 <= frameskip <= 60:
+            raise ValueError(f"frameskip is {frameskip}, expected 1 to 60")
+        _register(self.requires)
+        env = make_gymnasium(
+            id,
+            {
+                "full_action_space": full_action_space,
+                "repeat_action_probability": 0.25 if sticky_actions else 0.0,
+                "frameskip": frameskip,
+                "mode": mode,
+                "difficulty": difficulty,
+            },
+        )
+        names = env.unwrapped.get_action_meanings()
+        try:
+            maps = key_map(
+                spec_of(env),
+                table={_keys_of(name): n for n, name in enumerate(names) if name != "NOOP"},
+                meanings=[_in_words(name) for name in names],
+                idle=names.index("NOOP"),
+                overrides=keys,
+            )
+        except ValueError:
+            env.close()
+            raise
+        return GymnasiumPlayable(env, maps, ["ale-py"])
+
+
+def _register(requires: str) -> None:
+    try:
+        import ale_py
+        import gymnasium
+    except ImportError as error:
+        raise missing(requires, error) from error
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    gymnasium.register_envs(ale_py)
+
+
+def _keys_of(name: str) -> str:
+    """Returns the keys of an action.
+
+    >>> _keys_of("UPRIGHTFIRE")
+    'ArrowUp+ArrowRight+Space'
+    """
+    return "+".join(_KEYS[word] for word in _WORD.findall(name))
+
+
+def _in_words(name: str) -> str:
+    """Returns what an action does.
+
+    >>> _in_words("UPRIGHTFIRE"), _in_words("NOOP")
+    ('up, right, fire', 'nothing')
+    """
+    return ", ".join(_WORD.findall(name)).lower() or "nothing"

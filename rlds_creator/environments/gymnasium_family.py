@@ -1,0 +1,371 @@
+"""Environments of Gymnasium, with keys for any actions, and better ones for well-known games."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from dm_env import specs
+
+from rlds_creator.environments.key_maps import KeyMap, key_map
+from rlds_creator.environments.pictures import picture_of
+from rlds_creator.environments.playable import Family, Inputs, Playable
+
+__all__ = [
+    "GymnasiumFamily",
+    "GymnasiumPlayable",
+    "make_gymnasium",
+    "missing",
+    "registered",
+    "spec_of",
+]
+
+# What Gymnasium's own environments need beside it, by the modules that they are in.
+_NEEDS = {
+    "gymnasium.envs.box2d": "Box2D",
+    "gymnasium.envs.classic_control": "pygame",
+    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.phys2d": "jax",
+    "gymnasium.envs.tabular": "jax",
+    "gymnasium.envs.toy_text": "pygame",
+}
+# These have families of their own.
+_OTHERS = ("ale_py", "gymnasium.envs.mujoco", "minigrid")
+
+_ARROWS = ("ArrowLeft", "ArrowDown", "ArrowRight", "ArrowUp")
+_TURNS = {"ArrowLeft": 0, "ArrowDown": 1, "ArrowRight": 2}
+
+# Keys of well-known games: what key_map takes, by the beginnings of their identifiers. What begins
+# with a longer one comes first. A table is for actions that are one of several, or for numbers.
+_KEYS: Mapping[str, Mapping[str, Any]] = {
+    "CartPole": {
+        "table": {"ArrowLeft": 0, "ArrowRight": 1},
+        "meanings": ["push left", "push right"],
+    },
+    "MountainCarContinuous": {
+        "names": ["force"],
+        "words": {"force": ("drive left", "drive right")},
+    },
+    "MountainCar": {
+        "table": {"ArrowLeft": 0, "ArrowRight": 2},
+        "meanings": ["drive left", "roll", "drive right"],
+        "idle": 1,
+    },
+    "Acrobot": {
+        "table": {"ArrowLeft": 0, "ArrowRight": 2},
+        "meanings": ["turn the joint clockwise", "let it swing", "turn the joint counterclockwise"],
+        "idle": 1,
+    },
+    "Pendulum": {
+        "names": ["torque"],
+        "words": {"torque": ("turn clockwise", "turn counterclockwise")},
+    },
+    "LunarLanderContinuous": {
+        "table": {
+            "ArrowUp": [1, 0],
+            "ArrowLeft": [0, -1],
+            "ArrowRight": [0, 1],
+            "Axis0": [0, 1],
+            "Axis1-": [1, 0],
+            "Button0": [1, 0],
+        },
+        "names": ["main engine", "side engines"],
+        "words": {
+            "main engine": ("main engine off", "main engine"),
+            "side engines": ("left engine", "right engine"),
+        },
+    },
+    "LunarLander": {
+        "table": {"ArrowLeft": 1, "ArrowUp": 2, "ArrowRight": 3},
+        "meanings": ["engines off", "left engine", "main engine", "right engine"],
+        "idle": 0,
+    },
+    "BipedalWalker": {
+        "names": ["hip 1", "knee 1", "hip 2", "knee 2"],
+        "words": {
+            **{f"hip {leg}": (f"hip {leg} back", f"hip {leg} forward") for leg in (1, 2)},
+            **{f"knee {leg}": (f"bend knee {leg}", f"stretch knee {leg}") for leg in (1, 2)},
+        },
+    },
+    "CarRacing": {
+        "table": {
+            "ArrowLeft": [-1, 0, 0],
+            "ArrowRight": [1, 0, 0],
+            "ArrowUp": [0, 1, 0],
+            "ArrowDown": [0, 0, 0.8],
+            "Axis0": [1, 0, 0],
+            "Button0": [0, 1, 0],
+            "Button1": [0, 0, 0.8],
+            "Button7": [0, 1, 0],
+            "Button6": [0, 0, 0.8],
+        },
+        "names": ["steering", "gas", "brake"],
+        "words": {
+            "steering": ("steer left", "steer right"),
+            "gas": ("no gas", "gas"),
+            "brake": ("no brake", "brake"),
+        },
+    },
+    "FrozenLake": {
+        "table": dict(zip(_ARROWS, range(4))),
+        "meanings": ["left", "down", "right", "up"],
+    },
+    "CliffWalking": {
+        "table": dict(zip(("ArrowUp", "ArrowRight", "ArrowDown", "ArrowLeft"), range(4))),
+        "meanings": ["up", "right", "down", "left"],
+    },
+    "Taxi": {
+        "table": {
+            **dict(zip(("ArrowDown", "ArrowUp", "ArrowRight", "ArrowLeft"), range(4))),
+            "KeyE": 4,
+            "Space": 4,
+            "KeyD": 5,
+            "Button1": 5,
+        },
+        "meanings": ["down", "up", "right", "left", "pick up", "drop off"],
+    },
+    "Blackjack": {"table": {"Space": 1, "KeyS": 0, "Button1": 0}, "meanings": ["stick", "hit"]},
+}
+# Those of CarRacing, where it was made with actions that are one of several.
+_CAR_CHOICES: Mapping[str, Any] = {
+    "table": {"ArrowRight": 1, "ArrowLeft": 2, "ArrowUp": 3, "ArrowDown": 4},
+    "meanings": ["roll", "steer right", "steer left", "gas", "brake"],
+    "idle": 0,
+}
+
+# The numbers by which tables of Gymnasium call the arrows: those of pygame, before and after 2.
+_ARROW_NUMBERS = {
+    number: key
+    for first, keys in (
+        (273, ("ArrowUp", "ArrowDown", "ArrowRight", "ArrowLeft")),
+        (1073741903, ("ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp")),
+    )
+    for number, key in enumerate(keys, first)
+}
+
+
+class GymnasiumPlayable(Playable):
+    """An environment of Gymnasium.
+
+    Args:
+      env: The environment, which draws `rgb_array`.
+      keys: How inputs become its actions.
+      distributions: What it is made by, whose versions are recorded.
+    """
+
+    def __init__(self, env: Any, keys: KeyMap, distributions: Sequence[str] = ()) -> None:
+        from envlogger.gymnasium_adapter import GymnasiumAdapter
+
+        self._env, self._keys = env, keys
+        self._distributions = ("gymnasium", *distributions)
+        self.environment = self.adapter = GymnasiumAdapter(env)
+        self.controls, self.idle_action = keys.controls, keys.idle
+
+    def action(self, inputs: Inputs) -> Any:
+        """See `Playable`."""
+        return self._keys.action(inputs)
+
+    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
+        """See `Playable`."""
+        return picture_of(self._env.render())
+
+    def seed(self, seed: int) -> None:
+        """See `Playable`."""
+        self.adapter.prepare_reset(seed=seed)
+
+    def info(self) -> Mapping[str, Any]:
+        """See `Playable`."""
+        return self.adapter.info
+
+    def metadata(self) -> Mapping[str, Any]:
+        """See `Playable`."""
+        return {"versions": {name: metadata.version(name) for name in self._distributions}}
+
+    def describe(self, action: Any) -> str:
+        """See `Playable`."""
+        return self._keys.describe(action)
+
+
+class GymnasiumFamily(Family):
+    """All that is registered with Gymnasium, but for what has a family of its own."""
+
+    title = "Gymnasium"
+    requires = "gymnasium[box2d,classic-control]"
+
+    def identifiers(self) -> Sequence[str]:
+        """See `Family`."""
+        return registered(self.requires, lambda module: not _is_in(module, _OTHERS))
+
+    def make(
+        self,
+        *,
+        id: str,
+        keys: Mapping[str, Any],
+        arguments: Mapping[str, Any] = {},
+        has_time_limit: bool = True,
+        strength: float | Sequence[float] = 1.0,
+        has_pointer: bool = False,
+    ) -> GymnasiumPlayable:
+        """See `Family`.
+
+        Args:
+          id: Its identifier.
+          keys: What keys do in place of what they do by themselves.
+          arguments: What it is made with: flags, numbers and words.
+          has_time_limit: Whether its episodes end after as many steps as it is registered with.
+          strength: How far towards its bound a key moves a number of the action, from 0 to 1; or
+            that of each number.
+          has_pointer: Whether the first two numbers of the action follow the mouse while it is
+            down.
+
+        Raises:
+          ValueError: An option, or an action of a key, is wrong; says which.
+        """
+        env = make_gymnasium(id, arguments, has_time_limit=has_time_limit)
+        try:
+            maps = _key_map_of(id, env, keys, strength, has_pointer)
+        except ValueError:
+            env.close()
+            raise
+        return GymnasiumPlayable(env, maps)
+
+
+def missing(requires: str, error: ImportError) -> ImportError:
+    """Returns the error of a package that is not installed, which says how to install it."""
+    return ImportError(f"{error}: pip install '{requires}'")
+
+
+def registered(requires: str, is_wanted: Callable[[str], bool]) -> list[str]:
+    """Returns the identifiers that are registered with Gymnasium and can be made.
+
+    Args:
+      requires: What to install if it is missing.
+      is_wanted: Whether those of a module are wanted, by its name.
+
+    Raises:
+      ImportError: Gymnasium is not installed.
+    """
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise missing(requires, error) from error
+    found = []
+    for id, spec in gymnasium.registry.items():
+        entry = spec.entry_point
+        # Functions stand for what is not there any more.
+        module = entry.partition(":")[0] if isinstance(entry, str) else ""
+        if module and is_wanted(module) and _can_import(module):
+            found.append(id)
+    return found
+
+
+def make_gymnasium(
+    id: str, arguments: Mapping[str, Any], *, has_time_limit: bool = True, **others: Any
+) -> Any:
+    """Makes an environment of Gymnasium that draws `rgb_array`.
+
+    Args:
+      id: Its identifier, which is registered.
+      arguments: What it is made with, chosen by people on the network.
+      has_time_limit: Whether its episodes end after as many steps as it is registered with.
+      **others: What else it is made with.
+
+    Raises:
+      ValueError: It cannot be made like that.
+    """
+    import gymnasium
+
+    for name, value in arguments.items():
+        if name in ("render_mode", "id", "max_episode_steps"):
+            raise ValueError(f"the argument {name!r} is not for choosing")
+        is_word = isinstance(value, str) and re.fullmatch(r"[\w .:+-]{0,64}", value)
+        if not (is_word or isinstance(value, bool | int | float) or value is None):
+            raise ValueError(
+                f"the argument {name!r} is {value!r:.100}, expected a number or a word"
+            )
+    limit = {} if has_time_limit else {"max_episode_steps": -1}
+    try:
+        with warnings.catch_warnings():
+            # Box2D, imported where warnings are errors, would end the process.
+            warnings.simplefilter("ignore")
+            return gymnasium.make(
+                id,
+                render_mode="rgb_array",
+                disable_env_checker=True,
+                **{**arguments, **others, **limit},
+            )
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ImportError(str(error)) from error
+    except (gymnasium.error.Error, TypeError, AssertionError) as error:
+        raise ValueError(f"{id}: {error}") from error
+
+
+def spec_of(env: Any) -> Any:
+    """Returns the spec of the actions of an environment of Gymnasium."""
+    from envlogger.gymnasium_adapter import spec_of_space
+
+    return spec_of_space(env.action_space)
+
+
+def _is_in(module: str, packages: Sequence[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def _can_import(module: str) -> bool:
+    needs = [need for package, need in _NEEDS.items() if _is_in(module, [package])]
+    return all(importlib.util.find_spec(name) for name in (module.partition(".")[0], *needs))
+
+
+def _key_map_of(
+    id: str, env: Any, overrides: Mapping[str, Any], strength: Any, has_pointer: bool
+) -> KeyMap:
+    spec = spec_of(env)
+    is_choice = isinstance(spec, specs.DiscreteArray)
+    known = dict(next((keys for name, keys in _KEYS.items() if id.startswith(name)), {}))
+    if id.startswith("CarRacing") and is_choice:
+        known = dict(_CAR_CHOICES)
+    elif id.startswith("LunarLander") and not is_choice:
+        known = dict(_KEYS["LunarLanderContinuous"])
+    if not known and is_choice:
+        known = _own_keys(env.unwrapped)
+    if strength != 1.0:
+        known.pop("table", None)
+    return key_map(spec, overrides=overrides, strength=strength, has_pointer=has_pointer, **known)
+
+
+def _own_keys(env: Any) -> dict[str, Any]:
+    """Returns what an environment says itself about its actions, for `key_map`."""
+    found: dict[str, Any] = {}
+    if hasattr(env, "get_action_meanings"):
+        found["meanings"] = [str(meaning).lower() for meaning in env.get_action_meanings()]
+    if hasattr(env, "get_keys_to_action"):
+        table = {}
+        for keys, action in env.get_keys_to_action().items():
+            keys = keys if isinstance(keys, tuple | list | str) else (keys,)
+            codes = [_code(key) for key in keys]
+            if not codes:
+                found["idle"] = int(action)
+            elif None not in codes:
+                table["+".join(map(str, codes))] = int(action)
+        if table:
+            found["table"] = table
+    return found
+
+
+def _code(key: Any) -> str | None:
+    """Returns the physical code of a key in a table of Gymnasium; None if it is not known."""
+    if isinstance(key, int):
+        if key in _ARROW_NUMBERS:
+            return _ARROW_NUMBERS[key]
+        key = chr(key) if 0 <= key < 128 else ""
+    key = str(key)
+    if len(key) == 1 and key.isascii() and key.isalnum():
+        return f"Digit{key}" if key.isdigit() else f"Key{key.upper()}"
+    named = {" ": "Space", "space": "Space", "return": "Enter", "\r": "Enter", "tab": "Tab"}
+    arrows = {arrow.removeprefix("Arrow").lower(): arrow for arrow in _ARROWS}
+    return {**named, **arrows}.get(key.lower())

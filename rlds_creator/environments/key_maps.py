@@ -1,0 +1,552 @@
+"""How inputs become actions, whatever the actions of an environment are like.
+
+    keys = key_map(environment.action_spec(), overrides={"KeyF": "fire"}, meanings=["wait", "fire"])
+    keys.controls, keys.action(Inputs({"KeyF": 1.0}, ["KeyF"]))
+
+An action that is one of several is chosen by a table of keys. Numbers are moved by keys and axes.
+Of an action with parts each part has keys of its own.
+"""
+
+from __future__ import annotations
+
+import abc
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from dm_env import specs
+
+from rlds_creator.environments.playable import Control, Inputs
+
+__all__ = ["WAIT", "Axes", "Choices", "KeyMap", "Parts", "key_map"]
+
+WAIT = "Period"
+"""The key that does nothing, so that you can wait where each step takes an input."""
+
+# From where on an axis or a trigger counts as held, for what is either held or not.
+_THRESHOLD = 0.5
+# Bounds beyond it are as good as none: many spaces have the greatest number of their type.
+_FAR = 1e9
+# The controls of gamepads that stand for keys, where a table has only keys.
+_AS_KEYS = {
+    "Axis0-": "ArrowLeft",
+    "Axis0+": "ArrowRight",
+    "Axis1-": "ArrowUp",
+    "Axis1+": "ArrowDown",
+    "Button12": "ArrowUp",
+    "Button13": "ArrowDown",
+    "Button14": "ArrowLeft",
+    "Button15": "ArrowRight",
+    "Button0": "Space",
+}
+_INPUT = re.compile(
+    r"Key[A-Z]|Digit[0-9]|F[0-9]{1,2}|Arrow(Up|Down|Left|Right)|(Control|Shift|Alt|Meta)(Left|Right)"
+    r"|Numpad([0-9]|Add|Subtract|Multiply|Divide|Decimal|Enter)|Space|Enter|Backspace|Tab|CapsLock"
+    r"|Home|End|PageUp|PageDown|Insert|Delete|Minus|Equal|Bracket(Left|Right)|Semicolon|Quote"
+    r"|Backquote|Backslash|Comma|Period|Slash|IntlBackslash|Button[0-9]{1,2}|Pointer[0XY]"
+    r"|(Axis[0-9]{1,2}|Space[0-5])[+-]?"
+)
+_AXIS = re.compile(r"Axis[0-9]+|Space[0-5]")
+
+# The keys that are chosen: never Escape, KeyP and Enter, which are for the page.
+_PAIRS = (
+    ("ArrowLeft", "ArrowRight"),
+    ("ArrowDown", "ArrowUp"),
+    *(
+        (f"Key{less}", f"Key{more}")
+        for less, more in ("AD", "SW", "QE", "FR", "JL", "KI", "UO", "GT", "HY", "ZX", "CV", "BN")
+    ),
+    *((f"Digit{less}", f"Digit{more}") for less, more in ("12", "34", "56", "78", "90")),
+)
+_KEYS = (
+    *(f"Digit{digit}" for digit in "1234567890"),
+    *(f"Key{letter}" for letter in "QWERTYUIOASDFGHJKLZXCVBNM"),
+)
+
+
+class KeyMap(abc.ABC):
+    """Makes actions of inputs.
+
+    Attributes:
+      controls: What the inputs do.
+      idle: The action that does nothing; None if there is none.
+    """
+
+    controls: Sequence[Control]
+    idle: Any
+
+    @abc.abstractmethod
+    def action(self, inputs: Inputs) -> Any:
+        """Returns the action of inputs; None if none of them has to do with it."""
+
+    def describe(self, action: Any) -> str:
+        """Returns an action in words, or in numbers."""
+        return np.array2string(np.asarray(action), precision=2, suppress_small=True, separator=" ")
+
+
+class Choices(KeyMap):
+    """An action that is one of several.
+
+    Of the combinations of keys that are held, the one with the most new keys is taken, so that no
+    tap is lost while other keys are held; then the one with the most keys; then the newest.
+
+    Args:
+      spec: The spec of the action: a `DiscreteArray`, or a scalar `BoundedArray` of integers.
+      table: The action of each key, or of several that are joined by "+".
+      meanings: What the actions do, from the first one on.
+      idle: The action that does nothing, if there is one.
+      overrides: The actions of keys in place of those of the table, as numbers or as one of the
+        meanings; None takes the one of the table away.
+      name: What to call actions that have no meanings.
+
+    Raises:
+      ValueError: An override is wrong.
+    """
+
+    def __init__(
+        self,
+        spec: specs.Array,
+        table: Mapping[str, int],
+        *,
+        meanings: Sequence[str] = (),
+        idle: int | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        name: str = "action",
+    ) -> None:
+        self._meanings, self._name = meanings, name
+        self._first, self._last = int(spec.minimum), int(spec.maximum)
+        actions = {_combination(keys): action for keys, action in table.items()}
+        for keys, given in (overrides or {}).items():
+            combination = _combination(keys)
+            actions.pop(combination, None)
+            if given is not None:
+                actions[combination] = self._number(keys, given)
+        if idle is not None and idle not in actions.values():
+            actions.setdefault(frozenset([WAIT]), idle)
+        self._actions = {keys: spec.dtype.type(action) for keys, action in actions.items()}
+        self._named = frozenset[str]().union(*self._actions)
+        self.idle = None if idle is None else spec.dtype.type(idle)
+        self.controls = list(self._controls())
+
+    def action(self, inputs: Inputs) -> Any:
+        """See `KeyMap`."""
+        held = self._held(inputs)
+        found = [keys for keys in self._actions if keys <= held.keys()]
+        if not found:
+            return None
+        new = {self._as_named(name) for name in inputs.pressed}
+        place = {name: number for number, name in enumerate(held)}
+
+        def rank(keys: frozenset[str]) -> tuple[int, int, int]:
+            return len(keys & new), len(keys), max(place[name] for name in keys)
+
+        return self._actions[max(found, key=rank)]
+
+    def describe(self, action: Any) -> str:
+        """See `KeyMap`."""
+        number = int(action) - self._first
+        is_known = 0 <= number < len(self._meanings)
+        return self._meanings[number] if is_known else f"{self._name} {int(action)}"
+
+    def _held(self, inputs: Inputs) -> dict[str, None]:
+        """Returns what is held, the newest last, by the names that the table has for it."""
+        held: dict[str, None] = {}
+        for name, value in inputs.held.items():
+            if abs(value) >= _THRESHOLD:
+                if _AXIS.fullmatch(name):
+                    name += "-" if value < 0 else "+"
+                held[self._as_named(name)] = None
+        for name in map(self._as_named, inputs.pressed):
+            if name in held:
+                held[name] = held.pop(name)
+        return held
+
+    def _as_named(self, name: str) -> str:
+        return name if name in self._named else _AS_KEYS.get(name, name)
+
+    def _number(self, keys: str, given: Any) -> int:
+        if isinstance(given, str):
+            meanings = [meaning.casefold() for meaning in self._meanings]
+            if given.casefold() in meanings:
+                return self._first + meanings.index(given.casefold())
+        elif type(given) is int and self._first <= given <= self._last:
+            return given
+        known = f"{self._first} to {self._last}"
+        if self._meanings:
+            known += ", or " + ", ".join(map(repr, self._meanings))
+        raise ValueError(f"the key {keys!r} cannot do {given!r:.100}, only {known}")
+
+    def _controls(self) -> Iterator[Control]:
+        inputs: dict[int, list[str]] = {}
+        for keys, action in self._actions.items():
+            names = inputs.setdefault(int(action), [])
+            names.append("+".join(sorted(keys)))
+            names += (
+                name for name, key in _AS_KEYS.items() if {key} == keys and name not in self._named
+            )
+        for action, names in inputs.items():
+            yield Control(names, self.describe(action))
+
+
+class Axes(KeyMap):
+    """An action that is an array of numbers, which inputs move away from where they are idle.
+
+    Each input has a direction. The action is the sum of the directions of what is held, each by how
+    far it is held, within the bounds.
+
+    Args:
+      spec: The spec of the action.
+      directions: What a fully held input adds to the action, by the names of inputs.
+      idle: The action that does nothing; by default the one within the bounds that is closest to 0.
+      names: What the numbers are called.
+      words: What it means that a number gets lower and higher, by its name.
+      overrides: The directions of inputs in place of those; None takes one away. A direction is as
+        many numbers as the action has, or those of them that are not 0, by their names or places.
+      has_pointer: Whether the first two numbers follow the mouse, or a finger, while it is down.
+
+    Raises:
+      ValueError: An override is wrong.
+    """
+
+    def __init__(
+        self,
+        spec: specs.Array,
+        directions: Mapping[str, Any],
+        *,
+        idle: Any = None,
+        names: Sequence[str] = (),
+        words: Mapping[str, tuple[str, str]] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        has_pointer: bool = False,
+    ) -> None:
+        self._spec = spec
+        self._idle, self._least, self._most = _reach(spec, idle)
+        self._names = list(names) or [f"number {place + 1}" for place in range(self._idle.size)]
+        self._words = words or {}
+        self._has_pointer = has_pointer and self._idle.size >= 2
+        self._directions = {
+            name: np.array(value, np.float64).ravel() for name, value in directions.items()
+        }
+        for name, given in (overrides or {}).items():
+            self._directions.pop(name, None)
+            self._directions.pop(name.rstrip("+-"), None)
+            if given is not None:
+                self._directions[name] = self._direction(name, given)
+        self.idle = self._made(self._idle)
+        self.controls = list(self._controls())
+
+    def action(self, inputs: Inputs) -> Any:
+        """See `KeyMap`."""
+        action, is_any = self._idle.copy(), inputs.is_held(WAIT)
+        if self._has_pointer and inputs.is_held("Pointer0"):
+            is_any = True
+            across, down = (inputs.held.get(name, 0.5) for name in ("PointerX", "PointerY"))
+            least, most = self._least[:2], self._most[:2]
+            action[:2] = least + (most - least) * np.clip([across, 1 - down], 0, 1)
+        for name, direction in self._directions.items():
+            value = inputs.value(name.rstrip("+-"))
+            if name[-1] in "+-":
+                value = max(0.0, value if name[-1] == "+" else -value)
+            if value:
+                is_any = True
+                action += value * direction
+        return self._made(action) if is_any else None
+
+    def _made(self, action: np.ndarray) -> np.ndarray:
+        spec = self._spec
+        low, high = _bounds(spec)
+        action = np.clip(action, low, high)
+        if spec.dtype.kind in "iu":
+            limits = np.iinfo(spec.dtype)
+            action = np.clip(np.rint(action), max(limits.min, -_FAR), min(limits.max, _FAR))
+        made = action.reshape(spec.shape).astype(spec.dtype)
+        if isinstance(spec, specs.BoundedArray):  # The type may have rounded a bound.
+            made = np.asarray(np.clip(made, spec.minimum, spec.maximum), spec.dtype)
+        return made
+
+    def _direction(self, name: str, given: Any) -> np.ndarray:
+        if len(_combination(name)) > 1:
+            raise ValueError(f"{name!r}: what moves numbers is one key each, as they add up")
+        size = len(self._names)
+        numbers = np.zeros(size)
+        if isinstance(given, Mapping):
+            places = {str(place): place for place in range(size)}
+            places |= {called: place for place, called in enumerate(self._names)}
+            if not given.keys() <= places.keys():
+                raise ValueError(
+                    f"the key {name!r} cannot move {min(given.keys() - places.keys())!r}, only "
+                    f"{', '.join(places)}"
+                )
+            given = {places[called]: number for called, number in given.items()}
+            given = [given.get(place, 0) for place in range(size)]
+        try:
+            numbers = np.array(given, np.float64).ravel()
+        except (ValueError, TypeError):
+            numbers = np.array([np.nan])
+        if numbers.size != size or not (np.abs(numbers) <= _FAR).all():
+            raise ValueError(f"the key {name!r} cannot do {given!r:.100}, only {size} numbers")
+        return numbers
+
+    def _controls(self) -> Iterator[Control]:
+        inputs: dict[str, list[str]] = {}
+        for name, direction in self._directions.items():
+            inputs.setdefault(self._moves(name, direction), []).append(name)
+        for does, names in inputs.items():
+            yield Control(names, does)
+        if self._has_pointer:
+            first, second = self._names[:2]
+            yield Control(["Pointer0"], f"{first} by left and right, {second} by down and up")
+        yield Control([WAIT], "nothing")
+
+    def _moves(self, name: str, direction: np.ndarray) -> str:
+        words = []
+        for place in np.flatnonzero(direction):
+            number = self._names[place]
+            down, up = self._words.get(number, (f"{number} down", f"{number} up"))
+            if direction[place] < 0:
+                down, up = up, down
+            words.append(f"{down} / {up}" if _AXIS.fullmatch(name) else up)
+        return ", ".join(words) or "nothing"
+
+
+class Parts(KeyMap):
+    """An action with parts, each of which has a map of its own.
+
+    Args:
+      maps: The maps of the parts, by their names.
+      spec: The spec: an array, or a dict; anything else is a tuple.
+    """
+
+    def __init__(self, maps: Mapping[str, KeyMap], spec: Any) -> None:
+        self._maps, self._spec = maps, spec
+        self.idle = self._made([part.idle for part in maps.values()])
+        self.controls = [
+            control
+            for part in maps.values()
+            for control in part.controls
+            if list(control.inputs) != [WAIT]
+        ]
+        self.controls.append(Control([WAIT], "nothing"))
+
+    def action(self, inputs: Inputs) -> Any:
+        """See `KeyMap`."""
+        made = [part.action(inputs) for part in self._maps.values()]
+        if all(action is None for action in made) and not inputs.is_held(WAIT):
+            return None
+        idles = (part.idle for part in self._maps.values())
+        return self._made([idle if action is None else action for action, idle in zip(made, idles)])
+
+    def describe(self, action: Any) -> str:
+        """See `KeyMap`."""
+        values = action.values() if isinstance(action, Mapping) else action
+        values = np.ravel(values) if isinstance(values, np.ndarray) else values
+        described = (part.describe(value) for part, value in zip(self._maps.values(), values))
+        return ", ".join(described)
+
+    def _made(self, values: list[Any]) -> Any:
+        if isinstance(self._spec, specs.Array):
+            return np.array(values, self._spec.dtype).reshape(self._spec.shape)
+        return dict(zip(self._maps, values)) if isinstance(self._spec, Mapping) else tuple(values)
+
+
+def key_map(
+    spec: Any,
+    *,
+    table: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    meanings: Sequence[str] = (),
+    idle: Any = None,
+    names: Sequence[str] = (),
+    words: Mapping[str, tuple[str, str]] | None = None,
+    strength: float | Sequence[float] = 1.0,
+    has_pointer: bool = False,
+) -> KeyMap:
+    """Returns the map of an action.
+
+    Args:
+      spec: The spec of the action, see `envlogger.gymnasium_adapter.spec_of_space`.
+      table: The actions of keys, or their directions, see `Choices` and `Axes`; by default keys are
+        chosen.
+      overrides: What keys do in place of that. Where an action has parts it is
+        `{part: what it does there}`.
+      meanings: What the actions do, if it is one of several.
+      idle: The action that does nothing.
+      names: What the numbers are called, if it has some.
+      words: What it means that one of them gets lower and higher, by its name.
+      strength: How far towards its bound a key moves a number, from 0 to 1; or that of each.
+      has_pointer: Whether the first two numbers follow the mouse while it is down.
+
+    Raises:
+      ValueError: There can be no keys for such an action, or an override is wrong.
+    """
+    overrides = overrides or {}
+    pool = _Pool({name for keys in overrides for name in _combination(keys)})
+    if _is_choice(spec):
+        if table is None:
+            numbers = range(int(spec.minimum), int(spec.maximum) + 1)
+            table = {key: number for number, key in zip(numbers, pool.keys())}
+        return Choices(spec, table, meanings=meanings, idle=idle, overrides=overrides)
+    if _is_numbers(spec):
+        if table is None:
+            table = pool.directions(spec, idle, strength)
+        names = names or [name for name in (spec.name or "").split("\t") if name]
+        return Axes(
+            spec,
+            table,
+            idle=idle,
+            names=names if len(names) == int(np.prod(spec.shape)) else (),
+            words=words,
+            overrides=overrides,
+            has_pointer=has_pointer,
+        )
+    return _map_of_part(spec, "", pool, overrides, strength)
+
+
+def _map_of_part(
+    spec: Any, name: str, pool: _Pool, overrides: Mapping[str, Any], strength: Any
+) -> KeyMap:
+    if _is_choice(spec):
+        first, last = int(spec.minimum), int(spec.maximum)
+        # The first value is what is done while nothing is held.
+        table = {key: number for number, key in zip(range(first + 1, last + 1), pool.keys())}
+        meanings = [f"no {name}", name] if last == first + 1 else ()
+        return Choices(spec, table, meanings=meanings, idle=first, overrides=overrides, name=name)
+    if _is_numbers(spec):
+        names = [f"{name} {place + 1}" for place in range(int(np.prod(spec.shape)))]
+        directions = pool.directions(spec, None, strength)
+        return Axes(spec, directions, names=names, overrides=overrides)
+    parts = _parts_of(spec)
+    for key, given in overrides.items():
+        is_known = isinstance(given, Mapping) and given.keys() <= parts.keys()
+        if given is not None and not is_known:
+            raise ValueError(
+                f"the key {key!r} cannot do {given!r:.100}, only {{part: what it does}}, where the "
+                f"parts are {', '.join(parts)}"
+            )
+    maps = {}
+    # Numbers come first: they take keys that lie beside each other.
+    for part in sorted(parts, key=lambda part: not _is_numbers(parts[part])):
+        # The key of one part is taken from the others.
+        own = {key: (given or {}).get(part) for key, given in overrides.items()}
+        called = part if isinstance(spec, Mapping) else f"part {part}"
+        maps[part] = _map_of_part(parts[part], f"{name} {called}".strip(), pool, own, strength)
+    return Parts({part: maps[part] for part in parts}, spec)
+
+
+def _parts_of(spec: Any) -> dict[str, Any]:
+    """Returns the specs of the parts of an action.
+
+    Raises:
+      ValueError: It has none.
+    """
+    if isinstance(spec, Mapping):
+        return dict(spec)
+    if isinstance(spec, list | tuple):
+        return {str(place): part for place, part in enumerate(spec)}
+    if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind not in "biu":
+        raise ValueError(f"there are no keys for actions like {spec}")
+    low, high = (bound.astype(spec.dtype) for bound in _bounds(spec))
+    return {
+        str(place): specs.BoundedArray((), spec.dtype, *limits)
+        for place, limits in enumerate(zip(low, high))
+    }
+
+
+class _Pool:
+    """Keys that the parts of an action share, each for one of them.
+
+    Args:
+      taken: Those that have something to do already.
+    """
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = {WAIT} | taken
+        self._sticks = iter(["Axis0", "Axis1", "Axis2", "Axis3"])
+        self._has_space_mouse = True
+
+    def keys(self) -> Iterator[str]:
+        """Yields keys until there are no more."""
+        for key in _KEYS:
+            if key not in self._taken:
+                self._taken.add(key)
+                yield key
+
+    def directions(self, spec: specs.Array, idle: Any, strength: Any) -> dict[str, np.ndarray]:
+        """Returns the directions of keys, sticks and a SpaceMouse for as many numbers as it can."""
+        idle, least, most = _reach(spec, idle)
+        strengths = np.array(strength, np.float64)
+        is_right = ((strengths > 0) & (strengths <= 1)).all()
+        if not is_right or strengths.size not in (1, idle.size):
+            raise ValueError(
+                f"got the strength {strength!r:.100}, expected a number above 0 and up to 1, or "
+                f"{idle.size} of them"
+            )
+        has_space_mouse = self._has_space_mouse and idle.size >= 3
+        self._has_space_mouse &= not has_space_mouse
+        found: dict[str, np.ndarray] = {}
+        for place, (less, more) in zip(range(idle.size), self._pairs()):
+            unit = np.arange(idle.size) == place
+            down, up = (least - idle) * unit, (most - idle) * unit
+            if down.any():
+                found[less] = down * strengths.ravel()
+            if up.any():
+                found[more] = up * strengths.ravel()
+            widest = np.maximum(up, -down)
+            stick = next(self._sticks, None)
+            if stick is not None:
+                # Sticks count from left to right, but from top to bottom.
+                found[stick] = -widest if stick in ("Axis1", "Axis3") else widest
+            if has_space_mouse and place < 6:
+                found[f"Space{place}"] = widest
+        return found
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        for pair in _PAIRS:
+            if self._taken.isdisjoint(pair):
+                self._taken.update(pair)
+                yield pair
+
+
+def _bounds(spec: specs.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the least and the greatest values of an array, infinite where there are none."""
+    least, most = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
+    low, high = (
+        np.broadcast_to(np.asarray(bound, np.float64), spec.shape).ravel()
+        for bound in (least, most)
+    )
+    return np.where(low < -_FAR, -np.inf, low), np.where(high > _FAR, np.inf, high)
+
+
+def _reach(spec: specs.Array, idle: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns where numbers are idle, and the least and the most that inputs make of them."""
+    low, high = _bounds(spec)
+    idle = np.clip(np.zeros(low.size) if idle is None else np.ravel(idle), low, high)
+    least, most = np.where(np.isinf(low), idle - 1, low), np.where(np.isinf(high), idle + 1, high)
+    return idle, least, most
+
+
+def _is_choice(spec: Any) -> bool:
+    """Whether an action is one of several."""
+    return isinstance(spec, specs.BoundedArray) and not spec.shape and spec.dtype.kind in "biu"
+
+
+def _is_numbers(spec: Any) -> bool:
+    """Whether an action is an array of numbers that mean more or less, not one thing or another."""
+    if not isinstance(spec, specs.Array) or _is_choice(spec):
+        return False
+    if spec.dtype.kind == "f":
+        return True
+    low, high = _bounds(spec)
+    return spec.dtype.kind in "iu" and bool((high - low > len(_KEYS)).any())
+
+
+def _combination(keys: str) -> frozenset[str]:
+    names = re.split(r"\+(?=[A-Z])", keys)
+    for name in names:
+        if not _INPUT.fullmatch(name):
+            raise ValueError(
+                f"{keys!r:.100} is no input, such as KeyA, ArrowLeft, Space, Button0, Axis1 or "
+                "ArrowUp+Space"
+            )
+    return frozenset(names)

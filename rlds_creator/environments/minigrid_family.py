@@ -1,0 +1,105 @@
+"""The grid worlds of MiniGrid and BabyAI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds_creator.environments.gymnasium_family import (
+    GymnasiumPlayable,
+    make_gymnasium,
+    missing,
+    registered,
+    spec_of,
+)
+from rlds_creator.environments.key_maps import key_map
+from rlds_creator.environments.pictures import with_caption
+from rlds_creator.environments.playable import Family
+
+__all__ = ["MiniGridFamily"]
+
+_TABLE = {
+    "ArrowLeft": 0,
+    "ArrowRight": 1,
+    "ArrowUp": 2,
+    "KeyA": 3,
+    "Button2": 3,
+    "KeyD": 4,
+    "Button1": 4,
+    "Space": 5,
+    "KeyE": 6,
+    "Button3": 6,
+}
+_MEANINGS = [
+    "turn left",
+    "turn right",
+    "go forward",
+    "pick up",
+    "drop",
+    "toggle",
+    "done",
+]
+
+
+class MiniGridFamily(Family):
+    """Grid worlds: arrows turn and go forward; there are keys to pick up, drop and open things."""
+
+    title = "MiniGrid"
+    requires = "minigrid"
+
+    def identifiers(self) -> Sequence[str]:
+        """See `Family`."""
+        _register(self.requires)
+        return registered(self.requires, lambda module: module.startswith("minigrid"))
+
+    def make(
+        self,
+        *,
+        id: str,
+        keys: Mapping[str, Any],
+        agent_pov: bool = False,
+        highlight: bool = True,
+        tile_size: int = 32,
+    ) -> MiniGridPlayable:
+        """See `Family`.
+
+        Args:
+          id: Its identifier.
+          keys: What keys do in place of what they do by themselves.
+          agent_pov: Whether only what the agent sees is drawn.
+          highlight: Whether what the agent sees is brighter.
+          tile_size: The side of a field, in pixels.
+
+        Raises:
+          ValueError: An option, or an action of a key, is wrong; says which.
+        """
+        if not 4 <= tile_size <= 100:
+            raise ValueError(f"tile_size is {tile_size}, expected 4 to 100")
+        _register(self.requires)
+        env = make_gymnasium(
+            id, {"agent_pov": agent_pov, "highlight": highlight, "tile_size": tile_size}
+        )
+        try:
+            maps = key_map(spec_of(env), table=_TABLE, meanings=_MEANINGS, overrides=keys)
+        except ValueError:
+            env.close()
+            raise
+        return MiniGridPlayable(env, maps, ["minigrid"])
+
+
+class MiniGridPlayable(GymnasiumPlayable):
+    """A grid world; below it is what to do."""
+
+    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
+        """See `Playable`."""
+        return with_caption(super().render(), str(self.adapter.unwrapped.mission))
+
+
+def _register(requires: str) -> None:
+    try:
+        import minigrid
+    except ImportError as error:
+        raise missing(requires, error) from error
+    del minigrid  # Importing it registers them.

@@ -1,0 +1,198 @@
+import sys
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from rlds_creator import environments
+from rlds_creator.environments import Inputs
+
+
+def play(name, options, names, seed=7):
+    """The observations, rewards and pictures of some steps."""
+    playable = environments.make(name, options)
+    try:
+        playable.seed(seed)
+        timesteps, pictures = [playable.environment.reset()], [playable.render()]
+        for held in names:
+            action = playable.action(Inputs(dict.fromkeys(held, 1.0), held))
+            timesteps.append(
+                playable.environment.step(playable.idle_action if action is None else action)
+            )
+            pictures.append(playable.render())
+        return playable, timesteps, pictures
+    finally:
+        playable.close()
+
+
+GAMES = {
+    "gymnasium CartPole-v1": (400, 600),
+    "gymnasium LunarLander-v3": (400, 600),
+    "gymnasium CarRacing-v3": (400, 600),
+    "gymnasium Taxi-v4": (456, 536),
+    "atari ALE/Breakout-v5": (210, 160),
+    "minigrid MiniGrid-DoorKey-5x5-v0": (None, 160),
+    "minigrid BabyAI-GoToObj-v0": (None, 256),
+}
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_games_are_played_and_the_same_inputs_give_the_same_observations(game):
+    name, id = game.split()
+    keys = [["ArrowLeft"], ["ArrowRight"], ["ArrowLeft"], ["ArrowRight", "ArrowLeft"]]
+    options = {"id": id, **({"sticky_actions": False} if name == "atari" else {})}
+    playable, timesteps, pictures = play(name, options, keys)
+    height, width = GAMES[game]
+    for picture in pictures:
+        assert picture.dtype == np.uint8
+        assert picture.shape[1:] == (width, 3)
+        assert height in (None, picture.shape[0])
+        assert np.ptp(picture)
+    assert any((picture != pictures[0]).any() for picture in pictures)
+    _, again, _ = play(name, options, keys)
+    for left, right in zip(timesteps, again):
+        np.testing.assert_equal(left, right)
+    assert playable.metadata()["versions"]["gymnasium"]
+    assert all(control.does for control in playable.controls)
+    assert isinstance(playable.info(), dict)
+
+
+def test_another_seed_gives_another_episode():
+    _, (first, *_), _ = play("gymnasium", {"id": "CartPole-v1"}, [], seed=1)
+    _, (second, *_), _ = play("gymnasium", {"id": "CartPole-v1"}, [], seed=2)
+    assert (first.observation != second.observation).any()
+
+
+def test_all_that_a_game_of_atari_can_do_has_keys():
+    playable = environments.make("atari", {"id": "ALE/Pong-v5", "full_action_space": True})
+    words = {control.does: control.inputs for control in playable.controls}
+    assert len(words) == 18
+    keys = ["ArrowUp", "ArrowLeft", "Space"]
+    action = playable.action(Inputs(dict.fromkeys(keys, 1.0)))
+    assert playable.describe(action) == "up, left, fire"
+    assert words["nothing"] == ["Period"]
+    playable.close()
+
+
+def test_the_mission_is_below_a_grid_world():
+    playable, timesteps, (picture, *_) = play("minigrid", {"id": "BabyAI-GoToObj-v0"}, [])
+    assert playable.environment.observation_spec()["mission"].dtype == object
+    assert timesteps[0].observation["mission"].startswith("go to")
+    strip = picture[256:]
+    assert len(strip) > 12
+    assert np.ptp(strip) > 200
+
+
+def test_what_is_continuous_or_not_has_its_own_keys():
+    cases = [
+        ("CarRacing-v3", {"continuous": False}, "ArrowUp", 3),
+        ("LunarLander-v3", {"continuous": True}, "ArrowUp", [1, 0]),
+        ("LunarLanderContinuous-v3", {}, "ArrowRight", [0, 1]),
+    ]
+    for id, arguments, key, expected in cases:
+        playable = environments.make("gymnasium", {"id": id, "arguments": arguments})
+        assert np.array_equal(playable.action(Inputs({key: 1.0}, [key])), expected)
+        playable.close()
+
+
+def test_an_own_table_of_keys_is_used():
+    import gymnasium
+    from gymnasium import spaces
+
+    class Dial(gymnasium.Env):
+        metadata: ClassVar = {"render_modes": ["rgb_array"]}
+        action_space = spaces.Discrete(4)
+        observation_space = spaces.Discrete(1)
+
+        def __init__(self, render_mode=None):
+            self.render_mode = render_mode
+
+        def get_keys_to_action(self):
+            return {(): 0, (ord("a"),): 1, "d": 2, (1073741903, ord(" ")): 3}
+
+        def get_action_meanings(self):
+            return ["Stay", "Back", "On", "Jump"]
+
+        def reset(self, seed=None, options=None):
+            return 0, {}
+
+        def render(self):
+            return np.zeros((4, 4), np.float64)
+
+    gymnasium.register("rlds_test/Dial-v0", Dial)
+    try:
+        spec = gymnasium.spec("rlds_test/Dial-v0")
+        assert spec.id not in environments.family("gymnasium").identifiers()  # It has no module.
+        playable = environments.family("gymnasium").make(id=spec.id, keys={"KeyX": "jump"})
+        assert playable.idle_action == 0
+        for held, word in [("KeyA", "back"), ("KeyD", "on"), ("ArrowRight Space", "jump")]:
+            action = playable.action(Inputs(dict.fromkeys(held.split(), 1.0)))
+            assert playable.describe(action) == word
+        assert playable.describe(playable.action(Inputs({"KeyX": 1.0}))) == "jump"
+        playable.environment.reset()
+        with pytest.raises(ValueError, match=r"draws float64 of shape \(4, 4\)"):
+            playable.render()
+    finally:
+        del gymnasium.registry["rlds_test/Dial-v0"]
+
+
+def test_a_time_limit_can_be_left_out():
+    for has_limit, expected in [(True, True), (False, False)]:
+        options = {"id": "MountainCar-v0", "has_time_limit": has_limit}
+        playable = environments.make("gymnasium", options)
+        playable.environment.reset()
+        timesteps = [playable.environment.step(playable.idle_action) for _ in range(200)]
+        assert timesteps[-1].last() == expected
+        playable.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "keys", "message"),
+    [
+        ("gymnasium", {"id": "os:CartPole-v1"}, {}, "has no environment 'os:CartPole-v1' here"),
+        ("gymnasium", {"id": "ALE/Pong-v5"}, {}, "has no environment"),
+        ("gymnasium", {}, {}, "has no environment None"),
+        ("gymnasium", {"id": ["CartPole-v1"]}, {}, "has no environment"),
+        ("gymnasium", {"id": "CartPole-v1", "seed": 1}, {}, "has no option 'seed', only arguments"),
+        ("gymnasium", {"id": "CartPole-v1", "has_time_limit": 3}, {}, "option has_time_limit"),
+        ("gymnasium", {"id": "CartPole-v1", "arguments": {"x": 1}}, {}, "unexpected keyword"),
+        (
+            "gymnasium",
+            {"id": "CartPole-v1", "arguments": {"render_mode": "human"}},
+            {},
+            "not for choosing",
+        ),
+        (
+            "gymnasium",
+            {"id": "FrozenLake-v1", "arguments": {"map_name": "/etc/passwd"}},
+            {},
+            "expected a number or a word",
+        ),
+        ("gymnasium", {"id": "CartPole-v1"}, {"KeyA": 7}, "cannot do 7"),
+        ("atari", {"id": "ALE/Pong-v5", "frameskip": 0}, {}, "frameskip is 0"),
+        ("atari", {"id": "ALE/Pong-v5"}, {"KeyA": "jump"}, "cannot do 'jump'"),
+        ("minigrid", {"id": "MiniGrid-DoorKey-5x5-v0", "tile_size": 9999}, {}, "tile_size"),
+        ("nothing", {"id": "x"}, {}, "there is no family 'nothing', only gymnasium"),
+    ],
+)
+def test_what_is_wrong_is_said(name, options, keys, message):
+    with pytest.raises(ValueError, match=message):
+        environments.make(name, options, keys)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"), [("gymnasium", "gymnasium"), ("atari", "ale_py"), ("minigrid", "minigrid")]
+)
+def test_a_missing_package_is_named(name, module, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    family = environments.family(name)
+    with pytest.raises(ImportError, match=r"pip install '.*"):
+        family.identifiers()
+
+
+def test_options_of_all_families_can_be_described():
+    for name in environments.families():
+        family = environments.family(name)
+        assert all([family.title, family.requires])
+        for option in environments.options_of(family).values():
+            assert option.is_json, option
