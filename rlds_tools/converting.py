@@ -29,6 +29,7 @@ __all__ = [
     "builders",
     "convert",
     "convert_known",
+    "dataset_name",
 ]
 
 FILE_FORMATS = ("tfrecord", "array_record")
@@ -257,15 +258,24 @@ def _check_format(format: str) -> None:
         raise ValueError(f"no format {format!r}; there are: {', '.join(sources.formats())}")
 
 
+def dataset_name(words: str) -> str:
+    """Returns a name for a dataset, made of words: what TFDS allows, at most 100 characters.
+
+    >>> dataset_name("Pick & place, 2nd try"), dataset_name("7"), dataset_name("")
+    ('pick_place_2nd_try', 'dataset_7', 'dataset')
+    """
+    name = re.sub("[^a-z0-9]+", "_", words.lower()).strip("_")
+    name = name if name[:1].isalpha() else f"dataset_{name}"
+    return name[:100].rstrip("_")
+
+
 def _name_for(source: str | os.PathLike[str]) -> str:
     """A name for a dataset, from that of its source.
 
     >>> _name_for("logs/Run 7"), _name_for("mujoco/hopper/medium-v0/"), _name_for("7.hdf5")
     ('run_7', 'medium_v0', 'dataset_7')
     """
-    stem = os.path.basename(os.path.abspath(source)).partition(".")[0]
-    name = re.sub("[^a-z0-9]+", "_", stem.lower()).strip("_")
-    return name if name[:1].isalpha() else f"dataset_{name}".rstrip("_")
+    return dataset_name(os.path.basename(os.path.abspath(source)).partition(".")[0])
 
 
 def _download_config(

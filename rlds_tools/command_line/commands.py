@@ -31,6 +31,7 @@ COMMANDS = (
     "convert",
     "record",
     "view",
+    "export",
     "stats",
     "list",
     "diff",

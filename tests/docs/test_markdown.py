@@ -59,7 +59,7 @@ OUTPUTS = {
 }
 COMMANDS = {
     "README.md": 4,
-    "docs/cli.md": 14,
+    "docs/cli.md": 16,
     "docs/index.md": 1,
     "docs/recover.md": 2,
     "docs/report.md": 1,

@@ -1,0 +1,204 @@
+"""`rlds export`."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+import rlds_ecosystem
+from rlds_tools.command_line.printing import invocation, prints_result, wants_progress
+from rlds_tools.results import Block, Result, count, size_of
+
+if TYPE_CHECKING:
+    from rlds_creator.exporting.recordings import Named, RecordedEpisode
+
+EXAMPLES = """\b
+Examples:
+  rlds export recordings -o drive --format tfds --study "Drive home"
+  rlds export recordings -o maze.zip --zip --state completed --state cancelled --end-at done
+"""
+
+_STATES = ("completed", "cancelled", "rejected", "abandoned", "failed")
+_FORMATS = ("log", "tfds", "minari")
+
+
+@dataclasses.dataclass(frozen=True)
+class Export(Result):
+    """What was exported.
+
+    Attributes:
+      path: The folder, or the ZIP file.
+      format: The format of the data.
+      data: The data, relative to the folder.
+      episodes: How many episodes it has.
+      steps: How many steps they have.
+      cut: How many episodes end at one of the labels, before their last step.
+      bytes: The size of all files.
+      left_out: For each state how many episodes were left out because of it.
+    """
+
+    path: str
+    format: str
+    data: str
+    episodes: int
+    steps: int
+    cut: int
+    bytes: int
+    left_out: Mapping[str, int]
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        yield (
+            f"{self.path}: {count(self.episodes, 'episode')}, {count(self.steps, 'step')} · "
+            f"{self.format} · {size_of(self.bytes)}"
+        )
+        if self.cut:
+            yield f"{count(self.cut, 'episode')} cut at a label"
+        if self.left_out:
+            states = ", ".join(f"{number:,} {state}" for state, number in self.left_out.items())
+            yield f"left out: {states}"
+        if not self.path.endswith(".zip"):
+            data = os.path.join(self.path, self.data)
+            yield f"next: rlds inspect {data} · rlds validate {data}"
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("recordings", metavar="RECORDINGS")
+@click.option("-o", "--output", required=True, help="The folder to make, or the ZIP file.")
+@click.option(
+    "--format",
+    type=click.Choice(_FORMATS),
+    default="log",
+    show_default=True,
+    help="A log of EnvLogger, a dataset of TFDS, or one of Minari.",
+)
+@click.option("--name", help="The name of the data; by default that of the study.")
+@click.option("--study", metavar="NAME", help="Only episodes of this study: its name, or its id.")
+@click.option("--environment", metavar="NAME", help="Only episodes of this environment, likewise.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(_STATES),
+    multiple=True,
+    help="Only episodes in this state; may be given several times. By default those that are "
+    "completed.",
+)
+@click.option(
+    "--end-at",
+    metavar="LABEL",
+    multiple=True,
+    help="Cut episodes at the first step with this tag; may be given several times.",
+)
+@click.option(
+    "--keep-internal",
+    is_flag=True,
+    help="Keep what only the web tool needs: pictures, inputs and times of steps, and the tags and "
+    "notes of episodes.",
+)
+@click.option("--zip", "archive", is_flag=True, help="Make a ZIP file.")
+@prints_result
+def command(
+    recordings: str,
+    output: str,
+    format: str,
+    name: str | None,
+    study: str | None,
+    environment: str | None,
+    states: Sequence[str],
+    end_at: Sequence[str],
+    keep_internal: bool,
+    archive: bool,
+) -> Result:
+    """Export what people recorded with `rlds create`.
+
+    RECORDINGS is the folder that `rlds create` was given, or that of one episode, which is
+    exported whatever its state is. The episodes are in the order in which they were played; all
+    have to be of one environment. Tags on steps become fields of these: `tag:LABEL`.
+
+    OUTPUT is a new folder, with the data and a README.md.
+    """
+    rlds_ecosystem.import_extra("msgspec")
+    from rlds_creator.exporting import ExportError, export
+    from rlds_ecosystem.progress import show_progress
+
+    called = invocation()
+    if archive and not output.endswith(".zip"):
+        output += ".zip"
+    if format != "log" and called.owns_process and not called.verbose:
+        from tfds_builders.quiet import quiet_libraries
+
+        quiet_libraries()
+    try:
+        episodes, left_out = _chosen(recordings, study, environment, states)
+        title = name or episodes[0].annotations.study.name or os.path.splitext(output)[0]
+        with show_progress(wants_progress()) as bars:
+            bar = bars.add_task("Exporting", total=100)
+            exported = export(
+                [episode.directory for episode in episodes],
+                output,
+                format,
+                name=os.path.basename(title),
+                keep_internal=keep_internal,
+                end_at=end_at,
+                archive=archive,
+                progress=lambda done: bars.update(bar, completed=int(100 * done)),
+            )
+    except ExportError as error:
+        if error.details:
+            error.add_note(error.details)
+        raise
+    return Export(
+        path=exported.output,
+        format=format,
+        data=exported.paths[0],
+        episodes=exported.num_episodes,
+        steps=exported.num_steps,
+        cut=exported.num_cut,
+        bytes=exported.num_bytes,
+        left_out=left_out,
+    )
+
+
+def _chosen(
+    recordings: str, study: str | None, environment: str | None, states: Sequence[str]
+) -> tuple[list[RecordedEpisode], dict[str, int]]:
+    """Returns the episodes in the order in which they were played, and which states are not in it.
+
+    Raises:
+      ExportError: None is left.
+    """
+    from rlds_creator.exporting import (
+        Annotations,
+        ExportError,
+        RecordedEpisode,
+        find_recordings,
+        is_recording,
+    )
+
+    # That of an episode that is played is being written: only what is wanted is opened.
+    wanted: list[str] = []
+    left_out: collections.Counter[str] = collections.Counter()
+    is_one = is_recording(recordings)
+    for directory in find_recordings(recordings):
+        annotations = Annotations.read(directory)
+        if not (_fits(annotations.study, study) and _fits(annotations.environment, environment)):
+            continue
+        state = annotations.state or "in no state"
+        if state in (states or ("completed",)) or (is_one and not states):
+            wanted.append(directory)
+        else:
+            left_out[state] += 1
+    if not wanted:
+        others = ", ".join(f"{number:,} {state}" for state, number in left_out.items())
+        raise ExportError(f"no episode is left to export; there are: {others or 'none'}")
+    episodes = [RecordedEpisode.open(directory) for directory in wanted]
+    return sorted(episodes, key=lambda episode: (episode.started, episode.name)), dict(left_out)
+
+
+def _fits(named: Named, wanted: str | None) -> bool:
+    return wanted is None or wanted in (named.id, named.name)

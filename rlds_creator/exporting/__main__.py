@@ -1,0 +1,105 @@
+"""The process of a job: `python -m rlds_creator.exporting`, started by `Job`.
+
+The first line of the standard input is the job, the arguments of `export` as JSON. The process
+lives as long as its standard input is open: whoever started it ends it by closing it, and so does
+the end of that process. Lines of the standard output say how it goes:
+
+    {"progress": 0.4}
+    {"done": {...}}                       what `export` returns
+    {"error": "...", "details": "..."}    what went wrong; the details only for the server's log
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+__all__ = ["main"]
+
+# In seconds.
+_BETWEEN_REPORTS = 0.25
+
+
+def main() -> int:
+    """Does the job; returns the exit code."""
+    _step_back()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    job = json.loads(sys.stdin.readline())
+    threading.Thread(target=_wait_for_the_end, daemon=True).start()
+    # What libraries print must not come between the lines.
+    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def send(**message: Any) -> None:
+        lines.write(json.dumps(message) + "\n")
+        lines.flush()
+
+    try:
+        from rlds_creator.exporting import export
+
+        if job.get("format") != "log":
+            from tfds_builders.quiet import quiet_libraries
+
+            quiet_libraries()
+        exported = export(**job, progress=_limited(lambda done: send(progress=done)))
+    except Exception as error:
+        send(error=_in_words(error), details=_details(error))
+        return 1
+    send(done=dataclasses.asdict(exported))
+    return 0
+
+
+def _step_back() -> None:
+    """Lets all others have the processor and the disk first."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(19)
+    with contextlib.suppress(OSError, AttributeError):  # Linux only; the disk follows it.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def _wait_for_the_end() -> None:
+    # Not sys.stdin: its lock would keep the interpreter from ending.
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _limited(report: Any) -> Any:
+    """Reports at most a few times per second."""
+    last = 0.0
+
+    def limited(done: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _BETWEEN_REPORTS:
+            last = now
+            report(done)
+
+    return limited
+
+
+def _in_words(error: Exception) -> str:
+    """An error without paths."""
+    from rlds_creator.exporting import ExportError
+
+    if isinstance(error, ExportError | ImportError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"the export cannot be written: {error.strerror}"
+    return f"the export failed ({type(error).__name__})"
+
+
+def _details(error: Exception) -> str:
+    return f"{getattr(error, 'details', '')}\n{''.join(traceback.format_exception(error))}".strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,258 @@
+"""Exports: recorded episodes become a folder, or a ZIP file, that others can use."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlds_creator.exporting.archives import write_archive
+from rlds_creator.exporting.errors import ExportError
+from rlds_creator.exporting.merging import Selection, tag_field
+from rlds_creator.exporting.targets import FORMATS, Format
+from rlds_ecosystem import version
+from rlds_tools.converting import dataset_name
+
+__all__ = ["Exported", "export"]
+
+# How much of the work the log is, if another format and a ZIP file are made of it.
+_PART_OF_LOG, _PART_OF_FORMAT = 0.4, 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """What an export has made.
+
+    Attributes:
+      num_episodes: How many episodes it has.
+      num_steps: How many steps they have.
+      num_cut: How many of them end at a label before their last step.
+      paths: The data in its format, relative to the folder of the export.
+      output: The folder, or the ZIP file.
+      num_bytes: The size of all files.
+    """
+
+    num_episodes: int
+    num_steps: int
+    num_cut: int
+    paths: Sequence[str]
+    output: str
+    num_bytes: int
+
+
+def export(
+    directories: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    format: str = "log",
+    *,
+    name: str = "",
+    keep_internal: bool = False,
+    end_at: Sequence[str] = (),
+    archive: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> Exported:
+    """Exports recorded episodes.
+
+    The folder of an export has the data, in `NAME`, `NAME/1.0.0` or `NAME-v0` as the format has it,
+    and beside it `README.md` and `metadata.json`, which say what it is. It appears when it is
+    complete.
+
+    Steps have the tags of annotators as `tag:LABEL`, a bool, if any of the episodes has the label.
+    Beside what was recorded, the metadata of an episode has `episode_index`, `num_steps` (with the
+    step of the reset), `total_reward`, `state`, `reason` and `success`. An episode that was left
+    before its end, or that is cut, is truncated: its last step is LAST, with its reward and its
+    discount as they were recorded.
+
+    Args:
+      directories: For each episode the directory of its log, with its `annotations.json`.
+      output: The folder, or the ZIP file; must not exist yet, or be an empty folder.
+      format: One of `formats()`.
+      name: What the data is called, in any words; its files get a name that is made of them.
+      keep_internal: Whether to keep what only the tool needs: `image`, `keys`, `info`, `inputs`,
+        `time`, `fps`, `camera` and `quality` of the steps, `tags` and `notes` of the episodes.
+      end_at: Labels. An episode ends at the first step that has one of them, whose observation is
+        the final one; its `reason` is "tag". If it is the first step of all, the episode has no
+        other, and no action.
+      archive: Whether to make a ZIP file. It has a single folder; nothing in it is compressed
+        again.
+      progress: Called with how much is done, from 0 to 1.
+
+    Returns:
+      What was made.
+
+    Raises:
+      ExportError: The episodes cannot be exported: one is damaged, they are of different
+        environments, or the format cannot hold them. Nothing is left.
+      FileExistsError: There is something at the place of the output.
+      ImportError: What the format needs is not installed; says what to install.
+      OSError: It cannot be written.
+    """
+    chosen = _format(format)
+    target, report = Path(output), progress or (lambda _: None)
+    if target.exists() and (archive or not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} exists and is not overwritten")
+    selection = Selection(
+        [os.fspath(directory) for directory in directories],
+        keep_internal=keep_internal,
+        end_at=end_at,
+    )
+    file_name = dataset_name(name)
+    with _draft(target) as draft:
+        folder = draft / "export"
+        folder.mkdir()
+        end = 1 - _PART_OF_LOG * archive
+        if chosen.write is None:
+            data = folder / file_name
+            selection.write_log(os.fspath(data), _part(report, 0, end))
+        else:
+            log = draft / "log"
+            selection.write_log(os.fspath(log), _part(report, 0, end * _PART_OF_FORMAT))
+            data = _written(chosen, log, folder, file_name)
+            report(end)
+        path = data.relative_to(folder).as_posix()
+        _describe(folder, chosen, name, path, selection, end_at)
+        num_bytes = sum(found.stat().st_size for found in folder.rglob("*") if found.is_file())
+        if archive:
+            file = draft / "export.zip"
+            write_archive(folder, file, file_name, _part(report, end, 1))
+            num_bytes = file.stat().st_size
+            os.replace(file, target)
+        else:
+            if target.exists():
+                target.rmdir()
+            os.rename(folder, target)
+    return Exported(
+        num_episodes=len(selection.episodes),
+        num_steps=selection.num_steps,
+        num_cut=selection.num_cut,
+        paths=[path],
+        output=os.fspath(output),
+        num_bytes=num_bytes,
+    )
+
+
+def _format(name: str) -> Format:
+    if name not in FORMATS:
+        raise ExportError(f"there is no format {name!r:.100}; there are: {', '.join(FORMATS)}")
+    chosen = FORMATS[name]
+    if not chosen.installed:
+        raise ImportError(f"{chosen.title}: not installed; `pip install '{chosen.requires}'`")
+    return chosen
+
+
+def _written(chosen: Format, log: Path, folder: Path, name: str) -> Path:
+    assert chosen.write is not None
+    try:
+        return chosen.write(log, folder, name)
+    except ValueError as error:
+        raise ExportError(
+            f"{chosen.title} cannot hold these episodes: {error}".replace(os.fspath(log), name)
+        ) from error
+
+
+def _part(report: Callable[[float], None], begin: float, end: float) -> Callable[[float], None]:
+    """Reports the progress of a part of the work."""
+    return lambda done: report(begin + (end - begin) * done)
+
+
+@contextlib.contextmanager
+def _draft(target: Path) -> Iterator[Path]:
+    """A directory beside the target, which goes away."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    draft.mkdir()
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft)
+
+
+def _describe(
+    folder: Path,
+    chosen: Format,
+    name: str,
+    path: str,
+    selection: Selection,
+    end_at: Sequence[str],
+) -> None:
+    """Writes what says what an export is, for people and for programs."""
+    states = collections.Counter(
+        "" if state is None else state.value
+        for state in (episode.annotations.state for episode in selection.episodes)
+    )
+    described: dict[str, Any] = {
+        "name": name,
+        "format": chosen.name,
+        "data": path,
+        "num_episodes": len(selection.episodes),
+        "num_steps": selection.num_steps,
+        "num_cut": selection.num_cut,
+        "states": dict(sorted(states.items())),
+        "studies": sorted({episode.annotations.study.name for episode in selection.episodes}),
+        "environments": sorted({episode.environment for episode in selection.episodes}),
+        "step_tags": [tag_field(label) for label in selection.labels],
+        "end_at": list(end_at),
+        "keep_internal": selection.keep_internal,
+        "software": f"rlds-ecosystem {version()}",
+    }
+    (folder / "metadata.json").write_text(
+        json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    (folder / "README.md").write_text(
+        _README.format(
+            path=path,
+            title=chosen.title,
+            num_episodes=len(selection.episodes),
+            num_steps=selection.num_steps,
+            opening=chosen.opening.format(path=path),
+        ),
+        encoding="utf-8",
+    )
+
+
+_README = """\
+# {path}
+
+Episodes that people played in the browser, recorded with `rlds create` of the RLDS ecosystem.
+
+- {title} · {num_episodes:,} episodes · {num_steps:,} steps
+- Open it in Python: `{opening}`
+- Look at it: `rlds inspect {path}`
+
+`metadata.json` has the names of the studies and the environments, and how the export was made.
+
+## What the episodes hold
+
+The observations, actions, rewards and discounts are those of the environment. Beside them:
+
+| field of a step | |
+|---|---|
+| `tag:LABEL` | whether an annotator gave the label to the step |
+| `image` | the picture that the player saw, a file |
+| `keys` | the inputs that made the action: JSON, their names and values |
+| `info` | what the environment said beside the observation, JSON |
+| `inputs` | what the player did since the step before: JSON, `[[ms, name, value, key], ...]` |
+| `time` | when the step was recorded, in seconds since 1970 |
+| `fps`, `camera`, `quality` | how the environment was shown |
+
+All but the tags are there only if the export was asked to keep them.
+
+| field of an episode | |
+|---|---|
+| `agent_id` | stands for the player; the same one has another in another study |
+| `episode_id` | the identifier of the recording |
+| `episode_index` | which one of this export it is |
+| `num_steps` | how many steps it has, with the one of the reset |
+| `total_reward` | the sum of its rewards |
+| `state` | `completed`, `cancelled`, `rejected`, `abandoned` or `failed` |
+| `reason` | why it ended: `terminated`, `truncated`, `user`, `expired`, `failed`; `tag` if cut |
+| `success` | what the player said |
+| `tags`, `notes` | what annotators said about the episode, if the export was asked to keep it |
+"""

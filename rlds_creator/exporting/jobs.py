@@ -1,0 +1,183 @@
+"""Exports in a process of their own, for a server that must not wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from rlds_creator.exporting.errors import ExportError
+from rlds_creator.exporting.exports import Exported
+from rlds_creator.model import Identifier, Name
+from rlds_tools.converting import dataset_name
+
+__all__ = ["Job", "Request"]
+
+# How long a process has to clean up after itself, in seconds.
+_PATIENCE = 5.0
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wants to download.
+
+    Attributes:
+      episodes: The identifiers of the episodes, in their order; None for those that `filter` finds.
+      filter: What `GET /api/episodes` takes.
+      format: One of `formats()`.
+      name: What the data is called.
+      keep_internal: See `export`.
+      end_at: See `export`.
+    """
+
+    episodes: tuple[Identifier, ...] | None = None
+    filter: dict[str, Any] | None = None
+    format: str = "log"
+    name: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    keep_internal: bool = False
+    end_at: Annotated[tuple[Name, ...], msgspec.Meta(max_length=200)] = ()
+
+
+class Job:
+    """An export to a ZIP file, made by a process of low priority.
+
+        job = Job(request, directories, "exports/x1")
+        job.start(turn=turns)
+        exported = await job.result()
+
+    Args:
+      request: What is exported, and how.
+      directories: The logs of its episodes.
+      output: A directory of its own, which gets the file `NAME.zip`. It is removed if the job
+        fails, or is cancelled.
+
+    Attributes:
+      progress: How much is done, from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        directories: Sequence[str | os.PathLike[str]],
+        output: str | os.PathLike[str],
+    ) -> None:
+        self.progress = 0.0
+        self._output = Path(output)
+        self._task: asyncio.Task[Exported] | None = None
+        self._job = {
+            "directories": [os.fspath(directory) for directory in directories],
+            "output": os.fspath(self._output / f"{dataset_name(request.name)}.zip"),
+            "format": request.format,
+            "name": request.name,
+            "keep_internal": request.keep_internal,
+            "end_at": list(request.end_at),
+            "archive": True,
+        }
+
+    def start(
+        self,
+        python: str = "",
+        *,
+        progress: Callable[[float], None] | None = None,
+        turn: asyncio.Semaphore | None = None,
+    ) -> None:
+        """Starts it; needs a running event loop.
+
+        Args:
+          python: The interpreter; that of this process by default.
+          progress: Called with how much is done, from 0 to 1, a few times per second.
+          turn: What jobs wait for that shall not run at the same time.
+        """
+        if self._task is not None:
+            raise RuntimeError("the job was started before")
+        self._task = asyncio.create_task(self._run(python or sys.executable, progress, turn))
+
+    def cancel(self) -> None:
+        """Ends it, if it is not done; `result` then raises `asyncio.CancelledError`."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def result(self) -> Exported:
+        """Waits until it is done; who waits may be cancelled without an effect on the job.
+
+        Raises:
+          ExportError: It failed.
+          asyncio.CancelledError: It was cancelled.
+        """
+        if self._task is None:
+            raise RuntimeError("the job was not started")
+        return await asyncio.shield(self._task)
+
+    async def _run(
+        self,
+        python: str,
+        progress: Callable[[float], None] | None,
+        turn: asyncio.Semaphore | None,
+    ) -> Exported:
+        async with turn or contextlib.nullcontext():
+            try:
+                self._output.mkdir(parents=True, exist_ok=True)
+                async with _process(python, self._job) as messages:
+                    async for message in messages:
+                        if "progress" in message:
+                            self.progress = message["progress"]
+                            if progress is not None:
+                                progress(self.progress)
+                        elif "error" in message:
+                            raise ExportError(message["error"], details=message["details"])
+                        else:
+                            return Exported(**message["done"])
+                raise ExportError("the export stopped before its end; its process was killed")
+            except BaseException:
+                shutil.rmtree(self._output, ignore_errors=True)
+                raise
+
+
+@contextlib.asynccontextmanager
+async def _process(
+    python: str, job: dict[str, Any]
+) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    """The messages of a process, which is gone in the end."""
+    process = await asyncio.create_subprocess_exec(
+        python,
+        "-m",
+        "rlds_creator.exporting",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for the server, which then ends its jobs.
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        with contextlib.suppress(ConnectionError):  # Then it says why, or nothing.
+            process.stdin.write(json.dumps(job).encode() + b"\n")
+            await process.stdin.drain()
+        yield _messages(process.stdout)
+    finally:
+        await _end(process)
+
+
+async def _messages(lines: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
+    async for line in lines:
+        yield json.loads(line)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ends a process, also where the task that waits is cancelled again."""
+    assert process.stdin is not None
+    process.stdin.close()  # Which ends it, see `__main__`.
+    try:
+        await asyncio.wait_for(process.wait(), _PATIENCE)
+    except BaseException as error:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        if not isinstance(error, TimeoutError):
+            raise
+        await process.wait()

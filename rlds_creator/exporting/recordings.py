@@ -1,0 +1,243 @@
+"""Episodes as they are on the disk: a log of one episode each, and what was said about it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Self
+
+import msgspec
+import numpy as np
+from etils import epath
+
+import envlogger
+import riegeli
+from envlogger.backends.riegeli_files.layout import METADATA_FILE
+from envlogger.errors import DamagedDataError, EnvLoggerError
+from rlds.sources.untrusted import SourceError, check_is_file
+from rlds_creator.exporting.errors import ExportError
+from rlds_creator.model import EpisodeState
+
+__all__ = [
+    "ANNOTATIONS_FILE",
+    "Annotations",
+    "Named",
+    "RecordedEpisode",
+    "Tag",
+    "find_recordings",
+    "is_recording",
+]
+
+ANNOTATIONS_FILE = "annotations.json"
+
+# Much more than people can write about an episode.
+_MAX_BYTES = 1 << 26
+
+_Label = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_Step = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Tag(msgspec.Struct, frozen=True, kw_only=True):
+    """A tag on an episode, or on consecutive steps of it; see `model.AnnotatedRange`."""
+
+    label: _Label
+    first: _Step | None = None
+    last: _Step | None = None
+
+
+class Named(msgspec.Struct, frozen=True, kw_only=True):
+    """A study or an environment, as far as an export needs it."""
+
+    id: str = ""
+    name: str = ""
+
+
+class Annotations(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server and people said about an episode: the content of `annotations.json`.
+
+    Attributes:
+      state: What became of it; None if nobody said so.
+      reason: Why it ended.
+      success: What the player said.
+      notes: What annotators wrote.
+      tags: The tags.
+      study: Of which it is.
+      environment: Which was played.
+    """
+
+    state: EpisodeState | None = None
+    reason: str = ""
+    success: bool | None = None
+    notes: str = ""
+    tags: tuple[Tag, ...] = ()
+    study: Named = Named()
+    environment: Named = Named()
+
+    @classmethod
+    def read(cls, directory: str | os.PathLike[str]) -> Self:
+        """Reads the annotations of the episode in a directory; empty ones if there are none.
+
+        Raises:
+          ExportError: They cannot be read.
+        """
+        path = epath.Path(directory) / ANNOTATIONS_FILE
+        try:
+            if not path.exists():
+                return cls()
+            check_is_file(path)
+            if path.stat().length > _MAX_BYTES:
+                raise ValueError(f"larger than {_MAX_BYTES >> 20} MB")
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except (OSError, ValueError) as error:
+            what = error.what if isinstance(error, SourceError) else str(error)
+            raise ExportError(
+                f"{ANNOTATIONS_FILE} of episode {_name_of(directory)} cannot be read: {what}"
+            ) from error
+
+
+@dataclasses.dataclass
+class RecordedEpisode:
+    """An episode, as far as it is known before its steps are read.
+
+    Attributes:
+      directory: The directory of its log.
+      annotations: What was said about it.
+      metadata: What was recorded about the episode.
+      log_metadata: What was recorded about its log, with the specs as they are stored.
+      specs: The specs of the environment, by name.
+      num_steps: How many steps were recorded.
+    """
+
+    directory: str
+    annotations: Annotations
+    metadata: Mapping[str, Any]
+    log_metadata: Mapping[str, Any]
+    specs: Mapping[str, Any]
+    num_steps: int
+
+    @classmethod
+    def open(cls, directory: str | os.PathLike[str]) -> Self:
+        """Reads all but the steps.
+
+        Raises:
+          ExportError: It cannot be read, or it is no log of one episode.
+        """
+        annotations = Annotations.read(directory)
+        with _errors_of(directory), envlogger.Reader(directory) as reader:
+            if damage := reader.damage():  # Else steps might be left out without a word.
+                raise DamagedDataError("; ".join(map(str, damage)))
+            lengths = [len(episode) for episode in reader.episodes]
+            if len(lengths) != 1:
+                raise ExportError(
+                    f"the log of episode {_name_of(directory)} holds {len(lengths)} episodes, "
+                    "expected 1"
+                )
+            metadata = reader.episode_metadata()[0]
+            if metadata is None:
+                metadata = {}
+            return cls(
+                directory=os.fspath(directory),
+                annotations=annotations,
+                metadata=metadata if isinstance(metadata, dict) else {"episode_metadata": metadata},
+                log_metadata=dict(reader.metadata()),
+                specs={
+                    "observation": reader.observation_spec(),
+                    "action": reader.action_spec(),
+                    "reward": reader.reward_spec(),
+                    "discount": reader.discount_spec(),
+                },
+                num_steps=lengths[0],
+            )
+
+    @property
+    def name(self) -> str:
+        """The name of its directory, which is its identifier."""
+        return _name_of(self.directory)
+
+    @property
+    def environment(self) -> str:
+        """The name of the environment; its identifier if it has none."""
+        if self.annotations.environment.name:
+            return self.annotations.environment.name
+        try:
+            recorded = json.loads(self.metadata["rlds_creator:environment"])["name"]
+        except (KeyError, TypeError, ValueError):
+            recorded = self.metadata.get("rlds_creator:env_id", "")
+        return str(recorded)
+
+    @property
+    def started(self) -> float:
+        """When it began, in seconds since 1970; 0 if that was not recorded."""
+        started = self.metadata.get("started")
+        return float(started) if isinstance(started, int | float | np.number) else 0.0
+
+    def tagged_steps(self) -> dict[str, np.ndarray]:
+        """Returns for each label on steps whether each of them has it."""
+        flags: dict[str, np.ndarray] = {}
+        for tag in self.annotations.tags:
+            if tag.first is None or tag.first >= self.num_steps:
+                continue
+            last = tag.first if tag.last is None else tag.last
+            column = flags.setdefault(tag.label, np.zeros(self.num_steps, np.bool_))
+            column[tag.first : min(last, self.num_steps - 1) + 1] = True
+        return {label: column for label, column in flags.items() if column.any()}
+
+    def episode_labels(self) -> list[str]:
+        """Returns the tags of the episode as a whole, in the order in which they were set."""
+        labels = [tag.label for tag in self.annotations.tags if tag.first is None]
+        return list(dict.fromkeys(labels))
+
+    def steps(self) -> Iterator[envlogger.StepData]:
+        """Reads the steps, of which only some are in memory at a time.
+
+        Raises:
+          ExportError: One of them cannot be read.
+        """
+        with _errors_of(self.directory), envlogger.Reader(self.directory) as reader:
+            yield from reader.episodes[0]
+
+
+def find_recordings(path: str | os.PathLike[str]) -> list[str]:
+    """Returns the directories of the recorded episodes, sorted by name.
+
+    Args:
+      path: The data directory of `rlds create`, its directory `episodes`, or that of one episode.
+
+    Raises:
+      FileNotFoundError: There is no such directory, or no episode in it.
+    """
+    directory = epath.Path(path)
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
+    if is_recording(directory):
+        return [os.fspath(directory)]
+    if (directory / "episodes").is_dir():
+        directory = directory / "episodes"
+    found = sorted(os.fspath(child) for child in directory.iterdir() if is_recording(child))
+    if not found:
+        raise FileNotFoundError(f"{os.fspath(path)!r} holds no recorded episodes.")
+    return found
+
+
+def is_recording(directory: str | os.PathLike[str]) -> bool:
+    """Whether a directory is that of an episode."""
+    return os.path.exists(os.path.join(directory, METADATA_FILE))
+
+
+@contextlib.contextmanager
+def _errors_of(directory: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except (EnvLoggerError, riegeli.RiegeliError, OSError) as error:
+        raise ExportError(
+            f"the log of episode {_name_of(directory)} is damaged, or cannot be read; "
+            "`rlds recover` brings back what it can",
+            details=str(error),
+        ) from error
+
+
+def _name_of(directory: str | os.PathLike[str]) -> str:
+    return os.path.basename(os.path.abspath(directory))

@@ -1,0 +1,241 @@
+"""Exports have what was recorded, step by step, and what people said about it."""
+
+import json
+import zipfile
+
+import dm_env
+import numpy as np
+import pytest
+import tree
+from dm_env import specs
+from recorded_episodes import ENVIRONMENT_SPECS, NUM_ACTIONS, step_data, write_episode
+
+import envlogger
+import rlds.sources
+from rlds_creator.exporting import ExportError, export
+
+INTERNAL = {"image", "keys", "info", "inputs", "time", "fps", "camera", "quality"}
+
+
+def read_log(path):
+    with envlogger.Reader(path) as reader:
+        return [list(episode) for episode in reader.episodes], list(reader.episode_metadata())
+
+
+def assert_same(one, other):
+    """The same values, of the same types."""
+    tree.assert_same_structure(one, other)
+    for left, right in zip(tree.flatten(one), tree.flatten(other), strict=True):
+        assert type(left) is type(right)
+        assert getattr(left, "dtype", None) == getattr(right, "dtype", None)
+        np.testing.assert_array_equal(left, right)
+
+
+def test_a_log_equals_the_recordings_step_by_step(tmp_path):
+    recorded = [
+        write_episode(
+            tmp_path / "episodes" / "b", 6, tags=[("placed", 2, 3), ("good", None, None)]
+        ),
+        write_episode(tmp_path / "a", 3, success=None, state="cancelled"),
+    ]
+    progress = []
+    made = export(recorded, tmp_path / "out", name="Pick it up!", progress=progress.append)
+
+    assert (made.num_episodes, made.num_steps, made.num_cut) == (2, 9, 0)
+    assert made.paths == ["pick_it_up"]
+    assert progress == sorted(progress)
+    assert progress[-1] == 1.0
+    episodes, metadata = read_log(tmp_path / "out" / "pick_it_up")
+    for directory, steps, placed in zip(recorded, episodes, ([2, 3], []), strict=True):
+        [before], _ = read_log(directory)
+        assert_same([step[:2] for step in steps], [step[:2] for step in before])
+        for number, step in enumerate(steps):
+            assert_same(step.custom_data, {"tag:placed": number in placed})
+    with envlogger.Reader(tmp_path / "out" / "pick_it_up") as reader:
+        assert reader.action_spec().num_values == NUM_ACTIONS
+        assert reader.observation_spec() == ENVIRONMENT_SPECS["observation_spec"]
+    assert [of_one["episode_id"] for of_one in metadata] == ["b", "a"]
+    assert metadata[1] == {
+        **read_log(recorded[1])[1][0],
+        "episode_index": 1,
+        "num_steps": 3,
+        "total_reward": 1 / 7 + 2 / 7,
+        "state": "cancelled",
+        "reason": "terminated",
+        "success": None,
+    }
+    assert json.loads((tmp_path / "out" / "metadata.json").read_text())["step_tags"] == [
+        "tag:placed"
+    ]
+    assert "2 episodes · 9 steps" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_what_is_internal_is_kept_if_asked_for(tmp_path):
+    tags = [("good", None, None), ("gut ü", None, None), ("placed", 0, 9)]
+    recorded = write_episode(tmp_path / "a", 4, tags=tags, notes="slow\nbut sure")
+    export([recorded], tmp_path / "out", name="kept", keep_internal=True)
+
+    [before], _ = read_log(recorded)
+    [steps], [metadata] = read_log(tmp_path / "out" / "kept")
+    for step, original in zip(steps, before, strict=True):
+        assert step.custom_data.keys() >= INTERNAL
+        assert_same(step.custom_data, {**original.custom_data, "tag:placed": True})
+    assert json.loads(metadata["tags"]) == ["good", "gut ü"]
+    assert metadata["notes"] == "slow\nbut sure"
+
+
+def test_episodes_end_at_tags_and_where_they_were_left(tmp_path):
+    """Nothing is invented: the step at the end has what was recorded with it."""
+    recorded = [
+        write_episode(tmp_path / "cut", 6, tags=[("done", 3, 4), ("won", 4, 5)]),
+        write_episode(tmp_path / "at once", 4, tags=[("won", 0, 0)]),
+        write_episode(tmp_path / "at the end", 4, tags=[("done", 3, 3)]),
+        write_episode(tmp_path / "left", 3, end="user", state="abandoned"),
+        write_episode(tmp_path / "never begun", 1, end="user", state="abandoned"),
+    ]
+    made = export(recorded, tmp_path / "out", name="x", end_at=["won", "done", "unused"])
+
+    assert made.num_cut == 2
+    episodes, metadata = read_log(tmp_path / "out" / "x")
+    assert [len(steps) for steps in episodes] == [4, 1, 4, 3, 1]
+    assert [of_one["num_steps"] for of_one in metadata] == [4, 1, 4, 3, 1]
+    reasons = ["tag", "tag", "terminated", "user", "user"]
+    assert [of_one["reason"] for of_one in metadata] == reasons
+    last = episodes[0][-1]
+    assert last.timestep == step_data(3, 6).timestep._replace(
+        step_type=dm_env.StepType.LAST, observation=last.timestep.observation
+    )
+    assert metadata[0]["total_reward"] == pytest.approx((1 + 2 + 3) / 7)
+    assert metadata[1]["total_reward"] == 0
+    read = rlds.sources.open(tmp_path / "out" / "x")
+    assert [episode.truncated for episode in read] == [True, True, False, True, True]
+    assert [len(episode.steps["is_last"]) for episode in read] == [4, 1, 4, 3, 1]
+    for episode in read:
+        assert episode.steps["is_last"].tolist() == [False] * (episode.num_steps - 1) + [True]
+        assert episode.steps["is_terminal"][-1] == (episode.key == "2")
+
+
+def test_episodes_of_different_environments_are_refused(tmp_path):
+    other = {**ENVIRONMENT_SPECS, "action_spec": specs.DiscreteArray(5, np.int64, "action")}
+    recorded = [
+        write_episode(tmp_path / "a"),
+        write_episode(
+            tmp_path / "b", environment_specs=other, environment={"id": "e2", "name": "Forest"}
+        ),
+        write_episode(tmp_path / "c"),
+    ]
+    with pytest.raises(
+        ExportError,
+        match=r"2 different.*\(2 such as a of 'Maze', where the action.*"
+        r"1 such as b of 'Forest'.*num_values=5",
+    ):
+        export(recorded, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_label_may_be_anything(tmp_path):
+    labels = ["a/b", "../../up", "<b>", "new\nline", "nul\0", "\u202eleft", "x" * 200, "%s{0}"]
+    tags = [(label, 1, 2**62) for label in labels]
+    recorded = [write_episode(tmp_path / "episodes" / "a", 3, tags=tags)]
+    made = export(recorded, tmp_path / "out.zip", name="../../up\0", archive=True)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"episodes", "out.zip"}
+    with zipfile.ZipFile(tmp_path / "out.zip") as archive:
+        archive.extractall(tmp_path / "unpacked")
+    fields = [f"tag:{label.replace('/', '%2F')}" for label in labels]
+    read = rlds.sources.open(tmp_path / "unpacked" / "up" / made.paths[0])
+    columns = read.columns(0, fields)
+    assert [columns[field].tolist() for field in fields] == [[False, True, True]] * len(labels)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"\xff\xfe{}",
+        b"[" * 100_000,
+        b'{"state": "perfect"}',
+        b'{"tags": [{"label": "", "first": 0}]}',
+        b'{"tags": [{"label": "\\ud800", "first": 0}]}',
+        b'{"tags": [{"label": "x", "first": -1}]}',
+        b'{"tags": [{"label": "x", "first": 1e400}]}',
+    ],
+)
+def test_annotations_that_make_no_sense_are_refused(content, tmp_path):
+    recorded = write_episode(tmp_path / "a", 2, annotations=content)
+    with pytest.raises(ExportError, match="of episode a cannot be read") as refused:
+        export([recorded], tmp_path / "out")
+    assert str(tmp_path) not in str(refused.value)
+    assert {path.name for path in tmp_path.iterdir()} == {"a"}
+
+
+def test_tags_outside_of_the_episode_are_no_tags(tmp_path):
+    tags = [("late", 4, 9), ("backwards", 3, 1), ("one", 2, None)]
+    recorded = write_episode(tmp_path / "a", 4, tags=tags)
+    export([recorded], tmp_path / "out", name="x", end_at=["late", "backwards"])
+    [steps], _ = read_log(tmp_path / "out" / "x")
+    assert [step.custom_data for step in steps] == [{"tag:one": i == 2} for i in range(4)]
+
+
+def test_without_annotations_all_is_exported_that_was_recorded(tmp_path):
+    recorded = write_episode(tmp_path / "a", 3)
+    (recorded / "annotations.json").unlink()
+    export([recorded], tmp_path / "out", name="x")
+    [steps], [metadata] = read_log(tmp_path / "out" / "x")
+    assert [step.custom_data for step in steps] == [None] * 3
+    assert metadata["state"] == ""
+    assert metadata["reason"] == "terminated"
+
+
+def test_a_damaged_log_is_named_without_its_place(tmp_path):
+    recorded = [write_episode(tmp_path / "good"), write_episode(tmp_path / "bad", 50)]
+    [steps] = recorded[1].glob("*/steps.riegeli")
+    content = bytearray(steps.read_bytes())
+    content[len(content) // 2] ^= 255
+    steps.write_bytes(content)
+    with pytest.raises(ExportError, match="log of episode bad") as failed:
+        export(recorded, tmp_path / "out")
+    assert str(tmp_path) not in str(failed.value)
+    assert str(steps) in failed.value.details
+    assert {path.name for path in tmp_path.iterdir()} == {"good", "bad"}
+
+
+def test_what_is_there_is_not_overwritten(tmp_path):
+    recorded = write_episode(tmp_path / "a")
+    (tmp_path / "out").mkdir()
+    export([recorded], tmp_path / "out", name="x")
+    for archive in (False, True):
+        with pytest.raises(FileExistsError):
+            export([recorded], tmp_path / "out", archive=archive)
+    with pytest.raises(ExportError, match="no episodes"):
+        export([], tmp_path / "other")
+    with pytest.raises(ExportError, match="no format 'zip'; there are: log"):
+        export([recorded], tmp_path / "other", "zip")
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_export_that_is_interrupted_leaves_nothing(tmp_path):
+    recorded = write_episode(tmp_path / "a", 200)
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export([recorded], tmp_path / "out.zip", archive=True, progress=interrupt)
+    assert {path.name for path in tmp_path.iterdir()} == {"a"}
+
+
+def test_an_archive_has_one_folder_in_order(tmp_path):
+    recorded = write_episode(tmp_path / "a")
+    made = export([recorded], tmp_path / "out.zip", name="maze", archive=True)
+    with zipfile.ZipFile(tmp_path / "out.zip") as archive:
+        members = archive.infolist()
+        assert archive.testzip() is None
+        archive.extractall(tmp_path / "unpacked")
+    names = [member.filename for member in members]
+    assert names == sorted(names)
+    assert names[0] == "maze/README.md"
+    assert {member.compress_type for member in members} == {zipfile.ZIP_STORED}
+    assert made.num_bytes == (tmp_path / "out.zip").stat().st_size
+    assert len(read_log(tmp_path / "unpacked" / "maze" / "maze")[0][0]) == 6

@@ -1,0 +1,124 @@
+"""Jobs: exports in processes of their own, which leave nothing when they are ended."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from recorded_episodes import write_episode
+
+from rlds_creator.exporting import ExportError, Job, Request
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    return write_episode(tmp_path_factory.mktemp("episodes") / "a", 4)
+
+
+def test_a_job_makes_an_archive_and_says_how_far_it_is(recorded, tmp_path):
+    async def run():
+        reported = []
+        job = Job(Request(name="Maze 1", end_at=("x",)), [recorded], tmp_path / "job")
+        job.start(progress=reported.append)
+        return await job.result(), reported
+
+    exported, reported = asyncio.run(run())
+    assert exported.output == str(tmp_path / "job" / "maze_1.zip")
+    assert (exported.num_episodes, exported.num_steps) == (1, 4)
+    with zipfile.ZipFile(exported.output) as archive:
+        assert archive.testzip() is None
+    assert reported
+    assert os.listdir(tmp_path / "job") == ["maze_1.zip"]
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_says_why_and_lets_the_next_one_begin(recorded, tmp_path):
+    async def run():
+        turn = asyncio.Semaphore(1)
+        jobs = [
+            Job(Request(), [recorded, tmp_path / "missing"], tmp_path / "missing job"),
+            Job(Request(format="pickle"), [recorded], tmp_path / "other job"),
+            Job(Request(), [recorded], tmp_path / "good job"),
+        ]
+        for job in jobs:
+            job.start(turn=turn)
+        with pytest.raises(ExportError, match="the log of episode missing") as failed:
+            await jobs[0].result()
+        with pytest.raises(ExportError, match="no format 'pickle'"):
+            await jobs[1].result()
+        await jobs[2].result()
+        return failed.value
+
+    error = asyncio.run(run())
+    assert str(tmp_path) not in str(error)
+    assert str(tmp_path) in error.details
+    assert os.listdir(tmp_path) == ["good job"]
+
+
+@pytest.mark.slow
+def test_a_job_that_is_cancelled_leaves_nothing(tmp_path):
+    """Before its turn, while its process starts, and while it writes."""
+    recorded = write_episode(tmp_path / "a", 3000)
+
+    async def run():
+        turn = asyncio.Semaphore(1)
+        is_writing = asyncio.Event()
+        jobs = [Job(Request(), [recorded] * 50, tmp_path / f"job{i}") for i in range(3)]
+        for job in jobs:
+            job.start(progress=lambda _: is_writing.set(), turn=turn)
+        await asyncio.sleep(0.05)
+        jobs[2].cancel()
+        await is_writing.wait()
+        jobs[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await jobs[0].result()
+        jobs[1].cancel()
+        for job in jobs[1:]:
+            with pytest.raises(asyncio.CancelledError):
+                await job.result()
+
+    asyncio.run(run())
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["the job", "the server"])
+def test_whoever_is_killed_no_process_and_no_half_export_stays(victim, tmp_path):
+    recorded = write_episode(tmp_path / "a", 3000)
+    program = f"""
+import asyncio, sys
+from rlds_creator.exporting import Job, Request
+
+async def main():
+    job = Job(Request(), [{str(recorded)!r}] * 100, {str(tmp_path / "job")!r})
+    job.start(progress=lambda done: print(done, flush=True))
+    await job.result()
+
+asyncio.run(main())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout.readline()
+        [job] = children_of(server.pid)
+        os.kill(job if victim == "the job" else server.pid, signal.SIGKILL)
+        _, errors = server.communicate(timeout=60)
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{job}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{job}").exists()
+    if victim == "the job":
+        assert "its process was killed" in errors
+        assert not (tmp_path / "job").exists()
+    else:  # What is left is the folder that the server makes for each job, and nothing in it.
+        assert os.listdir(tmp_path / "job") == []
+
+
+def children_of(pid):
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
