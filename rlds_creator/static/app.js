@@ -1,7 +1,7 @@
 /** The shell of all pages: who is there, navigation, and the page of the address. */
 import { call, get } from "./api.js";
 import { Above, Button, Empty, Failed, Icon, Loading, Menu, toastError, useIsAt } from "./components.js";
-import { Component, html, render, useCallback, useEffect, useMemo, useRef, useState } from "./html.js";
+import { Component, classes, html, render, useCallback, useEffect, useMemo, useRef, useState } from "./html.js";
 import { match, navigate, useAddress } from "./router.js";
 import { MeContext, useMe } from "./session.js";
 
@@ -13,7 +13,7 @@ const ROUTES = [
   { pattern: "/studies/:id/edit", page: "study_edit", styles: ["studies.css"] },
   { pattern: "/play/:study", page: "play", styles: ["play.css"], immersive: true },
   { pattern: "/play/:study/:environment", page: "play", styles: ["play.css"], immersive: true },
-  { pattern: "/episodes", page: "episodes", styles: ["studies.css"] },
+  { pattern: "/episodes", page: "episodes", styles: ["studies.css"], isBroad: true },
   { pattern: "/replay/:episode", page: "replay", styles: ["replay.css"], immersive: true },
   { pattern: "/compare", page: "compare", styles: ["replay.css"], immersive: true },
   { pattern: "/datasets", page: "datasets", styles: ["replay.css"] },
@@ -78,7 +78,7 @@ function App() {
     return () => removeEventListener("signed-out", reload);
   }, []);
   const value = useMemo(() => me && { ...me, can: (/** @type {string} */ what) => me.may.includes(what), reload }, [me]);
-  if (!value) return error ? html`<main class="page"><${Failed} error=${error} onRetry=${reload} /></main>` : html`<${Loading} />`;
+  if (!value) return error ? html`<main class="page"><${Failed} isPage error=${error} onRetry=${reload} /></main>` : html`<${Loading} />`;
   return html`<${MeContext.Provider} value=${value}><${Shell} /><//>`;
 }
 
@@ -115,9 +115,9 @@ function Page({ route, params, query }) {
     // What had the focus may be gone with the page before.
     if (document.activeElement === document.body || !document.activeElement?.isConnected) main.current?.focus({ preventScroll: true });
   }, []);
-  return html`<main id="main" ref=${main} tabindex="-1" class=${route.immersive ? "page wide" : "page"}>
+  return html`<main id="main" ref=${main} tabindex="-1" class=${classes("page", route.immersive && "wide", route.isBroad && "broad")}>
     ${error
-      ? html`<${Failed} error=${new Error(`This page could not be loaded. ${error.message}`)} onRetry=${begin} />`
+      ? html`<${Failed} isPage error=${new Error(`This page could not be loaded. ${error.message}`)} onRetry=${begin} />`
       : page
         ? html`<${Boundary}><${page} params=${params} query=${query} /><//>`
         : html`<${Loading} />`}
@@ -137,7 +137,7 @@ class Boundary extends Component {
   /** @param {any} props @param {any} state */
   render(props, state) {
     if (!state.error) return props.children;
-    return html`<${Empty} icon="error" tone="bad" title="This page broke"
+    return html`<${Empty} isPage icon="error" tone="bad" title="This page broke"
       action=${html`<${Button} icon="reload" onClick=${() => location.reload()}>Load it again<//>`}>
       Nothing that was recorded is lost. ${String(state.error?.message ?? state.error)}
     <//>`;
@@ -214,14 +214,14 @@ function ThemeMenu() {
 }
 
 function Welcome() {
-  return html`<${Empty} icon="lock" title="You need an invite link">
+  return html`<${Empty} isPage icon="lock" title="You need an invite link">
     <p>These pages are open to people who were invited. Open the link that you got; this browser then remembers you.</p>
     <p>If you run this server, it printed a link for you when it started.</p>
   <//>`;
 }
 
 function NotFound() {
-  return html`<${Empty} icon="search" title="There is no such page" action=${html`<${Button} kind="primary" href="/">Go to the start<//>`}>
+  return html`<${Empty} isPage icon="search" title="There is no such page" action=${html`<${Button} kind="primary" href="/">Go to the start<//>`}>
     The address may be mistyped, or what it showed was deleted.
   <//>`;
 }

@@ -84,11 +84,17 @@ export function Field({ label, hint, error, optional = false, class: extra, chil
 
 /**
  * A field of one line.
- * @param {{value: string, onChange: (value: string) => void, type?: string, [attribute: string]: any}} props
+ * @param {{value: string, onChange: (value: string) => void, type?: string, autofocus?: boolean, [attribute: string]: any}} props
  */
-export function TextField({ label, hint, error, optional, class: extra, value, onChange, type = "text", ...rest }) {
+export function TextField({ label, hint, error, optional, class: extra, value, onChange, type = "text", autofocus = false, ...rest }) {
+  const input = useRef(/** @type {HTMLInputElement | null} */ (null));
+  useEffect(() => {
+    // Browsers heed the attribute only if nothing has the focus yet.
+    if (autofocus) input.current?.focus();
+  }, []);
   return html`<${Field} label=${label} hint=${hint} error=${error} optional=${optional} class=${extra}>
     ${(/** @type {any} */ attributes) => html`<input
+      ref=${input}
       type=${type}
       autocomplete="off"
       ...${attributes}
@@ -220,12 +226,12 @@ export function Dialog({ title, onClose, actions, size, class: extra, isFixed = 
     if (event.target === box.current && !isFixed) onClose();
   };
   const inside = html`<${Fragment}>
-    <header>
+    <div class="dialog-header">
       <h2 id=${id}>${title}</h2>
       ${!isFixed && html`<${IconButton} icon="close" label="Close" onClick=${onClose} />`}
-    </header>
+    </div>
     <div class="dialog-body">${children}</div>
-    ${actions && html`<footer>${actions}</footer>`}
+    ${actions && html`<div class="dialog-footer">${actions}</div>`}
   <//>`;
   return html`<dialog ref=${box} class=${classes("dialog", size, extra)} aria-labelledby=${id} onCancel=${cancel} onMouseDown=${press}>
     ${onSubmit
@@ -520,44 +526,49 @@ export function Loading({ label = "Loading…" }) {
 
 /**
  * There is nothing.
- * @param {{icon?: string, title: string, children?: any, action?: any, tone?: string}} props
+ * @param {{icon?: string, title: string, children?: any, action?: any, tone?: string, isPage?: boolean}} props
+ *   `isPage`: it takes the place of a whole page, with its head.
  */
-export function Empty({ icon = "info", title, children, action, tone }) {
+export function Empty({ icon = "info", title, children, action, tone, isPage = false }) {
   return html`<div class=${classes("empty", tone)}>
     <span class="empty-icon"><${Icon} name=${icon} size=${28} /></span>
-    <h2>${title}</h2>
+    <${isPage ? "h1" : "h2"} class="empty-title">${title}<//>
     ${children && html`<div class="prose">${children}</div>`} ${action && html`<div class="actions">${action}</div>`}
   </div>`;
 }
 
 /**
  * Something could not be read.
- * @param {{error: Error, onRetry?: () => void}} props
+ * @param {{error: Error, onRetry?: () => void, isPage?: boolean}} props
  */
-export function Failed({ error, onRetry }) {
+export function Failed({ error, onRetry, isPage }) {
   const status = error instanceof ApiError ? error.status : -1;
-  if (status === 401) return html`<${Empty} icon="lock" title="Please enter first">Open the invite link that you got, then come back to this page.<//>`;
-  if (status === 403) return html`<${Empty} icon="lock" title="You may not see this">${error.message}<//>`;
-  if (status === 404)
-    return html`<${Empty} icon="search" title="Not found" action=${html`<${Button} href="/">Go to the start<//>`}>${error.message}<//>`;
+  if (status === 401) {
+    return html`<${Empty} isPage=${isPage} icon="lock" title="Please enter first">Open the invite link that you got, then come back to this page.<//>`;
+  }
+  if (status === 403) return html`<${Empty} isPage=${isPage} icon="lock" title="You may not see this">${error.message}<//>`;
+  if (status === 404) {
+    return html`<${Empty} isPage=${isPage} icon="search" title="Not found" action=${html`<${Button} href="/">Go to the start<//>`}>${error.message}<//>`;
+  }
+  const retry = onRetry && html`<${Button} icon="reload" onClick=${onRetry}>Try again<//>`;
   return html`<div role="alert">
-    <${Empty} icon="error" tone="bad" title="This did not load" action=${onRetry && html`<${Button} icon="reload" onClick=${onRetry}>Try again<//>`}>${error.message}<//>
+    <${Empty} isPage=${isPage} icon="error" tone="bad" title="This did not load" action=${retry}>${error.message}<//>
   </div>`;
 }
 
 /**
  * What was read with `useResource`: its data, or why they are not there.
- * @param {{resource: import("./api.js").Resource, label?: string, children: (data: any) => any}} props
+ * @param {{resource: import("./api.js").Resource, label?: string, isPage?: boolean, children: (data: any) => any}} props
+ *   `isPage`: the page has no head until the data are there.
  */
-export function Loaded({ resource, label, children }) {
+export function Loaded({ resource, label, isPage, children }) {
   if (resource.data === null) {
-    if (resource.error) return html`<${Failed} error=${resource.error} onRetry=${resource.reload} />`;
+    if (resource.error) return html`<${Failed} error=${resource.error} onRetry=${resource.reload} isPage=${isPage} />`;
     return html`<${Loading} label=${label} />`;
   }
+  const retry = html`<${Button} size="small" onClick=${resource.reload}>Try again<//>`;
   return html`<${Fragment}>
-    ${resource.error &&
-    html`<${Notice} tone="bad" action=${html`<${Button} size="small" onClick=${resource.reload}>Try again<//>`}>${resource.error.message}<//>`}
-    ${children(resource.data)}
+    ${resource.error && html`<${Notice} tone="bad" action=${retry}>${resource.error.message}<//>`} ${children(resource.data)}
   <//>`;
 }
 
@@ -649,7 +660,7 @@ export function Table({ caption, columns, rows, rowKey = (row) => row.id, sort, 
   const mark = (/** @type {HTMLInputElement | null} */ box) => {
     if (box) box.indeterminate = numSelected > 0 && numSelected < keys.length;
   };
-  return html`<div class=${classes("table-frame", isBusy && "busy")} role="region" aria-label=${caption} tabindex="0">
+  return html`<div class=${classes("table-frame", isBusy && "busy")} role="group" aria-label=${caption} tabindex="0">
     <table role="table" aria-busy=${isBusy ? "true" : undefined}>
       <caption class="visually-hidden">${caption}</caption>
       <thead role="rowgroup">

@@ -2,8 +2,9 @@
 import { useEffect, useState } from "./html.js";
 
 /**
- * @typedef {{pattern: string, page: string, styles?: string[], immersive?: boolean}} Route
+ * @typedef {{pattern: string, page: string, styles?: string[], immersive?: boolean, isBroad?: boolean}} Route
  *   `page` names a module of the folder `pages`; `styles` are loaded before it is shown.
+ *   `immersive` pages have the whole width, and no navigation on a phone.
  * @typedef {{route: Route, params: Record<string, string>, query: Record<string, string>}} Match
  */
 

@@ -19,7 +19,7 @@ export default function Enter() {
     history.replaceState(history.state, "", location.pathname);
   }
   if (!token) {
-    return html`<${Empty} icon="link" title="This link is not complete" action=${me.person && html`<${Button} href="/">Go to the studies<//>`}>
+    return html`<${Empty} isPage icon="link" title="This link is not complete" action=${me.person && html`<${Button} href="/">Go to the studies<//>`}>
       An invite link ends with a # and a long row of letters. Copy all of it.
     <//>`;
   }

@@ -18,7 +18,7 @@ export const ASSIGNMENTS = {
 /** @param {{params: Record<string, string>}} props */
 export default function StudyPage({ params }) {
   const study = useResource(address("api", "studies", params.id));
-  return html`<${Loaded} resource=${study}>
+  return html`<${Loaded} resource=${study} isPage>
     ${(/** @type {any} */ data) => html`<${Study} study=${data} resource=${study} />`}
   <//>`;
 }
@@ -72,9 +72,9 @@ function Study({ study, resource }) {
         <${Panel} title="Instructions">
           ${study.instructions ? html`<p class="pre">${study.instructions}</p>` : html`<p class="quiet">This study has no instructions.</p>`}
         <//>
-        ${canManage && study.description && html`<${Panel} title="Description" hint="Only people who run the study see it."><p class="pre">${study.description}</p><//>`}
         <${Play} study=${study} />
       </div>
+      <div>
       <${Panel} title="So far">
         <dl class="figures">
           <${Figure} label="Completed" value=${formatCount(study.num_completed ?? 0)} />
@@ -87,6 +87,8 @@ function Study({ study, resource }) {
           <p class="chips">${study.labels.map((/** @type {any} */ label) => html`<span key=${label.name} class="chip plain" title=${label.description}>${label.name}</span>`)}</p>
         </div>`}
       <//>
+      ${canManage && study.description && html`<${Panel} title="Description" hint="For those who run the study."><p class="pre">${study.description}</p><//>`}
+      </div>
     </div>
     ${(canManage || me.can("annotate")) && html`<${Statistics} study=${study} />`}
   `;

@@ -1,0 +1,284 @@
+/** Edits an environment of a study, and tries it. */
+import { post } from "./api.js";
+import {
+  Button, CheckField, Controls, Field, Icon, IconButton, Menu, Notice, NumberField, Segments, SelectField, TextArea, TextField,
+} from "./components.js";
+import { classes, html, useEffect, useId, useRef, useState } from "./html.js";
+import { KeyField } from "./key_field.js";
+
+/**
+ * An environment with which one can begin.
+ * @param {Record<string, any> | null} families
+ */
+export function newEnvironment(families) {
+  const family = Object.keys(families ?? {}).find((name) => families?.[name].identifiers?.length) ?? "";
+  return {
+    id: "",
+    name: "",
+    family,
+    options: {},
+    instructions: "",
+    mode: "async",
+    fps: 15,
+    max_episode_steps: null,
+    seed: null,
+    interpreter: "",
+    keys: {},
+  };
+}
+
+/**
+ * What is wrong with an environment, by the names of its fields.
+ * @param {any} environment
+ * @param {Record<string, any> | null} families
+ * @returns {Record<string, string>}
+ */
+export function checkEnvironment(environment, families) {
+  /** @type {Record<string, string>} */
+  const errors = {};
+  const family = families?.[environment.family];
+  if (!environment.name.trim()) errors.name = "An environment needs a name.";
+  if (!environment.family) errors.family = "Choose a family.";
+  const { id } = environment.options;
+  // Another interpreter may know others.
+  if (!id) errors.id = "Choose one.";
+  else if (family?.identifiers && !environment.interpreter && !family.identifiers.includes(id)) errors.id = `${family.title} has no ${id} here.`;
+  if (environment.mode === "async" && !(environment.fps > 0 && environment.fps <= 120)) errors.fps = "From 0.1 to 120.";
+  const isCount = (/** @type {any} */ value, /** @type {number} */ least) => value === null || (Number.isInteger(value) && value >= least && value < 2 ** 31);
+  if (!isCount(environment.max_episode_steps, 1)) errors.max_episode_steps = "A whole number, at least 1.";
+  if (!isCount(environment.seed, 0)) errors.seed = "A whole number, from 0 to 2147483647.";
+  for (const option of family?.options ?? []) {
+    const value = environment.options[option.name];
+    if (value === undefined || value === null) continue;
+    if (typeof value === "number" && !Number.isFinite(value)) errors[`options.${option.name}`] = "This is not a number.";
+    else if (option.kind === "integer" && !Number.isInteger(value)) errors[`options.${option.name}`] = "A whole number.";
+  }
+  return errors;
+}
+
+/**
+ * @param {{environment: any, families: any, errors?: Record<string, string>, isFirst: boolean, isLast: boolean,
+ *   onChange: (environment: any) => void, onMove: (step: number) => void, onDuplicate: () => void, onRemove: () => void}} props
+ */
+export function EnvironmentEditor({ environment, families, errors = {}, isFirst, isLast, onChange, onMove, onDuplicate, onRemove }) {
+  const all = families?.families ?? {};
+  const family = all[environment.family];
+  const identifiers = family?.identifiers ?? [];
+  const isWrong = Object.keys(errors).length > 0;
+  const [isOpen, setIsOpen] = useState(!environment.id);
+  const list = useId();
+  const set = (/** @type {string} */ name) => (/** @type {any} */ value) => onChange({ ...environment, [name]: value });
+  const setOption = (/** @type {string} */ name, /** @type {any} */ value) => {
+    const options = { ...environment.options };
+    if (value === undefined) delete options[name];
+    else options[name] = value;
+    onChange({ ...environment, options });
+  };
+  const choose = (/** @type {string} */ id) => {
+    const wasNamed = environment.name && environment.name !== plainName(environment.options.id);
+    onChange({ ...environment, name: wasNamed || !identifiers.includes(id) ? environment.name : plainName(id), options: { ...environment.options, id } });
+  };
+  useEffect(() => {
+    if (isWrong) setIsOpen(true);
+  }, [isWrong]);
+  useEffect(() => {
+    if (!environment.family && families) onChange({ ...environment, family: newEnvironment(all).family });
+  }, [families]);
+  const interpreters = families?.interpreters ?? [""];
+  /** @type {[string, string][]} */
+  const choices = Object.entries(all).map(([name, one]) => [name, one.identifiers ? one.title : `${one.title} (not installed)`]);
+  if (environment.family && !family) choices.push([environment.family, environment.family]);
+
+  return html`<details class=${classes("panel environment", isWrong && "wrong-part")} open=${isOpen} onToggle=${(/** @type {any} */ event) => setIsOpen(event.currentTarget.open)}>
+    <summary>
+      <${Icon} name="right" size=${16} />
+      <span class="grow">${environment.name || "New environment"}<small>${[family?.title, environment.options.id].filter(Boolean).join(" · ")}</small></span>
+    </summary>
+    <div class="environment-menu">
+      <${Menu} label="More for ${environment.name || "this environment"}" items=${[
+        { label: "Duplicate", icon: "copy", do: onDuplicate },
+        !isFirst && { label: "Move up", icon: "up", do: () => onMove(-1) },
+        !isLast && { label: "Move down", icon: "down", do: () => onMove(1) },
+        { label: "Remove", icon: "trash", danger: true, do: onRemove },
+      ]} />
+    </div>
+    <div class="environment-body">
+      <div class="fields">
+        <${SelectField} label="Family" value=${environment.family} error=${errors.family} onChange=${(/** @type {string} */ name) => onChange({ ...environment, family: name, options: {} })}
+          choices=${environment.family ? choices : [["", "Choose…"], ...choices]} />
+        <${Field} label="Environment" error=${errors.id}>
+          ${(/** @type {any} */ attributes) => html`<input ...${attributes} list=${list} value=${environment.options.id ?? ""} placeholder=${identifiers.length ? "Type to search" : ""} spellcheck=${false} autocomplete="off"
+              onInput=${(/** @type {any} */ event) => choose(event.target.value)} />
+            <datalist id=${list}>${identifiers.map((/** @type {string} */ id) => html`<option key=${id} value=${id}></option>`)}</datalist>`}
+        <//>
+        <${TextField} label="Name" hint="Players see it." value=${environment.name} onChange=${set("name")} error=${errors.name} maxlength="200" />
+        ${interpreters.length > 1 &&
+        html`<${SelectField} label="Python" value=${environment.interpreter} onChange=${set("interpreter")} hint="Which interpreter runs it."
+          choices=${interpreters.map((/** @type {string} */ name) => [name, name || "That of the server"])} />`}
+      </div>
+      ${family?.error && !environment.interpreter && html`<${Notice} tone="odd">${family.error}${family.requires && html` It needs <code>${family.requires}</code>.`}<//>`}
+      ${family?.options.length > 0 &&
+      html`<div>
+        <h3>Options of ${family.title}</h3>
+        <div class="fields">
+          ${family.options.map(
+            (/** @type {any} */ option) => html`<${OptionField} key=${option.name} option=${option} value=${environment.options[option.name]} error=${errors[`options.${option.name}`]}
+              onChange=${(/** @type {any} */ value) => setOption(option.name, value)} />`,
+          )}
+        </div>
+      </div>`}
+      <div>
+        <h3>Steps and episodes</h3>
+        <div class="fields">
+          <${Segments} label="It steps" value=${environment.mode} onChange=${set("mode")} choices=${[
+            { value: "async", label: "By itself" },
+            { value: "sync", label: "With each key" },
+          ]} />
+          ${environment.mode === "async" && html`<${NumberField} label="Steps per second" value=${environment.fps} onChange=${(/** @type {any} */ value) => set("fps")(value ?? Number.NaN)} error=${errors.fps} />`}
+          <${NumberField} label="Longest episode" optional unit="steps" value=${environment.max_episode_steps} onChange=${set("max_episode_steps")} error=${errors.max_episode_steps} placeholder="No limit" />
+          <${NumberField} label="Seed" optional value=${environment.seed} onChange=${set("seed")} error=${errors.seed} placeholder="Drawn by chance" hint="Of each player's first episode; the next ones follow." />
+        </div>
+      </div>
+      <${TextArea} label="Instructions" optional hint="Beside the picture, after those of the study." rows="2" value=${environment.instructions} onChange=${set("instructions")} maxlength="20000" />
+      <${KeyTable} keys=${environment.keys} onChange=${set("keys")} />
+      <${Trial} environment=${environment} isReady=${Boolean(environment.family && environment.options.id)} />
+    </div>
+  </details>`;
+}
+
+/** @param {string | undefined} id */
+function plainName(id) {
+  return (id ?? "").replace(/^.*\//, "").replace(/-v\d+$/, "").replace(/([a-z])([A-Z])/g, "$1 $2").replaceAll("_", " ").slice(0, 200);
+}
+
+/** @param {string} name */
+function inWords(name) {
+  const words = name.replaceAll("_", " ");
+  return words[0].toUpperCase() + words.slice(1);
+}
+
+/**
+ * An option in the type that it has; what is as by default is left out.
+ * @param {{option: any, value: any, error?: string, onChange: (value: any) => void}} props
+ */
+function OptionField({ option, value, error, onChange }) {
+  const label = inWords(option.name);
+  const isJson = option.default !== null && typeof option.default === "object";
+  const change = (/** @type {any} */ next) => onChange(JSON.stringify(next) === JSON.stringify(option.default) ? undefined : next);
+  const now = value === undefined ? option.default : value;
+  if (isJson) return html`<${JsonField} label=${label} value=${value} placeholder=${JSON.stringify(option.default)} error=${error} onChange=${onChange} />`;
+  if (option.kind === "flag") return html`<div class="flag-option"><${CheckField} label=${label} checked=${Boolean(now)} onChange=${change} /></div>`;
+  if (option.kind === "choice") {
+    const names = option.choices.map(String);
+    return html`<${SelectField} label=${label} value=${String(now)} onChange=${(/** @type {string} */ name) => change(option.choices[names.indexOf(name)])} choices=${names} error=${error} />`;
+  }
+  if (option.kind === "integer" || option.kind === "number") {
+    return html`<${NumberField} label=${label} value=${value ?? null} placeholder=${option.default === null ? "By default" : String(option.default)} error=${error}
+      onChange=${(/** @type {number | null} */ next) => onChange(next === null ? undefined : next)} />`;
+  }
+  return html`<${TextField} label=${label} value=${value ?? ""} placeholder=${option.default ?? "By default"} error=${error} onChange=${(/** @type {string} */ next) => onChange(next === "" ? undefined : next)} />`;
+}
+
+/**
+ * A field of values in JSON; empty is nothing.
+ * @param {{label: string, value: any, placeholder?: string, error?: string, onChange: (value: any) => void}} props
+ */
+function JsonField({ label, value, placeholder, error, onChange }) {
+  const [text, setText] = useState(value === undefined ? "" : JSON.stringify(value));
+  const [problem, setProblem] = useState("");
+  const change = (/** @type {string} */ next) => {
+    setText(next);
+    setProblem("");
+    if (!next.trim()) {
+      onChange(undefined);
+      return;
+    }
+    try {
+      onChange(JSON.parse(next));
+    } catch {
+      setProblem('Write it as JSON, such as {"gravity": -5}.');
+    }
+  };
+  return html`<${TextField} label=${label} value=${text} placeholder=${placeholder} error=${problem || error} hint="JSON" onChange=${change} spellcheck=${false} class="json" />`;
+}
+
+/** @param {{keys: Record<string, any>, onChange: (keys: Record<string, any>) => void}} props */
+function KeyTable({ keys, onChange }) {
+  const last = useRef(0);
+  const [rows, setRows] = useState(() => Object.entries(keys).map(([code, action], index) => ({ row: -index - 1, code, text: typeof action === "string" ? action : JSON.stringify(action) })));
+  const update = (/** @type {typeof rows} */ next) => {
+    setRows(next);
+    onChange(Object.fromEntries(next.filter((one) => one.code && one.text.trim()).map((one) => [one.code, actionOf(one.text)])));
+  };
+  const change = (/** @type {number} */ row, /** @type {any} */ changes) => update(rows.map((one) => (one.row === row ? { ...one, ...changes } : one)));
+  const add = () => {
+    last.current += 1;
+    setRows([...rows, { row: last.current, code: "", text: "" }]);
+  };
+  return html`<div>
+    <div class="spread">
+      <div>
+        <h3>Keys of your own</h3>
+        <p class="hint">In place of what these keys do by themselves. An action is a number, a list of numbers or one of its words, as the test below shows them; <code>null</code> takes the key away.</p>
+      </div>
+      <${Button} size="small" icon="add" onClick=${add}>Add key<//>
+    </div>
+    ${rows.length > 0 &&
+    html`<ul class="key-rows">
+      ${rows.map(
+        (one) => html`<li key=${one.row}>
+          <${KeyField} label="Key" value=${one.code} onChange=${(/** @type {string} */ code) => change(one.row, { code })} />
+          <${TextField} label="Action" value=${one.text} onChange=${(/** @type {string} */ text) => change(one.row, { text })} spellcheck=${false} />
+          <${IconButton} icon="trash" label="Remove this key" onClick=${() => update(rows.filter((other) => other.row !== one.row))} />
+        </li>`,
+      )}
+    </ul>`}
+  </div>`;
+}
+
+/** @param {string} text */
+function actionOf(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text.trim();
+  }
+}
+
+/** @param {{environment: any, isReady: boolean}} props */
+function Trial({ environment, isReady }) {
+  const [state, setState] = useState(/** @type {{isBusy: boolean, result: any, of: any}} */ ({ isBusy: false, result: null, of: null }));
+  const test = async () => {
+    setState({ isBusy: true, result: null, of: environment });
+    try {
+      const named = { ...environment, name: environment.name.trim() || "Test" };
+      setState({ isBusy: false, result: await post("/api/environments/test", { environment: named }), of: environment });
+    } catch (error) {
+      setState({ isBusy: false, result: { ok: false, error: error instanceof Error ? error.message : String(error) }, of: environment });
+    }
+  };
+  const { isBusy, result } = state;
+  return html`<div class="trial">
+    <div class="row">
+      <${Button} icon="test" busy=${isBusy} disabled=${!isReady} onClick=${test}>Test<//>
+      <p class="hint grow" role="status">
+        ${isBusy
+          ? "It is made on the server…"
+          : result && state.of !== environment
+            ? "You changed it since this test."
+            : result?.ok
+              ? "It works. This is what players see, and what their keys do."
+              : "Makes it on the server, and shows its picture and keys."}
+      </p>
+    </div>
+    ${result && !result.ok && html`<${Notice} tone="bad"><strong>It cannot be made.</strong> <span class="pre">${result.error}</span><//>`}
+    ${result?.ok &&
+    html`<div class="test-result">
+      ${result.picture ? html`<img src=${result.picture} alt="The first picture of ${environment.name}" />` : html`<p class="quiet">It has no picture.</p>`}
+      <div class="stack">
+        <${Controls} controls=${result.controls} />
+        ${result.cameras.length > 1 && html`<p class="note">Cameras: ${result.cameras.join(", ")}</p>`}
+      </div>
+    </div>`}
+  </div>`;
+}

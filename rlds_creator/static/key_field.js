@@ -1,0 +1,21 @@
+/** A field that takes a key by its place on the keyboard. */
+import { Field } from "./components.js";
+import { keyName } from "./format.js";
+import { html } from "./html.js";
+
+/**
+ * @param {{label: string, value: string, onChange: (code: string) => void, hint?: any, error?: string}} props
+ */
+export function KeyField({ label, value, onChange, hint, error }) {
+  const press = (/** @type {KeyboardEvent} */ event) => {
+    if (event.code === "Tab" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.code === "Escape") return;
+    event.preventDefault();
+    if (event.code === "Backspace" || event.code === "Delete") onChange("");
+    else if (!/^(Shift|Control|Alt|Meta)/.test(event.code)) onChange(event.code);
+  };
+  return html`<${Field} label=${label} hint=${hint} error=${error}>
+    ${(/** @type {any} */ attributes) => html`<input class="key-field" ...${attributes} readonly placeholder="Press a key" value=${value ? keyName(value) : ""} onKeyDown=${press}
+      title="Press the key while this field has the focus; Backspace removes it" />`}
+  <//>`;
+}

@@ -1,0 +1,243 @@
+/** Makes a study, or edits one. */
+import { ApiError, call, post, put, useResource } from "../api.js";
+import {
+  Button, Empty, IconButton, Loaded, Notice, NumberField, PageHeader, Panel, SelectField, TextArea, TextField, confirm, toast, toastError,
+} from "../components.js";
+import { EnvironmentEditor, checkEnvironment, newEnvironment } from "../environment_editor.js";
+import { plural } from "../format.js";
+import { KeyField } from "../key_field.js";
+import { html, useMemo, useState } from "../html.js";
+import { address, liftGuard, navigate, useGuard } from "../router.js";
+import { useMe } from "../session.js";
+import { confirmDeletion } from "./study.js";
+
+const NEW = {
+  id: "",
+  name: "",
+  description: "",
+  instructions: "",
+  state: "draft",
+  environments: [],
+  assignment: "choice",
+  quota: null,
+  labels: [],
+  creator: "",
+  created: 0,
+  version: 0,
+};
+
+/** @param {{params: Record<string, string>}} props */
+export default function StudyEditPage({ params }) {
+  const me = useMe();
+  const study = useResource(params.id ? address("api", "studies", params.id) : null);
+  if (!me.can("manage")) return html`<${Empty} isPage icon="lock" title="You may not edit studies">Ask those who run this server.<//>`;
+  if (!params.id) return html`<${Editor} study=${NEW} numEpisodes=${0} />`;
+  return html`<${Loaded} resource=${study} isPage>
+    ${(/** @type {any} */ data) => html`<${Editor} key=${data.version} study=${fieldsOf(data)} numEpisodes=${data.num_episodes ?? 0} />`}
+  <//>`;
+}
+
+/**
+ * The study itself, without what the server counted.
+ * @param {any} data
+ */
+function fieldsOf(data) {
+  return Object.fromEntries(Object.keys(NEW).map((name) => [name, data[name]]));
+}
+
+let lastKey = 0;
+
+/**
+ * Rows of a list that is edited need keys of their own: new ones have no identifiers.
+ * @param {any} value
+ */
+function keyed(value) {
+  lastKey += 1;
+  return { key: lastKey, value };
+}
+
+/** @param {{study: any, numEpisodes: number}} props */
+function Editor({ study, numEpisodes }) {
+  const families = useResource("/api/families");
+  const [saved, setSaved] = useState(study);
+  const [draft, setDraft] = useState(study);
+  const [environments, setEnvironments] = useState(() => study.environments.map(keyed));
+  const [labels, setLabels] = useState(() => study.labels.map(keyed));
+  const [isBusy, setIsBusy] = useState(false);
+  const [isChecked, setIsChecked] = useState(false);
+  const now = useMemo(
+    () => ({
+      ...draft,
+      environments: environments.map((/** @type {any} */ one) => one.value),
+      labels: labels.map((/** @type {any} */ one) => one.value).filter((/** @type {any} */ label) => label.name.trim() || label.key || label.description),
+    }),
+    [draft, environments, labels],
+  );
+  const isDirty = JSON.stringify(now) !== JSON.stringify(saved);
+  useGuard(isDirty, () => confirm({ title: "Leave without saving?", body: "What you changed is lost.", action: "Leave", cancel: "Stay", danger: true }));
+  const known = families.data?.families ?? null;
+  const errors = check(now, known);
+  const shown = isChecked ? errors : NO_ERRORS;
+  const set = (/** @type {string} */ name) => (/** @type {any} */ value) => setDraft((/** @type {any} */ old) => ({ ...old, [name]: value }));
+
+  const save = async (/** @type {any} */ study) => {
+    setIsChecked(true);
+    if (errors.count) {
+      toast(`${plural(errors.count, "field needs", "fields need")} your attention.`, { kind: "bad" });
+      setTimeout(() => {
+        const wrong = document.querySelector(".wrong :is(input, select, textarea), .wrong > summary");
+        wrong?.scrollIntoView({ block: "center" });
+        if (wrong instanceof HTMLElement) wrong.focus();
+      });
+      return;
+    }
+    setIsBusy(true);
+    try {
+      const done = study.id ? await put(address("api", "studies", study.id), study) : await post("/api/studies", study);
+      setSaved(now);
+      liftGuard();
+      toast(study.id ? "Saved." : "The study is created. Play it once, then enable it.", { kind: "good" });
+      void navigate(address("studies", done.id), { replace: true });
+    } catch (error) {
+      setIsBusy(false);
+      if (error instanceof ApiError && error.status === 409 && error.body?.current) await solve(error.body.current);
+      else toastError(error);
+    }
+  };
+  const solve = async (/** @type {any} */ current) => {
+    const isMine = await confirm({
+      title: "Somebody else saved this study meanwhile",
+      body: "If you save yours now, what they changed is lost. If you cancel, nothing is saved yet: open the study in another tab to compare.",
+      action: "Save mine",
+      danger: true,
+    });
+    if (isMine) await save({ ...now, version: current.version });
+  };
+  const erase = async () => {
+    if (!(await confirmDeletion({ ...saved, num_episodes: numEpisodes }))) return;
+    try {
+      await call("DELETE", address("api", "studies", saved.id));
+      liftGuard();
+      toast(`${saved.name} is deleted.`, { kind: "good" });
+      void navigate("/", { replace: true });
+    } catch (error) {
+      toastError(error);
+    }
+  };
+
+  const back = saved.id ? address("studies", saved.id) : "/";
+  return html`
+    <${PageHeader} title=${saved.id ? `Edit ${saved.name}` : "New study"} back=${{ href: back, label: saved.id ? saved.name : "Studies" }}
+      actions=${saved.id && html`<${Button} kind="danger" icon="trash" onClick=${erase}>Delete…<//>`} />
+    <form class="study-form" novalidate onSubmit=${(/** @type {Event} */ event) => {
+      event.preventDefault();
+      void save(now);
+    }}>
+      <${Panel} title="What it is">
+        <div class="fields">
+          <${TextField} class="full" label="Name" value=${draft.name} onChange=${set("name")} error=${shown.name} maxlength="200" autofocus=${!saved.id} />
+          <${TextArea} class="full" label="Instructions" optional hint="For those who play. It is shown as you write it." value=${draft.instructions} onChange=${set("instructions")} maxlength="20000" rows="4" />
+          <${TextArea} class="full" label="Description" optional hint="For those who run the study." value=${draft.description} onChange=${set("description")} maxlength="20000" rows="2" />
+        </div>
+      <//>
+
+      <section class="form-part" aria-labelledby="environments-title">
+        <header class="spread">
+          <div>
+            <h2 id="environments-title">Environments</h2>
+            <p class="hint">What is played. Episodes stay with their environment when you edit it.</p>
+          </div>
+          <${Button} icon="add" onClick=${() => setEnvironments([...environments, keyed(newEnvironment(known))])}>Add environment<//>
+        </header>
+        ${families.error && html`<${Notice} tone="bad" action=${html`<${Button} size="small" onClick=${families.reload}>Try again<//>`}>What can be played here is not known: ${families.error.message}<//>`}
+        ${environments.length === 0 && html`<div class="panel"><${Empty} icon="play" title="No environment yet" action=${html`<${Button} kind="primary" icon="add" onClick=${() => setEnvironments([keyed(newEnvironment(known))])}>Add environment<//>`}>There is nothing to play without one.<//></div>`}
+        ${environments.map(
+          (/** @type {any} */ one, /** @type {number} */ index) => html`<${EnvironmentEditor}
+            key=${one.key}
+            environment=${one.value}
+            families=${families.data}
+            errors=${shown.environments[index]}
+            isFirst=${index === 0}
+            isLast=${index === environments.length - 1}
+            onChange=${(/** @type {any} */ value) => setEnvironments((/** @type {any[]} */ old) => old.map((other) => (other.key === one.key ? { ...other, value } : other)))}
+            onMove=${(/** @type {number} */ step) => setEnvironments(moved(environments, index, step))}
+            onDuplicate=${() => setEnvironments([...environments.slice(0, index + 1), keyed({ ...one.value, id: "", name: `${one.value.name} (copy)`.slice(0, 200) }), ...environments.slice(index + 1)])}
+            onRemove=${async () => {
+              const agreed =
+                !one.value.id ||
+                (await confirm({ title: `Remove ${one.value.name}?`, body: "Nobody can play it any more after you save. Episodes that were recorded in it stay.", action: "Remove", danger: true }));
+              if (agreed) setEnvironments((/** @type {any[]} */ old) => old.filter((other) => other.key !== one.key));
+            }}
+          />`,
+        )}
+      </section>
+
+      <${Panel} title="Who plays what">
+        <div class="fields">
+          <${SelectField} label="Environment of a play" value=${draft.assignment} onChange=${set("assignment")} disabled=${environments.length < 2}
+            hint=${environments.length < 2 ? "There is one only." : undefined}
+            choices=${[["choice", "Players choose"], ["random", "By chance"], ["round_robin", "In turn"]]} />
+          <${NumberField} label="Episodes per person" optional value=${draft.quota} onChange=${set("quota")} error=${shown.quota} placeholder="Any number" hint="Completed ones. Nobody can play more." />
+        </div>
+      <//>
+
+      <${Panel} title="Tags" hint="What annotators mark in episodes, and on which key. In the data, the tag “crash” becomes “tag:crash”."
+        actions=${html`<${Button} icon="add" onClick=${() => setLabels([...labels, keyed({ name: "", key: "", description: "" })])}>Add tag<//>`}>
+        ${labels.length === 0
+          ? html`<p class="quiet">There are no tags yet. Annotators may still write their own.</p>`
+          : html`<ul class="labels">
+              ${labels.map((/** @type {any} */ one, /** @type {number} */ index) => {
+                const change = (/** @type {string} */ name) => (/** @type {any} */ value) =>
+                  setLabels((/** @type {any[]} */ old) => old.map((other) => (other.key === one.key ? { ...other, value: { ...other.value, [name]: value } } : other)));
+                return html`<li key=${one.key}>
+                  <${TextField} label="Tag" value=${one.value.name} onChange=${change("name")} error=${shown.labels[index]} maxlength="200" autofocus=${!one.value.name} />
+                  <${KeyField} label="Key" value=${one.value.key} onChange=${change("key")} />
+                  <${TextField} label="When to use it" value=${one.value.description} onChange=${change("description")} maxlength="20000" />
+                  <${IconButton} icon="trash" label="Remove the tag ${one.value.name}" onClick=${() => setLabels(labels.filter((/** @type {any} */ other) => other.key !== one.key))} />
+                </li>`;
+              })}
+            </ul>`}
+      <//>
+
+      <div class="save-bar">
+        <span class="grow" role="status">${isDirty ? "You have changes that are not saved." : ""}</span>
+        <${Button} href=${back}>Cancel<//>
+        <${Button} type="submit" kind="primary" busy=${isBusy} disabled=${!isDirty}>${saved.id ? "Save changes" : "Create study"}<//>
+      </div>
+    </form>
+  `;
+}
+
+/** @type {{name?: string, quota?: string, environments: any[], labels: (string | undefined)[], count: number}} */
+const NO_ERRORS = { environments: [], labels: [], count: 0 };
+
+/**
+ * What is wrong with a study, before the server is asked.
+ * @param {any} study
+ * @param {Record<string, any> | null} families
+ */
+function check(study, families) {
+  const name = study.name.trim() ? undefined : "A study needs a name.";
+  const isWhole = study.quota === null || (Number.isInteger(study.quota) && study.quota >= 1);
+  const quota = isWhole ? undefined : "A whole number, at least 1.";
+  const environments = study.environments.map((/** @type {any} */ one) => checkEnvironment(one, families));
+  const labels = study.labels.map((/** @type {any} */ label, /** @type {number} */ index) => {
+    if (!label.name.trim()) return "A tag needs a name.";
+    const isTwice = study.labels.some((/** @type {any} */ other, /** @type {number} */ place) => place < index && other.name.trim() === label.name.trim());
+    return isTwice ? "There is such a tag already." : undefined;
+  });
+  const all = [name, quota, ...labels, ...environments.flatMap((/** @type {any} */ found) => Object.values(found))];
+  return { name, quota, environments, labels, count: all.filter(Boolean).length };
+}
+
+/**
+ * @param {any[]} list
+ * @param {number} index
+ * @param {number} step
+ */
+function moved(list, index, step) {
+  const next = [...list];
+  const [one] = next.splice(index, 1);
+  next.splice(index + step, 0, one);
+  return next;
+}
