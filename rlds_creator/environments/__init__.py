@@ -35,6 +35,8 @@ _FAMILIES: dict[str, str] = {
     "gymnasium": "rlds_creator.environments.gymnasium_family:GymnasiumFamily",
     "atari": "rlds_creator.environments.atari:AtariFamily",
     "minigrid": "rlds_creator.environments.minigrid_family:MiniGridFamily",
+    "mujoco": "rlds_creator.environments.mujoco_family:MuJoCoFamily",
+    "dm_control": "rlds_creator.environments.dm_control_family:DmControlFamily",
 }
 
 
@@ -74,7 +76,7 @@ def make(name: str, options: Mapping[str, Any], keys: Mapping[str, Any] | None =
 
     Args:
       name: The name of the family.
-      options: Its options in types of JSON; and `id`, which environment.
+      options: `id`, which environment; and its options, in types of JSON, or as texts of it.
       keys: What keys do in place of what they do by themselves, by their physical codes.
 
     Raises:
@@ -90,5 +92,6 @@ def make(name: str, options: Mapping[str, Any], keys: Mapping[str, Any] | None =
     for option, value in given.items():
         if option not in known:
             raise ValueError(f"{name} has no option {option!r:.100}, only {', '.join(known)}")
-        given[option] = known[option].parse(json.dumps(value))
+        text = value if isinstance(value, str) else json.dumps(value)
+        given[option] = known[option].parse(text)
     return made.make(id=id, keys=keys or {}, **given)

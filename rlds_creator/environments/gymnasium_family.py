@@ -6,15 +6,13 @@ import importlib.util
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from typing import Any
 
 import numpy as np
 from dm_env import specs
 
-from rlds_creator.environments.key_maps import KeyMap, key_map
-from rlds_creator.environments.pictures import picture_of
-from rlds_creator.environments.playable import Family, Inputs, Playable
+from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
+from rlds_creator.environments.playable import Family
 
 __all__ = [
     "GymnasiumFamily",
@@ -149,30 +147,28 @@ _ARROW_NUMBERS = {
 }
 
 
-class GymnasiumPlayable(Playable):
+class GymnasiumPlayable(KeyedPlayable):
     """An environment of Gymnasium.
 
     Args:
       env: The environment, which draws `rgb_array`.
       keys: How inputs become its actions.
-      distributions: What it is made by, whose versions are recorded.
+      distributions: What it is made by beside Gymnasium, whose versions are recorded.
+      repeats: See `Playable`.
     """
 
-    def __init__(self, env: Any, keys: KeyMap, distributions: Sequence[str] = ()) -> None:
+    def __init__(
+        self, env: Any, keys: KeyMap, distributions: Sequence[str] = (), *, repeats: bool = True
+    ) -> None:
         from envlogger.gymnasium_adapter import GymnasiumAdapter
 
-        self._env, self._keys = env, keys
-        self._distributions = ("gymnasium", *distributions)
-        self.environment = self.adapter = GymnasiumAdapter(env)
-        self.controls, self.idle_action = keys.controls, keys.idle
-
-    def action(self, inputs: Inputs) -> Any:
-        """See `Playable`."""
-        return self._keys.action(inputs)
+        self.adapter = GymnasiumAdapter(env)
+        super().__init__(self.adapter, keys, ("gymnasium", *distributions), repeats=repeats)
 
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
         """See `Playable`."""
-        return picture_of(self._env.render())
+        picture: np.ndarray = self.adapter.render()
+        return picture
 
     def seed(self, seed: int) -> None:
         """See `Playable`."""
@@ -181,14 +177,6 @@ class GymnasiumPlayable(Playable):
     def info(self) -> Mapping[str, Any]:
         """See `Playable`."""
         return self.adapter.info
-
-    def metadata(self) -> Mapping[str, Any]:
-        """See `Playable`."""
-        return {"versions": {name: metadata.version(name) for name in self._distributions}}
-
-    def describe(self, action: Any) -> str:
-        """See `Playable`."""
-        return self._keys.describe(action)
 
 
 class GymnasiumFamily(Family):
@@ -232,7 +220,9 @@ class GymnasiumFamily(Family):
         except ValueError:
             env.close()
             raise
-        return GymnasiumPlayable(env, maps)
+        # What is turn by turn does not go on by itself.
+        is_by_turns = "toy_text" in type(env.unwrapped).__module__
+        return GymnasiumPlayable(env, maps, repeats=not is_by_turns)
 
 
 def missing(requires: str, error: ImportError) -> ImportError:

@@ -12,14 +12,16 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
+import dm_env
 import numpy as np
 from dm_env import specs
 
-from rlds_creator.environments.playable import Control, Inputs
+from rlds_creator.environments.playable import Control, Inputs, Playable
 
-__all__ = ["WAIT", "Axes", "Choices", "KeyMap", "Parts", "key_map"]
+__all__ = ["WAIT", "Axes", "Choices", "KeyMap", "KeyedPlayable", "Parts", "key_map"]
 
 WAIT = "Period"
 """The key that does nothing, so that you can wait where each step takes an input."""
@@ -83,6 +85,40 @@ class KeyMap(abc.ABC):
     def describe(self, action: Any) -> str:
         """Returns an action in words, or in numbers."""
         return np.array2string(np.asarray(action), precision=2, suppress_small=True, separator=" ")
+
+
+class KeyedPlayable(Playable):
+    """An environment whose actions are made by a map.
+
+    Args:
+      environment: The environment.
+      keys: How inputs become its actions.
+      distributions: What it is made by, whose versions are recorded.
+      repeats: See `Playable`.
+    """
+
+    def __init__(
+        self,
+        environment: dm_env.Environment,
+        keys: KeyMap,
+        distributions: Sequence[str] = (),
+        *,
+        repeats: bool = True,
+    ) -> None:
+        self.environment, self.keys, self._distributions = environment, keys, distributions
+        self.controls, self.idle_action, self.repeats = keys.controls, keys.idle, repeats
+
+    def action(self, inputs: Inputs) -> Any:
+        """See `Playable`."""
+        return self.keys.action(inputs)
+
+    def metadata(self) -> Mapping[str, Any]:
+        """See `Playable`."""
+        return {"versions": {name: metadata.version(name) for name in self._distributions}}
+
+    def describe(self, action: Any) -> str:
+        """See `Playable`."""
+        return self.keys.describe(action)
 
 
 class Choices(KeyMap):

@@ -86,7 +86,7 @@ class MiniGridFamily(Family):
         except ValueError:
             env.close()
             raise
-        return MiniGridPlayable(env, maps, ["minigrid"])
+        return MiniGridPlayable(env, maps, ["minigrid"], repeats=False)
 
 
 class MiniGridPlayable(GymnasiumPlayable):

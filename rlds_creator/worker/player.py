@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import json
 import math
 import resource
@@ -19,7 +18,7 @@ import numpy as np
 
 from envlogger.converters import spec_codec
 from envlogger.errors import EnvLoggerError
-from rlds_creator.environments import Inputs, Playable, family
+from rlds_creator.environments import Inputs, Playable, make
 from rlds_creator.frames import Frame
 from rlds_creator.worker.inputs import InputError, InputQueue
 from rlds_creator.worker.link import Link
@@ -188,9 +187,7 @@ class Player:
         keys = self._environment.get("keys") or {}
         with _environment_code():
             try:
-                made = family(name)
-                inspect.signature(made.make).bind(keys=keys, **options)
-                return made.make(keys=keys, **options)
+                return make(name, options, keys)
             except ImportError as e:
                 raise _FailedError(f"{name} is not installed here: {e.msg}", e) from e
             except (TypeError, ValueError) as e:  # What is wrong with the options.

@@ -1,0 +1,119 @@
+"""The suite of tasks of dm_control."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds_creator.environments.gymnasium_family import missing
+from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
+from rlds_creator.environments.mujoco_pictures import (
+    MuJoCoPictures,
+    actuator_names,
+    check_size,
+    draw_without_display,
+)
+from rlds_creator.environments.playable import Family
+
+__all__ = ["DmControlFamily", "DmControlPlayable"]
+
+
+class DmControlPlayable(KeyedPlayable):
+    """A task of dm_control.
+
+    Args:
+      environment: The environment.
+      keys: How inputs become its actions.
+      pictures: What draws it.
+    """
+
+    has_draft = True
+
+    def __init__(self, environment: Any, keys: KeyMap, pictures: MuJoCoPictures) -> None:
+        super().__init__(environment, keys, ["dm-control", "mujoco"])
+        self._pictures = pictures
+        self.cameras = pictures.cameras
+
+    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
+        """See `Playable`."""
+        return self._pictures.draw(camera, is_draft=is_draft)
+
+    def seed(self, seed: int) -> None:
+        """See `Playable`."""
+        # There is no other way: a task has its numbers from here.
+        self.environment.task._random = np.random.RandomState(seed)
+
+    def close(self) -> None:
+        """See `Playable`."""
+        self._pictures.close()
+        super().close()
+
+
+class DmControlFamily(Family):
+    """The tasks of the control suite, `domain/task`."""
+
+    title = "dm_control"
+    requires = "dm-control"
+
+    def identifiers(self) -> Sequence[str]:
+        """See `Family`."""
+        return [f"{domain}/{task}" for domain, task in self._suite().ALL_TASKS]
+
+    def make(
+        self,
+        *,
+        id: str,
+        keys: Mapping[str, Any],
+        time_limit: float | None = None,
+        strength: float | Sequence[float] = 1.0,
+        has_pointer: bool = False,
+        width: int = 480,
+        height: int = 480,
+    ) -> DmControlPlayable:
+        """See `Family`.
+
+        Args:
+          id: Its domain and its task.
+          keys: What keys do in place of what they do by themselves.
+          time_limit: After how many seconds of the simulation an episode ends; by default that of
+            the task.
+          strength: How far towards its bound a key moves a number of the action, from 0 to 1; or
+            that of each number.
+          has_pointer: Whether the first two numbers of the action follow the mouse while it is
+            down.
+          width: The width of pictures.
+          height: Their height.
+
+        Raises:
+          ValueError: An option, or an action of a key, is wrong; says which.
+        """
+        check_size(width, height)
+        if time_limit is not None and not time_limit > 0:
+            raise ValueError(f"time_limit is {time_limit}, expected seconds")
+        domain, _, task = id.partition("/")
+        environment = self._suite().load(
+            domain, task, task_kwargs={} if time_limit is None else {"time_limit": time_limit}
+        )
+        spec, physics = environment.action_spec(), environment.physics
+        maps = key_map(
+            spec,
+            overrides=keys,
+            names=actuator_names(physics.model.ptr, spec.shape),
+            strength=strength,
+            has_pointer=has_pointer,
+        )
+        pictures = MuJoCoPictures(lambda: (physics.model.ptr, physics.data.ptr), width, height)
+        return DmControlPlayable(environment, maps, pictures)
+
+    def _suite(self) -> Any:
+        draw_without_display()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                from dm_control import suite
+            except ImportError as error:
+                raise missing(self.requires, error) from error
+        return suite

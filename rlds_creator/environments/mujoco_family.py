@@ -1,0 +1,178 @@
+"""Robots of Gymnasium and Gymnasium-Robotics, simulated by MuJoCo."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds_creator.environments.gymnasium_family import (
+    GymnasiumPlayable,
+    make_gymnasium,
+    missing,
+    registered,
+    spec_of,
+)
+from rlds_creator.environments.key_maps import KeyMap, key_map
+from rlds_creator.environments.mujoco_pictures import (
+    MuJoCoPictures,
+    actuator_names,
+    check_size,
+    draw_without_display,
+)
+from rlds_creator.environments.playable import Family
+
+__all__ = ["MuJoCoFamily", "MuJoCoPlayable"]
+
+_MODULES = ("gymnasium.envs.mujoco", "gymnasium_robotics")
+_VERSION = re.compile(r"-v(\d+)$")
+
+# A gripper that moves along the axes, and opens and closes.
+_GRIPPER = {
+    "table": {
+        "ArrowLeft": [0, -1, 0, 0],
+        "ArrowRight": [0, 1, 0, 0],
+        "ArrowUp": [-1, 0, 0, 0],
+        "ArrowDown": [1, 0, 0, 0],
+        "KeyW": [0, 0, 1, 0],
+        "KeyS": [0, 0, -1, 0],
+        "KeyA": [0, 0, 0, 1],
+        "KeyD": [0, 0, 0, -1],
+        "Axis0": [0, 1, 0, 0],
+        "Axis1": [1, 0, 0, 0],
+        "Axis3": [0, 0, -1, 0],
+        "Button0": [0, 0, 0, -1],
+        "Button1": [0, 0, 0, 1],
+        "Space0": [0, 1, 0, 0],
+        "Space1": [1, 0, 0, 0],
+        "Space2": [0, 0, -1, 0],
+    },
+    "names": ["x", "y", "z", "gripper"],
+    "words": {
+        "x": ("away", "near"),
+        "y": ("left", "right"),
+        "z": ("down", "up"),
+        "gripper": ("close the gripper", "open the gripper"),
+    },
+}
+
+
+class MuJoCoPlayable(GymnasiumPlayable):
+    """A robot.
+
+    Args:
+      env: The environment.
+      keys: How inputs become its actions.
+      pictures: What draws it.
+      distributions: What it is made by, whose versions are recorded.
+    """
+
+    has_draft = True
+
+    def __init__(
+        self, env: Any, keys: KeyMap, pictures: MuJoCoPictures, distributions: Sequence[str]
+    ) -> None:
+        super().__init__(env, keys, ["mujoco", *distributions])
+        self._pictures = pictures
+        self.cameras = pictures.cameras
+
+    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
+        """See `Playable`."""
+        return self._pictures.draw(camera, is_draft=is_draft)
+
+    def close(self) -> None:
+        """See `Playable`."""
+        self._pictures.close()
+        super().close()
+
+
+class MuJoCoFamily(Family):
+    """Robots of Gymnasium, and those of Gymnasium-Robotics where it is installed."""
+
+    title = "MuJoCo"
+    requires = "gymnasium[mujoco]"
+
+    def identifiers(self) -> Sequence[str]:
+        """See `Family`."""
+        self._register()
+        found = registered(self.requires, lambda module: module.startswith(_MODULES))
+        newest: dict[str, str] = {}  # The older ones are made for MuJoCo of their time.
+        for id in sorted(found, key=_number):
+            newest[_VERSION.sub("", id)] = id
+        return sorted(newest.values())
+
+    def make(
+        self,
+        *,
+        id: str,
+        keys: Mapping[str, Any],
+        arguments: Mapping[str, Any] = {},
+        has_time_limit: bool = True,
+        strength: float | Sequence[float] = 1.0,
+        has_pointer: bool = False,
+        width: int = 480,
+        height: int = 480,
+    ) -> MuJoCoPlayable:
+        """See `Family`.
+
+        Args:
+          id: Its identifier.
+          keys: What keys do in place of what they do by themselves.
+          arguments: What it is made with: flags, numbers and words.
+          has_time_limit: Whether its episodes end after as many steps as it is registered with.
+          strength: How far towards its bound a key moves a number of the action, from 0 to 1; or
+            that of each number.
+          has_pointer: Whether the first two numbers of the action follow the mouse while it is
+            down.
+          width: The width of pictures.
+          height: Their height.
+
+        Raises:
+          ValueError: An option, or an action of a key, is wrong; says which.
+        """
+        check_size(width, height)
+        self._register()
+        env = make_gymnasium(id, arguments, has_time_limit=has_time_limit)
+        base = env.unwrapped
+        try:
+            known = (
+                dict(_GRIPPER)
+                if id.startswith("Fetch")
+                else {"names": actuator_names(base.model, env.action_space.shape)}
+            )
+            if strength != 1.0:
+                known.pop("table", None)
+            maps = key_map(
+                spec_of(env), overrides=keys, strength=strength, has_pointer=has_pointer, **known
+            )
+            renderer = getattr(base, "mujoco_renderer", None)
+            pictures = MuJoCoPictures(
+                lambda: (base.model, base.data),
+                width,
+                height,
+                getattr(renderer, "default_cam_config", None),
+            )
+        except ValueError:
+            env.close()
+            raise
+        is_robotics = type(base).__module__.startswith("gymnasium_robotics")
+        return MuJoCoPlayable(env, maps, pictures, ["gymnasium-robotics"] if is_robotics else [])
+
+    def _register(self) -> None:
+        draw_without_display()
+        try:
+            import gymnasium
+            import mujoco
+        except ImportError as error:
+            raise missing(self.requires, error) from error
+        del mujoco
+        if importlib.util.find_spec("gymnasium_robotics"):
+            gymnasium.register_envs(importlib.import_module("gymnasium_robotics"))
+
+
+def _number(id: str) -> int:
+    found = _VERSION.search(id)
+    return int(found[1]) if found else -1

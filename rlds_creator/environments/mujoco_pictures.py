@@ -1,0 +1,167 @@
+"""Pictures of simulations of MuJoCo, with all cameras, and a quality that is drawn faster.
+
+Without a graphics card most of the time of a step goes into shadows, reflections and smooth edges:
+a draft without them takes a tenth of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds_creator.environments.pictures import is_blank
+
+__all__ = ["FREE", "MuJoCoPictures", "actuator_names", "check_size", "draw_without_display"]
+
+FREE = "free"
+"""The camera that is of no model: it shows all."""
+
+_LEAST_SIDE, _MOST_SIDE = 16, 1920
+
+
+def draw_without_display() -> None:
+    """Makes MuJoCo draw without a display; it has to be called before MuJoCo is imported.
+
+    The environment variable `MUJOCO_GL` says otherwise: "osmesa" where there is no EGL.
+    """
+    if sys.platform == "linux":
+        os.environ.setdefault("MUJOCO_GL", "egl")
+        os.environ.setdefault("PYOPENGL_PLATFORM", os.environ["MUJOCO_GL"])
+
+
+def check_size(width: int, height: int) -> None:
+    """Checks the size of pictures.
+
+    Raises:
+      ValueError: A side is too short or too long.
+    """
+    for side in (width, height):
+        if not _LEAST_SIDE <= side <= _MOST_SIDE:
+            raise ValueError(f"a side of {side} pixels: expected {_LEAST_SIDE} to {_MOST_SIDE}")
+
+
+def actuator_names(model: Any, shape: tuple[int, ...]) -> list[str]:
+    """Returns the names of the numbers of an action.
+
+    Args:
+      model: The model of the simulation.
+      shape: The shape of an action. If it is not a number for each actuator, or they have no names
+        of their own, there are no names.
+    """
+    names = [model.actuator(number).name for number in range(model.nu)]
+    is_named = shape == (len(names),) and len(set(names)) == len(names) and all(names)
+    return names if is_named else []
+
+
+class MuJoCoPictures:
+    """Draws a simulation. Only the thread that makes it may use it.
+
+    Args:
+      simulation: Returns the model and the data, those of `mujoco`. An environment may have others
+        after a reset.
+      width: The width of the pictures.
+      height: Their height.
+      free: Attributes of the free camera, as `mujoco.MjvCamera` has them.
+      geom_groups: Whether geometries are drawn, by their groups, where MuJoCo does otherwise.
+
+    Attributes:
+      cameras: The names of the cameras: those of the model, then the free one.
+    """
+
+    def __init__(
+        self,
+        simulation: Callable[[], tuple[Any, Any]],
+        width: int,
+        height: int,
+        free: Mapping[str, Any] | None = None,
+        geom_groups: Mapping[int, bool] | None = None,
+    ) -> None:
+        check_size(width, height)
+        self._simulation, self._width, self._height = simulation, width, height
+        self._free, self._geom_groups = free or {}, geom_groups or {}
+        self._model: Any = None
+        self._renderers: dict[bool, Any] = {}
+        self._heights: Any = None
+        model, _ = simulation()
+        names = [model.camera(number).name or f"camera {number}" for number in range(model.ncam)]
+        self.cameras = [*names, FREE]
+        self._is_checked = False
+
+    def draw(self, camera: int, *, is_draft: bool = False) -> np.ndarray:
+        """Returns a picture.
+
+        Args:
+          camera: Which one of the cameras shows it.
+          is_draft: Whether to leave out shadows, reflections and smooth edges.
+        """
+        picture = self._draw(camera, is_draft)
+        if not self._is_checked and is_blank(picture):
+            self.close()  # Now and then the first context of a process draws nothing.
+            picture = self._draw(camera, is_draft)
+        self._is_checked = True
+        return picture
+
+    def close(self) -> None:
+        """Frees the drawing contexts."""
+        for renderer in self._renderers.values():
+            renderer.close()
+        self._renderers.clear()
+
+    def _draw(self, camera: int, is_draft: bool) -> np.ndarray:
+        import mujoco
+
+        model, data = self._simulation()
+        if model is not self._model:
+            self.close()
+            self._model, self._heights = model, model.hfield_data.copy()
+        renderer = self._renderers.get(is_draft)
+        if renderer is None:
+            renderer = self._renderers[is_draft] = self._renderer(model, is_draft)
+        if not np.array_equal(self._heights, model.hfield_data):
+            # Some tasks make another ground for each episode. All contexts have the one before.
+            self.close()
+            self._heights = model.hfield_data.copy()
+            renderer = self._renderers[is_draft] = self._renderer(model, is_draft)
+        options = mujoco.MjvOption()
+        for group, is_drawn in self._geom_groups.items():
+            options.geomgroup[group] = is_drawn
+        renderer.update_scene(data, self._camera(model, camera), options)
+        if is_draft:  # It sets them anew in each update.
+            renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
+            renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
+        picture: np.ndarray = renderer.render()
+        return picture
+
+    def _renderer(self, model: Any, is_draft: bool) -> Any:
+        import mujoco
+
+        quality, size = model.vis.quality, model.vis.global_
+        size.offwidth = max(size.offwidth, self._width)
+        size.offheight = max(size.offheight, self._height)
+        samples = quality.offsamples
+        try:
+            if is_draft:
+                quality.offsamples = 0
+            return mujoco.Renderer(model, self._height, self._width)
+        finally:
+            quality.offsamples = samples
+
+    def _camera(self, model: Any, number: int) -> Any:
+        import mujoco
+
+        if number < model.ncam:
+            return number
+        camera = mujoco.MjvCamera()
+        mujoco.mjv_defaultFreeCamera(model, camera)
+        for name, value in self._free.items():
+            if name == "trackbodyid" and value >= 0:
+                camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
+            if isinstance(value, np.ndarray):
+                getattr(camera, name)[:] = value
+            else:
+                setattr(camera, name, value)
+        return camera
