@@ -24,12 +24,18 @@ is_drawn = pytest.mark.skipif(
 )
 
 
-def test_all_in_a_process_of_their_own():
+def test_all_in_a_process_of_their_own(tmp_path):
     """Elsewhere MuJoCo may have been imported already, without OpenGL."""
     arguments = ["-q", "-p", "no:cacheprovider", "-k", "not process", __file__]
     result = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
-        env={**os.environ, "MUJOCO_GL": "egl", "PYOPENGL_PLATFORM": "egl"},
+        env={
+            **os.environ,
+            "MUJOCO_GL": "egl",
+            "PYOPENGL_PLATFORM": "egl",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        },
+        cwd=tmp_path,  # MuJoCo leaves a log there.
         capture_output=True,
         text=True,
     )
