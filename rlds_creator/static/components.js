@@ -389,6 +389,8 @@ export function Menu({ label, icon = "more", kind = "quiet", size, isIconOnly = 
   useEffect(() => {
     if (!isOpen) return undefined;
     const list = box.current?.querySelector(".menu-list");
+    // It hangs from the right end of its button, unless that takes it out of the window.
+    if (list) list.classList.toggle("to-the-right", list.getBoundingClientRect().left < 4);
     const first = list?.querySelector("a, button:not([disabled])");
     if (first instanceof HTMLElement) first.focus();
     const close = (/** @type {Event} */ event) => {

@@ -8,7 +8,9 @@ import { navigate } from "./router.js";
 /**
  * @param {{episodes: any[], studies: any[], onClose: () => void}} props
  */
-export function DownloadDialog({ episodes, studies, onClose }) {
+export function DownloadDialog({ episodes: selected, studies, onClose }) {
+  const episodes = selected.filter((episode) => episode.state !== "playing");
+  const numPlaying = selected.length - episodes.length;
   const formats = useResource("/api/formats");
   const [format, setFormat] = useState("");
   const [name, setName] = useState(nameFor(episodes));
@@ -56,9 +58,10 @@ export function DownloadDialog({ episodes, studies, onClose }) {
   return html`<${Dialog} title="Download ${plural(episodes.length, "episode")}" onClose=${onClose} onSubmit=${ask}
     actions=${html`<${Fragment}>
       <${Button} onClick=${onClose}>Cancel<//>
-      <${Button} type="submit" kind="primary" icon="download" busy=${isBusy} disabled=${!chosen}>Prepare download<//>
+      <${Button} type="submit" kind="primary" icon="download" busy=${isBusy} disabled=${!chosen || !episodes.length}>Prepare download<//>
     <//>`}>
     ${error && html`<${Notice} tone="bad">${error}<//>`}
+    ${numPlaying > 0 && html`<${Notice}>${plural(numPlaying, "selected episode is", "selected episodes are")} left out: they are still being played.<//>`}
     ${bad > 0 && html`<${Notice} tone="odd">${bad === episodes.length ? "None of them was completed." : `${plural(bad, "of them was", "of them were")} not completed.`}<//>`}
     ${formats.error
       ? html`<${Notice} tone="bad" action=${html`<${Button} size="small" onClick=${formats.reload}>Try again<//>`}>${formats.error.message}<//>`

@@ -1,5 +1,5 @@
 /** Edits an environment of a study, and tries it. */
-import { post } from "./api.js";
+import { post, useResource } from "./api.js";
 import {
   Button, CheckField, Controls, Field, Icon, IconButton, Menu, Notice, NumberField, Segments, SelectField, TextArea, TextField,
 } from "./components.js";
@@ -61,7 +61,9 @@ export function checkEnvironment(environment, families) {
  *   onChange: (environment: any) => void, onMove: (step: number) => void, onDuplicate: () => void, onRemove: () => void}} props
  */
 export function EnvironmentEditor({ environment, families, errors = {}, isFirst, isLast, onChange, onMove, onDuplicate, onRemove }) {
-  const all = families?.families ?? {};
+  // Another interpreter has environments of its own.
+  const others = useResource(environment.interpreter ? "/api/families" : null, { interpreter: environment.interpreter });
+  const all = (environment.interpreter ? others.data : families)?.families ?? {};
   const family = all[environment.family];
   const identifiers = family?.identifiers ?? [];
   const isWrong = Object.keys(errors).length > 0;
@@ -116,7 +118,8 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
         html`<${SelectField} label="Python" value=${environment.interpreter} onChange=${set("interpreter")} hint="Which interpreter runs it."
           choices=${interpreters.map((/** @type {string} */ name) => [name, name || "That of the server"])} />`}
       </div>
-      ${family?.error && !environment.interpreter && html`<${Notice} tone="odd">${family.error}${family.requires && html` It needs <code>${family.requires}</code>.`}<//>`}
+      ${others.error && html`<${Notice} tone="bad">${others.error.message}<//>`}
+      ${family?.error && html`<${Notice} tone="odd">${family.error}${family.requires && html` It needs <code>${family.requires}</code>.`}<//>`}
       ${family?.options.length > 0 &&
       html`<div>
         <h3>Options of ${family.title}</h3>

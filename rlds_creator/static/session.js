@@ -4,7 +4,7 @@ import { createContext, useContext } from "./html.js";
 /**
  * @typedef {object} Me What GET /api/me says.
  * @property {{id: string, name: string, role: string} | null} person
- * @property {string[]} may
+ * @property {string[]} may Of "play", "see", "tag", "delete", "export", "manage" and "people".
  * @property {"create" | "view"} mode
  * @property {boolean} single_user
  * @property {string} version

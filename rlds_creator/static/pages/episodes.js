@@ -11,11 +11,12 @@ import { useMe } from "../session.js";
 
 const LIMIT = 50;
 const FILTERS = ["study", "environment", "person", "state", "label", "success", "since", "until"];
+const NO_FILTER = Object.fromEntries(FILTERS.map((name) => [name, null]));
 
 /** @param {{query: Record<string, string>}} props */
 export default function Episodes({ query }) {
   const me = useMe();
-  const seesOthers = me.can("annotate") || me.can("manage");
+  const seesOthers = me.can("see");
   const filter = useMemo(() => Object.fromEntries(FILTERS.filter((name) => query[name]).map((name) => [name, query[name]])), [JSON.stringify(query)]);
   const sort = query.sort ?? "-started";
   const offset = Math.max(0, Number(query.offset) || 0);
@@ -41,7 +42,7 @@ export default function Episodes({ query }) {
     try {
       const next = new Map(selected);
       for (let from = 0; from < total; ) {
-        const page = await get("/api/episodes", { ...inSeconds(filter), sort, offset: from, limit: 200 });
+        const page = await get("/api/episodes", { ...inSeconds(filter), sort, offset: from, limit: 1000 });
         if (!page.episodes.length) break;
         for (const episode of page.episodes) next.set(episode.id, episode);
         from += page.episodes.length;
@@ -96,7 +97,7 @@ export default function Episodes({ query }) {
     html`<div class="selection-bar" role="region" aria-label="Selected episodes">
       <span aria-live="polite">${formatCount(selected.size)} selected</span>
       ${isPageSelected && total > rows.length && selected.size < total && html`<${Button} kind="quiet" size="small" busy=${isBusy} onClick=${selectAll}>Select all ${formatCount(total)}<//>`}
-      <${Button} kind="quiet" size="small" onClick=${() => setSelected(new Map())}>Clear<//>
+      <${Button} kind="quiet" size="small" onClick=${() => setSelected(new Map())}>Select none<//>
       ${selected.size === 2 && html`<${Button} size="small" icon="compare" href=${compareAddress(chosen)}>Compare<//>`}
       ${me.can("export") && html`<${Button} size="small" icon="download" onClick=${() => setIsDownloading(true)}>Download…<//>`}
       <${Button} size="small" kind="danger" icon="trash" busy=${isBusy} onClick=${() => erase(chosen)}>Delete…<//>
@@ -113,7 +114,7 @@ export default function Episodes({ query }) {
               }} />
             <//>`
           : isFiltered
-            ? html`<${Empty} icon="filter" title="No episode matches" action=${html`<${Button} onClick=${() => change(Object.fromEntries(FILTERS.map((name) => [name, null])))}>Clear the filters<//>`}>
+            ? html`<${Empty} icon="filter" title="No episode matches" action=${html`<${Button} onClick=${() => change(NO_FILTER)}>Clear the filters<//>`}>
                 Nothing that you may see fits all of these filters.
               <//>`
             : html`<${Empty} icon="episodes" title="No episode yet" action=${me.can("play") && html`<${Button} kind="primary" href="/">Go to the studies<//>`}>
@@ -139,9 +140,9 @@ function columns(erase, seesOthers) {
   const all = [
     { name: "started", title: "Started", sortable: true, narrow: "title", cell: (row) => html`<a class="nowrap" href=${address("replay", row.id)}><${Time} seconds=${row.started} /></a>` },
     { name: "study", title: "Study", cell: (row) => html`<span class="two-lines">${row.study_name}<small class="quiet">${row.environment_name}</small></span>` },
-    seesOthers && { name: "person", title: "Player", cell: (row) => row.person_name },
+    seesOthers && { name: "person", title: "Player", sortable: true, cell: (row) => row.person_name },
     { name: "state", title: "State", sortable: true, cell: (row) => html`<${StateChip} state=${row.state} />` },
-    { name: "success", title: "Success", cell: (row) => (row.success === null ? html`<span class="quiet" aria-label="Not said">–</span>` : row.success ? html`<${Chip} tone="good" icon="check">Yes<//>` : html`<${Chip} icon="close">No<//>`) },
+    { name: "success", title: "Success", sortable: true, cell: (row) => (row.success === null ? html`<span class="quiet" aria-label="Not said">–</span>` : row.success ? html`<${Chip} tone="good" icon="check">Yes<//>` : html`<${Chip} icon="close">No<//>`) },
     { name: "num_steps", title: "Steps", sortable: true, isNumber: true, cell: (row) => formatCount(row.num_steps) },
     { name: "total_reward", title: "Reward", sortable: true, isNumber: true, cell: (row) => formatNumber(row.total_reward) },
     { name: "seconds", title: "Duration", sortable: true, isNumber: true, cell: (row) => formatDuration(row.seconds) },
@@ -184,8 +185,7 @@ function Filters({ filter, studies, seesOthers, onChange }) {
   if (filter.label && !labels.some(([name]) => name === filter.label)) labels.push([filter.label, filter.label]);
   const set = (/** @type {string} */ name) => (/** @type {string} */ value) => onChange({ [name]: value || null });
   const count = Object.keys(filter).length;
-  const clear = () => onChange(Object.fromEntries(FILTERS.map((name) => [name, null])));
-  return html`<div class=${classes("filters", isOpen && "open")} role="search" aria-label="Filters">
+    return html`<div class=${classes("filters", isOpen && "open")} role="search" aria-label="Filters">
     <${Button} class="filters-toggle" icon="filter" aria-expanded=${String(isOpen)} onClick=${() => setIsOpen(!isOpen)}>Filters${count > 0 && ` (${count})`}<//>
     <${SelectField} label="Study" value=${filter.study ?? ""} onChange=${(/** @type {string} */ value) => onChange({ study: value || null, environment: null })}
       choices=${[["", "All studies"], ...studies.map((one) => [one.id, one.name])]} />
@@ -202,6 +202,6 @@ function Filters({ filter, studies, seesOthers, onChange }) {
     <${Field} label="From">${(/** @type {any} */ attributes) => html`<input type="date" ...${attributes} value=${filter.since ?? ""} max=${filter.until} onChange=${(/** @type {any} */ event) => set("since")(event.target.value)} />`}<//>
     <${Field} label="To">${(/** @type {any} */ attributes) => html`<input type="date" ...${attributes} value=${filter.until ?? ""} min=${filter.since} onChange=${(/** @type {any} */ event) => set("until")(event.target.value)} />`}<//>
     ${filter.person && !people.data && html`<${Chip} tone="accent" onRemove=${() => onChange({ person: null })} removeLabel="Show all players">One player<//>`}
-    ${count > 0 && html`<${Button} kind="quiet" icon="close" onClick=${clear}>Clear<//>`}
+    ${count > 0 && html`<${Button} kind="quiet" icon="close" onClick=${() => onChange(NO_FILTER)}>Clear filters<//>`}
   </div>`;
 }

@@ -9,10 +9,10 @@ import { useMe } from "../session.js";
 
 /** @type {[string, string, string][]} */
 const ROLES = [
-  ["owner", "Owner", "May do everything: studies, people, episodes of all."],
-  ["annotator", "Annotator", "Plays, replays the episodes of all, tags and downloads them."],
-  ["participant", "Participant", "Plays enabled studies, and sees their own episodes."],
-  ["viewer", "Viewer", "Looks at studies and episodes, and changes nothing."],
+  ["owner", "Owner", "Does everything: makes studies, invites people, deletes episodes of all."],
+  ["annotator", "Annotator", "Plays; sees, tags and downloads the episodes of all."],
+  ["participant", "Participant", "Plays studies that are enabled, and sees what they have played themselves."],
+  ["viewer", "Viewer", "Sees the studies and episodes of all, and downloads them; does not play."],
 ];
 const ROLE_CHOICES = ROLES.map(([name, title]) => [name, title]);
 
@@ -109,7 +109,7 @@ function InviteDialog({ onClose, onDone }) {
   const [isChecked, setIsChecked] = useState(false);
   const field = useRef(/** @type {HTMLInputElement | null} */ (null));
   const wrong = (/** @type {number | null} */ value, /** @type {number} */ most) => (Number.isInteger(value) && Number(value) >= 1 && Number(value) <= most ? undefined : `A whole number from 1 to ${formatCount(most)}.`);
-  const errors = { uses: wrong(uses, 1000), days: wrong(days, 365) };
+  const errors = { uses: wrong(uses, 10_000), days: wrong(days, 3650) };
   const ask = async () => {
     setIsChecked(true);
     if (errors.uses || errors.days) return;

@@ -33,9 +33,9 @@ function Card({ study }) {
   return html`<li class="panel study-card">
     <header>
       <h2><a href=${address("studies", study.id)}>${study.name}</a></h2>
-      ${me.can("manage") && html`<${StateChip} state=${study.state} of=${STUDY_STATES} />`}
+      ${me.can("see") && html`<${StateChip} state=${study.state} of=${STUDY_STATES} />`}
     </header>
-    <p class="study-text">${(me.can("manage") && study.description) || study.instructions}</p>
+    <p class="study-text">${study.description || study.instructions}</p>
     <p class="study-meta">
       <span>${plural(study.environments.length, "environment")}</span>
       <span title="${formatCount(study.num_episodes)} with those that were not completed">${plural(study.num_completed, "completed episode")}</span>

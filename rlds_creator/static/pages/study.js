@@ -1,9 +1,9 @@
 /** One study: what to do, where to play, and how it goes. */
 import { call, post, useResource } from "../api.js";
 import {
-  Button, Empty, Figure, Loaded, Menu, Notice, PageHeader, Panel, STUDY_STATES, StateChip, Table, Time, confirm, toast, toastError,
+  Button, Empty, Figure, Loaded, Menu, Notice, PageHeader, Panel, STUDY_STATES, StateChip, Table, confirm, toast, toastError,
 } from "../components.js";
-import { formatCount, formatDuration, formatNumber, formatPercent, plural } from "../format.js";
+import { formatCount, formatDate, formatDuration, formatNumber, formatPercent, plural } from "../format.js";
 import { Fragment, html, useState } from "../html.js";
 import { address, navigate } from "../router.js";
 import { useMe } from "../session.js";
@@ -18,21 +18,26 @@ export const ASSIGNMENTS = {
 /** @param {{params: Record<string, string>}} props */
 export default function StudyPage({ params }) {
   const study = useResource(address("api", "studies", params.id));
+  const all = useResource("/api/studies");
+  // Only the list has how many episodes there are.
+  const counts = all.data?.studies.find((/** @type {any} */ one) => one.id === params.id) ?? {};
+  const reload = () => Promise.all([study.reload(), all.reload()]);
   return html`<${Loaded} resource=${study} isPage>
-    ${(/** @type {any} */ data) => html`<${Study} study=${data} resource=${study} />`}
+    ${(/** @type {any} */ data) => html`<${Study} study=${{ ...counts, ...data }} reload=${reload} />`}
   <//>`;
 }
 
-/** @param {{study: any, resource: import("../api.js").Resource}} props */
-function Study({ study, resource }) {
+/** @param {{study: any, reload: () => Promise<unknown>}} props */
+function Study({ study, reload }) {
   const me = useMe();
   const [isBusy, setIsBusy] = useState(false);
   const canManage = me.can("manage");
+  const sees = me.can("see");
   const setState = async (/** @type {string} */ state) => {
     setIsBusy(true);
     try {
       await post(address("api", "studies", study.id, "state"), { state });
-      await resource.reload();
+      await reload();
       toast(state === "enabled" ? "Participants can play it now." : "Participants cannot play it any more.", { kind: "good" });
     } catch (error) {
       toastError(error);
@@ -50,7 +55,7 @@ function Study({ study, resource }) {
     }
   };
   const actions = html`<${Fragment}>
-    ${me.can("annotate") || canManage ? html`<${Button} icon="episodes" href="/episodes?study=${encodeURIComponent(study.id)}">Episodes<//>` : null}
+    ${sees || me.can("play") ? html`<${Button} icon="episodes" href="/episodes?study=${encodeURIComponent(study.id)}">Episodes<//>` : null}
     ${canManage &&
     html`<${Fragment}>
       <${Button} icon="edit" href=${address("studies", study.id, "edit")}>Edit<//>
@@ -62,11 +67,11 @@ function Study({ study, resource }) {
   <//>`;
   return html`
     <${PageHeader} title=${study.name} back=${{ href: "/", label: "Studies" }} actions=${actions}
-      chips=${canManage && html`<${StateChip} state=${study.state} of=${STUDY_STATES} />`}
-      subtitle=${canManage && html`Created <${Time} seconds=${study.created} />`} />
+      chips=${sees && html`<${StateChip} state=${study.state} of=${STUDY_STATES} />`}
+      subtitle=${sees && `Created ${formatDate(study.created)}`} />
     ${canManage && study.state === "draft" &&
     html`<${Notice} tone="odd">This is a draft: only people who manage studies see it. Play it once yourself, then enable it.<//>`}
-    ${!canManage && study.state === "disabled" && html`<${Notice}>This study is closed. Thank you for playing.<//>`}
+    ${!sees && study.state === "disabled" && html`<${Notice}>This study is closed. Thank you for playing.<//>`}
     <div class="split">
       <div>
         <${Panel} title="Instructions">
@@ -75,7 +80,7 @@ function Study({ study, resource }) {
         <${Play} study=${study} />
       </div>
       <div>
-      <${Panel} title="So far">
+        <${Panel} title="So far">
         <dl class="figures">
           <${Figure} label="Completed" value=${formatCount(study.num_completed ?? 0)} />
           <${Figure} label="Recorded" value=${formatCount(study.num_episodes ?? 0)} />
@@ -87,10 +92,10 @@ function Study({ study, resource }) {
           <p class="chips">${study.labels.map((/** @type {any} */ label) => html`<span key=${label.name} class="chip plain" title=${label.description}>${label.name}</span>`)}</p>
         </div>`}
       <//>
-      ${canManage && study.description && html`<${Panel} title="Description" hint="For those who run the study."><p class="pre">${study.description}</p><//>`}
+      ${study.description && html`<${Panel} title="Description" hint="For those who run the study."><p class="pre">${study.description}</p><//>`}
       </div>
     </div>
-    ${(canManage || me.can("annotate")) && html`<${Statistics} study=${study} />`}
+    ${sees && html`<${Statistics} study=${study} />`}
   `;
 }
 
@@ -123,25 +128,27 @@ function Play({ study }) {
   }
   const isClosed = study.state !== "enabled" && !me.can("manage");
   const isDone = study.quota !== null && study.quota !== undefined && (study.mine ?? 0) >= study.quota;
-  const canChoose = study.assignment === "choice" || me.can("manage");
-  const isOne = study.environments.length === 1;
   const isOff = isClosed || isDone;
-  const hint = isDone ? "You have played all of your episodes. Thank you!" : isOne ? undefined : ASSIGNMENTS[study.assignment];
+  const isAssigned = study.environments.length > 1 && study.assignment !== "choice";
+  // Those who run a study try any of its environments.
+  const canChoose = !isAssigned || me.can("manage");
+  const hint = isDone ? "You have played all of your episodes. Thank you!" : study.environments.length > 1 ? ASSIGNMENTS[study.assignment] : undefined;
   return html`<${Panel} title="Play" hint=${hint}
-    actions=${(isOne || study.assignment !== "choice") && html`<${Button} kind="primary" icon="play" disabled=${isOff} href=${address("play", study.id)}>Play<//>`}>
-    ${canChoose || !isOne
-      ? html`<ul class="play-list">
-          ${study.environments.map(
-            (/** @type {any} */ environment) => html`<li key=${environment.id}>
-              <div class="grow">
-                <h3>${environment.name}</h3>
-                <p class="note">${rate(environment)}${environment.max_episode_steps ? `, at most ${plural(environment.max_episode_steps, "step")}` : ""}</p>
-              </div>
-              ${canChoose && html`<${Button} icon="play" disabled=${isOff} aria-label="Play ${environment.name}" href=${address("play", study.id, environment.id)}>Play<//>`}
-            </li>`,
-          )}
-        </ul>`
-      : null}
+    actions=${isAssigned && html`<${Button} kind="primary" icon="play" disabled=${isOff} href=${address("play", study.id)}>Play<//>`}>
+    <ul class="play-list">
+      ${study.environments.map(
+        (/** @type {any} */ environment) => html`<li key=${environment.id}>
+          <div class="grow">
+            <h3>${environment.name}</h3>
+            <p class="note">${rate(environment)}${environment.max_episode_steps ? `, at most ${plural(environment.max_episode_steps, "step")}` : ""}</p>
+          </div>
+          ${canChoose &&
+          html`<${Button} icon="play" kind=${isAssigned ? "plain" : "primary"} disabled=${isOff} aria-label="Play ${environment.name}" href=${address("play", study.id, environment.id)}>
+            ${isAssigned ? "Try" : "Play"}
+          <//>`}
+        </li>`,
+      )}
+    </ul>
   <//>`;
 }
 

@@ -30,10 +30,11 @@ const NEW = {
 export default function StudyEditPage({ params }) {
   const me = useMe();
   const study = useResource(params.id ? address("api", "studies", params.id) : null);
+  const all = useResource(params.id ? "/api/studies" : null);
   if (!me.can("manage")) return html`<${Empty} isPage icon="lock" title="You may not edit studies">Ask those who run this server.<//>`;
   if (!params.id) return html`<${Editor} study=${NEW} numEpisodes=${0} />`;
   return html`<${Loaded} resource=${study} isPage>
-    ${(/** @type {any} */ data) => html`<${Editor} key=${data.version} study=${fieldsOf(data)} numEpisodes=${data.num_episodes ?? 0} />`}
+    ${(/** @type {any} */ data) => html`<${Editor} key=${data.version} study=${fieldsOf(data)} numEpisodes=${all.data?.studies.find((/** @type {any} */ one) => one.id === params.id)?.num_episodes ?? 0} />`}
   <//>`;
 }
 
@@ -83,7 +84,7 @@ function Editor({ study, numEpisodes }) {
   const save = async (/** @type {any} */ study) => {
     setIsChecked(true);
     if (errors.count) {
-      toast(`${plural(errors.count, "field needs", "fields need")} your attention.`, { kind: "bad" });
+      toast(`${plural(errors.count, "field needs", "fields need")} your attention.`, { kind: "bad", seconds: 4 });
       setTimeout(() => {
         const wrong = document.querySelector(".wrong :is(input, select, textarea), .wrong > summary");
         wrong?.scrollIntoView({ block: "center" });
