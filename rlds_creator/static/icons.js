@@ -5,6 +5,7 @@ import { html } from "./html.js";
 const PATHS = {
   add: "M12 5v14M5 12h14",
   back: "M19 12H5M11 18l-6-6 6-6",
+  chart: "M4 19V5M4 19h16M7.5 15l4-5 3.5 3L20 7",
   check: "M5 12.5l4.5 4.5L19 7.5",
   close: "M6 6l12 12M18 6L6 18",
   compare: "M4 5h6v14H4zM14 5h6v14h-6z",

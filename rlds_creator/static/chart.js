@@ -1,0 +1,225 @@
+/** Curves over the steps of an episode, in the colours of the theme. */
+import { html, useEffect, useLayoutEffect, useRef } from "./html.js";
+import uPlot from "./vendor/uplot.js";
+
+/**
+ * @typedef {object} Curve
+ * @property {string} name
+ * @property {(number | null)[]} values One for each of the steps.
+ * @property {string} [color] A token, such as "--second".
+ * @property {"line" | "steps" | "bars"} [shape]
+ * @property {boolean} [isRight] Whether its scale is on the right.
+ *
+ * @typedef {{first: number, last: number, color: string, isFaint?: boolean}} Band A range of steps.
+ */
+
+/** The colours of curves and tags, in their order. */
+export const COLORS = ["--fill", "--second", "--third", "--fourth", "--fifth", "--sixth"];
+/** Bars would be thinner than a pixel. */
+const MOST_BARS = 600;
+const CLICK_SIZE = 4;
+
+/**
+ * The colour that a token stands for now.
+ * @param {string} token
+ * @param {number} [opacity]
+ */
+function colorOf(token, opacity = 1) {
+  probe ??= document.createElement("span");
+  if (!probe.isConnected) {
+    probe.hidden = true;
+    document.body.append(probe);
+  }
+  probe.style.color = `color-mix(in srgb, var(${token}) ${100 * opacity}%, transparent)`;
+  return getComputedStyle(probe).color;
+}
+/** @type {HTMLElement | undefined} */
+let probe;
+
+/** Calls back when the theme changes. @param {() => void} callback */
+function onThemeChange(callback) {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const observer = new MutationObserver(callback);
+  observer.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+  dark.addEventListener("change", callback);
+  return () => {
+    observer.disconnect();
+    dark.removeEventListener("change", callback);
+  };
+}
+
+/** @param {number | null} value */
+const short = (value) => (value === null ? "" : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(1) : String(+value.toPrecision(4)));
+
+/**
+ * A chart. A click goes to a step; dragging chooses a range.
+ * @param {{label: string, steps: number[], curves: Curve[], step: number, numSteps: number, height?: number,
+ *   bands?: Band[], onSeek: (step: number) => void, onSelect?: (first: number, last: number) => void}} props
+ */
+export function Chart({ label, steps, curves, step, numSteps, height = 150, bands = [], onSeek, onSelect }) {
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const plot = useRef(/** @type {any} */ (null));
+  const marker = useRef(/** @type {HTMLElement | null} */ (null));
+  // What the chart calls has the newest properties, without being made anew.
+  const now = useRef(/** @type {any} */ ({}));
+  now.current = { step, bands, onSeek, onSelect, numSteps };
+
+  const placeMarker = () => {
+    if (!plot.current || !marker.current) return;
+    const { width } = plot.current.over.getBoundingClientRect();
+    const x = plot.current.valToPos(now.current.step, "x");
+    marker.current.style.transform = `translateX(${x}px)`;
+    marker.current.hidden = !(x >= -1 && x <= width + 1);
+  };
+
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element) return undefined;
+    /** Which steps are shown; null for all. @type {[number, number] | null} */
+    let zoom = null;
+    const hasRight = curves.some(({ isRight }) => isRight);
+    const axis = (/** @type {any} */ more) => ({
+      stroke: () => colorOf("--quiet"),
+      grid: { stroke: () => colorOf("--line"), width: 1 },
+      ticks: { show: false },
+      font: "12px system-ui, sans-serif",
+      gap: 4,
+      ...more,
+    });
+    const values = (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(short);
+    const made = new uPlot(
+      {
+        width: element.clientWidth || 300,
+        height,
+        padding: [8, hasRight ? 0 : 12, 0, 0],
+        legend: { show: false },
+        cursor: {
+          y: false,
+          points: { show: false },
+          drag: { x: Boolean(onSelect), y: false, setScale: false },
+          bind: { dblclick: () => null },
+        },
+        scales: {
+          x: { time: false, range: (/** @type {any} */ _u, /** @type {number} */ min, /** @type {number} */ max) => (zoom ?? [Math.min(min, 0) || 0, Math.max(max, 1)]) },
+          y: { range: padded },
+          right: { range: padded },
+        },
+        axes: [
+          axis({ size: 26, space: 70, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : "")) }),
+          axis({ size: 52, space: 30, values }),
+          ...(hasRight ? [axis({ scale: "right", side: 1, size: 52, space: 30, values, grid: { show: false } })] : []),
+        ],
+        series: [
+          {},
+          ...curves.map(({ name, color = COLORS[0], shape = "line", isRight }) => ({
+            label: name,
+            scale: isRight ? "right" : "y",
+            stroke: () => colorOf(color),
+            fill: shape === "bars" && steps.length <= MOST_BARS ? () => colorOf(color, 0.55) : undefined,
+            width: shape === "bars" && steps.length <= MOST_BARS ? 0 : 1.5,
+            paths:
+              shape === "bars" && steps.length <= MOST_BARS
+                ? uPlot.paths.bars({ size: [0.8, 24], align: 0 })
+                : shape === "steps"
+                  ? uPlot.paths.stepped({ align: 1 })
+                  : undefined,
+            points: { show: false },
+          })),
+        ],
+        hooks: {
+          drawAxes: [
+            (/** @type {any} */ u) => {
+              for (const { first, last, color, isFaint } of now.current.bands) {
+                const from = u.valToPos(first - 0.5, "x", true);
+                const to = u.valToPos(last + 0.5, "x", true);
+                const least = 2 * devicePixelRatio;
+                const left = Math.max(u.bbox.left, Math.min(from, (from + to - least) / 2));
+                const right = Math.min(u.bbox.left + u.bbox.width, Math.max(to, (from + to + least) / 2));
+                if (right <= left) continue;
+                u.ctx.fillStyle = colorOf(color, isFaint ? 0.16 : 0.24);
+                u.ctx.fillRect(left, u.bbox.top, right - left, u.bbox.height);
+                u.ctx.fillStyle = colorOf(color);
+                if (!isFaint) u.ctx.fillRect(left, u.bbox.top, right - left, 3 * devicePixelRatio);
+              }
+            },
+          ],
+          draw: [placeMarker],
+          setSelect: [
+            (/** @type {any} */ u) => {
+              const { left, width } = u.select;
+              if (width <= CLICK_SIZE) return;
+              const { numSteps, onSelect } = now.current;
+              const place = (/** @type {number} */ x) => Math.min(Math.max(Math.round(u.posToVal(x, "x")), 0), numSteps - 1);
+              onSelect?.(place(left), place(left + width));
+              u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+            },
+          ],
+        },
+      },
+      [steps, ...curves.map(({ values }) => values)],
+      element,
+    );
+    plot.current = made;
+    marker.current = document.createElement("div");
+    marker.current.className = "chart-marker";
+    made.over.append(marker.current);
+    placeMarker();
+
+    let pressedAt = 0;
+    const press = (/** @type {MouseEvent} */ event) => {
+      pressedAt = event.clientX;
+    };
+    const click = (/** @type {MouseEvent} */ event) => {
+      if (Math.abs(event.clientX - pressedAt) > CLICK_SIZE) return;
+      const x = event.clientX - made.over.getBoundingClientRect().left;
+      now.current.onSeek(Math.min(Math.max(Math.round(made.posToVal(x, "x")), 0), now.current.numSteps - 1));
+    };
+    const turn = (/** @type {WheelEvent} */ event) => {
+      // As on maps: with Ctrl, or two fingers on a pad. Without, the page scrolls.
+      if (!event.ctrlKey) return;
+      event.preventDefault();
+      const [all0, all1] = [steps[0] ?? 0, steps.at(-1) ?? 1];
+      const { min, max } = made.scales.x;
+      const at = made.posToVal(event.clientX - made.over.getBoundingClientRect().left, "x");
+      const factor = Math.exp(event.deltaY * 0.004);
+      const next = /** @type {[number, number]} */ ([Math.max(at - (at - min) * factor, all0), Math.min(at + (max - at) * factor, all1)]);
+      zoom = next[1] - next[0] >= all1 - all0 ? null : next[1] - next[0] < 4 ? zoom : next;
+      made.setScale("x", { min: (zoom ?? [all0, all1])[0], max: (zoom ?? [all0, all1])[1] });
+    };
+    const reset = () => {
+      zoom = null;
+      made.setScale("x", { min: steps[0] ?? 0, max: steps.at(-1) ?? 1 });
+    };
+    made.over.addEventListener("mousedown", press);
+    made.over.addEventListener("click", click);
+    made.over.addEventListener("dblclick", reset);
+    made.over.addEventListener("wheel", turn, { passive: false });
+    const observer = new ResizeObserver(() => {
+      if (element.clientWidth > 0 && element.clientWidth !== made.width) made.setSize({ width: element.clientWidth, height });
+    });
+    observer.observe(element);
+    const unwatch = onThemeChange(() => made.redraw(false, true));
+    return () => {
+      observer.disconnect();
+      unwatch();
+      made.destroy();
+      plot.current = marker.current = null;
+    };
+  }, [steps, curves, height, Boolean(onSelect)]);
+
+  useLayoutEffect(placeMarker, [step]);
+  useEffect(() => plot.current?.redraw(false, true), [JSON.stringify(bands)]);
+  return html`<div class="chart" ref=${box} role="img" aria-label=${label}></div>`;
+}
+
+/**
+ * A scale with some room, also where all values are the same.
+ * @param {any} _
+ * @param {number | null} min
+ * @param {number | null} max
+ */
+function padded(_, min, max) {
+  if (min === null || max === null) return [0, 1];
+  const room = (max - min) * 0.06 || Math.abs(max) * 0.1 || 1;
+  return [min < 0 || min - room > 0 ? min - room : Math.min(min, 0), max > 0 || max + room < 0 ? max + room : Math.max(max, 0)];
+}

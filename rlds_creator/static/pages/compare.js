@@ -1,0 +1,177 @@
+/** Two episodes side by side, with one slider. */
+import { COLORS, Chart } from "../chart.js";
+import { Button, Failed, IconButton, Loading, PageHeader, Segments } from "../components.js";
+import { formatCount, formatNumber } from "../format.js";
+import { html, useEffect, useMemo, useState } from "../html.js";
+import { setQuery } from "../router.js";
+import { baseOf } from "../view/episode.js";
+import { Picture } from "../view/picture.js";
+import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js";
+import { Transport } from "../view/transport.js";
+import { useValues } from "../view/values.js";
+import { Legend, PictureChooser, runningTotal, useEpisode, usePictures, usePrefetch } from "./replay.js";
+
+/** @typedef {"left" | "right"} Side */
+/** @typedef {"start" | "end"} Alignment */
+
+const SIDES = /** @type {Side[]} */ (["left", "right"]);
+const TITLES = { left: "Left", right: "Right" };
+
+/** @param {{query: Record<string, string>}} props */
+export default function ComparePage({ query }) {
+  const bases = SIDES.map((side) => (query[side] ? baseOf(query[side]) : null));
+  const left = useEpisode(bases[0]);
+  const right = useEpisode(bases[1]);
+  const isReady = left.outline && right.outline && left.data && right.data;
+  return html`<div class="compare">
+    <${PageHeader}
+      title="Compare episodes"
+      actions=${bases[0] && bases[1] && html`<${Button} icon="reload" onClick=${() => setQuery({ left: query.right, right: query.left })}>Swap<//>`}
+    />
+    ${isReady
+      ? html`<${Pair} key=${bases.join(" ")} left=${left} right=${right} addresses=${[query.left, query.right]} first=${Number(query.t ?? 0)} />`
+      : html`<div class="sides">
+          ${SIDES.map((side, index) => {
+            const { error, reload, outline } = index === 0 ? left : right;
+            return html`<section key=${side} class="panel side" aria-label=${TITLES[side]}>
+              ${bases[index] === null
+                ? html`<${Chooser} side=${side} address=${query[side] ?? ""} />`
+                : error
+                  ? html`<${Failed} error=${error} onRetry=${reload} /><${Chooser} side=${side} address=${query[side]} />`
+                  : outline
+                    ? html`<h2>${outline.title}</h2><p class="hint">${formatCount(outline.num_steps)} steps</p>`
+                    : html`<${Loading} />`}
+            </section>`;
+          })}
+        </div>`}
+  </div>`;
+}
+
+/** Asks for an episode. @param {{side: Side, address: string}} props */
+function Chooser({ side, address }) {
+  const [text, setText] = useState(address);
+  const isWrong = text.trim() !== "" && baseOf(text) === null;
+  return html`<form
+    class="chooser"
+    onSubmit=${(/** @type {Event} */ event) => {
+      event.preventDefault();
+      if (!isWrong && text.trim()) setQuery({ [side]: new URL(text.trim(), location.origin).pathname });
+    }}
+  >
+    <h2>${TITLES[side]} episode</h2>
+    <p class="hint">Open an episode in another tab, and paste its address here.</p>
+    <div class="row">
+      <input class="grow" type="text" placeholder="/replay/… or /datasets/…" aria-label=${`Address of the ${side} episode`} aria-invalid=${isWrong ? "true" : undefined} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />
+      <${Button} type="submit" kind="primary" disabled=${isWrong || !text.trim()}>Show<//>
+    </div>
+    ${isWrong && html`<p class="hint" role="status">This is no address of an episode.</p>`}
+  </form>`;
+}
+
+/** @param {{left: any, right: any, addresses: string[], first: number}} props */
+function Pair({ left, right, addresses, first }) {
+  const outlines = [left.outline, right.outline];
+  const datas = [left.data, right.data];
+  const lengths = outlines.map(({ num_steps: count }) => count);
+  const numSteps = Math.max(...lengths);
+  const [alignment, setAlignment] = useState(/** @type {Alignment} */ ("start"));
+  const offsets = lengths.map((length) => (alignment === "end" ? numSteps - length : 0));
+  const longest = lengths[0] >= lengths[1] ? 0 : 1;
+  const begins = useMemo(() => beginnings(numSteps, outlines[longest].fps, outlines[longest].times), [left.outline, right.outline]);
+  const pictures = [usePictures(left.outline), usePictures(right.outline)];
+  /** @param {number} step @param {number} index */
+  const own = (step, index) => Math.min(Math.max(step - offsets[index], 0), lengths[index] - 1);
+  const playback = usePlayback({
+    numSteps,
+    begins,
+    first,
+    isReady: (step) => datas.every((data, index) => data.isReady(own(step, index), pictures[index].chosen)),
+  });
+  const { step, seek } = playback;
+  const steps = [own(step, 0), own(step, 1)];
+  usePrefetch(left.data, pictures[0].chosen, { ...playback, step: steps[0] }, lengths[0]);
+  usePrefetch(right.data, pictures[1].chosen, { ...playback, step: steps[1] }, lengths[1]);
+  useEffect(() => {
+    /** @param {KeyboardEvent} event */
+    const press = (event) => {
+      if (isForPage(event) && playKey(event, playback, numSteps)) event.preventDefault();
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  });
+
+  const allSteps = useMemo(() => Array.from({ length: numSteps }, (_, index) => index), [numSteps]);
+  const curves = useMemo(
+    () =>
+      outlines.map((outline, index) => {
+        const totals = runningTotal(outline.rewards);
+        return {
+          name: `${TITLES[SIDES[index]].toLowerCase()}: sum of rewards`,
+          values: allSteps.map((at) => totals[at - offsets[index]] ?? null),
+          color: COLORS[index],
+        };
+      }),
+    [left.outline, right.outline, alignment],
+  );
+  const hasRewards = outlines.some(({ rewards }) => rewards.some((/** @type {number | null} */ reward) => reward !== null));
+
+  return html`<div class="pair" data-step=${step}>
+    <div class="sides">
+      ${SIDES.map((side, index) => {
+        const outline = outlines[index];
+        const isOver = step < offsets[index] || step - offsets[index] > lengths[index] - 1;
+        return html`<section key=${side} class=${`panel side${isOver ? " is-over" : ""}`} aria-label=${TITLES[side]}>
+          <header>
+            <h2><a href=${addresses[index]}>${outline.title || `${TITLES[side]} episode`}</a></h2>
+            <div class="actions">
+              ${outline.previous && html`<${IconButton} icon="previous" size="small" label="The episode before" onClick=${() => setQuery({ [side]: outline.previous })} />`}
+              ${outline.next && html`<${IconButton} icon="next" size="small" label="The next episode" onClick=${() => setQuery({ [side]: outline.next })} />`}
+              <${IconButton} icon="close" size="small" label="Choose another episode" onClick=${() => setQuery({ [side]: null })} />
+            </div>
+          </header>
+          <${PictureChooser} ...${pictures[index]} />
+          <div class="pictures" data-count=${Math.min(pictures[index].chosen.length, 4)}>
+            ${pictures[index].chosen.map((path) => html`<${Picture} key=${path} data=${datas[index]} step=${steps[index]} path=${path} isAlone=${pictures[index].chosen.length === 1} />`)}
+          </div>
+          <p class="step-line">
+            <span>Step <strong>${formatCount(steps[index])}</strong> <span class="quiet">/ ${formatCount(lengths[index] - 1)}</span></span>
+            <span>Reward <strong>${formatNumber(outline.rewards[steps[index]])}</strong></span>
+            ${isOver && html`<span class="quiet">${step < offsets[index] ? "not yet begun" : "over"}</span>`}
+          </p>
+          <${ActionOf} data=${datas[index]} step=${steps[index]} />
+        </section>`;
+      })}
+    </div>
+    <div class="panel pair-controls">
+      <${Transport} playback=${playback} numSteps=${numSteps}>
+        ${lengths[0] !== lengths[1] &&
+        html`<${Segments} label="Align" hideLabel=${true} value=${alignment} onChange=${setAlignment}
+          choices=${[
+            { value: "start", label: "Same start" },
+            { value: "end", label: "Same end" },
+          ]} />`}
+      <//>
+      ${hasRewards &&
+      html`<div class="chart-part plain"><header><${Legend} curves=${curves} /></header>
+        <${Chart} label="Sums of rewards of both episodes" steps=${allSteps} curves=${curves} step=${step} numSteps=${numSteps} onSeek=${seek} /></div>`}
+    </div>
+  </div>`;
+}
+
+/** @param {{data: any, step: number}} props */
+function ActionOf({ data, step }) {
+  const { values } = useValues(data, step);
+  const actions = Object.entries(values ?? {}).filter(([path]) => path === "action" || path.startsWith("action/"));
+  if (actions.length === 0) return null;
+  return html`<dl class="compare-action">
+    ${actions.map(([path, value]) => html`<div key=${path}><dt>${path}</dt><dd>${show(value)}</dd></div>`)}
+  </dl>`;
+}
+
+/** @param {any} value @returns {string} */
+function show(value) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value === "number") return formatNumber(value);
+  if (Array.isArray(value)) return value.slice(0, 16).map(show).join("  ");
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}

@@ -1,0 +1,385 @@
+/** An episode, step by step: pictures, rewards, values, and its tags. */
+import { useResource } from "../api.js";
+import { COLORS, Chart } from "../chart.js";
+import { Button, Chip, Failed, Icon, IconButton, Loading, StateChip, Time, toast, toastError, useTitle } from "../components.js";
+import { formatCount, formatDuration, formatNumber } from "../format.js";
+import { Fragment, html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { navigate, setQuery } from "../router.js";
+import { useMe } from "../session.js";
+import { EpisodeData } from "../view/episode.js";
+import { Picture } from "../view/picture.js";
+import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js";
+import { Notes, Tags, rangeWith, useTags } from "../view/tags.js";
+import { Transport } from "../view/transport.js";
+import { Values } from "../view/values.js";
+
+/** @typedef {import("../view/episode.js").Outline} Outline */
+
+/** How many pictures are asked for before they are needed. */
+const AHEAD = 10;
+const MOST_CURVES = 12;
+
+/** @param {{params: Record<string, string>, query: Record<string, string>}} props */
+export default function ReplayPage({ params, query }) {
+  const base = params.episode
+    ? `/api/episodes/${encodeURIComponent(params.episode)}/view`
+    : `/api/datasets/${encodeURIComponent(params.d)}/${encodeURIComponent(params.split)}/${encodeURIComponent(params.i)}/view`;
+  const { data, outline, error, reload } = useEpisode(base);
+  if (error) return html`<${Failed} error=${error} onRetry=${reload} />`;
+  if (!data || !outline) return html`<${Loading} label="The episode is opened…" />`;
+  if (outline.num_steps === 0) return html`<${Failed} error=${new Error("This episode has no steps.")} />`;
+  return params.episode
+    ? html`<${Recorded} key=${base} id=${params.episode} data=${data} outline=${outline} query=${query} />`
+    : html`<${Replay} key=${base} data=${data} outline=${outline} query=${query} back=${{ href: `/datasets/${encodeURIComponent(params.d)}`, label: "Episodes" }} />`;
+}
+
+/**
+ * Opens an episode.
+ * @param {string | null} base
+ */
+export function useEpisode(base) {
+  const [state, setState] = useState(/** @type {{data: EpisodeData | null, outline: Outline | null, error: Error | null}} */ ({ data: null, outline: null, error: null }));
+  const [tries, setTries] = useState(0);
+  useEffect(() => {
+    setState({ data: null, outline: null, error: null });
+    if (base === null) return undefined;
+    const controller = new AbortController();
+    const data = new EpisodeData(base);
+    data.load(controller.signal).then(
+      (outline) => setState({ data, outline, error: null }),
+      (error) => controller.signal.aborted || setState({ data: null, outline: null, error }),
+    );
+    return () => {
+      controller.abort();
+      data.close();
+    };
+  }, [base, tries]);
+  return { ...state, reload: () => setTries(tries + 1) };
+}
+
+/**
+ * Which pictures are shown, and which are there.
+ * @param {Outline} outline
+ */
+export function usePictures(outline) {
+  const paths = useMemo(() => outline.fields.filter(({ kind }) => kind === "picture").map(({ path }) => path), [outline]);
+  const [chosen, setChosen] = useState(() => (outline.shown ? [outline.shown] : paths.slice(0, paths.length <= 2 ? 2 : 1)));
+  const toggle = (/** @type {string} */ path) =>
+    setChosen((old) => (old.includes(path) ? (old.length > 1 ? old.filter((one) => one !== path) : old) : paths.filter((one) => one === path || old.includes(one))));
+  return { paths, chosen, toggle };
+}
+
+/**
+ * Asks for the pictures that come next.
+ * @param {EpisodeData} data
+ * @param {string[]} paths
+ * @param {import("../view/playback.js").Playback} playback
+ * @param {number} numSteps
+ */
+export function usePrefetch(data, paths, playback, numSteps) {
+  const { step, isPlaying, speed } = playback;
+  useEffect(() => {
+    const stride = isPlaying ? Math.max(1, Math.round(speed)) : 1;
+    const ahead = isPlaying ? AHEAD : 2;
+    for (let place = 1; place <= ahead; place++) {
+      const next = step + place * stride;
+      if (next < numSteps) for (const path of paths) data.picture(next, path);
+    }
+  }, [data, paths, step, isPlaying, speed, numSteps]);
+}
+
+/** Pictures to choose from. @param {{paths: string[], chosen: string[], toggle: (path: string) => void}} props */
+export function PictureChooser({ paths, chosen, toggle }) {
+  if (paths.length < 2) return null;
+  return html`<div class="picture-chooser" role="group" aria-label="Pictures">
+    ${paths.map(
+      (path) => html`<button key=${path} type="button" class="picture-choice" aria-pressed=${String(chosen.includes(path))} onClick=${() => toggle(path)}>${shortName(path, paths)}</button>`,
+    )}
+  </div>`;
+}
+
+/** @param {string} path @param {string[]} paths */
+function shortName(path, paths) {
+  const name = path.split("/").at(-1) ?? path;
+  return paths.filter((one) => one.split("/").at(-1) === name).length === 1 ? name : path;
+}
+
+/** An episode that was recorded here. @param {{id: string, data: EpisodeData, outline: Outline, query: Record<string, string>}} props */
+function Recorded({ id, data, outline, query }) {
+  const me = useMe();
+  const episode = useResource(`/api/episodes/${encodeURIComponent(id)}`);
+  const store = useTags(encodeURIComponent(id));
+  const row = episode.data;
+  const canTag = row?.may ? row.may.includes("tag") : me.can("tag");
+  const chips = row && html`<${Fragment}>
+    <${StateChip} state=${row.state} />
+    ${row.success !== null && row.success !== undefined && html`<${Chip} tone=${row.success ? "good" : "bad"}>${row.success ? "it worked" : "it failed"}<//>`}
+  <//>`;
+  const subtitle = row && html`<${Fragment}>
+    ${[row.study_name, row.environment_name, row.person_name].filter(Boolean).join(" · ")}${row.started > 0 && html`${" · "}<${Time} seconds=${row.started} />`}
+    ${row.seconds > 0 && ` · ${formatDuration(row.seconds)}`}
+  <//>`;
+  return html`<${Replay} data=${data} outline=${outline} query=${query} back=${{ href: "/episodes", label: "Episodes" }}
+    title=${row?.environment_name ? `${row.environment_name}, episode ${row.number + 1}` : undefined}
+    chips=${chips} subtitle=${subtitle} store=${store} canTag=${canTag}
+    notes=${row && html`<${Notes} key=${id} episode=${row} canEdit=${canTag} onSaved=${(/** @type {any} */ saved) => {
+      episode.set({ ...row, ...saved });
+      toast("Notes saved.", { kind: "good" });
+    }} />`}
+    problem=${row?.error} />`;
+}
+
+/**
+ * @param {{data: EpisodeData, outline: Outline, query: Record<string, string>, back: {href: string, label: string}, title?: string,
+ *   chips?: any, subtitle?: any, store?: ReturnType<typeof useTags>, canTag?: boolean, notes?: any, problem?: string}} props
+ */
+function Replay({ data, outline, query, back, title = outline.title || "Episode", chips, subtitle, store, canTag = false, notes, problem }) {
+  const numSteps = outline.num_steps;
+  const begins = useMemo(() => beginnings(numSteps, outline.fps, outline.times), [outline]);
+  const pictures = usePictures(outline);
+  const playback = usePlayback({ numSteps, begins, first: Number(query.t ?? 0), isReady: (step) => data.isReady(step, pictures.chosen) });
+  const { step, isPlaying, seek } = playback;
+  usePrefetch(data, pictures.chosen, playback, numSteps);
+  useStepInAddress(playback, query.t);
+  useTitle(title);
+
+  const [scope, setScope] = useState(/** @type {import("../view/tags.js").Scope} */ ("step"));
+  const [range, setRangeOnly] = useState(/** @type {import("../view/tags.js").Range | null} */ (null));
+  const setRange = (/** @type {typeof range} */ next) => {
+    setRangeOnly(next);
+    setScope(next ? "range" : "step");
+  };
+  const apply = (/** @type {string} */ label) => {
+    if (!store) return;
+    if (scope === "episode") void store.add(label, null, null);
+    else if (scope === "range" && range) void store.add(label, range.first, range.last);
+    else void store.add(label, step, step);
+    // The next tag is for the step again: a range that stays is one that surprises.
+    if (scope === "range") setRange(null);
+  };
+
+  useEffect(() => {
+    /** @param {KeyboardEvent} event */
+    const press = (event) => {
+      if (store && canTag && (event.ctrlKey || event.metaKey) && event.code === "KeyZ" && !(document.activeElement instanceof HTMLTextAreaElement || document.activeElement instanceof HTMLInputElement)) {
+        event.preventDefault();
+        void store.undo();
+        return;
+      }
+      if (!isForPage(event)) return;
+      const label = canTag && !event.shiftKey && !event.repeat && store?.labels.find(({ key }) => key === event.code);
+      if (label) apply(label.name);
+      else if (playKey(event, playback, numSteps)) {
+        // Done.
+      } else if (canTag && event.code === "KeyI") setRange(rangeWith(range, "first", step));
+      else if (canTag && event.code === "KeyO") setRange(rangeWith(range, "last", step));
+      else if (event.code === "Escape" && (range || scope !== "step")) setRange(null);
+      else if (event.code === "KeyN" && outline.next) void navigate(outline.next);
+      else if (event.code === "KeyB" && outline.previous) void navigate(outline.previous);
+      else return;
+      event.preventDefault();
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  });
+
+  const bands = useMemo(() => {
+    const tagged = (store?.tags ?? [])
+      .filter(({ first }) => first !== null)
+      .map(({ label, first, last }) => ({ first: Number(first), last: last ?? Number(first), color: store?.colors.get(label) ?? COLORS[1] }));
+    return range ? [...tagged, { ...range, color: "--accent", isFaint: true }] : tagged;
+  }, [store?.tags, store?.colors, range]);
+  const select = canTag ? (/** @type {number} */ first, /** @type {number} */ last) => setRange({ first, last }) : undefined;
+
+  const [plotted, setPlotted] = useState(/** @type {string[]} */ ([]));
+  const togglePlot = (/** @type {string} */ path) => setPlotted((old) => (old.includes(path) ? old.filter((one) => one !== path) : [...old, path]));
+  const hasRewards = useMemo(() => outline.rewards.some((reward) => reward !== null), [outline]);
+
+  return html`<div class="replay" data-step=${step}>
+    <header class="replay-head">
+      <div class="grow">
+        <a class="back" href=${back.href}><${Icon} name="back" size=${15} /> ${back.label}</a>
+        <h1 tabindex="-1">${title} ${chips && html`<span class="title-chips">${chips}</span>`}</h1>
+        ${subtitle && html`<p class="quiet">${subtitle}</p>`}
+      </div>
+      <div class="actions">
+        ${outline.previous && html`<${Button} icon="previous" href=${outline.previous} title="The episode before: B" aria-label="The episode before" />`}
+        ${outline.next && html`<${Button} icon="next" href=${outline.next} title="The next episode: N" aria-label="The next episode" />`}
+        <${Button} icon="compare" href=${`/compare?left=${encodeURIComponent(location.pathname)}`}>Compare<//>
+        <${IconButton} icon="link" kind="plain" label="Copy the link to this step" onClick=${() => copyLink(step)} />
+      </div>
+    </header>
+    ${problem && html`<p class="replay-problem"><${Icon} name="error" size=${16} /> ${problem}</p>`}
+    <div class="replay-main">
+      <div class="viewer">
+        <${PictureChooser} ...${pictures} />
+        ${pictures.chosen.length > 0 &&
+        html`<div class="pictures" data-count=${Math.min(pictures.chosen.length, 4)}>
+          ${pictures.chosen.map((path) => html`<${Picture} key=${path} data=${data} step=${step} path=${path} isAlone=${pictures.chosen.length === 1} />`)}
+        </div>`}
+        <${Transport} playback=${playback} numSteps=${numSteps} />
+        <${StepLine} outline=${outline} step=${step} isPlaying=${isPlaying} />
+      </div>
+      <div class="charts">
+        ${hasRewards && html`<${RewardChart} outline=${outline} step=${step} bands=${bands} onSeek=${seek} onSelect=${select} />`}
+        ${!hasRewards && canTag && html`<${StepsChart} numSteps=${numSteps} step=${step} bands=${bands} onSeek=${seek} onSelect=${select} />`}
+        ${plotted.map((path) => html`<${FieldChart} key=${path} data=${data} path=${path} step=${step} numSteps=${numSteps} bands=${bands} onSeek=${seek} onSelect=${select} onClose=${() => togglePlot(path)} />`)}
+      </div>
+    </div>
+    <aside class="replay-side" aria-label="About this episode">
+      ${store && html`<${Tags} store=${store} step=${step} numSteps=${numSteps} scope=${scope} setScope=${setScope} range=${range} setRange=${setRange} apply=${apply} canTag=${canTag} onSeek=${seek} />`}
+      ${notes}
+      <${Values} data=${data} fields=${outline.fields} step=${step} plotted=${plotted} onPlot=${togglePlot} />
+      <${Metadata} metadata=${outline.metadata} />
+      <${Shortcuts} canTag=${canTag} />
+    </aside>
+  </div>`;
+}
+
+/** The rewards of a step in words, for those who do not see the chart. @param {{outline: Outline, step: number, isPlaying: boolean}} props */
+function StepLine({ outline, step, isPlaying }) {
+  const totals = useMemo(() => runningTotal(outline.rewards), [outline]);
+  const reward = outline.rewards[step];
+  if (outline.rewards.every((one) => one === null)) return null;
+  return html`<p class="step-line" aria-live=${isPlaying ? "off" : "polite"}>
+    <span>Reward <strong>${formatNumber(reward)}</strong></span>
+    <span>So far <strong>${formatNumber(totals[step])}</strong></span>
+    <span class="quiet">of ${formatNumber(totals.at(-1))}</span>
+  </p>`;
+}
+
+/** @param {(number | null)[]} rewards */
+export function runningTotal(rewards) {
+  let total = 0;
+  return rewards.map((reward) => (total += reward ?? 0));
+}
+
+/** @param {{outline: Outline, step: number, bands: any[], onSeek: (step: number) => void, onSelect?: (first: number, last: number) => void}} props */
+function RewardChart({ outline, step, bands, onSeek, onSelect }) {
+  const steps = useMemo(() => outline.rewards.map((_, index) => index), [outline]);
+  const curves = useMemo(
+    () => [
+      { name: "reward", values: outline.rewards, color: "--fill", shape: /** @type {const} */ ("bars") },
+      { name: "sum of rewards", values: runningTotal(outline.rewards), color: "--second", isRight: true },
+    ],
+    [outline],
+  );
+  return html`<section class="chart-part">
+    <header><h2>Rewards</h2><${Legend} curves=${curves} /><span class="hint chart-hint">Click to go to a step${onSelect && ", drag to choose a range"}.</span></header>
+    <${Chart} label="Rewards over the steps" steps=${steps} curves=${curves} step=${step} numSteps=${outline.num_steps} bands=${bands} onSeek=${onSeek} onSelect=${onSelect} />
+  </section>`;
+}
+
+/** Where ranges are chosen when there are no rewards. @param {any} props */
+function StepsChart({ numSteps, ...rest }) {
+  const steps = useMemo(() => [0, Math.max(numSteps - 1, 1)], [numSteps]);
+  const curves = useMemo(() => [{ name: "", values: [null, null] }], []);
+  return html`<section class="chart-part"><header><h2>Steps</h2></header>
+    <${Chart} label="The steps" steps=${steps} curves=${curves} numSteps=${numSteps} height=${80} ...${rest} />
+  </section>`;
+}
+
+/** @param {{curves: {name: string, color?: string}[]}} props */
+export function Legend({ curves }) {
+  return html`<span class="legend">${curves.map(({ name, color = COLORS[0] }) => html`<span key=${name}><span class="dot" style=${{ "--color": `var(${color})` }}></span>${name}</span>`)}</span>`;
+}
+
+/** @param {any} props */
+function FieldChart({ data, path, onClose, ...rest }) {
+  const [series, setSeries] = useState(/** @type {any} */ (null));
+  const [problem, setProblem] = useState("");
+  useEffect(() => {
+    data.series(path).then(setSeries, (/** @type {Error} */ error) => setProblem(error.message));
+  }, [data, path]);
+  const curves = useMemo(
+    () =>
+      series?.series.slice(0, MOST_CURVES).map((/** @type {any} */ values, /** @type {number} */ index) => ({
+        name: String(series.names[index] ?? index),
+        values,
+        color: COLORS[index % COLORS.length],
+        shape: series.steps.length <= 400 ? "steps" : "line",
+      })),
+    [series],
+  );
+  return html`<section class="chart-part">
+    <header>
+      <h2>${path}</h2>
+      ${curves && curves.length > 1 && html`<${Legend} curves=${curves} />`}
+      ${series && series.series.length > MOST_CURVES && html`<span class="hint">the first ${MOST_CURVES} of ${formatCount(series.series.length)}</span>`}
+      <span class="grow"></span>
+      <${IconButton} icon="close" size="small" label=${`Remove the curve of ${path}`} onClick=${onClose} />
+    </header>
+    ${problem ? html`<p class="hint">${problem}</p>` : curves ? html`<${Chart} label=${`${path} over the steps`} steps=${series.steps} curves=${curves} height=${120} ...${rest} />` : html`<${Loading} />`}
+  </section>`;
+}
+
+/** @param {{metadata: Record<string, any>}} props */
+function Metadata({ metadata }) {
+  const entries = Object.entries(metadata ?? {});
+  if (entries.length === 0) return null;
+  return html`<details class="panel metadata">
+    <summary><h2>Metadata</h2></summary>
+    <dl>
+      ${entries.map(
+        ([name, value]) => html`<div key=${name}>
+          <dt>${name}</dt>
+          <dd>${value !== null && typeof value === "object" ? html`<pre class="json">${JSON.stringify(value, null, 1)}</pre>` : typeof value === "number" ? String(value) : String(value ?? "–")}</dd>
+        </div>`,
+      )}
+    </dl>
+  </details>`;
+}
+
+/** @param {{canTag: boolean}} props */
+function Shortcuts({ canTag }) {
+  const keys = [
+    ["Space", "play, pause"],
+    ["← →", "one step"],
+    ["Shift ← →", "ten steps"],
+    ["↑ ↓", "faster, slower"],
+    ["Home End", "first, last step"],
+    ["B N", "episode before, next"],
+    ...(canTag ? [["I O", "begin, end a range"], ["Esc", "no range"], ["Ctrl Z", "undo"]] : []),
+  ];
+  return html`<details class="panel shortcuts">
+    <summary><h2>Keys</h2></summary>
+    <dl>${keys.map(([names, does]) => html`<div key=${names}><dt>${names.split(" ").map((name) => html`<kbd key=${name}>${name}</kbd>`)}</dt><dd>${does}</dd></div>`)}</dl>
+  </details>`;
+}
+
+/**
+ * Keeps the step in the address, and follows it when somebody goes back.
+ * @param {import("../view/playback.js").Playback} playback
+ * @param {string | undefined} t
+ */
+function useStepInAddress({ step, isPlaying, seek }, t) {
+  const written = useRef(t);
+  useEffect(() => {
+    if (isPlaying) return undefined;
+    // Browsers refuse pages that change their address all the time.
+    const timer = setTimeout(() => {
+      const next = step === 0 && written.current === undefined ? undefined : String(step);
+      if (next === written.current) return;
+      written.current = next;
+      setQuery({ t: next });
+    }, 250);
+    return () => clearTimeout(timer);
+  }, [step, isPlaying]);
+  useEffect(() => {
+    if (t === written.current) return;
+    written.current = t;
+    seek(Number(t ?? 0));
+  }, [t]);
+}
+
+/** @param {number} step */
+async function copyLink(step) {
+  const url = new URL(location.href);
+  url.searchParams.set("t", String(step));
+  try {
+    await navigator.clipboard.writeText(url.href);
+    toast(`The link to step ${step} is copied.`, { kind: "good" });
+  } catch {
+    toastError(new Error("The browser does not allow copying here. The address of the page is the link."));
+  }
+}

@@ -1,0 +1,169 @@
+/** An episode as the server gives it: outline, steps and pictures, each kept for a while. */
+import { ApiError, get } from "../api.js";
+
+/** How much memory decoded pictures may take. */
+const PICTURE_BYTES = 96 << 20;
+const MOST_STEPS = 400;
+/** Larger pictures are made smaller by the server: nobody has more room for them. */
+const MOST_SIDE = 1024;
+
+/**
+ * @typedef {{path: string, kind: "picture" | "number" | "vector" | "array" | "text" | "flag", dtype: string,
+ *   shape: (number | null)[], names: string[], unit?: string, doc?: string, scaled?: [number, number]}} Field
+ * @typedef {{title: string, num_steps: number, fps: number | null, fields: Field[], rewards: (number | null)[],
+ *   times: number[] | null, metadata: Record<string, any>, previous: string | null, next: string | null,
+ *   shown?: string | null}} Outline
+ */
+
+/**
+ * Where the data of the page of an episode are.
+ * @param {string} address Of the page: `/replay/...` or `/datasets/...`.
+ * @returns {string | null} null if it is no such page.
+ */
+export function baseOf(address) {
+  let path = address.trim();
+  try {
+    path = new URL(path, location.origin).pathname;
+  } catch {
+    return null;
+  }
+  const parts = path.split("/").filter(Boolean);
+  if (parts.length === 2 && parts[0] === "replay") return `/api/episodes/${parts[1]}/view`;
+  if (parts.length === 4 && parts[0] === "datasets") return `/api${path.replace(/\/$/, "")}/view`;
+  return null;
+}
+
+/** @template T Keeps what was asked for last. */
+class Kept {
+  /** @param {number} most */
+  constructor(most) {
+    this.most = most;
+    /** @type {Map<string, T>} */
+    this.entries = new Map();
+  }
+
+  /** @param {string} key */
+  get(key) {
+    const entry = this.entries.get(key);
+    if (entry !== undefined) {
+      this.entries.delete(key);
+      this.entries.set(key, entry);
+    }
+    return entry;
+  }
+
+  /** @param {string} key @param {T} entry @param {(entry: T) => void} [drop] */
+  set(key, entry, drop = () => {}) {
+    this.entries.set(key, entry);
+    for (const [oldest, old] of this.entries) {
+      if (this.entries.size <= this.most) break;
+      this.entries.delete(oldest);
+      drop(old);
+    }
+  }
+}
+
+export class EpisodeData {
+  /** @param {string} base Where its data are. */
+  constructor(base) {
+    this.base = base;
+    /** @type {Outline | null} */
+    this.outline = null;
+    /** @type {Kept<Promise<any>>} */
+    this.steps = new Kept(MOST_STEPS);
+    /** Decoded pictures, or what went wrong. @type {Kept<{bitmap?: ImageBitmap, error?: Error, isDone: boolean, done: Promise<void>}>} */
+    this.pictures = new Kept(48);
+    this.isClosed = false;
+  }
+
+  /** @param {AbortSignal} signal */
+  async load(signal) {
+    this.outline = await get(this.base, undefined, signal);
+    return /** @type {Outline} */ (this.outline);
+  }
+
+  /** @param {number} step @returns {Promise<Record<string, any>>} */
+  values(step) {
+    const key = String(step);
+    let values = this.steps.get(key);
+    if (!values) {
+      values = get(`${this.base}/steps/${step}`).then((answer) => answer.values);
+      values.catch(() => this.steps.entries.delete(key));
+      this.steps.set(key, values);
+    }
+    return values;
+  }
+
+  /** @param {string} path @returns {Promise<{names: string[], series: (number | null)[][], steps: number[]}>} */
+  series(path) {
+    return get(`${this.base}/series/${encodePath(path)}`);
+  }
+
+  /** @param {number} step @param {string} path */
+  pictureAddress(step, path) {
+    const field = this.outline?.fields.find((one) => one.path === path);
+    const isLarge = Math.max(...(field?.shape ?? []).map((side) => side ?? 0), 0) > MOST_SIDE;
+    return `${this.base}/pictures/${step}/${encodePath(path)}${isLarge ? `?side=${MOST_SIDE}` : ""}`;
+  }
+
+  /**
+   * A picture, which may still be on its way.
+   * @param {number} step
+   * @param {string} path
+   */
+  picture(step, path) {
+    const key = `${step} ${path}`;
+    let entry = this.pictures.get(key);
+    if (!entry) {
+      /** @type {{bitmap?: ImageBitmap, error?: Error, isDone: boolean, done: Promise<void>}} */
+      const made = { isDone: false, done: Promise.resolve() };
+      made.done = this.#read(step, path).then(
+        (bitmap) => {
+          made.bitmap = bitmap;
+          made.isDone = true;
+          this.pictures.most = Math.min(600, Math.max(24, Math.floor(PICTURE_BYTES / (4 * bitmap.width * bitmap.height))));
+          if (this.isClosed) bitmap.close();
+        },
+        (error) => {
+          made.error = error;
+          made.isDone = true;
+          // What failed for the network is asked for again when it is needed.
+          if (error instanceof ApiError && error.status === 0) this.pictures.entries.delete(key);
+        },
+      );
+      this.pictures.set(key, made, (old) => old.bitmap?.close());
+      entry = made;
+    }
+    return entry;
+  }
+
+  /** @param {number} step @param {string[]} paths */
+  isReady(step, paths) {
+    return paths.every((path) => this.picture(step, path).isDone);
+  }
+
+  close() {
+    this.isClosed = true;
+    for (const { bitmap } of this.pictures.entries.values()) bitmap?.close();
+    this.pictures.entries.clear();
+  }
+
+  /** @param {number} step @param {string} path */
+  async #read(step, path) {
+    /** @type {Response} */
+    let response;
+    try {
+      response = await fetch(this.pictureAddress(step, path), { credentials: "same-origin" });
+    } catch {
+      throw new ApiError(0, "offline", "The server does not answer.");
+    }
+    if (!response.ok) {
+      const answer = await response.json().catch(() => null);
+      throw new ApiError(response.status, "failed", answer?.error?.message ?? "There is no picture.");
+    }
+    return createImageBitmap(await response.blob());
+  }
+}
+
+/** @param {string} path Of a field. */
+const encodePath = (path) => path.split("/").map(encodeURIComponent).join("/");

@@ -1,0 +1,180 @@
+/** The values of a step, field by field. */
+import { Icon } from "../components.js";
+import { formatNumber, keyName } from "../format.js";
+import { Fragment, classes, html, useEffect, useMemo, useRef, useState } from "../html.js";
+
+/** @typedef {import("./episode.js").Field} Field */
+/** @typedef {import("./episode.js").EpisodeData} EpisodeData */
+
+const MOST_SHOWN = 64;
+const ORDER = ["action", "reward", "discount", "keys", "inputs", "observation"];
+/** Whether the page shows them elsewhere, or nobody reads them. */
+const FLAGS = ["is_first", "is_last", "is_terminal"];
+
+/**
+ * The values of a step; those of the step before stay until they have come.
+ * @param {EpisodeData} data
+ * @param {number} step
+ */
+export function useValues(data, step) {
+  const [shown, setShown] = useState(/** @type {{values: Record<string, any>, step: number} | null} */ (null));
+  const [problem, setProblem] = useState("");
+  const wanted = useRef({ step, isBusy: false });
+  useEffect(() => {
+    wanted.current.step = step;
+    let isCurrent = true;
+    const read = async () => {
+      if (wanted.current.isBusy) return;
+      wanted.current.isBusy = true;
+      // While one plays, only as many steps are asked for as come.
+      for (let at = -1; at !== wanted.current.step && isCurrent; ) {
+        at = wanted.current.step;
+        try {
+          const values = await data.values(at);
+          if (!data.isClosed) {
+            setShown({ values, step: at });
+            setProblem("");
+          }
+        } catch (error) {
+          setProblem(/** @type {Error} */ (error).message);
+        }
+      }
+      wanted.current.isBusy = false;
+    };
+    void read();
+    return () => {
+      isCurrent = false;
+    };
+  }, [data, step]);
+  return { values: shown?.values ?? null, problem };
+}
+
+/**
+ * @param {{data: EpisodeData, fields: Field[], step: number, plotted: string[], onPlot: (path: string) => void}} props
+ */
+export function Values({ data, fields, step, plotted, onPlot }) {
+  const { values, problem } = useValues(data, step);
+  const [filter, setFilter] = useState("");
+  const groups = useMemo(() => groupsOf(fields), [fields]);
+  const wanted = filter.trim().toLowerCase();
+  return html`<section class="panel values" aria-labelledby="values-title">
+    <header>
+      <h2 id="values-title">Values</h2>
+      ${fields.length > 8 &&
+      html`<label class="values-filter"><span class="visually-hidden">Show fields named</span>
+        <input type="search" placeholder="Filter" value=${filter} onInput=${(/** @type {any} */ event) => setFilter(event.target.value)} />
+      </label>`}
+    </header>
+    ${problem && html`<p class="hint" role="status">${problem}</p>`}
+    ${values &&
+    groups.map(({ name, members }) => {
+      const shown = members.filter(({ path }) => path.toLowerCase().includes(wanted));
+      if (shown.length === 0) return null;
+      if (name === "flags")
+        return html`<div class="value-group flags" key=${name}>
+          ${shown.map(({ path }) => html`<span key=${path} class=${values[path] ? "is-on" : ""}>${path}: ${values[path] ? "yes" : "no"}</span>`)}
+        </div>`;
+      return html`<div class="value-group" key=${name}>
+        ${shown.map(
+          (field) => html`<${ValueRow} key=${field.path} field=${field} value=${values[field.path]} isPlotted=${plotted.includes(field.path)} onPlot=${onPlot} />`,
+        )}
+      </div>`;
+    })}
+  </section>`;
+}
+
+/** @param {Field[]} fields */
+function groupsOf(fields) {
+  /** @type {Map<string, Field[]>} */
+  const groups = new Map();
+  for (const field of fields) {
+    const root = field.path.split("/")[0];
+    const name = FLAGS.includes(root) ? "flags" : ORDER.includes(root) ? root : "others";
+    groups.set(name, [...(groups.get(name) ?? []), field]);
+  }
+  return [...groups].map(([name, members]) => ({ name, members })).sort((a, b) => rank(a.name) - rank(b.name));
+}
+
+/** @param {string} name */
+function rank(name) {
+  const place = ORDER.indexOf(name);
+  return place >= 0 ? place : name === "others" ? ORDER.length : ORDER.length + 1;
+}
+
+/** @param {{field: Field, value: any, isPlotted: boolean, onPlot: (path: string) => void}} props */
+function ValueRow({ field, value, isPlotted, onPlot }) {
+  const canPlot = (field.kind === "number" || field.kind === "vector" || field.kind === "flag") && field.path !== "reward";
+  const about = [field.dtype, field.shape.length > 0 && `[${field.shape.map((side) => side ?? "?").join(" × ")}]`, field.unit].filter(Boolean).join(" ");
+  return html`<div class="value">
+    <div class="value-head">
+      <span class="value-name" title=${field.doc || field.path}>${field.path}</span>
+      <span class="value-type">${about}</span>
+      ${canPlot &&
+      html`<button type="button" class="plot-button" aria-pressed=${String(isPlotted)} title=${isPlotted ? "Remove its curve" : "Show its curve"}
+        aria-label=${`Curve of ${field.path}`} onClick=${() => onPlot(field.path)}><${Icon} name="chart" size=${15} /></button>`}
+    </div>
+    <${Value} value=${value} field=${field} />
+  </div>`;
+}
+
+/** @param {{value: any, field?: Field}} props */
+function Value({ value, field }) {
+  if (field?.path === "keys") return html`<${Held} held=${value} />`;
+  if (field?.path === "inputs") return html`<${Inputs} inputs=${value} />`;
+  if (value === null || value === undefined) return html`<div class="value-plain quiet">–</div>`;
+  if (field?.kind === "picture") {
+    const { bytes, shape, dtype, type } = value;
+    return html`<div class="value-plain quiet">${bytes !== undefined ? `${type || "file"}, ${bytes.toLocaleString("en")} bytes` : `${shape?.join(" × ")} ${dtype}`}${field.scaled && `, shown from ${formatNumber(field.scaled[0])} to ${formatNumber(field.scaled[1])}`}</div>`;
+  }
+  if (field?.path === "time" && value > 1e9) return html`<div class="value-plain">${new Date(value * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })}</div>`;
+  if (typeof value === "number") return html`<div class="value-plain">${formatNumber(value)}</div>`;
+  if (typeof value === "boolean") return html`<div class="value-plain">${value ? "yes" : "no"}</div>`;
+  if (typeof value === "string") return html`<div class="value-plain pre">${field?.kind === "number" ? formatNumber(value) : value || "“”"}</div>`;
+  if (Array.isArray(value) && value.every((one) => typeof one === "number" || typeof one === "string" || typeof one === "boolean"))
+    return html`<${Vector} values=${value} names=${field?.names ?? []} />`;
+  if (value.shape && Array.isArray(value.first))
+    return html`<${Fragment}>
+      <div class="value-plain quiet">from ${formatNumber(value.minimum)} to ${formatNumber(value.maximum)}</div>
+      <${Vector} values=${value.first} names=${[]} isCut=${true} />
+    <//>`;
+  return html`<pre class="json">${JSON.stringify(value, null, 1)}</pre>`;
+}
+
+/** @param {{values: any[], names: string[], isCut?: boolean}} props */
+function Vector({ values, names, isCut = false }) {
+  const shown = values.slice(0, MOST_SHOWN);
+  const size = Math.max(...shown.map((one) => (typeof one === "number" ? Math.abs(one) : 0)), 1e-9);
+  return html`<ol class=${classes("vector", names.length > 0 && "is-named")} start="0">
+    ${shown.map(
+      (one, index) => html`<li key=${index} title=${names[index] ?? index}>
+        <span class="vector-name">${names[index] ?? index}</span>
+        <span class="vector-value">${typeof one === "boolean" ? (one ? "yes" : "no") : typeof one === "number" ? formatNumber(one) : one}</span>
+        ${typeof one === "number" && html`<span class=${classes("spark", one < 0 && "negative")} style=${{ "--part": Math.abs(one) / size }}></span>`}
+      </li>`,
+    )}
+    ${(isCut || values.length > shown.length) && html`<li class="vector-more">…</li>`}
+  </ol>`;
+}
+
+/** Keys that made an action. @param {{held: any}} props */
+function Held({ held }) {
+  const entries = held && typeof held === "object" ? Object.entries(held) : [];
+  if (entries.length === 0) return html`<div class="value-plain quiet">nothing held</div>`;
+  return html`<div class="value-plain held">
+    ${entries.map(([name, value]) => html`<span key=${name}><kbd>${keyName(name)}</kbd>${value !== 1 && html` <span class="quiet">${formatNumber(/** @type {number} */ (value))}</span>`}</span>`)}
+  </div>`;
+}
+
+/** Events between two steps, as the page of the player sent them. @param {{inputs: any}} props */
+function Inputs({ inputs }) {
+  if (!Array.isArray(inputs) || inputs.length === 0) return html`<div class="value-plain quiet">no events</div>`;
+  const start = inputs[0][0];
+  return html`<ol class="events">
+    ${inputs.slice(0, MOST_SHOWN).map(
+      ([time, name, value], index) => html`<li key=${index}>
+        <span class="quiet">+${(time - start).toFixed(0)} ms</span>
+        ${name === "*" ? html`<span>all released</span>` : html`<span><kbd>${keyName(name)}</kbd> ${value === 1 ? "down" : value === 0 ? "up" : formatNumber(value)}</span>`}
+      </li>`,
+    )}
+  </ol>`;
+}
