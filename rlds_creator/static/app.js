@@ -88,7 +88,9 @@ function Shell() {
   const found = useMemo(() => match(ROUTES, path, search), [path, search]);
   const route = found && me.mode === "view" && path === "/" ? ROUTES.find((one) => one.page === "datasets") : found?.route;
   const isIn = me.person !== null || me.mode === "view" || route?.page === "enter";
-  useEffect(() => document.body.classList.toggle("immersive", Boolean(route?.immersive && isIn)) && undefined, [route, isIn]);
+  useEffect(() => {
+    document.body.classList.toggle("immersive", Boolean(route?.immersive && isIn));
+  }, [route, isIn]);
   return html`
     <a class="skip" href="#main">Skip to the content</a>
     <${Bar} />
