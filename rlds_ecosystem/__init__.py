@@ -25,6 +25,7 @@ DISTRIBUTION: str = "rlds-ecosystem"
 # Libraries that not every installation has, and the extra that brings each.
 _EXTRA_OF = {
     "PIL": "images",
+    "alembic": "creator",
     "apache_beam": "beam",
     "array_record": "array_record",
     "av": "video",
@@ -34,12 +35,15 @@ _EXTRA_OF = {
     "gymnasium": "gymnasium",
     "h5py": "hdf5",
     "msgspec": "creator",
+    "psycopg": "postgresql",
     "pyarrow": "parquet",
     "s3fs": "s3",
     "simplejpeg": "images",
+    "sqlalchemy": "creator",
     "starlette": "creator",
     "torch": "torch",
     "uvicorn": "creator",
+    "websockets": "creator",
 }
 
 

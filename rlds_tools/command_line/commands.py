@@ -30,6 +30,7 @@ COMMANDS = (
     "report",
     "convert",
     "record",
+    "create",
     "view",
     "export",
     "stats",

@@ -59,7 +59,7 @@ OUTPUTS = {
 }
 COMMANDS = {
     "README.md": 4,
-    "docs/cli.md": 16,
+    "docs/cli.md": 17,
     "docs/index.md": 1,
     "docs/recover.md": 2,
     "docs/report.md": 1,

@@ -1,6 +1,18 @@
-"""Calls of the server of `rlds create`, in the process."""
+"""Servers of `rlds create` in this process, and what calls them and plays there."""
 
 import asyncio
+import contextlib
+import http.client
+import json
+import threading
+import time
+
+from websockets.sync.client import connect
+
+from rlds_creator.frames import Frame
+from rlds_creator.server import running
+from rlds_creator.server.app import Settings, creator
+from rlds_creator.server.directory import DataDirectory
 
 
 async def call(app, method="GET", path="/", body=b"", headers=(), kind="http"):
@@ -30,3 +42,160 @@ async def call(app, method="GET", path="/", body=b"", headers=(), kind="http"):
 
 def answered(app, *args, **kwargs):
     return asyncio.run(call(app, *args, **kwargs))
+
+
+class Served:
+    """A server with a port, in a thread of this process: a context manager.
+
+    Attributes:
+      address: Where it is.
+      creator: Its parts.
+    """
+
+    def __init__(self, directory, **settings):
+        self._directory, self._settings = directory, settings
+
+    def __enter__(self):
+        self._stack = contextlib.ExitStack()
+        data = DataDirectory(self._directory)
+        self.creator = self._stack.enter_context(creator(data, settings=Settings(**self._settings)))
+        listener = self._stack.enter_context(running.bound("127.0.0.1", 0))
+        self.address = running.address_of(listener)
+        self._server = running.server(self.creator.app)
+        self._thread = threading.Thread(target=self._server.run, args=([listener],))
+        self._thread.start()
+        while not self._server.started:
+            assert self._thread.is_alive(), "the server has not started"
+            time.sleep(0.005)
+        return self
+
+    def __exit__(self, *_):
+        self._server.should_exit = True
+        self._thread.join()
+        self._stack.close()
+
+    def call(self, method, path, body=None, *, cookie="", headers=()):
+        """Asks for something: the status, and the JSON that is answered."""
+        status, _, content = self.fetch(method, path, body, cookie=cookie, headers=headers)
+        return status, json.loads(content)
+
+    def fetch(self, method, path, body=None, *, cookie="", headers=()):
+        """Asks for something: the status, the headers, the bytes."""
+        connection = http.client.HTTPConnection(self.address.removeprefix("http://"), timeout=60)
+        given = {"content-type": "application/json", **({"cookie": cookie} if cookie else {})}
+        content = body if isinstance(body, bytes | None) else json.dumps(body)
+        with contextlib.closing(connection):
+            connection.request(method, path, content, {**given, **dict(headers)})
+            response = connection.getresponse()
+            return response.status, response.headers, response.read()
+
+    def good(self, method, path, body=None, *, cookie=""):
+        """Asks for something that is granted: the JSON that is answered."""
+        status, answer = self.call(method, path, body, cookie=cookie)
+        assert status == 200, answer
+        return answer
+
+    def study(self, *environments, **more):
+        """Adds an enabled study, and returns it."""
+        study = {"name": "Walk", "state": "enabled", **more}
+        return self.good("POST", "/api/studies", {**study, "environments": environments})
+
+    def play(self, study, environment=None, *, cookie=""):
+        """Begins to play; returns the identifier of the play."""
+        wish = {"study": study["id"], "environment": environment}
+        return self.good("POST", "/api/plays", wish, cookie=cookie)["play"]
+
+    def player(self, play, **options):
+        """Connects to a play."""
+        return Player(f"{self.address.replace('http', 'ws')}/api/plays/{play}", **options)
+
+
+def drawn(id="discrete", mode="sync", **options):
+    """An environment of `rlds_creator.testing`."""
+    fields = {
+        key: options.pop(key) for key in ("seed", "fps", "max_episode_steps") if key in options
+    }
+    return {
+        "name": f"Drawn {id}",
+        "family": "drawn",
+        "options": {"id": id, **options},
+        "mode": mode,
+        **fields,
+    }
+
+
+class Player:
+    """What the page of a player does, without looking: a context manager.
+
+    Attributes:
+      frames: The pictures that came.
+      messages: What else came.
+    """
+
+    def __init__(self, address, *, cookie="", acks=True, says_hello=True, origin=None):
+        headers = {"cookie": cookie} if cookie else {}
+        self._stack = contextlib.ExitStack()
+        self.socket = self._stack.enter_context(
+            connect(
+                address, additional_headers=headers, compression=None, max_size=None, origin=origin
+            )
+        )
+        self.acks, self.frames, self.messages = acks, [], []
+        self._seq, self._next = 0, {}
+        if says_hello:
+            self.say("hello", protocol=1)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._stack.close()
+
+    def say(self, op, **more):
+        self.socket.send(json.dumps({"op": op, **more}))
+
+    def press(self, name, value=1, **more):
+        self._seq += 1
+        events = [{"t": self._seq, "name": name, "value": value, **more}]
+        self.say("input", seq=self._seq, events=events)
+
+    def tap(self, name):
+        self.press(name)
+        self.press(name, 0)
+
+    def receive(self, timeout=10):
+        """The next picture or message."""
+        said = self.socket.recv(timeout=timeout)
+        if isinstance(said, bytes):
+            said = Frame.decode(said)
+            self.frames.append(said)
+            if self.acks:
+                self.say("ack", frame=said.number)
+        else:
+            said = json.loads(said)
+            self.messages.append(said)
+        return said
+
+    def until(self, op, **fields):
+        """The next message of a kind, with some values, after the one that was asked for before."""
+        while True:
+            for index in range(self._next.get(op, 0), len(self.messages)):
+                said = self.messages[index]
+                if {**said, **fields, "op": op} == said:
+                    self._next[op] = index + 1
+                    return said
+            self.receive()
+
+    def until_step(self, step, *, is_last=False):
+        """The picture of a step, if that is not the last one that came."""
+        while True:
+            if self.frames and self.frames[-1].step == step and self.frames[-1].is_last >= is_last:
+                return self.frames[-1]
+            self.receive()
+
+    def walk(self, *names):
+        """Steps once for each key."""
+        for name in names:
+            self.tap(name)
+            step = self.frames[-1].step
+            self.until_step(step + 1)

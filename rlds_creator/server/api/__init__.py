@@ -1,0 +1,1 @@
+"""What the pages call: a class for each thing that there is, with its routes."""

@@ -1,0 +1,208 @@
+"""Episodes: the table, their notes and tags, and their steps."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from rlds_creator.model import AnnotatedRange, Episode, EpisodeState, Identifier, Name, Person, Text
+from rlds_creator.server.errors import ConflictError, ForbiddenError, NotFoundError
+from rlds_creator.server.permissions import May, may, of_episode, sees_episode
+from rlds_creator.server.recordings import Recordings
+from rlds_creator.server.requests import People, answer, body, in_thread, query
+from rlds_creator.server.viewing_routes import in_thread as reading
+from rlds_creator.server.viewing_routes import routes as viewing_routes
+from rlds_creator.store import EpisodeQuery, Store
+from rlds_creator.viewing import EpisodeView
+
+__all__ = ["EpisodeRoutes", "seen_by"]
+
+_Step = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class _Ids(msgspec.Struct, forbid_unknown_fields=True):
+    ids: Annotated[tuple[Identifier, ...], msgspec.Meta(max_length=10_000)]
+
+
+class _Notes(msgspec.Struct, forbid_unknown_fields=True):
+    notes: Text
+    version: int
+
+
+class _Tag(msgspec.Struct, forbid_unknown_fields=True):
+    label: Name
+    first: _Step | None = None
+    last: _Step | None = None
+
+
+class EpisodeRoutes:
+    """The routes of episodes.
+
+    Args:
+      people: Who sends requests.
+      store: Knows all episodes.
+      recordings: Has their steps.
+    """
+
+    def __init__(self, people: People, store: Store, recordings: Recordings) -> None:
+        self._people = people
+        self._store = store
+        self._recordings = recordings
+
+    def routes(self) -> list[BaseRoute]:
+        """Returns the routes."""
+        return [
+            Route("/api/episodes", self.all),
+            Route("/api/episodes/delete", self.delete_some, methods=["POST"]),
+            Route("/api/episodes/{id}", self.one),
+            Route("/api/episodes/{id}", self.delete, methods=["DELETE"]),
+            Route("/api/episodes/{id}/notes", self.set_notes, methods=["PUT"]),
+            Route("/api/episodes/{id}/tags", self.tags),
+            Route("/api/episodes/{id}/tags", self.add_tag, methods=["POST"]),
+            Route("/api/tags/{id}", self.remove_tag, methods=["DELETE"]),
+            Route("/api/tags/{id}/restore", self.restore_tag, methods=["POST"]),
+            *viewing_routes("/api/episodes/{id}/view", self._view, self._beside),
+        ]
+
+    async def all(self, request: Request) -> Response:
+        """A page of the table."""
+        person = await self._people.required(request)
+        asked = seen_by(person, query(request, EpisodeQuery))
+        episodes, total = await in_thread(self._store.episodes, asked)
+        return answer({"episodes": await in_thread(self._rows, person, episodes), "total": total})
+
+    def _rows(self, person: Person, episodes: list[Episode]) -> list[dict[str, Any]]:
+        """Episodes with the names of what they are of."""
+        studies = {one.id: one.name for one in self._store.studies()}
+        environments = {
+            (study, one.id): one.name
+            for study in {episode.study for episode in episodes}
+            for one in self._store.environments(study).values()
+        }
+        people = {one.id: one.name for one in self._store.people()}
+        return [
+            {
+                **msgspec.structs.asdict(episode),
+                "study_name": studies.get(episode.study, ""),
+                "environment_name": environments.get((episode.study, episode.environment), ""),
+                "person_name": people.get(episode.person, ""),
+                "may": of_episode(person, episode),
+            }
+            for episode in episodes
+        ]
+
+    async def _seen(self, request: Request) -> tuple[Person, Episode]:
+        person = await self._people.required(request)
+        episode = await in_thread(self._store.episode, request.path_params["id"])
+        if not sees_episode(person, episode):
+            raise NotFoundError("There is no such episode.")
+        return person, episode
+
+    async def _tagged(self, request: Request) -> tuple[Person, Episode]:
+        await self._people.required(request, May.TAG)
+        return await self._seen(request)
+
+    async def one(self, request: Request) -> Response:
+        """An episode."""
+        person, episode = await self._seen(request)
+        return answer((await in_thread(self._rows, person, [episode]))[0])
+
+    async def delete(self, request: Request) -> Response:
+        """Deletes an episode."""
+        person, episode = await self._seen(request)
+        if May.DELETE not in of_episode(person, episode):
+            raise ForbiddenError("You may delete only what you have played.")
+        return answer({"deleted": len(await in_thread(self._recordings.delete, [episode.id]))})
+
+    async def delete_some(self, request: Request) -> Response:
+        """Deletes episodes: all of them, or none."""
+        person = await self._people.required(request)
+        said = await body(request, _Ids)
+        if not may(person, May.DELETE):
+            mine = EpisodeQuery(person=person.id)
+            own = set(await in_thread(self._store.episode_ids, mine))
+            if not may(person, May.PLAY) or not own.issuperset(said.ids):
+                raise ForbiddenError("You may delete only what you have played.")
+        return answer({"deleted": len(await in_thread(self._recordings.delete, said.ids))})
+
+    async def set_notes(self, request: Request) -> Response:
+        """Replaces the notes on an episode."""
+        _, episode = await self._tagged(request)
+        said = await body(request, _Notes)
+        changed = await in_thread(self._store.set_notes, episode.id, said.notes, said.version)
+        await in_thread(self._recordings.annotate, episode.id)
+        return answer(changed)
+
+    async def tags(self, request: Request) -> Response:
+        """The tags of an episode, and those of its study."""
+        _, episode = await self._seen(request)
+        study = await in_thread(self._store.study, episode.study)
+        tags = await in_thread(self._store.tags, episode.id)
+        return answer({"tags": tags, "labels": study.labels})
+
+    async def add_tag(self, request: Request) -> Response:
+        """Adds a tag."""
+        person, episode = await self._tagged(request)
+        said = await body(request, _Tag)
+        tag = await in_thread(
+            self._store.add_tag, episode.id, said.label, said.first, said.last, by=person.id
+        )
+        return await self._tag(tag)
+
+    async def remove_tag(self, request: Request) -> Response:
+        """Takes a tag away."""
+        person = await self._people.required(request, May.TAG)
+        identifier = request.path_params["id"]
+        return await self._tag(await in_thread(self._store.remove_tag, identifier, by=person.id))
+
+    async def restore_tag(self, request: Request) -> Response:
+        """Brings a tag back that was taken away."""
+        person = await self._people.required(request, May.TAG)
+        identifier = request.path_params["id"]
+        return await self._tag(await in_thread(self._store.restore_tag, identifier, by=person.id))
+
+    async def _tag(self, tag: AnnotatedRange) -> Response:
+        await in_thread(self._recordings.annotate, tag.episode)
+        return answer(tag)
+
+    async def _view(self, request: Request) -> EpisodeView:
+        _, episode = await self._seen(request)
+        if episode.state is EpisodeState.PLAYING:
+            raise ConflictError("This episode is being played.", code="playing")
+        return await reading(self._recordings.view, episode.id)
+
+    async def _beside(self, request: Request) -> dict[str, Any]:
+        """What the page of an episode has beside its steps."""
+        person, episode = await self._seen(request)
+        return {
+            "title": (await in_thread(self._rows, person, [episode]))[0]["environment_name"],
+            "previous": await self._neighbour(person, episode, until=episode.started),
+            "next": await self._neighbour(person, episode, since=episode.started),
+            "tags": await in_thread(self._store.tags, episode.id),
+        }
+
+    async def _neighbour(
+        self,
+        person: Person,
+        episode: Episode,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> str | None:
+        sort = "started" if until is None else "-started"
+        asked = EpisodeQuery(study=episode.study, since=since, until=until, sort=sort, limit=2)
+        found, _ = await in_thread(self._store.episodes, seen_by(person, asked))
+        return next((f"/replay/{one.id}" for one in found if one.id != episode.id), None)
+
+
+def seen_by(person: Person, asked: EpisodeQuery) -> EpisodeQuery:
+    """Returns a query that finds only what a person may see."""
+    if may(person, May.SEE):
+        return asked
+    if asked.person not in (None, person.id) or not may(person, May.PLAY):
+        raise ForbiddenError("You may see only what you have played.")
+    return msgspec.structs.replace(asked, person=person.id)

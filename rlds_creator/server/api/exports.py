@@ -1,0 +1,229 @@
+"""Downloads: exports that are made in the background, and their files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from rlds_creator import exporting
+from rlds_creator.model import Export, ExportState, Person
+from rlds_creator.server.api.episodes import seen_by
+from rlds_creator.server.directory import DataDirectory
+from rlds_creator.server.errors import (
+    BadRequestError,
+    ConflictError,
+    NotFoundError,
+    ServerError,
+    TooManyError,
+)
+from rlds_creator.server.permissions import May
+from rlds_creator.server.requests import People, answer, body, convert, in_thread
+from rlds_creator.store import EpisodeQuery, Store
+
+__all__ = ["ExportRoutes"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_OF_A_PERSON = 50
+_UNDER_WAY = (ExportState.QUEUED, ExportState.RUNNING)
+
+
+class ExportRoutes:
+    """The routes of downloads, and the jobs that make them.
+
+    Args:
+      people: Who sends requests.
+      store: Knows all downloads.
+      data: Where they are.
+    """
+
+    def __init__(self, people: People, store: Store, data: DataDirectory) -> None:
+        self._people = people
+        self._store = store
+        self._data = data
+        self._jobs: dict[str, exporting.Job] = {}
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+        self._turn = asyncio.Semaphore(1)
+
+    def routes(self) -> list[BaseRoute]:
+        """Returns the routes."""
+        return [
+            Route("/api/formats", self.formats),
+            Route("/api/exports", self.all),
+            Route("/api/exports", self.begin, methods=["POST"]),
+            Route("/api/exports/{id}", self.one),
+            Route("/api/exports/{id}", self.drop, methods=["DELETE"]),
+            Route("/api/exports/{id}/file", self.file),
+        ]
+
+    async def formats(self, request: Request) -> Response:
+        """What there is to choose from."""
+        await self._people.required(request, May.EXPORT)
+        formats = exporting.formats().values()
+        return answer(
+            {
+                "formats": [
+                    {
+                        "name": one.name,
+                        "title": one.title,
+                        "installed": one.installed,
+                        "requires": one.requires,
+                    }
+                    for one in formats
+                ]
+            }
+        )
+
+    async def all(self, request: Request) -> Response:
+        """The downloads of who asks."""
+        person = await self._people.required(request, May.EXPORT)
+        exports = await in_thread(self._store.exports, person.id)
+        return answer({"exports": [self._as_it_is(one) for one in exports]})
+
+    async def one(self, request: Request) -> Response:
+        """A download."""
+        return answer(self._as_it_is(await self._own(request)))
+
+    async def _own(self, request: Request) -> Export:
+        person = await self._people.required(request, May.EXPORT)
+        export = await in_thread(self._store.export, request.path_params["id"])
+        if export.person != person.id:
+            raise NotFoundError("There is no such download.")
+        return export
+
+    def _as_it_is(self, export: Export) -> Export:
+        """A download with what is known of its job only."""
+        job = self._jobs.get(export.id)
+        if job is None or export.state is not ExportState.RUNNING:
+            return export
+        return msgspec.structs.replace(export, progress=job.progress)
+
+    async def begin(self, request: Request) -> Response:
+        """Begins an export."""
+        person = await self._people.required(request, May.EXPORT)
+        wish = await body(request, exporting.Request)
+        ids = await in_thread(self._chosen, person, wish)
+        if len(await in_thread(self._store.exports, person.id)) >= _MOST_OF_A_PERSON:
+            raise TooManyError("Delete some of your downloads first.")
+        export = await in_thread(self._store.add_export, person.id, msgspec.to_builtins(wish))
+        directories = [self._data.episode(one) for one in ids]
+        job = exporting.Job(wish, directories, self._data.export(export.id))
+        self._jobs[export.id] = job
+        self._watchers[export.id] = asyncio.create_task(self._watch(export.id, job))
+        return answer(export)
+
+    def _chosen(self, person: Person, wish: exporting.Request) -> list[str]:
+        """The episodes of a request, in their order."""
+        if wish.format not in exporting.formats():
+            raise BadRequestError(f"There is no format {wish.format!r:.80}.")
+        if (wish.episodes is None) == (wish.filter is None):
+            raise BadRequestError("An export has either episodes or a filter.")
+        asked = convert(wish.filter or {}, EpisodeQuery, strict=False)
+        known = self._store.episode_ids(seen_by(person, asked))
+        playing = {episode.id for episode in self._store.playing()}
+        if wish.episodes is None:
+            ids = [one for one in known if one not in playing]
+        else:
+            ids = list(dict.fromkeys(wish.episodes))
+            if not set(known).issuperset(ids):
+                raise NotFoundError("One of these episodes is not there any more.")
+            if not playing.isdisjoint(ids):
+                raise ConflictError("One of these episodes is not finished.", code="playing")
+        if not ids:
+            raise BadRequestError("There are no such episodes.")
+        return ids
+
+    async def _watch(self, identifier: str, job: exporting.Job) -> None:
+        is_running = False
+
+        def note(progress: float) -> None:
+            nonlocal is_running
+            if not is_running:
+                is_running = True
+                tasks.append(asyncio.create_task(self._change(identifier, state="running")))
+
+        tasks: list[asyncio.Task[None]] = []
+        job.start(progress=note, turn=self._turn)
+        changes: dict[str, Any] = {}
+        try:
+            exported = await job.result()
+            num_bytes = self._file_of(identifier).stat().st_size
+            changes = {"state": ExportState.DONE, "progress": 1.0, "num_bytes": num_bytes}
+            logger.info("export %s has %d episodes", identifier, exported.num_episodes)
+        except exporting.ExportError as error:
+            logger.warning("export %s: %s\n%s", identifier, error, error.details)
+            changes = {"state": ExportState.FAILED, "error": str(error)}
+        except asyncio.CancelledError:
+            changes = {"state": ExportState.CANCELLED}
+        except Exception:
+            logger.exception("export %s", identifier)
+            changes = {"state": ExportState.FAILED, "error": "The export could not be made."}
+        finally:
+            self._jobs.pop(identifier, None)
+            self._watchers.pop(identifier, None)
+            for task in tasks:
+                await task
+            await self._change(identifier, **changes)
+
+    async def _change(self, identifier: str, **changes: Any) -> None:
+        if "state" in changes:
+            changes["state"] = ExportState(changes["state"])
+        try:
+            await in_thread(self._store.update_export, identifier, **changes)
+        except ServerError as error:
+            logger.warning("export %s: %s", identifier, error)
+
+    async def drop(self, request: Request) -> Response:
+        """Cancels an export that is under way; deletes one that is not."""
+        export = await self._own(request)
+        watcher = self._watchers.get(export.id)
+        if watcher is not None:
+            self._jobs[export.id].cancel()
+            await asyncio.wait([watcher])
+            return answer(await in_thread(self._store.export, export.id))
+        await in_thread(self._store.delete_export, export.id)
+        await in_thread(shutil.rmtree, self._data.export(export.id), ignore_errors=True)
+        return answer({})
+
+    def _file_of(self, identifier: str) -> Path:
+        found = sorted(self._data.export(identifier).glob("*.zip"))
+        if len(found) != 1:
+            raise NotFoundError("The file of this download is not there any more.")
+        return found[0]
+
+    async def file(self, request: Request) -> Response:
+        """The file; part of it, if the browser goes on with a download."""
+        export = await self._own(request)
+        if export.state is not ExportState.DONE:
+            raise ConflictError("This download is not ready.", code="not_ready")
+        path = await in_thread(self._file_of, export.id)
+        return FileResponse(path, media_type="application/zip", filename=path.name)
+
+    async def end_all(self) -> None:
+        """Cancels what is under way."""
+        watchers = list(self._watchers.values())
+        for job in list(self._jobs.values()):
+            job.cancel()
+        if watchers:
+            await asyncio.wait(watchers)
+
+    def recover(self) -> None:
+        """Gives up what a server that was killed has left; what nobody knows of goes."""
+        known = set()
+        for export in self._store.exports():
+            known.add(export.id)
+            if export.state in _UNDER_WAY:
+                error = "The server was stopped."
+                self._store.update_export(export.id, state=ExportState.FAILED, error=error)
+                shutil.rmtree(self._data.export(export.id), ignore_errors=True)
+        for directory in self._data.exports.iterdir():
+            if directory.name not in known and directory.is_dir():
+                shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,143 @@
+"""Who is there: entering, leaving, people and invites."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from rlds_creator.model import Role
+from rlds_creator.server.errors import LoginError, NotFoundError, TooManyError
+from rlds_creator.server.limits import Buckets
+from rlds_creator.server.permissions import ROLES, May, may
+from rlds_creator.server.plays import Plays
+from rlds_creator.server.requests import People, answer, body, in_thread
+from rlds_creator.store import Store
+from rlds_ecosystem import version
+
+__all__ = ["PeopleRoutes"]
+
+_Name = Annotated[str, msgspec.Meta(max_length=200)]
+_DAY = 86_400.0
+
+
+class _Entry(msgspec.Struct):
+    token: Annotated[str, msgspec.Meta(max_length=200)]
+    name: _Name = ""
+
+
+class _Change(msgspec.Struct, forbid_unknown_fields=True):
+    role: Role | None = None
+    is_disabled: bool | None = None
+
+
+class _Invitation(msgspec.Struct, forbid_unknown_fields=True):
+    role: Role
+    name: _Name = ""
+    uses: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    days: Annotated[float, msgspec.Meta(gt=0, le=3650)] = 7.0
+
+
+class PeopleRoutes:
+    """The routes of people.
+
+    Args:
+      people: Who sends requests.
+      store: Knows all people.
+      plays: What they play.
+      address: Where pages of this server are, for links.
+    """
+
+    def __init__(self, people: People, store: Store, plays: Plays, address: str) -> None:
+        self._people = people
+        self._store = store
+        self._plays = plays
+        self._address = address
+        self._tries = Buckets(20, 0.2)
+
+    def routes(self) -> list[BaseRoute]:
+        """Returns the routes."""
+        return [
+            Route("/api/me", self.me),
+            Route("/api/enter", self.enter, methods=["POST"]),
+            Route("/api/leave", self.leave, methods=["POST"]),
+            Route("/api/people", self.all),
+            Route("/api/people/{id}", self.change, methods=["PATCH"]),
+            Route("/api/invites", self.invite, methods=["POST"]),
+            Route("/api/invites/{id}", self.revoke, methods=["DELETE"]),
+        ]
+
+    async def me(self, request: Request) -> Response:
+        """Who asks."""
+        person = await self._people.of(request)
+        return answer(
+            {
+                "person": person,
+                "may": [what for what in May if person and may(person, what)],
+                "mode": "create",
+                "single_user": self._people.everybody is not None,
+                "version": version(),
+            }
+        )
+
+    async def enter(self, request: Request) -> Response:
+        """Lets somebody in who was invited."""
+        if self._tries.take(request.client.host if request.client else ""):
+            raise TooManyError("That is too fast. Wait a minute, then try again.")
+        entry = await body(request, _Entry)
+        try:
+            person, token = await in_thread(
+                self._store.accept_invite, entry.token, entry.name.strip()
+            )
+        except NotFoundError as error:
+            raise LoginError(str(error), code="invite") from None
+        response = answer({"person": person})
+        self._people.log_in(response, token)
+        return response
+
+    async def leave(self, request: Request) -> Response:
+        """Forgets this browser."""
+        response = answer({})
+        await self._people.log_out(request, response)
+        return response
+
+    async def all(self, request: Request) -> Response:
+        """All people, and the invites that can still be used."""
+        await self._people.required(request, May.PEOPLE)
+        people = await in_thread(self._store.people)
+        return answer({"people": people, "invites": await in_thread(self._store.invites)})
+
+    async def change(self, request: Request) -> Response:
+        """Changes what a person may do."""
+        await self._people.required(request, May.PEOPLE)
+        change = await body(request, _Change)
+        person = await in_thread(
+            self._store.change_person, request.path_params["id"], change.role, change.is_disabled
+        )
+        if person.is_disabled or May.PLAY not in ROLES[person.role]:
+            await self._plays.end_of(person.id)
+        return answer(person)
+
+    async def invite(self, request: Request) -> Response:
+        """Makes a link that lets people in."""
+        person = await self._people.required(request, May.PEOPLE)
+        said = await body(request, _Invitation)
+        identifier, token = await in_thread(
+            self._store.invite,
+            said.role,
+            said.name.strip(),
+            said.uses,
+            time.time() + said.days * _DAY,
+            person.id,
+        )
+        return answer({"id": identifier, "link": f"{self._address}/enter#{token}"})
+
+    async def revoke(self, request: Request) -> Response:
+        """Takes a link back."""
+        await self._people.required(request, May.PEOPLE)
+        await in_thread(self._store.revoke_invite, request.path_params["id"])
+        return answer({})

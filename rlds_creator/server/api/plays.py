@@ -1,0 +1,134 @@
+"""Playing: where it begins, and the socket on which it happens."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from rlds_creator.model import Environment, Person, Study, StudyState
+from rlds_creator.server.api.studies import seen_study
+from rlds_creator.server.directory import DataDirectory
+from rlds_creator.server.errors import ForbiddenError, NotFoundError
+from rlds_creator.server.permissions import May, may
+from rlds_creator.server.plays import Play, Plays
+from rlds_creator.server.requests import People, answer, body, in_thread
+from rlds_creator.server.workers import Interpreters
+from rlds_creator.store import EpisodeQuery, Store
+
+__all__ = ["PlayRoutes"]
+
+_Id = Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class _Wish(msgspec.Struct, forbid_unknown_fields=True):
+    study: _Id
+    environment: _Id | None = None
+
+
+class PlayRoutes:
+    """The routes of players.
+
+    Args:
+      people: Who sends requests.
+      store: Knows what can be played.
+      data: Knows what people are called in the data.
+      plays: What is played.
+      interpreters: Those in which environments live.
+    """
+
+    def __init__(
+        self,
+        people: People,
+        store: Store,
+        data: DataDirectory,
+        plays: Plays,
+        interpreters: Interpreters,
+    ) -> None:
+        self._people = people
+        self._store = store
+        self._data = data
+        self._plays = plays
+        self._interpreters = interpreters
+
+    def routes(self) -> list[BaseRoute]:
+        """Returns the routes."""
+        return [
+            Route("/api/plays", self.begin, methods=["POST"]),
+            Route("/api/plays/{id}", self.end, methods=["DELETE"]),
+            WebSocketRoute("/api/plays/{id}", self.socket),
+        ]
+
+    async def begin(self, request: Request) -> Response:
+        """Begins to play, or goes on with what the person plays already."""
+        person = await self._people.required(request, May.PLAY)
+        wish = await body(request, _Wish)
+        study = await seen_study(self._store, person, wish.study)
+        if study.state is not StudyState.ENABLED and not may(person, May.MANAGE):
+            raise ForbiddenError("This study cannot be played at the moment.", code="not_enabled")
+        async with self._plays.turn(person):
+            play = self._plays.of(person)
+            if play is None or not _is_wished(play, study, wish.environment):
+                play = await self._begin(person, study, wish.environment)
+        return answer(
+            {
+                "play": play.id,
+                "environment": play.environment,
+                "study": {
+                    "id": study.id,
+                    "name": study.name,
+                    "instructions": study.instructions,
+                },
+            }
+        )
+
+    async def _begin(self, person: Person, study: Study, wished: str | None) -> Play:
+        self._plays.check_room(person)
+        environment = await in_thread(
+            self._store.choose_environment, study.id, person.id, wished or None
+        )
+        return await self._plays.start(
+            person,
+            study,
+            environment,
+            python=self._interpreters.path(environment.interpreter),
+            agent_id=self._data.agent_id(person.id, study.id),
+            next_seed=await self._next_seed(person, study, environment),
+        )
+
+    async def _next_seed(
+        self, person: Person, study: Study, environment: Environment
+    ) -> int | None:
+        if environment.seed is None:
+            return None
+        mine = EpisodeQuery(study=study.id, environment=environment.id, person=person.id, limit=0)
+        _, played = await in_thread(self._store.episodes, mine)
+        return (environment.seed + played) % 2**31
+
+    async def end(self, request: Request) -> Response:
+        """Ends a play."""
+        person = await self._people.required(request, May.PLAY)
+        play = self._plays.find(request.path_params["id"], person)
+        if play is None:
+            raise NotFoundError("There is no such play.")
+        await play.end()
+        return answer({})
+
+    async def socket(self, websocket: WebSocket) -> None:
+        """Plays."""
+        person = await self._people.required(websocket, May.PLAY)
+        play = self._plays.find(websocket.path_params["id"], person)
+        await self._plays.serve(play, websocket)
+
+
+def _is_wished(play: Play, study: Study, environment: str | None) -> bool:
+    """Whether a play is what a person asks for: of this study, which was not edited since."""
+    return (
+        not play.is_ending
+        and (play.study.id, play.study.version) == (study.id, study.version)
+        and environment in (None, "", play.environment.id)
+    )

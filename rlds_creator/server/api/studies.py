@@ -1,0 +1,222 @@
+"""Studies, and what their environments can be."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import tempfile
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from rlds_creator.frames import Frame
+from rlds_creator.model import Environment, Person, Study, StudyState
+from rlds_creator.server.errors import NotFoundError, ServerError, TooManyError
+from rlds_creator.server.limits import Buckets
+from rlds_creator.server.permissions import May, may, sees_study
+from rlds_creator.server.plays import Limits
+from rlds_creator.server.recordings import Recordings
+from rlds_creator.server.requests import People, answer, body, in_thread
+from rlds_creator.server.workers import Interpreters, WorkerMaker
+from rlds_creator.store import Store
+
+__all__ = ["StudyRoutes"]
+
+# So many environments are tried at a time.
+_TRIALS = 2
+
+
+class _State(msgspec.Struct, forbid_unknown_fields=True):
+    state: StudyState
+
+
+class _Trial(msgspec.Struct, forbid_unknown_fields=True):
+    environment: Environment
+
+
+class StudyRoutes:
+    """The routes of studies.
+
+    Args:
+      people: Who sends requests.
+      store: Knows all studies.
+      recordings: What was recorded of them.
+      interpreters: Those in which environments live.
+      make_worker: Makes the worker in which one is tried.
+      limits: What it may take.
+    """
+
+    def __init__(
+        self,
+        people: People,
+        store: Store,
+        recordings: Recordings,
+        interpreters: Interpreters,
+        make_worker: WorkerMaker,
+        limits: Limits,
+    ) -> None:
+        self._people = people
+        self._store = store
+        self._recordings = recordings
+        self._interpreters = interpreters
+        self._make_worker = make_worker
+        self._limits = limits
+        self._trials = Buckets(10, 0.5)
+        self._turns = asyncio.Semaphore(_TRIALS)
+
+    def routes(self) -> list[BaseRoute]:
+        """Returns the routes."""
+        return [
+            Route("/api/families", self.families),
+            Route("/api/environments/test", self.test, methods=["POST"]),
+            Route("/api/studies", self.all),
+            Route("/api/studies", self.add, methods=["POST"]),
+            Route("/api/studies/{id}", self.one),
+            Route("/api/studies/{id}", self.change, methods=["PUT"]),
+            Route("/api/studies/{id}", self.delete, methods=["DELETE"]),
+            Route("/api/studies/{id}/state", self.set_state, methods=["POST"]),
+            Route("/api/studies/{id}/statistics", self.statistics),
+        ]
+
+    async def families(self, request: Request) -> Response:
+        """What environments can be made, in the interpreter of the server or in another one."""
+        await self._people.required(request, May.MANAGE)
+        families = await self._interpreters.describe(request.query_params.get("interpreter", ""))
+        return answer({"interpreters": self._interpreters.names, "families": families})
+
+    async def test(self, request: Request) -> Response:
+        """Makes an environment, and shows its first picture."""
+        person = await self._people.required(request, May.MANAGE)
+        environment = (await body(request, _Trial)).environment
+        if self._trials.take(person.id):
+            raise TooManyError("That is too fast. Wait a few seconds, then try again.")
+        async with self._turns:
+            return answer(await self._try(environment))
+
+    async def _try(self, environment: Environment) -> dict[str, Any]:
+        tried: dict[str, Any] = {
+            "ok": False,
+            "error": "",
+            "controls": [],
+            "cameras": [],
+            "picture": None,
+        }
+        over = asyncio.Event()
+
+        def hear(message: dict[str, Any] | bytes) -> None:
+            if isinstance(message, bytes):
+                frame = Frame.decode(message)
+                picture = base64.b64encode(frame.picture).decode()
+                tried.update(ok=True, picture=f"data:image/{frame.codec};base64,{picture}")
+                over.set()
+            elif message["op"] == "ready":
+                tried.update(controls=message["controls"], cameras=message["cameras"])
+            elif message["op"] == "error" and message.get("fatal"):
+                tried.update(error=message["message"])
+                over.set()
+
+        def end(why: str) -> None:
+            if not tried["ok"] and not tried["error"]:
+                tried["error"] = {
+                    "hung": "The environment was not there in time.",
+                }.get(why, "The process of the environment ended.")
+            over.set()
+
+        worker = self._make_worker(hear, end)
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                await worker.start(
+                    self._interpreters.path(environment.interpreter),
+                    {
+                        "op": "start",
+                        "environment": msgspec.to_builtins(environment),
+                        "directory": directory,
+                        "agent_id": "",
+                        "study_id": "",
+                        "env_id": "",
+                        "next_seed": None,
+                        "limits": self._limits.of_process,
+                    },
+                )
+                await over.wait()
+            except ServerError as error:
+                tried["error"] = str(error)
+            finally:
+                await worker.stop()
+        return tried
+
+    async def all(self, request: Request) -> Response:
+        """All studies that a person may know of, and how far they are."""
+        person = await self._people.required(request)
+        studies = [one for one in await in_thread(self._store.studies) if sees_study(person, one)]
+        counts = await in_thread(self._store.counts, [one.id for one in studies], person.id)
+        return answer(
+            {
+                "studies": [
+                    {
+                        **msgspec.structs.asdict(_for(person, one)),
+                        **msgspec.structs.asdict(counts[one.id]),
+                    }
+                    for one in studies
+                ]
+            }
+        )
+
+    async def add(self, request: Request) -> Response:
+        """Adds a study."""
+        person = await self._people.required(request, May.MANAGE)
+        study = msgspec.structs.replace(await body(request, Study), id="", version=0)
+        return answer(await in_thread(self._store.save_study, study, by=person.id))
+
+    async def one(self, request: Request) -> Response:
+        """A study."""
+        person = await self._people.required(request)
+        return answer(
+            _for(person, await seen_study(self._store, person, request.path_params["id"]))
+        )
+
+    async def change(self, request: Request) -> Response:
+        """Changes a study."""
+        person = await self._people.required(request, May.MANAGE)
+        study = msgspec.structs.replace(await body(request, Study), id=request.path_params["id"])
+        return answer(await in_thread(self._store.save_study, study, by=person.id))
+
+    async def delete(self, request: Request) -> Response:
+        """Deletes a study and its episodes."""
+        await self._people.required(request, May.MANAGE)
+        ids = await in_thread(self._recordings.delete_study, request.path_params["id"])
+        return answer({"deleted": len(ids)})
+
+    async def set_state(self, request: Request) -> Response:
+        """Enables or disables a study."""
+        await self._people.required(request, May.MANAGE)
+        said = await body(request, _State)
+        identifier = request.path_params["id"]
+        return answer(await in_thread(self._store.set_study_state, identifier, said.state))
+
+    async def statistics(self, request: Request) -> Response:
+        """What was played of a study."""
+        await self._people.required(request, May.SEE)
+        return answer(await in_thread(self._store.statistics, request.path_params["id"]))
+
+
+async def seen_study(store: Store, person: Person, study_id: str) -> Study:
+    """Returns a study that a person may know of.
+
+    Raises:
+      NotFoundError: There is none.
+    """
+    study = await in_thread(store.study, study_id)
+    if not sees_study(person, study):
+        raise NotFoundError("There is no such study.")
+    return study
+
+
+def _for(person: Person, study: Study) -> Study:
+    """A study as a person sees it: the description is for those who run it."""
+    if may(person, May.SEE):
+        return study
+    return msgspec.structs.replace(study, description="")

@@ -1,0 +1,162 @@
+"""The server of `rlds create`: what there is to serve, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from typing import Any
+
+from rlds_creator.model import Episode, Person, Role
+from rlds_creator.server.api.episodes import EpisodeRoutes
+from rlds_creator.server.api.exports import ExportRoutes
+from rlds_creator.server.api.people import PeopleRoutes
+from rlds_creator.server.api.plays import PlayRoutes
+from rlds_creator.server.api.studies import StudyRoutes
+from rlds_creator.server.directory import DataDirectory
+from rlds_creator.server.pages import Pages
+from rlds_creator.server.plays import Limits, Plays
+from rlds_creator.server.recordings import Recordings
+from rlds_creator.server.requests import People, in_thread
+from rlds_creator.server.security import Application, Hosts
+from rlds_creator.server.starters import starters
+from rlds_creator.server.workers import Interpreters, Patience, Worker
+from rlds_creator.store import EpisodeQuery, Store
+from rlds_tools.results import count
+
+__all__ = ["Creator", "Settings", "creator"]
+
+logger = logging.getLogger(__name__)
+
+# The name of the person who is everybody, where nobody logs in.
+YOU = "you"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a server behaves.
+
+    Attributes:
+      address: Where browsers find it: the beginning of links.
+      hosts: The names by which it may be called.
+      is_single_user: Whether all requests are from one person, who may do everything.
+      is_secure: Whether browsers reach it by https only.
+      interpreters: The paths of other Pythons for environments, by their names.
+      limits: How much there may be of all.
+      patience: How long workers may take.
+    """
+
+    address: str = "http://127.0.0.1:8000"
+    hosts: Hosts = dataclasses.field(default_factory=lambda: Hosts("127.0.0.1"))
+    is_single_user: bool = True
+    is_secure: bool = False
+    interpreters: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    patience: Patience = dataclasses.field(default_factory=Patience)
+
+
+@contextlib.contextmanager
+def creator(
+    data: DataDirectory, database: str = "", settings: Settings | None = None
+) -> Iterator[Creator]:
+    """Opens a data directory to serve it.
+
+    Args:
+      data: The directory.
+      database: The URL of the database; that in the directory by default.
+      settings: How the server behaves.
+
+    Raises:
+      RuntimeError: Another server is running there.
+      StoreError: The database cannot be opened.
+    """
+    with (
+        data.locked(),
+        data.worked_in() as lock,
+        Store.open(database or data.database) as store,
+    ):
+        yield Creator(data, store, settings or Settings(), lock)
+
+
+class Creator:
+    """A server; `creator` opens it.
+
+    Attributes:
+      store: Studies, people, episodes and tags.
+      recordings: The logs of episodes.
+      recovered: The episodes that were cut short when a server before was killed.
+      app: What answers requests.
+    """
+
+    def __init__(self, data: DataDirectory, store: Store, settings: Settings, lock: int) -> None:
+        self.store = store
+        self._settings = settings
+        if not store.people() and not store.studies():
+            for study in reversed([*starters()]):  # Pages show the newest first.
+                store.save_study(study, by="")
+        self.recordings = Recordings(data, store)
+        self.recovered = self.recordings.recover()
+        everybody = self._everybody() if settings.is_single_user else None
+        interpreters = Interpreters(settings.interpreters)
+        make_worker = functools.partial(Worker, patience=settings.patience, inherits=[lock])
+        people = People(
+            store,
+            everybody,
+            cookie=f"rlds_creator_{data.name}",  # Of this server, not of one on another port.
+            is_secure=settings.is_secure,
+        )
+        self.plays = Plays(str(data.episodes), self._save, make_worker, settings.limits)
+        self._exports = ExportRoutes(people, store, data)
+        self._exports.recover()
+        parts = (
+            PeopleRoutes(people, store, self.plays, settings.address),
+            StudyRoutes(people, store, self.recordings, interpreters, make_worker, settings.limits),
+            PlayRoutes(people, store, data, self.plays, interpreters),
+            EpisodeRoutes(people, store, self.recordings),
+            self._exports,
+            Pages(),
+        )
+        routes = [route for part in parts for route in part.routes()]
+        self.app = Application(routes, settings.hosts, self._lifespan)
+
+    def _everybody(self) -> Person:
+        owners = [one for one in self.store.people() if one.role is Role.OWNER]
+        return next((one for one in owners if not one.is_disabled), None) or self.store.add_person(
+            YOU, Role.OWNER
+        )
+
+    def summary(self) -> Iterator[str]:
+        """Returns what there is, in words."""
+        studies, (_, episodes) = (
+            len(self.store.studies()),
+            self.store.episodes(EpisodeQuery(limit=0)),
+        )
+        yield f"{studies} {'study' if studies == 1 else 'studies'}, {count(episodes, 'episode')}"
+        if self.recovered:
+            yield f"{count(len(self.recovered), 'episode')} cut short at the last end, recovered"
+
+    def invite_owner(self) -> str:
+        """Returns a link with which one person becomes an owner, for a week."""
+        _, token = self.store.invite(Role.OWNER)
+        return f"{self._settings.address}/enter#{token}"
+
+    def needs_owner(self) -> bool:
+        """Whether nobody can log in who may invite others."""
+        people = self.store.people()
+        return not any(one.role is Role.OWNER and one.name != YOU for one in people)
+
+    def _save(self, episode: Episode, *, is_cut: bool = False) -> Awaitable[tuple[Episode, bool]]:
+        return in_thread(self.recordings.save, episode, is_cut=is_cut)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: Any) -> AsyncIterator[None]:
+        ticking = asyncio.create_task(self.plays.run())
+        try:
+            yield
+        finally:
+            ticking.cancel()
+            await self.plays.end_all()
+            await self._exports.end_all()

@@ -1,0 +1,107 @@
+"""The data directory: where the logs of episodes, the downloads and the salt are."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlds_creator.identifiers import check_identifier
+from rlds_ecosystem import whole_files
+
+__all__ = ["DataDirectory"]
+
+logger = logging.getLogger(__name__)
+
+
+class DataDirectory:
+    """A data directory. It is made if it is not there.
+
+    Attributes:
+      path: Where it is.
+      episodes: Where the logs are, each in a directory that is called as its episode.
+      exports: Where the downloads are, each in a directory of its own.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self.episodes = self.path / "episodes"
+        self.exports = self.path / "exports"
+        for directory in (self.path, self.episodes, self.exports):
+            directory.mkdir(parents=True, exist_ok=True)
+        self._salt = self._read_salt()
+
+    @property
+    def database(self) -> str:
+        """The URL of the database in it."""
+        return f"sqlite:///{self.path / 'creator.sqlite'}"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other servers out.
+
+        Raises:
+          RuntimeError: One is running.
+        """
+        with open(self.path / "lock", "ab") as file:
+            if not whole_files.lock(file.fileno(), wait=False):
+                raise RuntimeError(f"{self.path} is in use: another `rlds create` is running there")
+            yield
+
+    @contextlib.contextmanager
+    def worked_in(self, seconds: float = 20.0) -> Iterator[int]:
+        """Returns a descriptor that is to be open in all workers, as long as they live.
+
+        Workers of a server that was killed still end their logs. This waits until they are gone.
+        """
+        deadline = time.monotonic() + seconds
+        with open(self.path / "workers.lock", "ab") as file:
+            while not whole_files.lock(file.fileno(), wait=False):
+                if time.monotonic() > deadline:
+                    logger.warning("processes that a server left here have not ended")
+                    break
+                time.sleep(0.05)
+            yield file.fileno()
+
+    def episode(self, identifier: str) -> Path:
+        """Returns the directory of the log of an episode."""
+        return self.episodes / check_identifier(identifier)
+
+    def export(self, identifier: str) -> Path:
+        """Returns the directory of a download."""
+        return self.exports / check_identifier(identifier)
+
+    def agent_id(self, person: str, study: str) -> str:
+        """Returns the name that a person has in the data of a study.
+
+        It is the same in all of their episodes of the study, and says nothing about who they are to
+        those who do not have the salt.
+        """
+        said = self._salt + person.encode() + b"\0" + study.encode()
+        return hashlib.sha256(said).hexdigest()[:32]
+
+    @property
+    def name(self) -> str:
+        """What stands for this directory, where its path shall not be seen."""
+        return hashlib.sha256(self._salt + b"name").hexdigest()[:8]
+
+    def _read_salt(self) -> bytes:
+        path = self.path / "salt"
+        if not path.exists():
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(secrets.token_bytes(32))
+                file.flush()
+                os.fsync(file.fileno())
+        salt = path.read_bytes()
+        if len(salt) < 32:
+            raise RuntimeError(
+                f"{path} is cut short. It makes the names that people have in the data: bring back "
+                "a copy, or remove it, and they get other names"
+            )
+        return salt

@@ -1,0 +1,60 @@
+"""How much of something may be asked for at a time."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+__all__ = ["Bucket", "Buckets"]
+
+# So many people, or addresses, are remembered; those that were quiet longest are forgotten.
+_MAX_BUCKETS = 10_000
+
+
+class Bucket:
+    """Allows so much at once, and so much per second after that.
+
+    >>> now = 0.0
+    >>> bucket = Bucket(2, 1.0, clock=lambda: now)
+    >>> bucket.take(), bucket.take(), bucket.take()
+    (0.0, 0.0, 1.0)
+    """
+
+    def __init__(
+        self, size: float, per_second: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._size = size
+        self._rate = per_second
+        self._clock = clock
+        self._room = size
+        self._time = clock()
+
+    def take(self) -> float:
+        """Takes one; returns 0, or in how many seconds there will be one if there is none now."""
+        now = self._clock()
+        self._room = min(self._size, self._room + (now - self._time) * self._rate)
+        self._time = now
+        if self._room >= 1:
+            self._room -= 1
+            return 0.0
+        return (1 - self._room) / self._rate
+
+
+class Buckets:
+    """A bucket for each person, or each address."""
+
+    def __init__(
+        self, size: float, per_second: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._make = functools.partial(Bucket, size, per_second, clock)
+        self._buckets: OrderedDict[Hashable, Bucket] = OrderedDict()
+
+    def take(self, whose: Hashable) -> float:
+        """Takes one from the bucket of somebody, see `Bucket.take`."""
+        bucket = self._buckets.get(whose) or self._buckets.setdefault(whose, self._make())
+        self._buckets.move_to_end(whose)
+        if len(self._buckets) > _MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        return bucket.take()

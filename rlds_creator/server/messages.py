@@ -1,0 +1,117 @@
+"""What a page says while somebody plays: JSON, with the kind of the message as `op`.
+
+Everything has a limit, so that a message costs no more than its length. What is said by the server
+is built where it is said; `rlds_creator.frames` has the pictures.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from rlds_creator.server.errors import BadRequestError
+
+__all__ = ["PROTOCOL", "Ack", "Control", "Event", "Hello", "Input", "Message", "Set", "decode"]
+
+PROTOCOL = 1
+
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+# JSON has no NaN and no infinity; these bounds keep what is left within reason.
+_Value = Annotated[float, msgspec.Meta(ge=-1000, le=1000)]
+_Milliseconds = Annotated[float, msgspec.Meta(ge=0, lt=1e15)]
+
+
+class _Said(msgspec.Struct, frozen=True, tag_field="op", forbid_unknown_fields=True):
+    pass
+
+
+class Hello(_Said, frozen=True, tag="hello"):
+    """The first message.
+
+    Attributes:
+      protocol: Which messages the page knows.
+    """
+
+    protocol: int
+
+
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that a person did; see `rlds_creator.environments.playable.Inputs`.
+
+    Attributes:
+      t: When, on the clock of the page.
+      name: The input; "*" for all of them.
+      value: Its value from then on.
+      key: What was typed.
+    """
+
+    t: _Milliseconds
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=32)]
+    value: _Value
+    key: Annotated[str, msgspec.Meta(max_length=32)] = ""
+
+
+class Input(_Said, frozen=True, tag="input"):
+    """Events, in their order.
+
+    Attributes:
+      seq: Counts these messages.
+      events: What happened since the last one.
+    """
+
+    seq: _Number
+    events: Annotated[tuple[Event, ...], msgspec.Meta(max_length=100)]
+
+
+class Control(_Said, frozen=True, tag="control"):
+    """A button of the page.
+
+    Attributes:
+      do: What it does.
+      value: For "confirm" what the episode is worth, for "success" whether it was one.
+    """
+
+    do: Literal["resume", "pause", "end", "retry", "success", "confirm"]
+    value: Literal["completed", "cancelled", "rejected"] | bool | None = None
+
+
+class Set(_Said, frozen=True, tag="set", omit_defaults=True):
+    """A setting that changes; those that are None stay."""
+
+    fps: Annotated[float, msgspec.Meta(gt=0, le=120)] | None = None
+    quality: Literal["draft", "low", "medium", "high"] | None = None
+    camera: Annotated[int, msgspec.Meta(ge=0, lt=1000)] | None = None
+    controller: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+
+
+class Ack(_Said, frozen=True, tag="ack"):
+    """A picture, and all before it, were shown or left out.
+
+    Attributes:
+      frame: The number of the picture.
+    """
+
+    frame: _Number
+
+
+Message = Hello | Input | Control | Set | Ack
+
+_decoder = msgspec.json.Decoder(Message)
+
+
+def decode(text: str | bytes) -> Any:
+    """Returns what a page said, one of `Message`.
+
+    Raises:
+      BadRequestError: It is nothing that a page says; says why.
+
+    >>> decode('{"op": "ack", "frame": 7}')
+    Ack(frame=7)
+    """
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise BadRequestError(str(error), code="message") from None
+    except RecursionError:
+        raise BadRequestError("the message is nested too deeply", code="message") from None

@@ -1,0 +1,553 @@
+"""Plays: a person, an environment in a worker, and the page that is connected at the moment.
+
+A page that shows pictures more slowly than they come gets fewer, not older ones: at most
+`WINDOW` pictures are under way, and of those that come in the meantime only the newest is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import struct
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
+from typing import Any, Protocol
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from rlds_creator.identifiers import new_identifier
+from rlds_creator.model import Environment, Episode, EpisodeState, Mode, Person, Study
+from rlds_creator.server import messages
+from rlds_creator.server.errors import BadRequestError, ServerError, TooManyError, UnavailableError
+from rlds_creator.server.limits import Bucket, Buckets
+from rlds_creator.server.workers import WorkerMaker
+
+__all__ = ["WINDOW", "Limits", "Page", "Play", "Plays", "Save"]
+
+logger = logging.getLogger(__name__)
+
+WINDOW = 2
+_NUMBER = struct.Struct("<4xI")  # Where a picture message has its number, see `frames`.
+# A page that does not take what is said to it is not there any more.
+_MAX_UNSAID = 200
+_POLICY_VIOLATED = 1008
+_LIVE = (EpisodeState.PLAYING, EpisodeState.ENDED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How much there may be of all, and how long pages may be away, in seconds.
+
+    Attributes:
+      players: How many may play at the same time.
+      until_pause: After what time without an ack an environment that steps by itself is paused.
+      until_end: After what time without a page a play ends.
+      until_hello: How long a page may take for its first message.
+      messages_per_second: What a page may say; it is heard more slowly if it says more.
+      wrong_messages: After how many messages that are none a page is sent away.
+      memory: What the process of an environment may take, in bytes; None for all.
+    """
+
+    players: int = 16
+    until_pause: float = 2.0
+    until_end: float = 60.0
+    until_hello: float = 10.0
+    messages_per_second: float = 300.0
+    wrong_messages: int = 20
+    memory: int | None = None
+
+    @property
+    def of_process(self) -> dict[str, Any]:
+        """What the process of an environment is told."""
+        return {"memory": self.memory}
+
+
+class Save(Protocol):
+    """Stores an episode as it is now, see `Recordings.save`."""
+
+    def __call__(
+        self, episode: Episode, *, is_cut: bool = False
+    ) -> Awaitable[tuple[Episode, bool]]:
+        """Returns what is stored, and whether the person may play on."""
+
+
+class Page:
+    """A connection to a page: what is still to be sent there."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+        self._unsaid: deque[dict[str, Any]] = deque()
+        self._frame: bytes | None = None
+        self._unacked: deque[int] = deque()
+        self._full_since: float | None = None
+        self._wake = asyncio.Event()
+        self._is_closing = False
+        self._code = 1000
+        self.dropped = 0
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Sends a message, after those before it."""
+        if len(self._unsaid) < _MAX_UNSAID:
+            self._unsaid.append(message)
+        else:
+            self._is_closing, self._code = True, _POLICY_VIOLATED
+        self._wake.set()
+
+    def show(self, frame: bytes) -> None:
+        """Sends a picture as soon as the page has room for it, unless there is a newer one then."""
+        self.dropped += self._frame is not None
+        self._frame = frame
+        self._wake.set()
+
+    def ack(self, number: int) -> None:
+        """The page has shown a picture."""
+        while self._unacked and self._unacked[0] <= number:
+            self._unacked.popleft()
+            self._full_since = None
+        self._wake.set()
+
+    def bye(self, reason: str) -> None:
+        """Closes the connection; nothing is sent after that."""
+        if not self._is_closing:
+            self._frame = None
+            self.say({"op": "bye", "reason": reason})
+            self._is_closing = True
+
+    def seconds_without_ack(self, now: float) -> float:
+        """Returns for how long no picture could be sent."""
+        return 0.0 if self._full_since is None else now - self._full_since
+
+    async def send(self) -> None:
+        """Sends, until the connection is closed."""
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
+            while await self._send_next():
+                pass
+
+    async def _send_next(self) -> bool:
+        if self._unsaid:
+            message = self._unsaid.popleft()
+            await self._websocket.send_text(msgspec.json.encode(message).decode())
+        elif self._is_closing:
+            await self._websocket.close(self._code)
+            return False
+        elif self._frame is not None and len(self._unacked) < WINDOW:
+            frame, self._frame = self._frame, None
+            (number,) = _NUMBER.unpack_from(frame)
+            self._unacked.append(number)
+            if len(self._unacked) == WINDOW:
+                self._full_since = asyncio.get_running_loop().time()
+            await self._websocket.send_bytes(frame)
+        else:
+            self._wake.clear()
+            await self._wake.wait()
+        return True
+
+
+class Play:
+    """One person who plays one environment, episode after episode.
+
+    Args:
+      person: Who plays.
+      study: Of what.
+      environment: What is played.
+      save: See `Save`.
+      make_worker: Makes the worker, see `Worker`.
+
+    Attributes:
+      id: Its identifier; also that of the visit in which its episodes are played.
+      is_over: Whether it has ended; then its worker is gone, and all episodes are stored.
+    """
+
+    def __init__(
+        self,
+        person: Person,
+        study: Study,
+        environment: Environment,
+        save: Save,
+        make_worker: WorkerMaker,
+    ) -> None:
+        self.id = new_identifier()
+        self.person = person
+        self.study = study
+        self.environment = environment
+        self.page: Page | None = None
+        self.worker = make_worker(self._heard, self._gone)
+        self.is_over = False
+        self._save = save
+        self._loop = asyncio.get_running_loop()
+        self._away_since = self._loop.time()
+        self._over = asyncio.Event()
+        self._over_since = 0.0
+        self._why = ""
+        self._ready: dict[str, Any] | None = None
+        self._state: dict[str, Any] | None = None
+        self._error: dict[str, Any] | None = None
+        self._frame: bytes | None = None
+        self._episode: Episode | None = None
+        self._is_paused_for_page = False
+        self._to_save: asyncio.Queue[tuple[Episode, bool] | None] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, python: str, message: Mapping[str, Any]) -> None:
+        """Starts the worker, see `Worker.start`."""
+        await self.worker.start(python, message)
+        self._do(self._save_all())
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # The page.
+
+    def attach(self, page: Page) -> None:
+        """Connects a page; the one before is sent away."""
+        if self.page is not None:
+            self.page.bye("replaced")
+        self.page = page
+        page.say(
+            {
+                "op": "hello",
+                "play": self.id,
+                "study": {
+                    "id": self.study.id,
+                    "name": self.study.name,
+                    "instructions": self.study.instructions,
+                },
+                "environment": msgspec.to_builtins(self.environment),
+                "person": msgspec.to_builtins(self.person),
+            }
+        )
+        for message in (self._ready, self._state, self._error):
+            if message is not None:
+                page.say(message)
+        if self._frame is not None:
+            page.show(self._frame)
+        if self.is_over:
+            page.bye(self._why)
+
+    def detach(self, page: Page) -> None:
+        """A page is gone. The play waits for it, or for another one of the same person."""
+        if self.page is page:
+            self.page = None
+            self._away_since = self._loop.time()
+            self._pause_for_page()
+
+    def take(self, said: Any) -> None:
+        """Does what the page says, see `messages`."""
+        if isinstance(said, messages.Ack):
+            if self.page is not None:
+                self.page.ack(said.frame)
+        elif not isinstance(said, messages.Hello):
+            self.worker.send({"why": "user", **msgspec.to_builtins(said)})
+
+    def _pause_for_page(self) -> None:
+        if not self._is_paused_for_page:
+            self._is_paused_for_page = True
+            self.worker.send({"op": "control", "do": "pause", "why": "network"})
+
+    def tick(self, now: float, limits: Limits) -> bool:
+        """Pauses it, if the page does not keep up; whether it shall end, as nobody comes."""
+        if self.page is None:
+            return now - self._away_since > limits.until_end
+        if (
+            self.environment.mode is Mode.ASYNC
+            and self.page.seconds_without_ack(now) > limits.until_pause
+        ):
+            self._pause_for_page()
+        return False
+
+    # The worker.
+
+    def _heard(self, message: dict[str, Any] | bytes) -> None:
+        if isinstance(message, bytes):
+            self._frame = message
+            if self.page is not None:
+                self.page.show(message)
+            return
+        match message["op"]:
+            case "ready":
+                self._ready = message
+            case "state":
+                self._state = message
+                self._is_paused_for_page &= message.get("state") != "running"
+            case "episode":
+                self._take_episode(message["episode"])
+                return
+            case "error":
+                if message.get("details"):
+                    logger.warning("play %s: %s", self.id, message["details"])
+                message = {
+                    "op": "error",
+                    "code": "environment" if message.get("fatal") else "refused",
+                    "message": str(message.get("message"))[:2000],
+                    "fatal": bool(message.get("fatal")),
+                }
+                if message["fatal"]:
+                    self._error = message
+            case _:
+                return
+        if self.page is not None:
+            self.page.say(message)
+
+    def _take_episode(self, said: Mapping[str, Any]) -> None:
+        known = {name: said[name] for name in Episode.__struct_fields__ if name in said}
+        episode = msgspec.convert(
+            {
+                **known,
+                "study": self.study.id,
+                "environment": self.environment.id,
+                "session": self.id,
+                "person": self.person.id,
+            },
+            Episode,
+        )
+        self._episode = episode
+        self._to_save.put_nowait((episode, False))
+
+    def _gone(self, why: str) -> None:
+        reason = {"stopped": self._why or "closed", "ended": "expired"}.get(why, "failed")
+        self._why = reason
+        if self._error is None and why in ("crashed", "hung"):
+            text = "The environment stopped." if why == "crashed" else "The environment hangs."
+            self._error = {"op": "error", "code": why, "message": text, "fatal": True}
+            if self.page is not None:
+                self.page.say(self._error)
+        if self._episode is not None and self._episode.state in _LIVE:
+            is_failed = why in ("crashed", "hung")
+            state = EpisodeState.FAILED if is_failed else EpisodeState.ABANDONED
+            error = self._error["message"] if self._error is not None else ""
+            reason = self._episode.reason or ("failed" if is_failed else "user")
+            cut = msgspec.structs.replace(self._episode, state=state, reason=reason, error=error)
+            self._to_save.put_nowait((cut, True))
+        self._to_save.put_nowait(None)
+
+    async def _save_all(self) -> None:
+        while (next := await self._to_save.get()) is not None:
+            episode, is_cut = next
+            try:
+                stored, may_go_on = await self._save(episode, is_cut=is_cut)
+            except Exception as error:
+                # Its log is there: the next start of the server adds it to the database.
+                if not isinstance(error, ServerError):
+                    logger.exception("episode %s could not be stored", episode.id)
+                self._end("failed", "The episode is recorded, but could not be listed.")
+                continue
+            if self.page is not None:
+                self.page.say({"op": "episode", "episode": msgspec.to_builtins(stored)})
+            if not may_go_on:
+                self._end("quota")
+        if self.page is not None:
+            self.page.bye(self._why)
+        self.is_over = True
+        self._over_since = self._loop.time()
+        self._over.set()
+
+    # The end.
+
+    def _end(self, why: str, message: str = "") -> None:
+        if not self._why:
+            self._why = why
+            if message:
+                self._error = {"op": "error", "code": why, "message": message, "fatal": True}
+                if self.page is not None:
+                    self.page.say(self._error)
+            self._do(self.worker.stop())
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it ends, or has ended."""
+        return bool(self._why) or self.is_over
+
+    def expire(self) -> None:
+        """Ends it, as nobody comes."""
+        self._end("expired")
+
+    async def end(self, why: str = "closed") -> None:
+        """Ends it, and waits until all is stored."""
+        self._end(why)
+        await self._over.wait()
+
+    def is_forgotten(self, now: float, limits: Limits) -> bool:
+        """Whether even its end need not be said to anybody any more."""
+        return self.is_over and now - self._over_since > limits.until_end
+
+
+class Plays:
+    """All plays of a server.
+
+    Args:
+      directory: Where workers write the logs of episodes.
+      save: See `Save`.
+      make_worker: Makes a worker, see `Worker`.
+      limits: How much there may be of all.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        save: Save,
+        make_worker: WorkerMaker,
+        limits: Limits | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self._directory = directory
+        self._save = save
+        self._make_worker = make_worker
+        self._plays: dict[str, Play] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._starts = Buckets(5, 0.5)
+
+    def find(self, play_id: str, person: Person) -> Play | None:
+        """Returns a play of a person; also one that is over, for a while."""
+        play = self._plays.get(play_id)
+        return play if play is not None and play.person.id == person.id else None
+
+    def of(self, person: Person) -> Play | None:
+        """Returns the play that a person is in the middle of."""
+        for play in self._plays.values():
+            if play.person.id == person.id and not play.is_over:
+                return play
+        return None
+
+    @contextlib.asynccontextmanager
+    async def turn(self, person: Person) -> AsyncIterator[None]:
+        """Has what a person asks for happen one after the other."""
+        lock = self._turns.setdefault(person.id, asyncio.Lock())
+        async with lock:
+            yield
+        if not lock.locked():
+            self._turns.pop(person.id, None)
+
+    def check_room(self, person: Person) -> None:
+        """Raises `TooManyError` or `UnavailableError` if a person cannot begin a play now."""
+        if self._starts.take(person.id):
+            raise TooManyError("That is too fast. Wait a few seconds, then try again.")
+        others = [p for p in self._plays.values() if not p.is_over and p.person.id != person.id]
+        if len(others) >= self.limits.players:
+            raise UnavailableError(
+                f"All {self.limits.players} places are taken. Try again later.", code="full"
+            )
+
+    async def start(
+        self,
+        person: Person,
+        study: Study,
+        environment: Environment,
+        *,
+        python: str,
+        agent_id: str,
+        next_seed: int | None,
+    ) -> Play:
+        """Begins a play; that of the same person before it ends.
+
+        Args:
+          person: Who plays.
+          study: Of what.
+          environment: What is played.
+          python: The interpreter of the worker.
+          agent_id: The name of the person in the data.
+          next_seed: The seed of the first episode; None draws one.
+
+        Raises:
+          UnavailableError: The worker cannot be started.
+        """
+        while (old := self.of(person)) is not None:
+            await old.end("replaced")
+        play = Play(person, study, environment, self._save, self._make_worker)
+        start = {
+            "op": "start",
+            "environment": msgspec.to_builtins(environment),
+            "directory": self._directory,
+            "agent_id": agent_id,
+            "study_id": study.id,
+            "env_id": environment.id,
+            "next_seed": next_seed,
+            "limits": self.limits.of_process,
+        }
+        await play.start(python, start)
+        self._plays[play.id] = play
+        return play
+
+    async def serve(self, play: Play | None, websocket: WebSocket) -> None:
+        """Serves the page of a play until it goes.
+
+        Args:
+          play: The play; None if there is none, or none any more.
+          websocket: The connection, which was not accepted yet.
+        """
+        await websocket.accept()
+        page = Page(websocket)
+        try:
+            async with asyncio.timeout(self.limits.until_hello):
+                said = messages.decode(await websocket.receive_text())
+            if not isinstance(said, messages.Hello) or said.protocol != messages.PROTOCOL:
+                raise BadRequestError("the first message is a hello", code="message")
+        except WebSocketDisconnect:
+            return
+        except (TimeoutError, KeyError, BadRequestError):
+            await websocket.close(_POLICY_VIOLATED)
+            return
+        if play is None:
+            page.bye("expired")
+            await page.send()
+            return
+        play.attach(page)
+        sender = asyncio.create_task(page.send())
+        listener = asyncio.create_task(self._listen(play, page, websocket))
+        try:
+            await asyncio.wait([sender, listener], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            play.detach(page)
+            for task in (sender, listener):
+                task.cancel()
+            await asyncio.wait([sender, listener])
+            if websocket.client_state is not WebSocketState.DISCONNECTED:
+                with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
+                    await websocket.close(_POLICY_VIOLATED)
+
+    async def _listen(self, play: Play, page: Page, websocket: WebSocket) -> None:
+        limits = self.limits
+        pace = Bucket(2 * limits.messages_per_second, limits.messages_per_second)
+        wrong = 0
+        while True:
+            message = await websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            # Who says too much is heard more slowly; meanwhile, nothing more is read.
+            while seconds := pace.take():
+                await asyncio.sleep(seconds)
+            try:
+                said = messages.decode(message.get("text") or "")
+            except BadRequestError as error:
+                wrong += 1
+                if wrong > limits.wrong_messages:
+                    return
+                text = str(error)
+                page.say({"op": "error", "code": "message", "message": text, "fatal": False})
+                continue
+            if play.page is page:
+                play.take(said)
+
+    async def run(self) -> None:
+        """Ends what nobody comes back to, until it is cancelled."""
+        while True:
+            await asyncio.sleep(min(0.5, self.limits.until_pause / 4))
+            now = asyncio.get_running_loop().time()
+            for play in list(self._plays.values()):
+                if play.is_forgotten(now, self.limits):
+                    del self._plays[play.id]
+                elif not play.is_over and play.tick(now, self.limits):
+                    play.expire()
+
+    async def end_of(self, person_id: str) -> None:
+        """Ends the plays of a person, who may not play any more."""
+        for play in [p for p in self._plays.values() if p.person.id == person_id]:
+            await play.end()
+
+    async def end_all(self) -> None:
+        """Ends all plays; their episodes are abandoned, and stored."""
+        await asyncio.gather(*(play.end() for play in self._plays.values()))

@@ -1,0 +1,264 @@
+"""Recorded episodes: their logs in the data directory, and what the store says about them.
+
+The two agree whatever dies when: a log that the store knows nothing of is added at the next start,
+and one whose episode was deleted has a mark that says so before the store forgets it.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import logging
+import shutil
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import envlogger
+import riegeli
+from envlogger.errors import EnvLoggerError
+from rlds_creator.identifiers import is_identifier
+from rlds_creator.model import Episode, EpisodeState
+from rlds_creator.server.directory import DataDirectory
+from rlds_creator.store import EpisodeQuery, NotFoundError, Store
+from rlds_creator.viewing import EpisodeView
+from rlds_creator.viewing.steps import Cache, LogSteps
+from rlds_ecosystem.whole_files import write_at_once
+
+__all__ = ["ANNOTATIONS", "Recordings"]
+
+logger = logging.getLogger(__name__)
+
+ANNOTATIONS = "annotations.json"
+_DELETED = "deleted"
+_MOST_OPEN = 16
+_CACHE_BYTES = 64 << 20
+
+
+class Recordings:
+    """The episodes of a data directory, and their rows in a store. Its methods take their time."""
+
+    def __init__(self, data: DataDirectory, store: Store) -> None:
+        self._data = data
+        self._store = store
+        self._writing = threading.Lock()
+        self._opening = threading.Lock()
+        self._cache = Cache(_CACHE_BYTES)
+        self._views: collections.OrderedDict[str, EpisodeView] = collections.OrderedDict()
+
+    # What is played.
+
+    def save(self, episode: Episode, *, is_cut: bool = False) -> tuple[Episode, bool]:
+        """Stores an episode as it is now.
+
+        Args:
+          episode: The episode.
+          is_cut: Whether its log may lack its end, as what wrote it is gone. It gets one.
+
+        Returns:
+          What is stored, and whether the player may make more episodes of the study.
+        """
+        if is_cut:
+            episode = self._mended(episode)
+        stored = self._store.save_episode(episode)
+        self.annotate(stored.id)
+        if stored.state is not EpisodeState.COMPLETED:
+            return stored, True
+        quota = self._store.study(stored.study).quota
+        done = self._store.counts([stored.study], stored.person)[stored.study].mine
+        return stored, quota is None or done < quota
+
+    def annotate(self, episode_id: str) -> None:
+        """Writes what the store says about an episode beside its log."""
+        with self._writing:  # Or an older state could come last.
+            episode = self._store.episode(episode_id)
+            study = self._store.study(episode.study)
+            environment = self._store.environments(episode.study).get(episode.environment)
+            said = {
+                "state": episode.state,
+                "reason": episode.reason,
+                "success": episode.success,
+                "notes": episode.notes,
+                "tags": [
+                    {
+                        "label": tag.label,
+                        "first": tag.first,
+                        "last": tag.last,
+                        "author": tag.author,
+                        "created": tag.created,
+                    }
+                    for tag in self._store.tags(episode_id)
+                ],
+                "study": {"id": study.id, "name": study.name},
+                "environment": environment or {"id": episode.environment, "name": ""},
+            }
+            directory = self._data.episode(episode_id)
+            if directory.is_dir():
+                content = msgspec.json.format(msgspec.json.encode(said), indent=1)
+                write_at_once(directory / ANNOTATIONS, content + b"\n")
+
+    # What is looked at.
+
+    def view(self, episode_id: str) -> EpisodeView:
+        """Returns the steps of an episode.
+
+        Raises:
+          LookupError: There is no log of it.
+          envlogger.errors.EnvLoggerError: It cannot be read.
+        """
+        with self._opening:
+            view = self._views.get(episode_id)
+            if view is None:
+                directory = self._data.episode(episode_id)
+                if not directory.is_dir():
+                    raise LookupError("The recording of this episode is not there any more.")
+                reader = envlogger.Reader(directory)
+                if len(reader.episodes) != 1:
+                    raise LookupError("The recording of this episode has no steps.")
+                view = EpisodeView(LogSteps(reader, 0, self._cache, episode_id), title=episode_id)
+                self._views[episode_id] = view
+                if len(self._views) > _MOST_OPEN:
+                    self._views.popitem(last=False)
+            self._views.move_to_end(episode_id)
+            return view
+
+    # What goes.
+
+    def delete(self, ids: Iterable[str]) -> list[str]:
+        """Deletes episodes, as `Store.delete_episodes`, and their logs."""
+        ids = [one for one in ids if is_identifier(one)]
+        with self._marked(ids):
+            return self._store.delete_episodes(ids)
+
+    def delete_study(self, study_id: str) -> list[str]:
+        """Deletes a study, as `Store.delete_study`, and the logs of its episodes."""
+        with self._marked(self._store.episode_ids(EpisodeQuery(study=study_id))):
+            return self._store.delete_study(study_id)
+
+    @contextlib.contextmanager
+    def _marked(self, ids: Iterable[str]) -> Any:
+        directories = [d for d in map(self._data.episode, ids) if d.is_dir()]
+        for directory in directories:
+            (directory / _DELETED).touch()
+        try:
+            yield
+        finally:
+            for directory in directories:
+                self._finish_deletion(directory)
+
+    def _finish_deletion(self, directory: Path) -> None:
+        try:
+            self._store.episode(directory.name)
+        except NotFoundError:
+            with self._opening:
+                self._views.pop(directory.name, None)
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            (directory / _DELETED).unlink(missing_ok=True)
+
+    # After a restart.
+
+    def recover(self) -> list[Episode]:
+        """Brings the store and the logs to agree, after a server that may have been killed.
+
+        No worker may be left.
+
+        Returns:
+          The episodes that were cut short, or that the store did not know.
+        """
+        found = []
+        for episode in self._store.playing():
+            cut = msgspec.structs.replace(
+                episode, state=EpisodeState.ABANDONED, reason=episode.reason or "stopped"
+            )
+            found.append(self.save(cut, is_cut=True)[0])
+        known = set(self._store.episode_ids(EpisodeQuery()))
+        people = None
+        for directory in sorted(self._data.episodes.iterdir()):
+            if not is_identifier(directory.name) or not directory.is_dir():
+                continue
+            if (directory / _DELETED).exists():
+                self._finish_deletion(directory)
+            elif directory.name not in known:
+                people = people or self._agents()
+                unknown = self._unknown(directory, people)
+                if unknown is not None:
+                    found.append(self.save(unknown)[0])
+        return found
+
+    def _agents(self) -> dict[str, tuple[str, str]]:
+        """Whom the data calls what: the study and the person of each name."""
+        people = [person.id for person in self._store.people()]
+        return {
+            self._data.agent_id(person, study.id): (study.id, person)
+            for study in self._store.studies()
+            for person in people
+        }
+
+    def _unknown(self, directory: Path, agents: Mapping[str, tuple[str, str]]) -> Episode | None:
+        """The episode of a log that the store does not know; None if it belongs nowhere."""
+        try:
+            metadata, num_steps, total_reward = _read(directory)
+        except (EnvLoggerError, riegeli.RiegeliError, OSError) as error:
+            logger.warning("%s cannot be read, and is left out: %s", directory, error)
+            return None
+        study, person = agents.get(str(metadata.get("agent_id")), ("", ""))
+        if not study or not num_steps:
+            logger.warning("%s is of no study or person here, and is left out", directory)
+            return None
+        said = _said(directory)
+        started = metadata.get("started")
+        return Episode(
+            id=directory.name,
+            study=study,
+            environment=str(metadata.get("rlds_creator:env_id")),
+            session="recovered",
+            person=person,
+            number=0,
+            state=said.get("state") or EpisodeState.ABANDONED,
+            reason=said.get("reason") or str(metadata.get("reason") or "stopped"),
+            success=said.get("success"),
+            num_steps=num_steps,
+            total_reward=total_reward,
+            started=float(started) if isinstance(started, int | float | np.number) else 0.0,
+        )
+
+    def _mended(self, episode: Episode) -> Episode:
+        """The episode with as many steps as its log has."""
+        try:
+            _, num_steps, total_reward = _read(self._data.episode(episode.id))
+        except (EnvLoggerError, riegeli.RiegeliError, OSError) as error:
+            logger.warning("the log of episode %s cannot be read: %s", episode.id, error)
+            return episode
+        return msgspec.structs.replace(episode, num_steps=num_steps, total_reward=total_reward)
+
+
+def _read(directory: Path) -> tuple[Mapping[str, Any], int, float]:
+    """The metadata of the episode of a log, the number of its steps, the sum of its rewards.
+
+    A log that was cut short gets its end.
+    """
+    envlogger.recover(directory, in_place=True)
+    with envlogger.Reader(directory) as reader:
+        if not reader.episodes:
+            return {}, 0, 0.0
+        metadata = reader.episode_metadata()[0]
+        rewards = (step.timestep.reward for step in reader.episodes[0])
+        total = sum(float(np.sum(reward)) for reward in rewards if reward is not None)
+        return metadata or {}, len(reader.episodes[0]), total
+
+
+def _said(directory: Path) -> dict[str, Any]:
+    """What the annotations of a log say, if the database that they came from is lost."""
+    with contextlib.suppress(OSError, ValueError):
+        said = json.loads((directory / ANNOTATIONS).read_bytes())
+        if isinstance(said, dict) and said.get("state") in set(EpisodeState):
+            state = EpisodeState(said["state"])
+            is_over = state not in (EpisodeState.PLAYING, EpisodeState.ENDED)
+            return {**said, "state": state if is_over else EpisodeState.ABANDONED}
+    return {}

@@ -1,0 +1,150 @@
+"""What all routes do: read requests, ask who sent them, call what takes its time, answer."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+import anyio.to_thread
+import msgspec
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+
+from rlds_creator import store
+from rlds_creator.model import Person
+from rlds_creator.server import errors, permissions
+from rlds_creator.server.permissions import May
+from rlds_creator.store import Store
+
+__all__ = ["People", "answer", "body", "in_thread", "query"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LOGIN_SECONDS = 30 * 86_400
+
+
+def answer(value: Any = None, status: int = 200) -> Response:
+    """Returns an answer in JSON."""
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+async def body(request: Request, kind: type[T]) -> T:
+    """Returns what a request brings.
+
+    Raises:
+      BadRequestError: It is not of that kind; says why.
+    """
+    # What browsers send to other servers without asking them first is not of this type.
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise errors.BadRequestError("The request has to be application/json.")
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except RecursionError:
+        raise errors.BadRequestError("The request is nested too deeply.") from None
+
+
+def query(request: Request, kind: type[T]) -> T:
+    """Returns what is asked for in an address.
+
+    Raises:
+      BadRequestError: It is not of that kind; says why.
+    """
+    given: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if value:
+            given[name] = [*given[name], value] if name in given else value
+    return convert(given, kind, strict=False)
+
+
+def convert(value: Mapping[str, Any], kind: type[T], *, strict: bool = True) -> T:
+    """Returns a value as a type of the model.
+
+    Raises:
+      BadRequestError: It is none; says why.
+    """
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise errors.BadRequestError(str(error)) from None
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Calls what waits for the disk or a database; what it refuses becomes an answer."""
+    try:
+        return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs))
+    except store.NotFoundError as error:
+        raise errors.NotFoundError(_sentence(error)) from None
+    except store.StaleError as error:
+        raise errors.ConflictError(_sentence(error), code="stale", current=error.current) from None
+    except store.QuotaError as error:
+        raise errors.ForbiddenError(_sentence(error), code="quota") from None
+    except store.InUseError as error:
+        raise errors.ConflictError(_sentence(error), code="in_use") from None
+    except store.StoreError as error:
+        raise errors.BadRequestError(_sentence(error)) from None
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return re.sub(r"(?<![.!?])$", ".", text[:1].upper() + text[1:])
+
+
+class People:
+    """Who sends a request.
+
+    Args:
+      store: Knows all people, and where they are logged in.
+      everybody: The person that all requests are from; None if people log in.
+      cookie: The name of the cookie with which they do.
+      is_secure: Whether browsers may send the cookie by https only.
+    """
+
+    def __init__(
+        self, store: Store, everybody: Person | None, *, cookie: str, is_secure: bool = False
+    ) -> None:
+        self._store = store
+        self.everybody = everybody
+        self._cookie = cookie
+        self._is_secure = is_secure
+
+    async def of(self, request: HTTPConnection) -> Person | None:
+        """Returns who sends a request; None if nobody knows."""
+        if self.everybody is not None:
+            return self.everybody
+        token = request.cookies.get(self._cookie)
+        return await in_thread(self._store.person_of, token) if token else None
+
+    async def required(self, request: HTTPConnection, what: May | None = None) -> Person:
+        """Returns who sends a request, and may do what it asks for.
+
+        Raises:
+          LoginError: Nobody knows who it is.
+          ForbiddenError: They may not do that.
+        """
+        person = await self.of(request)
+        if person is None:
+            raise errors.LoginError("Please enter with your invite link.")
+        if what is not None:
+            permissions.check(person, what)
+        return person
+
+    def log_in(self, response: Response, token: str) -> None:
+        """Has the browser send a token from then on."""
+        response.set_cookie(
+            self._cookie,
+            token,
+            max_age=_LOGIN_SECONDS,
+            secure=self._is_secure,
+            httponly=True,
+            samesite="lax",
+        )
+
+    async def log_out(self, request: Request, response: Response) -> None:
+        """Forgets the token of a browser."""
+        token = request.cookies.get(self._cookie)
+        if token:
+            await asyncio.shield(in_thread(self._store.end_login, token))
+        response.delete_cookie(self._cookie, httponly=True, secure=self._is_secure)

@@ -1,0 +1,307 @@
+"""The processes in which environments live: one for each player.
+
+They are started anew and never forked from the server, in a process group of their own: what an
+environment starts ends with it. The server speaks with a worker over a pair of sockets, see
+`rlds_creator.worker.link`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from rlds_creator.server.errors import BadRequestError, UnavailableError
+from rlds_creator.worker import link
+
+__all__ = ["Interpreters", "Patience", "Worker", "WorkerMaker"]
+
+logger = logging.getLogger(__name__)
+
+# A picture of more than that is none that a page could show in time.
+_MAX_PAYLOAD = 16 << 20
+# So much may wait for a worker that does not read; inputs are small.
+_MAX_UNREAD = 1 << 20
+# So much of what it prints is kept, for the log if it fails.
+_MAX_OUTPUT = 8192
+
+
+@dataclasses.dataclass(frozen=True)
+class Patience:
+    """How long a worker may take for something, in seconds.
+
+    Attributes:
+      to_make: For its environment, and the first picture.
+      to_answer: For a step, or to reset the environment; it is asked all the time.
+      to_end: For the end of its log.
+      between_pings: How often it is asked whether it is there.
+    """
+
+    to_make: float = 120.0
+    to_answer: float = 30.0
+    to_end: float = 10.0
+    between_pings: float = 5.0
+
+
+class Interpreters:
+    """The Pythons that workers run in, by the names that studies know them by.
+
+    Attributes:
+      names: "" for that of the server, and the others.
+    """
+
+    def __init__(self, others: Mapping[str, str] | None = None) -> None:
+        self._paths = {"": sys.executable, **(others or {})}
+        self.names = list(self._paths)
+        self._described: dict[str, asyncio.Task[dict[str, Any]]] = {}
+
+    def path(self, name: str) -> str:
+        """Returns the path of an interpreter.
+
+        Raises:
+          BadRequestError: There is none of this name.
+        """
+        if name not in self._paths:
+            raise BadRequestError(
+                f"This server has no interpreter called {name!r:.80}; "
+                "it gets one by `--interpreter NAME=PYTHON`."
+            )
+        return self._paths[name]
+
+    async def describe(self, name: str) -> dict[str, Any]:
+        """Returns what can be made in an interpreter, see `rlds_creator.worker.describing`.
+
+        Raises:
+          BadRequestError: There is none of this name.
+          UnavailableError: It does not say.
+        """
+        path = self.path(name)
+        task = self._described.get(name)
+        if task is None or (task.done() and (task.cancelled() or task.exception())):
+            task = self._described[name] = asyncio.create_task(_describe(path, name))
+        return await asyncio.shield(task)
+
+
+async def _describe(path: str, name: str) -> dict[str, Any]:
+    called = name or "of the server"
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(path, "-m", "rlds_creator.worker", "--describe"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=_environment(),
+        )
+    except OSError as error:
+        logger.error("the interpreter %s cannot be started: %s", called, error)
+        raise UnavailableError(f"The interpreter {called} cannot be started.") from None
+    try:
+        async with asyncio.timeout(60):
+            output, errors = await process.communicate()
+        described: dict[str, Any] = json.loads(output)
+        return described
+    except (TimeoutError, ValueError):
+        printed = b"" if process.returncode is None else errors
+        logger.error(
+            "the interpreter %s: %s", called, printed[-_MAX_OUTPUT:].decode("utf-8", "replace")
+        )
+        raise UnavailableError(
+            f"The interpreter {called} does not say what it has; is `rlds_creator` installed there?"
+        ) from None
+    finally:
+        _kill_group(process.pid if process.returncode is None else None)
+
+
+class WorkerMaker(Protocol):
+    """Makes a worker, which is still to be started."""
+
+    def __call__(
+        self, on_message: Callable[[link.Message], None], on_end: Callable[[str], None]
+    ) -> Worker:
+        """Returns a worker, see `Worker`."""
+
+
+class Worker:
+    """A process, and the server's end of the pair of sockets.
+
+    Args:
+      on_message: Is called with each object and each picture that comes.
+      on_end: Is called once, when the process is gone, with why: "stopped" if it was asked to,
+        "ended" if it went by itself, "crashed", or "hung".
+      patience: How long it may take.
+      inherits: Descriptors that are open in the process.
+    """
+
+    def __init__(
+        self,
+        on_message: Callable[[link.Message], None],
+        on_end: Callable[[str], None],
+        patience: Patience | None = None,
+        inherits: Sequence[int] = (),
+    ) -> None:
+        self._on_message = on_message
+        self._on_end = on_end
+        self._patience = patience or Patience()
+        self._inherits = inherits
+        self._is_ready = False
+        self._is_stopping = False
+        self._why = ""
+        self._output = b""
+        self._heard = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, python: str, message: Mapping[str, Any]) -> None:
+        """Starts the process.
+
+        Args:
+          python: The interpreter.
+          message: The first thing it is told.
+
+        Raises:
+          UnavailableError: It cannot be started.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [python, "-m", "rlds_creator.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno(), *self._inherits],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                env=_environment(),
+            )
+        except OSError as error:
+            ours.close()
+            logger.error("a worker cannot be started: %s", error)
+            raise UnavailableError("The process of the environment cannot be started.") from None
+        finally:
+            theirs.close()
+        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        self.send(message)
+        self._heard = asyncio.get_running_loop().time()
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Tells the worker something, without waiting for it."""
+        transport = self._writer.transport
+        if transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > _MAX_UNREAD:
+            self.kill("hung")
+            return
+        self._writer.write(link.encode(message))
+
+    async def stop(self) -> None:
+        """Has the worker end its log and go; kills it if it does not."""
+        if self._task is None:
+            return
+        if not self._is_stopping:
+            self._is_stopping = True
+            self.send({"op": "stop"})
+        await asyncio.wait([self._task], timeout=self._patience.to_end)
+        self.kill("hung")
+        await asyncio.wait([self._task])
+
+    def kill(self, why: str = "") -> None:
+        """Ends the process and all that it has started, at once; what was shown is recorded."""
+        if self._task is not None and not self._task.done():
+            self._why = self._why or why
+            _kill_group(self._process.pid)
+
+    async def _run(self) -> None:
+        output = asyncio.create_task(self._keep_output())
+        watch = asyncio.create_task(self._watch())
+        try:
+            await self._receive()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        except Exception:
+            logger.exception("what a worker said could not be handled")
+            self._why = self._why or "crashed"
+        finally:
+            watch.cancel()
+            # Its log is complete when it closes the link; it may still have files to remove. The
+            # process is not waited for before its group is killed: until then, the number of the
+            # group cannot belong to anybody else.
+            await asyncio.wait([output], timeout=2 if not self._why else 0)
+            _kill_group(self._process.pid)
+            status = await asyncio.to_thread(self._process.wait)
+            await asyncio.wait([output], timeout=1)
+            output.cancel()
+            self._writer.close()
+            self._process.stderr.close()  # type: ignore[union-attr]
+            self._end(status)
+
+    def _end(self, status: int) -> None:
+        if not self._why:
+            if self._is_stopping:
+                self._why = "stopped"
+            else:
+                self._why = "crashed" if status else "ended"
+        if self._why in ("crashed", "hung"):
+            printed = self._output.decode("utf-8", "replace")
+            logger.warning("a worker %s (status %d): %s", self._why, status, printed)
+        self._on_end(self._why)
+
+    async def _receive(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            header = await self._reader.readexactly(link.HEADER_SIZE)
+            kind, size = link.decode_header(header)
+            if size > _MAX_PAYLOAD:
+                raise link.LinkError(f"a message of {size} bytes")
+            message = link.decode_payload(kind, await self._reader.readexactly(size))
+            self._heard = loop.time()
+            if isinstance(message, bytes):
+                self._is_ready = True
+            elif message["op"] == "pong":
+                continue
+            self._on_message(message)
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._patience.between_pings)
+            self.send({"op": "ping"})
+            patience = self._patience.to_answer if self._is_ready else self._patience.to_make
+            if loop.time() - self._heard > patience:
+                self.kill("hung")
+
+    async def _keep_output(self) -> None:
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        assert self._process.stderr is not None
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self._process.stderr
+        )
+        with contextlib.closing(transport):
+            while part := await reader.read(1 << 16):
+                self._output = (self._output + part)[-_MAX_OUTPUT:]
+
+
+def _kill_group(pid: int | None) -> None:
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def _environment() -> dict[str, str]:
+    # Many players share the cores: libraries that would take all for each of them take one.
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**threads, **os.environ}
