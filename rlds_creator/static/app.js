@@ -92,15 +92,21 @@ function Shell() {
     document.body.classList.toggle("immersive", Boolean(route?.immersive && isIn));
   }, [route, isIn]);
   return html`
-    <a class="skip" href="#main">Skip to the content</a>
+    <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Bar} />
     ${!isIn
-      ? html`<main id="main" class="page"><${Welcome} /></main>`
+      ? html`<main id="main" tabindex="-1" class="page"><${Welcome} /></main>`
       : route
         ? html`<${Page} key=${path} route=${route} params=${found?.params ?? {}} query=${found?.query ?? {}} />`
-        : html`<main id="main" class="page"><${NotFound} /></main>`}
+        : html`<main id="main" tabindex="-1" class="page"><${NotFound} /></main>`}
     <${Above} />
   `;
+}
+
+/** @param {Event} event */
+function skip(event) {
+  event.preventDefault();
+  document.getElementById("main")?.focus();
 }
 
 /** @param {{route: import("./router.js").Route, params: Record<string, string>, query: Record<string, string>}} props */

@@ -225,6 +225,12 @@ export function Dialog({ title, onClose, actions, size, class: extra, isFixed = 
   const press = (/** @type {MouseEvent} */ event) => {
     if (event.target === box.current && !isFixed) onClose();
   };
+  const closed = () => {
+    // Browsers close it themselves at a second Escape.
+    if (!box.current?.isConnected || box.current.open) return;
+    if (isFixed) box.current.showModal();
+    else onClose();
+  };
   const inside = html`<${Fragment}>
     <div class="dialog-header">
       <h2 id=${id}>${title}</h2>
@@ -233,7 +239,7 @@ export function Dialog({ title, onClose, actions, size, class: extra, isFixed = 
     <div class="dialog-body">${children}</div>
     ${actions && html`<div class="dialog-footer">${actions}</div>`}
   <//>`;
-  return html`<dialog ref=${box} class=${classes("dialog", size, extra)} aria-labelledby=${id} onCancel=${cancel} onMouseDown=${press}>
+  return html`<dialog ref=${box} class=${classes("dialog", size, extra)} aria-labelledby=${id} onCancel=${cancel} onClose=${closed} onMouseDown=${press}>
     ${onSubmit
       ? html`<form
           class="dialog-inside"
@@ -604,10 +610,14 @@ export function PageHeader({ title, subtitle, back, chips, actions }) {
   </header>`;
 }
 
-/** @param {string} title Of the window. */
+let isFirstPage = true;
+
+/** @param {string} title Of the window; screen readers hear it when one goes to another page. */
 export function useTitle(title) {
   useEffect(() => {
     document.title = title ? `${title} · RLDS Creator` : "RLDS Creator";
+    if (!isFirstPage) announce(title);
+    isFirstPage = false;
   }, [title]);
 }
 

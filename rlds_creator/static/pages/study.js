@@ -71,7 +71,6 @@ function Study({ study, reload }) {
       subtitle=${sees && `Created ${formatDate(study.created)}`} />
     ${canManage && study.state === "draft" &&
     html`<${Notice} tone="odd">This is a draft: only people who manage studies see it. Play it once yourself, then enable it.<//>`}
-    ${!sees && study.state === "disabled" && html`<${Notice}>This study is closed. Thank you for playing.<//>`}
     <div class="split">
       <div>
         <${Panel} title="Instructions">
