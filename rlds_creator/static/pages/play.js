@@ -156,7 +156,7 @@ function Cover({ words, player, study }) {
       ${words.text && html`<p class="cover-text">${words.text}</p>`}
       ${words.actions &&
       html`<div class="actions" onClick=${stop}>
-        ${words.actions.includes("here") && html`<${Button} kind="primary" onClick=${() => player.takeBack()}>Play here<//>`}
+        ${words.actions.includes("here") && html`<${Button} kind="primary" onClick=${() => player.restart()}>Play here<//>`}
         ${words.actions.includes("again") && html`<${Button} kind="primary" icon="reload" onClick=${() => player.restart()}>Start again<//>`}
         ${words.actions.includes("back") && html`<${Button} href=${`/studies/${encodeURIComponent(study)}`}>To the study<//>`}
       </div>`}
@@ -205,7 +205,7 @@ function StageHud({ player }) {
 /** @param {{player: Player}} props */
 function Numbers({ player }) {
   useFrames(player);
-  const { frame, state, latency } = player;
+  const { frame, latency, episodeNumber } = player;
   const rewards = frame?.isFirst ? "–" : formatNumber(frame?.reward);
   return html`<section class="side-part numbers" aria-label="How it goes">
     <dl class="numbers-grid">
@@ -216,7 +216,7 @@ function Numbers({ player }) {
     </dl>
     <${Action} action=${frame?.action ?? null} />
     <p class="measured">
-      <span>Episode ${formatCount((state?.episode?.number ?? 0) + 1)}</span>
+      <span>${episodeNumber !== null && `Episode ${formatCount(episodeNumber + 1)}`}</span>
       ${player.isAsync && html`<span title="Pictures drawn per second">${player.rate.toFixed(0)} fps</span>`}
       ${latency !== null && html`<span title="From a press to the picture that shows it">${latency.toFixed(0)} ms</span>`}
     </p>

@@ -65,6 +65,7 @@ export class Inputs {
   latencyAt(appliedInput) {
     // The page may have been loaded anew while the worker went on counting.
     this.seq = Math.max(this.seq, appliedInput);
+    /** @type {number | null} */
     let newest = null;
     for (const [seq, time] of this.sent) {
       if (seq > appliedInput) break;

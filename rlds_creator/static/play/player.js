@@ -53,6 +53,8 @@ export class Player {
     /** Whether it is paused because the window lost the focus. */
     this.isAway = false;
     this.isStalled = false;
+    /** Which episode of the visit it is, from 0 on; null if that is not known. @type {number | null} */
+    this.episodeNumber = null;
     this.controller = "";
     /** Since when the key that discards is held; null if it is not. @type {number | null} */
     this.retrySince = null;
@@ -78,6 +80,7 @@ export class Player {
     /** @type {PlaySocket | null} */
     this.socket = null;
     this.inputs = new Inputs((message) => this.socket?.send(message) ?? false);
+    /** @type {Screen<Frame>} */
     this.screen = new Screen(canvas, (frame) => this.#drawn(frame));
     this.keys = new Keys({
       inputs: this.inputs,
@@ -136,30 +139,20 @@ export class Player {
     return this.isRunning ? told + (performance.now() - this.stateAt) / 1000 : told;
   }
 
-  /** Opens the play that this tab had, or a new one. */
+  /** Goes on with what the player is in the middle of, or begins to play. */
   async start() {
     this.endings.push(this.keys.listen(window), this.pads.listen());
     const watch = setInterval(() => this.#watch(), 500);
     this.endings.push(() => clearInterval(watch));
-    const known = read(this.#storageKey);
-    if (known) this.#connect(known, true);
-    else await this.#create();
+    await this.#begin();
   }
 
-  /** Begins anew after the play is gone. */
+  /** Begins anew after the play is gone, or takes it back from another tab. */
   async restart() {
     this.socket?.close();
-    forget(this.#storageKey);
-    this.state = this.hello = this.offer = this.kept = null;
+    this.state = this.hello = this.offer = this.kept = this.episodeNumber = null;
     this.problem = "";
-    await this.#create();
-  }
-
-  /** Takes the play back from another tab. */
-  takeBack() {
-    const known = read(this.#storageKey);
-    if (known) this.#connect(known, true);
-    else void this.restart();
+    await this.#begin();
   }
 
   close() {
@@ -228,19 +221,14 @@ export class Player {
     this.stage.focus({ preventScroll: true });
   }
 
-  get #storageKey() {
-    return `play ${this.study}/${this.environment ?? ""}`;
-  }
-
-  async #create() {
+  async #begin() {
     this.connection = "opening";
     this.refusal = null;
     this.#changed();
     try {
       const { play } = await post("/api/plays", { study: this.study, environment: this.environment });
       if (this.isClosed) return;
-      write(this.#storageKey, play);
-      this.#connect(play, false);
+      this.#connect(play);
     } catch (error) {
       if (this.isClosed) return;
       this.connection = "gone";
@@ -250,19 +238,14 @@ export class Player {
     }
   }
 
-  /** @param {string} play @param {boolean} isKnown Whether it was opened before this page was. */
-  #connect(play, isKnown) {
+  /** @param {string} play */
+  #connect(play) {
     this.socket?.close();
     const socket = new PlaySocket(`/api/plays/${encodeURIComponent(play)}`, {
       onMessage: (message) => this.#take(message),
       onFrame: (message) => this.#show(message),
       onState: (state, reason) => {
         if (this.socket !== socket) return;
-        if (state === "gone" && isKnown && this.hello === null && reason !== "replaced" && reason !== "quota") {
-          // The play of this tab is over: the player did not ask for that one, but for any.
-          void this.restart();
-          return;
-        }
         this.connection = state;
         this.reason = reason;
         if (state === "open") {
@@ -271,7 +254,6 @@ export class Player {
         } else {
           this.keys.releaseAll();
         }
-        if (state === "gone" && reason !== "replaced") forget(this.#storageKey);
         this.#changed();
       },
     });
@@ -317,6 +299,9 @@ export class Player {
     const before = this.state?.state;
     this.state = state;
     this.stateAt = performance.now();
+    // Before the first step there is no episode yet that could say its number.
+    if (state.episode) this.episodeNumber = state.episode.number;
+    else if (state.state === "ready" && before !== undefined && before !== "ready" && this.episodeNumber !== null) this.episodeNumber += 1;
     if (state.state !== "paused") this.isAway = false;
     if (state.state === before) return;
     this.isStalled = false;
@@ -331,6 +316,8 @@ export class Player {
   /** @param {ArrayBuffer} message */
   #show(message) {
     const frame = decodeFrame(message);
+    // Of the first picture of all it is known which episode it begins.
+    if (frame.number === 1) this.episodeNumber ??= 0;
     this.screen.show(frame);
   }
 
@@ -464,32 +451,3 @@ export class Player {
 
 /** Keys that a player may press to begin. */
 const STARTS = /^(Key|Digit|Arrow|Space|Numpad|Enter|Comma|Period|Slash|Semicolon|Quote|Bracket|Backslash|Shift|Page|Home|End)/;
-
-// A tab keeps its play when it is loaded anew; another tab has another one.
-
-/** @param {string} name */
-function read(name) {
-  try {
-    return sessionStorage.getItem(name);
-  } catch {
-    return null;
-  }
-}
-
-/** @param {string} name @param {string} value */
-function write(name, value) {
-  try {
-    sessionStorage.setItem(name, value);
-  } catch {
-    // Storage is blocked: a reload begins a new play.
-  }
-}
-
-/** @param {string} name */
-function forget(name) {
-  try {
-    sessionStorage.removeItem(name);
-  } catch {
-    // Nothing was kept.
-  }
-}

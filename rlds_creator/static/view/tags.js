@@ -167,16 +167,15 @@ export function Tags({ store, step, numSteps, scope, setScope, range, setRange, 
 }
 
 /**
- * A range with another end; ends that cross change places.
+ * A range with another end; the end that is passed comes along.
  * @param {Range | null} range
  * @param {"first" | "last"} end
  * @param {number} step
  * @returns {Range}
  */
 export function rangeWith(range, end, step) {
-  const { first, last } = { ...(range ?? { first: step, last: step }), [end]: step };
-  if (first <= last) return { first, last };
-  return end === "first" ? { first, last: first } : { first: last, last };
+  const { first, last } = range ?? { first: step, last: step };
+  return end === "first" ? { first: step, last: Math.max(last, step) } : { first: Math.min(first, step), last: step };
 }
 
 /**
