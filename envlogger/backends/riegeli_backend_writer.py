@@ -22,7 +22,6 @@ from envlogger.backends.riegeli_files.background import (
     DiscardEpisode,
     Flush,
     Job,
-    Push,
     SetEpisodeMetadata,
     WritingError,
 )
@@ -201,26 +200,29 @@ class RiegeliBackendWriter(BackendWriter):
           StorageError: Not all could be written.
           UsageError: The writer is closed.
         """
-        self._finish(Flush())
+        super().flush()
+        try:
+            with self._background.lock:
+                self._background.finish(Flush())
+        except WritingError as e:
+            raise self._failure_of(e) from e.cause
 
     def push(self) -> None:
         """Hands all steps to the system, without waiting for the disk.
 
         They survive the death of the process then: `envlogger.recover` finds them. Not so in an
-        object store. This costs little enough to call it after each step; readers see nothing of it
-        before the next flush.
+        object store. This costs little enough to call it after each step, because it happens here,
+        not in the thread; readers see nothing of it before the next flush. An exception that comes
+        from outside, such as `KeyboardInterrupt`, ends the recording if it interrupts this.
 
         Raises:
           StorageError: Not all could be written.
           UsageError: The writer is closed.
         """
-        self._finish(Push())
-
-    def _finish(self, job: Job) -> None:
         self._check_open()
         try:
             with self._background.lock:
-                self._background.finish(job)
+                self._background.push()
         except WritingError as e:
             raise self._failure_of(e) from e.cause
 

@@ -18,9 +18,10 @@ from PIL import Image, ImageDraw
 
 from rlds_creator.environments.playable import Control, Family, Inputs, Playable
 
-__all__ = ["Drawn", "DrawnFamily", "read_drawn"]
+__all__ = ["MOVES", "Drawn", "DrawnFamily", "read_drawn"]
 
-_MOVES = {
+# What keys do: an action, and its name.
+MOVES = {
     "ArrowLeft": (1, "left"),
     "ArrowRight": (2, "right"),
     "ArrowUp": (3, "up"),
@@ -32,7 +33,7 @@ _DIRECTIONS = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)])
 # The step and the action are drawn as rows of so many blocks, black for 0 and white for 1.
 _NUM_BLOCKS = 16
 
-Trouble = Literal["", "raise", "exit", "die", "hang", "print", "fork", "thread"]
+Trouble = Literal["", "raise", "exit", "die", "hang", "print fork", "memory"]
 Shape = Literal["rgb", "grey", "chw", "float", "nan", "empty", "growing", "none", "huge"]
 
 
@@ -97,11 +98,12 @@ def _make(trouble: str) -> None:
     if trouble == "hang":
         while True:
             time.sleep(1)
-    if trouble == "print":
+    if trouble == "print fork":
         print("X" * 100_000)
         os.write(1, b"J\0\0\0" * 1000)
-    if trouble == "fork":
         os.fork()
+    if trouble == "memory":
+        np.ones(1 << 36)
 
 
 class Drawn(Playable):
@@ -125,11 +127,12 @@ class Drawn(Playable):
         self.environment = _Walk(id, num_steps, seconds_per_step, trouble, trouble_at)
         self.repeats = repeats
         self._is_discrete = id == "discrete"
-        self._moves = {name: move for name, (move, _) in _MOVES.items()} | dict(keys)
+        self._moves = {name: move for name, (move, _) in MOVES.items()} | dict(keys)
         self._shape = picture
+        self._trouble_at = trouble_at
         self._size = size
         self._inputs = Inputs()
-        does = dict(_MOVES.values())
+        does = dict(MOVES.values())
         self.controls = [
             Control([name], does.get(move, str(move))) for name, move in self._moves.items()
         ]
@@ -141,6 +144,7 @@ class Drawn(Playable):
     def seed(self, seed: int) -> None:
         """See `Playable`."""
         self.environment.next_seed = seed
+        self._inputs = Inputs()
 
     def action(self, inputs: Inputs) -> Any:
         """See `Playable`."""
@@ -166,7 +170,7 @@ class Drawn(Playable):
 
     def render(self, camera: int = 0, *, is_draft: bool = False) -> Any:
         """See `Playable`."""
-        if self._shape == "none":
+        if self._shape == "none" and self.environment.step_number >= self._trouble_at:
             return None
         if self._shape == "empty":
             return np.zeros((0, 0, 3), np.uint8)
@@ -202,7 +206,7 @@ class Drawn(Playable):
 
 def _number_of(inputs: Inputs) -> int:
     """What is drawn of the inputs: a bit for each of the keys."""
-    return sum(1 << bit for bit, name in enumerate(_MOVES) if name in inputs.held)
+    return sum(1 << bit for bit, name in enumerate(MOVES) if name in inputs.held)
 
 
 def read_drawn(picture: np.ndarray) -> tuple[int, list[str]]:
@@ -216,7 +220,7 @@ def read_drawn(picture: np.ndarray) -> tuple[int, list[str]]:
         )
         for row in range(2)
     )
-    return step, [name for bit, name in enumerate(_MOVES) if keys >> bit & 1]
+    return step, [name for bit, name in enumerate(MOVES) if keys >> bit & 1]
 
 
 class DrawnFamily(Family):
@@ -240,13 +244,8 @@ class DrawnFamily(Family):
         picture: Shape = "rgb",
         size: int = 160,
         repeats: bool = False,
-        **options: Any,
     ) -> Drawn:
         """See `Family`."""
-        if id not in self.identifiers():
-            raise ValueError(f"there is no {id!r}, only {', '.join(self.identifiers())}")
-        if options:
-            raise ValueError(f"there is no option {min(options)!r}")
         return Drawn(
             id, num_steps, seconds_per_step, trouble, trouble_at, picture, size, repeats, keys
         )

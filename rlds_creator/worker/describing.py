@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
-from rlds_creator.environments import families, family
+from rlds.sources.options import Option
+from rlds_creator.environments import families, family, options_of
 
 __all__ = ["describe"]
 
@@ -33,39 +33,19 @@ def _describe(name: str) -> dict[str, Any]:
     try:
         made = family(name)
         found.update(title=made.title or name, requires=made.requires)
-        found["options"] = options(made.make)
+        found["options"] = [_option(option) for option in options_of(made).values()]
         found["identifiers"] = list(made.identifiers())
     except Exception as e:  # Code of others: what is wrong with it does not concern the rest.
         found["error"] = f"{type(e).__name__}: {e}"
     return found
 
 
-def options(make: Callable[..., Any]) -> list[dict[str, Any]]:
-    """Returns the options of a family, see `Family.make`.
-
-    >>> def make(*, id: str, keys, level: int = 1, mode: typing.Literal["easy", "hard"] = "easy"):
-    ...     pass
-    >>> for option in options(make):
-    ...     print(option)
-    {'name': 'level', 'kind': 'integer', 'default': 1, 'choices': None}
-    {'name': 'mode', 'kind': 'choice', 'default': 'easy', 'choices': ['easy', 'hard']}
-    """
-    return [
-        _option(parameter)
-        for parameter in inspect.signature(make, eval_str=True).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in ("id", "keys")
-    ]
-
-
-def _option(parameter: inspect.Parameter) -> dict[str, Any]:
-    default = None if parameter.default is parameter.empty else parameter.default
-    annotation = parameter.annotation
-    arms = [arm for arm in typing.get_args(annotation) if arm is not type(None)]
+def _option(option: Option) -> dict[str, Any]:
+    kind, arms = option.kind, typing.get_args(option.kind)
     choices = None
-    if typing.get_origin(annotation) is typing.Literal:
-        kind, choices = "choice", arms
-    elif annotation in _KINDS:
-        kind = _KINDS[annotation]
+    if typing.get_origin(kind) is Literal:
+        found, choices = "choice", list(arms)
     else:  # Such as `int | None`.
-        kind = next((_KINDS[arm] for arm in arms if arm in _KINDS), "text")
-    return {"name": parameter.name, "kind": kind, "default": default, "choices": choices}
+        found = next((_KINDS[arm] for arm in (kind, *arms) if arm in _KINDS), "text")
+    default = None if option.default is inspect.Parameter.empty else option.default
+    return {"name": option.name, "kind": found, "default": default, "choices": choices}

@@ -70,7 +70,7 @@ class InputQueue:
         t, name, value, key = _checked(event)
         self._events.append([t, name, value, key])
         if name == EVERYTHING:
-            self._down.clear()
+            self.release()
             return False
         before = self._down.get(name, 0.0)
         if _AXIS.fullmatch(name):
@@ -91,6 +91,10 @@ class InputQueue:
         if len(key) == 1 and key.isprintable():
             self._text.append(key)
         return True
+
+    def release(self) -> None:
+        """Releases everything."""
+        self._down.clear()
 
     def take(self) -> Inputs:
         """Returns what was held at any time since the last step, for the next one."""

@@ -182,15 +182,13 @@ class Player:
         self._begin_episode(0)
 
     def _make(self) -> Playable:
-        name = self._environment["family"]
-        options = self._environment.get("options") or {}
-        keys = self._environment.get("keys") or {}
+        name, options = self._environment["family"], self._environment.get("options") or {}
         with _environment_code():
             try:
-                return make(name, options, keys)
+                return make(name, options, self._environment.get("keys"))
             except ImportError as e:
                 raise _FailedError(f"{name} is not installed here: {e.msg}", e) from e
-            except (TypeError, ValueError) as e:  # What is wrong with the options.
+            except ValueError as e:  # It says what is wrong with the options.
                 raise _FailedError(str(e), e) from e
 
     def play(self) -> None:
@@ -283,8 +281,10 @@ class Player:
                 if self._play.resume(now):
                     self._resumed(now)
             case "pause":
-                why = message.get("why")
-                if self._play.pause(now, "network" if why == "network" else "user"):
+                why = "network" if message.get("why") == "network" else "user"
+                if why == "network":  # Nobody will hear of what is let go of now.
+                    self._inputs.release()
+                if self._play.pause(now, why):
                     self._paused(now)
             case "end":
                 self._check_steps()
@@ -411,8 +411,10 @@ class Player:
             action = self._playable.action(inputs)
             if action is None and self._is_async:
                 action = self._playable.idle_action
-        # A step that is late does not make the next ones come early.
-        self._due = max(self._due + 1 / self._fps, self._clock())
+        now, period = self._clock(), 1 / self._fps
+        self._due += period
+        if self._due <= now:  # Steps that were missed are not made up for.
+            self._due = now + period
         if action is not None:
             self._step(inputs, action)
 

@@ -7,60 +7,63 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 
 from rlds_creator.frames import Frame
-from rlds_creator.worker.link import HEADER_SIZE, decode_header, decode_payload, encode
+from rlds_creator.worker.link import HEADER_SIZE, Link, decode_header, decode_payload, encode
+from rlds_creator.worker.player import serve
+
+# In seconds; nothing takes this long unless it hangs.
+PATIENCE = 30.0
 
 
-class Worker:
-    """A worker process.
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Player:
+    """A worker in a thread, and the server's end of the link.
 
     Attributes:
-      process: The process.
       ready: The message of that name.
       states: The states so far, the last one last.
       episodes: The episodes so far, as the worker reported them, in order.
       errors: The errors so far.
       frames: The frames so far.
+      status: What it exited with.
     """
 
-    def __init__(self, directory: Path, wait: bool = True, **environment: Any) -> None:
-        ours, theirs = socket.socketpair()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "rlds_creator.worker", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            env={**os.environ, "RLDS_CREATOR_TESTING": "1"},
-        )
-        theirs.close()
-        self.connection = ours
-        ours.settimeout(30)
+    def __init__(
+        self, directory: Path, *, clock: Any = time.monotonic, wait: bool = True, **environment: Any
+    ) -> None:
+        self.clock = clock
+        self.connection, theirs = socket.socketpair()
+        self.connection.settimeout(PATIENCE)
+        self._begin(theirs)
         self.ready: dict[str, Any] = {}
         self.states: list[dict[str, Any]] = []
         self.episodes: list[dict[str, Any]] = []
         self.errors: list[dict[str, Any]] = []
         self.frames: list[Frame] = []
-        self.pongs = 0
+        self.num_pongs = 0
+        self.status: int | None = None
         self._num_inputs = 0
         options = {"id": "discrete", **environment.pop("options", {})}
         start = environment.pop("start", {})
+        environment = {"name": "Drawn", "family": "drawn", "seed": 7, "fps": 60.0, **environment}
         self.send(
             op="start",
-            environment={
-                "id": "e",
-                "name": "Drawn",
-                "family": "drawn",
-                "seed": 7,
-                "fps": 60.0,
-                **environment,
-                "options": options,
-            },
+            environment={**environment, "options": options},
             directory=os.fspath(directory),
             agent_id="agent",
             study_id="study",
@@ -70,18 +73,23 @@ class Worker:
         if wait:
             self.until(lambda: self.states)
 
-    def __enter__(self) -> Worker:
+    def _begin(self, connection: socket.socket) -> None:
+        def run() -> None:
+            self.status = serve(Link(connection), clock=self.clock)
+
+        self._thread = threading.Thread(target=run)
+        self._thread.start()
+
+    def _end(self) -> None:
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.connection.close()
-        if error[0] is not None:
-            self.process.kill()
-        try:
-            _, self.stderr = self.process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
+        self._end()
 
     def send(self, **message: Any) -> None:
         self.connection.sendall(encode(message))
@@ -118,18 +126,24 @@ class Worker:
             case "error":
                 self.errors.append(message)
             case "pong":
-                self.pongs += 1
+                self.num_pongs += 1
             case op:
                 raise AssertionError(op)
         return message
 
-    def until(self, condition: Any, seconds: float = 30.0) -> Any:
+    def until(self, condition: Any) -> Any:
         """Receives until a condition holds; returns what it returned."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE
         while not (met := condition()):
             assert time.monotonic() < end, (self.states[-1:], self.errors, len(self.frames))
             self.receive()
         return met
+
+    def sync(self) -> None:
+        """Receives until the worker has seen all that was sent."""
+        num_pongs = self.num_pongs
+        self.send(op="ping")
+        self.until(lambda: self.num_pongs > num_pongs)
 
     def until_state(self, state: str, why: str = "") -> dict[str, Any]:
         """Receives until the last state is this one."""
@@ -154,11 +168,6 @@ class Worker:
         except (EOFError, ConnectionError):
             pass
 
-    def kill(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.drain()
-        self.process.wait()
-
     def _read(self, size: int) -> bytes:
         parts = b""
         while len(parts) < size:
@@ -167,3 +176,48 @@ class Worker:
                 raise EOFError
             parts += part
         return parts
+
+
+class Worker(Player):
+    """A worker process.
+
+    Attributes:
+      process: The process.
+      output: What is in its standard output, once it is over.
+      printed: Likewise in its standard error output.
+    """
+
+    def _begin(self, connection: socket.socket) -> None:
+        self._output, self._errors = (
+            tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed at the end)
+            for _ in range(2)
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rlds_creator.worker", str(connection.fileno())],
+            pass_fds=[connection.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._errors,
+            start_new_session=True,
+            env={**os.environ, "RLDS_CREATOR_TESTING": "1"},
+        )
+        connection.close()
+
+    def _end(self) -> None:
+        try:
+            self.status = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        self.output, self.printed = map(_text, (self._output, self._errors))
+
+    def kill(self) -> None:
+        """Kills it, and receives what it has sent before."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.drain()
+
+
+def _text(file: IO[str]) -> str:
+    with file:
+        file.seek(0)
+        return file.read()

@@ -142,10 +142,10 @@ class BackgroundWriter:
     raised by the next call, as `WritingError`, and by all calls after it.
 
     Attributes:
-      lock: To be held while `add_step`, `put` and `finish` are called.
+      lock: To be held while `add_step`, `put`, `finish` and `push` are called.
 
     Args:
-      shards: Where to write; used by the thread alone from now on.
+      shards: Where to write; nobody else uses it from now on.
       flush_interval: After how many seconds at the latest a step is flushed; None for never.
       max_pending_bytes: How much may wait to be written; `put` waits when it is more.
     """
@@ -166,6 +166,9 @@ class BackgroundWriter:
         self._taken = _Batch()
         self._ending = False
         self._ended = False
+        self._is_resting = False
+        self._is_dirty = False
+        self._error: BaseException | None = None  # Of `push`.
         self._failure: WritingError | None = None
 
         # A thread that is no daemon would be waited for before recorders are closed at exit.
@@ -222,6 +225,33 @@ class BackgroundWriter:
         if self._ending:
             self._raise_failure()
 
+    def push(self) -> None:
+        """Waits until all jobs are done, and handed to the system.
+
+        While the thread rests, they are done here: to wake it would take longer than what it does.
+
+        Raises:
+          WritingError: Not all could be written.
+        """
+        if not self._is_resting or self._ending:
+            self.finish(Push())
+            return
+        batch = self._taken = self._new
+        batch.jobs.append(Push())
+        batch.is_awaited = True
+        self._new = _Batch()
+        self._is_dirty = True
+        try:
+            batch.do(self._shards)
+        except BaseException as e:
+            self._error = e  # The thread ends with it, as with one of its own.
+            self._ending = True
+            self._work.notify()
+            self._raise_failure()
+        self._taken = _Batch()
+        if self._shards.trouble is not None:
+            self.finish()
+
     def has_time(self) -> bool:
         """Whether the thread may take longer: it rests a third of the time, nobody waits for it.
 
@@ -277,17 +307,15 @@ class BackgroundWriter:
 
     def _work_until_the_end(self) -> None:
         pacing = self._pacing
-        is_dirty = False
         ending = False
         while not ending:
             ending = self._take_batch()
-            is_dirty = is_dirty or bool(self._taken.jobs)
             pacing.begin_round()
             self._taken.do(self._shards)
             if pacing.flush_is_due():
-                if is_dirty:
+                if self._is_dirty:
                     self._shards.flush()
-                is_dirty = False
+                self._is_dirty = False
             pacing.end_round(len(self._taken.jobs))
             with self.lock:
                 self._taken.is_over = True
@@ -309,8 +337,13 @@ class BackgroundWriter:
                 seconds = pacing.seconds_to_flush()
                 if seconds <= 0:
                     break
+                self._is_resting = True
                 self._work.wait(seconds)
+                self._is_resting = False
+            if self._error is not None:
+                raise self._error
             self._taken, self._new = self._new, _Batch()
+            self._is_dirty = self._is_dirty or bool(self._taken.jobs)
             return self._ending
 
     def _count_lost_steps(self) -> int | None:

@@ -343,6 +343,29 @@ def test_steps_that_are_not_flushed_are_in_memory_only(tmp_path):
         assert episodes(tmp_path) == [[0, 1]]
 
 
+def test_pushed_steps_are_with_the_system(tmp_path, monkeypatch):
+    synced = []
+    with RiegeliBackendWriter(tmp_path / "data", flush_interval=None) as writer:
+        for i in range(3):
+            record(writer, i, is_new_episode=i == 0)
+            if i == 0:
+                writer.set_episode_metadata("first")
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "fsync", synced.append)
+                writer.push()
+            # What is there if the process is killed now.
+            killed = shutil.copytree(tmp_path / "data", tmp_path / f"killed {i}")
+            assert episodes(killed) == []
+            envlogger.recover(killed, in_place=True)
+            assert episodes(killed) == [list(range(i + 1))]
+            with envlogger.Reader(killed) as reader:
+                assert list(reader.episode_metadata()) == ["first"]
+        assert synced == []
+    assert episodes(tmp_path / "data") == [[0, 1, 2]]
+    with pytest.raises(UsageError, match="is closed"):
+        writer.push()
+
+
 @pytest.mark.parametrize("sync", [False, True])
 def test_flushing_brings_data_to_the_disk_if_asked(tmp_path, monkeypatch, sync):
     synced = []
@@ -620,14 +643,15 @@ def disk(monkeypatch):
 
 @pytest.mark.parametrize("has_reserve", [True, False])
 @pytest.mark.parametrize(
-    "options",
+    ("options", "is_pushed"),
     [
-        "uncompressed,chunk_size:10k",
-        "zstd:1,chunk_size:300k",
-        "transpose,chunk_size:1k,parallelism:3",
+        ("uncompressed,chunk_size:10k", False),
+        ("zstd:1,chunk_size:300k", False),
+        ("zstd:1,chunk_size:300k", True),
+        ("transpose,chunk_size:1k,parallelism:3", False),
     ],
 )
-def test_a_full_disk(tmp_path, disk, options, has_reserve):
+def test_a_full_disk(tmp_path, disk, options, is_pushed, has_reserve):
     if not has_reserve:
         disk.reserve = 0
     rng = np.random.default_rng(0)
@@ -641,6 +665,8 @@ def test_a_full_disk(tmp_path, disk, options, has_reserve):
         for i in range(100_000):
             record(writer, frames[i % 100], is_new_episode=i % 10 == 0)
             num_accepted += 1
+            if is_pushed:
+                writer.push()
     assert isinstance(caught.value.__cause__, OSError)
     with pytest.raises(StorageError, match="has stopped after an earlier failure"):
         record(writer, 0)
@@ -731,10 +757,10 @@ def test_no_error_of_any_kind_leaves_anybody_waiting(tmp_path, monkeypatch, fail
     raised = []
 
     def record_to_the_end():
-        for _ in range(100):
+        for i in range(100):
             try:
                 record(writer, *np.zeros((10, 100)))
-                writer.flush()
+                (writer.flush, writer.push)[i % 2]()
             except StorageError as e:
                 raised.append(str(e))
         writer.close()

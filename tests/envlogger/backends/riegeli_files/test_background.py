@@ -202,15 +202,16 @@ def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
     shards.may_go_on.clear()
     hand_over(background, *names)
     waiting = [
+        in_thread(lambda: locked(background, background.push)),
         in_thread(lambda: locked(background, background.finish)),
         in_thread(lambda: locked(background, background.finish, Flush())),
     ]
     shards.may_go_on.set()
     if fails_at == "close":
-        assert [result() for result in waiting] == [None, None]
+        assert [result() for result in waiting] == [None] * 3
     else:
         failures = [result() for result in waiting]
-        assert [type(failure) for failure in failures] == [WritingError] * 2
+        assert [type(failure) for failure in failures] == [WritingError] * 3
         assert failures[0].cause is error
         num_not_done = sum(name in ("begin", "step") for name in names[names.index(fails_at) :])
         assert failures[0].num_lost_steps == 100 + num_not_done
@@ -220,12 +221,53 @@ def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
         lambda: locked(background, background.add_step, b"more"),
         lambda: locked(background, background.put, Flush()),
         lambda: locked(background, background.finish, Flush()),
+        lambda: locked(background, background.push),
         background.close,
     ):
         with pytest.raises(WritingError) as failure:
             call()
         assert failure.value is first_failure.value
         assert failure.value.cause is error
+    assert not background._thread.is_alive()
+
+
+def resting(shards, **arguments):
+    """A writer whose thread rests."""
+    background = make(shards, **arguments)
+    deadline = time.monotonic() + PATIENCE
+    while not locked(background, lambda: background._is_resting):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    return background
+
+
+def test_while_the_thread_rests_a_push_is_done_here():
+    shards = Shards()
+    background = resting(shards, flush_interval=0.05)
+    threads = []
+    shards.push = lambda: threads.append(threading.current_thread())
+    for _ in range(3):
+        hand_over(background, "begin")
+        locked(background, background.push)
+    assert threading.current_thread() in threads
+    deadline = time.monotonic() + PATIENCE
+    while ("flush", None) not in shards.done:  # By the thread, although it had no jobs.
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    background.close()
+    assert [name for name, _ in shards.done if name == "begin"] == ["begin"] * 3
+
+
+@pytest.mark.parametrize("error", [DISK_ERROR, ValueError("a bug"), KeyboardInterrupt()])
+@pytest.mark.parametrize("fails_at", ["step", "push"])
+def test_a_push_that_fails_here_ends_the_thread(fails_at, error):
+    background = resting(Shards(fails_at, error))
+    hand_over(background, "begin", "step", "step")
+    for call in (lambda: locked(background, background.push), background.close):
+        with pytest.raises(WritingError) as failure:
+            call()
+        assert failure.value.cause is error
+        assert failure.value.num_lost_steps == 100 + 2 * (fails_at == "step")
     assert not background._thread.is_alive()
 
 
@@ -260,6 +302,17 @@ def test_trouble_ends_the_recording_when_all_is_written():
     assert failure.value.cause is shards.trouble
     assert failure.value.num_lost_steps == 0
     assert [name for name, _ in shards.done] == ["begin", "step", "flush", "close"]
+
+
+def test_trouble_ends_the_recording_when_all_is_pushed():
+    shards = Shards()
+    background = resting(shards)
+    shards.trouble = OSError("the disk is almost full")
+    hand_over(background, "begin", "step")
+    with pytest.raises(WritingError) as failure:
+        locked(background, background.push)
+    assert failure.value.cause is shards.trouble
+    assert [name for name, _ in shards.done] == ["begin", "step", "push", "close"]
 
 
 def test_a_closed_one_says_so():

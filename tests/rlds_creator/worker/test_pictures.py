@@ -1,0 +1,96 @@
+"""Pictures of environments as image files."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlds_creator.worker.pictures import QUALITIES, PictureEncoder, PictureError, as_rgb
+
+RANDOM = np.random.default_rng(0)
+GREY = RANDOM.integers(0, 256, (6, 8), np.uint8)
+COLOURED = RANDOM.integers(0, 256, (6, 8, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "expected"),
+    [
+        (COLOURED, COLOURED),
+        (COLOURED[::-1, ::2], COLOURED[::-1, ::2]),
+        (COLOURED.transpose(2, 0, 1), COLOURED),
+        (np.dstack([COLOURED, GREY]), COLOURED),
+        (GREY, np.dstack([GREY] * 3)),
+        (GREY[None], np.dstack([GREY] * 3)),
+        (GREY[:, :, None], np.dstack([GREY] * 3)),
+        (COLOURED.astype(np.int64), COLOURED),
+        (COLOURED.astype(np.float32), COLOURED),
+        (COLOURED / 255.0, COLOURED),
+        (GREY > 99, np.dstack([np.uint8(255) * (GREY > 99)] * 3)),
+        (np.zeros((3, 3, 3)), np.zeros((3, 3, 3), np.uint8)),
+    ],
+)
+def test_what_can_be_meant_is_a_picture(drawn, expected):
+    picture = as_rgb(drawn)
+    assert picture.dtype == np.uint8
+    assert picture.flags.c_contiguous
+    np.testing.assert_array_equal(picture, expected)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "message"),
+    [
+        (None, "not NoneType"),
+        ([[1, 2], [3, 4]], "not list"),
+        (np.zeros((0, 0, 3), np.uint8), r"shape \(0, 0, 3\)"),
+        (np.zeros((5, 5, 2), np.uint8), "shape"),
+        (np.zeros(5, np.uint8), "shape"),
+        (np.zeros((2, 5, 5, 3), np.uint8), "shape"),
+        (np.broadcast_to(np.uint8(1), (100_000, 100_000, 3)), "4096"),
+        (np.full((5, 5, 3), np.nan), "nan"),
+        (np.full((5, 5, 3), -1), "-1"),
+        (np.full((5, 5, 3), 256.0), "256"),
+        (np.full((5, 5), "x"), "numbers"),
+        (np.full((5, 5), 1j), "numbers"),
+    ],
+)
+def test_what_is_no_picture_is_refused(drawn, message):
+    with pytest.raises(PictureError, match=message):
+        as_rgb(drawn)
+
+
+def decoded(file):
+    return np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
+
+
+def test_drawings_are_small_and_without_loss():
+    drawing = np.zeros((210, 160, 3), np.uint8)
+    drawing[50:70, 20:90] = (200, 10, 10)
+    encoder = PictureEncoder()
+    for _ in range(3):
+        file, codec = encoder.encode(drawing, "medium")
+        assert codec == "webp"
+        np.testing.assert_array_equal(decoded(file), drawing)
+        drawing[50:70, 20:90] += 1
+
+
+def test_photos_are_jpeg_in_the_quality_asked_for():
+    noise = RANDOM.integers(0, 256, (10, 16, 3), np.uint8)
+    photo = np.asarray(Image.fromarray(noise).resize((200, 120), Image.Resampling.BICUBIC))
+    encoder = PictureEncoder()
+    sizes, errors = {}, {}
+    for quality in QUALITIES:
+        file, codec = encoder.encode(photo, quality)
+        assert codec == "jpeg"
+        sizes[quality] = len(file)
+        errors[quality] = np.abs(decoded(file).astype(int) - photo).mean()
+    assert sizes["low"] < sizes["medium"] < sizes["high"]
+    assert errors["high"] < errors["medium"] < errors["low"] < 8
+
+
+def test_large_pictures_are_jpeg_and_may_change_their_size():
+    encoder = PictureEncoder()
+    for size in (255, 300, 256):
+        file, codec = encoder.encode(np.zeros((size, size, 3), np.uint8), "medium")
+        assert codec == ("jpeg" if size > 256 else "webp")
+        assert decoded(file).shape == (size, size, 3)

@@ -1,0 +1,393 @@
+"""A worker that plays, spoken to as the server does; it runs in a thread here."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from playing import Clock, Player
+
+import envlogger
+from rlds_creator.environments import make
+from rlds_creator.frames import Frame
+from rlds_creator.testing.drawn import MOVES, read_drawn
+from rlds_creator.worker.recovery import recover_episode
+
+
+def steps_of(directory: Path, episode: dict[str, Any]) -> list[envlogger.StepData]:
+    with envlogger.Reader(directory / episode["id"]) as reader:
+        (steps,) = [list(episode) for episode in reader.episodes]
+    return steps
+
+
+def metadata_of(directory: Path, episode: dict[str, Any]) -> dict[str, Any]:
+    with envlogger.Reader(directory / episode["id"]) as reader:
+        (metadata,) = reader.episode_metadata()
+    return metadata
+
+
+def seen(frame: Frame) -> tuple[int, list[str]]:
+    return read_drawn(np.asarray(Image.open(io.BytesIO(frame.picture))))
+
+
+def check_record(directory: Path, episode: dict[str, Any], frames: list[Frame]) -> None:
+    """Each step that was shown is recorded as it was shown, and can be played again."""
+    steps = steps_of(directory, episode)
+    metadata = metadata_of(directory, episode)
+    assert len(steps) == len(frames) == episode["num_steps"] == metadata["num_steps"]
+    environment = json.loads(metadata["rlds_creator:environment"])
+    playable = make(environment["family"], environment["options"])
+    playable.seed(metadata["seed"])
+    total = 0.0
+    for number, (step, frame) in enumerate(zip(steps, frames)):
+        if number:
+            again = playable.environment.step(step.action)
+            total += step.timestep.reward
+        else:
+            again = playable.environment.reset()
+            assert step.action is None
+        np.testing.assert_equal(step.timestep.observation, again.observation)
+        assert step.timestep.reward == again.reward
+        assert step.timestep.first() is frame.is_first is (number == 0)
+        assert step.timestep.last() is frame.is_last
+        assert step.custom_data["image"] == frame.picture
+        assert step.custom_data["time"] == frame.time
+        assert frame.step == number
+        assert frame.total_reward == np.float32(total)
+        keys = json.loads(step.custom_data["keys"])
+        assert seen(frame) == (number, [name for name in MOVES if name in keys])
+        assert json.loads(step.custom_data["info"])["held"] == sorted(keys)
+    assert metadata["total_reward"] == episode["total_reward"] == total
+
+
+def test_a_press_is_a_step(tmp_path: Path) -> None:
+    with Player(tmp_path, options={"num_steps": 5}) as player:
+        assert player.ready["mode"] == "sync"
+        assert player.ready["size"] == [160, 160]
+        assert player.ready["cameras"] == ["near", "far"]
+        assert player.ready["qualities"] == ["draft", "low", "medium", "high"]
+        assert {"inputs": ["Space"], "does": "jump"} in player.ready["controls"]
+        assert not player.ready["has_pointer"]
+        state = player.states[-1]
+        assert (state["state"], state["why"], state["episode"]) == ("ready", "start", None)
+        assert seen(player.frames[-1]) == (0, [])
+        player.press("KeyQ")  # It means nothing, so it is no step, and begins nothing.
+        player.release("KeyQ")
+        player.sync()
+        assert len(player.frames) == 1
+        assert not list(tmp_path.iterdir())
+        for i, name in enumerate(["ArrowLeft", "ArrowUp", "Space"], 1):
+            number = player.press(name)
+            player.release(name)  # This is none.
+            frame = player.until_step(i)
+            assert seen(frame) == (i, [name])
+            assert frame.applied_input == number
+            assert json.loads(frame.action) == str([1, 3, 5][i - 1])
+        player.press("ArrowRight", "ArrowDown")  # Two presses in one message are two steps.
+        player.until_state("ended", "terminated")
+        assert [seen(frame)[1] for frame in player.frames[-2:]] == [
+            ["ArrowRight"],
+            ["ArrowRight", "ArrowDown"],
+        ]
+        assert [e["state"] for e in player.episodes] == ["playing", "ended"]
+        player.press("ArrowLeft")
+        player.release("*")
+        player.control("success", value=True)
+        player.control("confirm", value="completed")
+        player.until_state("ready")
+        episode = player.episodes[-1]
+        assert (episode["state"], episode["reason"]) == ("completed", "terminated")
+        assert (episode["success"], episode["number"], episode["seed"]) == (True, 0, 7)
+        assert not player.errors
+        player.press("ArrowLeft")
+        player.until_step(1)
+        player.control("end")
+        player.until_state("ended", "user")
+        check_record(tmp_path, episode, player.frames[:6])
+        second = player.episodes[-1]
+        assert (second["number"], second["seed"], second["num_steps"]) == (1, 8, 2)
+        check_record(tmp_path, second, player.frames[6:])
+        events = json.loads(steps_of(tmp_path, episode)[2].custom_data["inputs"])
+        assert [event[1:3] for event in events] == [["ArrowLeft", 0], ["ArrowUp", 1]]
+        metadata = metadata_of(tmp_path, episode)
+        assert metadata["episode_id"] == episode["id"]
+        assert metadata["agent_id"] == "agent"
+        assert metadata["rlds_creator:study_id"] == "study"
+        assert metadata["reason"] == "terminated"
+        versions = json.loads(metadata["rlds_creator:versions"])
+        assert {"python", "numpy", "drawn"} <= set(versions)
+        player.send(op="stop")
+        player.drain()
+        assert player.episodes[-1]["state"] == "abandoned"  # Nobody said what it is worth.
+    assert player.status == 0
+
+
+def test_a_clock_makes_steps(tmp_path: Path) -> None:
+    with Player(
+        tmp_path, mode="async", max_episode_steps=25, options={"id": "box", "size": 320}
+    ) as player:
+        player.press("ArrowLeft")  # Before it runs.
+        player.release("ArrowLeft")
+        player.press("ArrowRight")
+        player.control("resume")
+        player.until_step(3)
+        player.press("ArrowUp")  # A tap between two steps.
+        player.release("ArrowUp", "ArrowRight")
+        player.events({"t": 1, "name": "Axis0", "value": -0.5})
+        player.until_step(9)
+        player.events({"t": 2, "name": "*", "value": 0})
+        player.until_state("ended", "truncated")
+        check_record(tmp_path, player.episodes[-1], player.frames)
+        steps = steps_of(tmp_path, player.episodes[-1])
+        assert len(steps) == 26
+        assert steps[-1].timestep.last()
+        assert steps[-1].timestep.discount == 1
+        actions = [tuple(step.action.tolist()) for step in steps[1:]]
+        assert actions[0] == (1, 0)
+        assert [action[1] for action in actions].count(-1) == 1
+        assert (-0.5, 0) in actions
+        assert actions[-1] == (0, 0)
+        assert {step.custom_data["fps"] for step in steps} == {60.0}
+
+
+def test_what_is_shown_does_not_change_what_is_recorded(tmp_path: Path) -> None:
+    with Player(tmp_path, options={"size": 320}) as player:
+        player.press("ArrowLeft")
+        before = player.until_step(1)
+        player.send(op="set", quality="high", camera=1, controller="Pad 1")
+        after = player.until(lambda: player.frames[-1] is not before and player.frames[-1])
+        assert after.is_redrawn
+        assert (after.step, after.action) == (1, before.action)
+        assert after.number == before.number + 1
+        assert after.picture != before.picture
+        for wrong in (
+            {"fps": 0},
+            {"fps": 1e9},
+            {"fps": "fast"},
+            {"quality": "perfect"},
+            {"camera": 2},
+            {"camera": -1},
+        ):
+            player.send(op="set", **wrong)
+        player.until(lambda: len(player.errors) == 6)
+        assert not any(error["fatal"] for error in player.errors)
+        state = player.states[-1]
+        assert (state["quality"], state["camera"], state["fps"]) == ("high", 1, 60)
+        player.press("ArrowUp")
+        player.until_step(2)
+        player.send(op="set", quality="draft")
+        player.press("ArrowDown")
+        player.until_step(3)
+        player.control("end")
+        player.until_state("ended", "user")
+        shown = [frame for frame in player.frames if not frame.is_redrawn]
+        check_record(tmp_path, player.episodes[-1], shown)
+        steps = steps_of(tmp_path, player.episodes[-1])
+        assert [(s.custom_data["quality"], s.custom_data["camera"]) for s in steps] == [
+            ("medium", "near"),
+            ("medium", "near"),
+            ("high", "far"),
+            ("draft", "far"),
+        ]
+        metadata = metadata_of(tmp_path, player.episodes[-1])
+        assert metadata["rlds_creator:controller"] == "Pad 1"
+
+
+def test_an_episode_is_discarded_and_played_again(tmp_path: Path) -> None:
+    with Player(tmp_path, start={"next_seed": 100}) as player:
+        for number in range(2):
+            player.press("ArrowLeft")
+            player.until_step(1)
+            player.release("ArrowLeft")
+            player.control("retry")
+            player.until_state("ready")
+            episode = player.episodes[-1]
+            assert (episode["state"], episode["number"]) == ("rejected", number)
+            assert episode["seed"] == 100 + number
+            assert len(steps_of(tmp_path, episode)) == 2  # Until somebody deletes it.
+            assert player.states[-1]["episode"] is None
+        assert len({e["id"] for e in player.episodes}) == 2
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    with Player(tmp_path) as player:
+        for wrong in (
+            {"op": "control", "do": "end"},
+            {"op": "control", "do": "retry"},
+            {"op": "control", "do": "confirm", "value": "completed"},
+            {"op": "control", "do": "success", "value": True},
+            {"op": "control", "do": "dance"},
+            {"op": "control"},
+            {"op": "start"},
+            {"op": "input", "seq": 1, "events": "all"},
+            {"op": "input", "events": []},
+            {"op": "input", "seq": 1, "events": [{"t": 0}]},
+        ):
+            num_errors = len(player.errors)
+            player.send(**wrong)
+            player.until(lambda: len(player.errors) > num_errors)  # noqa: B023 (called at once)
+            assert not player.errors[-1]["fatal"]
+        player.press("ArrowLeft")
+        player.until_step(1)
+        for state in ("running", "ended"):
+            num_errors = len(player.errors)
+            player.control("confirm" if state == "running" else "resume", value="completed")
+            player.until(lambda: len(player.errors) > num_errors)  # noqa: B023 (called at once)
+            assert player.states[-1]["state"] == state
+            if state == "running":
+                player.control("end")
+                player.until_state("ended")
+        player.control("confirm", value="perfect")
+        player.until(lambda: "completed, cancelled" in player.errors[-1]["message"])
+        assert len(player.frames) == 2
+
+
+def test_a_player_who_is_away_is_waited_for(tmp_path: Path) -> None:
+    clock = Clock()
+    with Player(
+        tmp_path, clock=clock, mode="async", start={"expiry": {"idle": 30.0, "paused": 900.0}}
+    ) as player:
+
+        def wait(seconds: float) -> None:
+            """Lets time pass after what was sent, and the worker see it."""
+            player.sync()
+            clock.now += seconds
+            player.sync()
+
+        player.control("resume")
+        player.until_step(1)
+        player.press("ArrowLeft")
+        wait(29)
+        player.until_step(2)
+        wait(29)
+        player.until_step(3)  # One step: those that were missed are not made up for.
+        player.release("ArrowLeft")
+        wait(29)
+        player.until_step(4)
+        wait(1)
+        player.until_state("paused", "idle")
+        num_steps = player.frames[-1].step
+        wait(100)
+        player.press("Space")  # What is pressed now is not meant for the game.
+        player.release("Space")
+        player.control("resume")
+        player.until_state("running")
+        frame = player.until_step(num_steps + 1)
+        assert seen(frame)[1] == []
+        player.press("ArrowUp")
+        player.control("pause", why="network")  # Nobody hears when it is let go of.
+        player.until_state("paused", "network")
+        num_steps = player.frames[-1].step
+        player.control("resume")
+        assert seen(player.until_step(num_steps + 1))[1] == []
+        player.control("pause")
+        wait(899)
+        assert player.states[-1]["state"] == "paused"
+        wait(1)
+        player.drain()
+        assert player.states[-1]["state"] == "ended"
+        assert player.states[-1]["why"] == "expired"
+        episode = player.episodes[-1]
+        assert (episode["state"], episode["reason"]) == ("abandoned", "expired")
+        check_record(tmp_path, episode, player.frames)
+        gaps = json.loads(metadata_of(tmp_path, episode)["gaps"])
+        assert gaps == [[4, 100.0], [num_steps, 0.0]]
+        assert episode["seconds"] == 88.0
+    assert player.status == 0
+
+
+def test_what_is_held_goes_on(tmp_path: Path) -> None:
+    with Player(tmp_path, fps=120.0, options={"repeats": True}) as player:
+        player.press("ArrowLeft")
+        player.until_step(4)
+        player.release("ArrowLeft")
+        player.sync()
+        num_steps = player.frames[-1].step
+        player.press("ArrowRight")
+        player.release("ArrowRight")  # A tap.
+        player.press("Space")
+        player.release("Space")
+        player.until_step(num_steps + 2)
+        shown = [seen(frame)[1] for frame in player.frames[1:]]
+        assert shown == [["ArrowLeft"]] * num_steps + [["ArrowRight"], ["Space"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"trouble": "raise"}, "RuntimeError"),
+        ({"trouble": "exit"}, "SystemExit"),
+        ({"picture": "none"}, "PictureError"),
+    ],
+)
+def test_a_broken_environment_ends_the_play(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with Player(tmp_path, options=options) as player:
+        for _ in range(3):
+            player.press("ArrowLeft")
+            player.release("ArrowLeft")
+        player.drain()
+        (error,) = player.errors
+        assert error["fatal"]
+        assert message in error["message"]
+        assert "/a/cliff" not in error["message"]
+        assert "Traceback" in error["details"]
+        assert (player.states[-1]["state"], player.states[-1]["why"]) == ("ended", "failed")
+        episode = player.episodes[-1]
+        assert (episode["state"], episode["reason"]) == ("failed", "failed")
+        assert episode["error"] == error["message"]
+        assert len(steps_of(tmp_path, episode)) == player.frames[-1].step + 1 == 3
+    assert player.status == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"family": "none"}, "no family 'none'"),
+        ({"options": {"id": "round"}}, "no environment 'round'"),
+        ({"options": {"num_steps": "many"}}, "num_steps"),
+        ({"options": {"speed": 1}}, "no option 'speed'"),
+        ({"options": {"picture": "none", "trouble_at": 0}}, "PictureError"),
+        ({"options": {"picture": "huge"}}, "PictureError"),
+        ({"options": {"picture": "nan"}}, "PictureError"),
+        ({"options": {"picture": "empty"}}, "PictureError"),
+    ],
+)
+def test_what_cannot_be_played_says_why(
+    tmp_path: Path, environment: dict[str, Any], message: str
+) -> None:
+    with Player(tmp_path, wait=False, **environment) as player:
+        player.drain()
+        (error,) = player.errors
+        assert error["fatal"]
+        assert message in error["message"]
+    assert player.status == 1
+
+
+@pytest.mark.parametrize("picture", ["grey", "chw", "float", "growing"])
+def test_pictures_of_all_kinds_are_shown(tmp_path: Path, picture: str) -> None:
+    with Player(tmp_path, options={"picture": picture}) as player:
+        player.press("ArrowLeft")
+        assert seen(player.until_step(1)) == (1, ["ArrowLeft"])
+
+
+def test_a_server_that_is_gone_leaves_a_whole_log(tmp_path: Path) -> None:
+    with Player(tmp_path) as player:
+        player.press("ArrowLeft")
+        player.until_step(1)
+    assert player.status == 0
+    (directory,) = tmp_path.iterdir()
+    with envlogger.Reader(directory) as reader:
+        assert len(reader.steps) == 2
+        assert reader.episode_metadata()[0]["num_steps"] == 2
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    recovered = recover_episode(directory)
+    assert recovered is not None
+    assert (recovered.num_steps, recovered.total_reward) == (2, 1)
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
