@@ -99,7 +99,7 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
     if "://" in text:
         try:
             url = sa.make_url(text)
-        except sa.exc.ArgumentError:
+        except (sa.exc.ArgumentError, ValueError):
             raise StoreError("the URL of the database cannot be understood") from None
     else:
         url = sa.URL.create("sqlite", database=text)
@@ -138,13 +138,28 @@ def _begin_in_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
+@contextlib.contextmanager
+def _changing_tables(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction in which no other process changes tables, and a table can be replaced."""
+    if engine.dialect.name == "sqlite":
+        with engine.execution_options(writes=True).connect() as connection:
+            # Outside of the transaction, or it has no effect. A table that is dropped, as many
+            # changes of SQLite need, would take the rows that refer to it with it.
+            driver: Any = connection.connection.dbapi_connection
+            driver.execute("PRAGMA foreign_keys = OFF")
+            with connection.begin():
+                yield connection
+            driver.execute("PRAGMA foreign_keys = ON")
+    else:
+        with engine.begin() as connection:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            yield connection
+
+
 def _migrate(engine: sa.Engine) -> None:
     scripts = ScriptDirectory(str(_MIGRATIONS), version_locations=[str(_MIGRATIONS)])
     newest = scripts.get_current_head()
-    with engine.execution_options(writes=True).begin() as connection:
-        if engine.dialect.name == "postgresql":
-            lock = sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)
-            connection.execute(sa.select(lock))
+    with _changing_tables(engine) as connection:
         context = MigrationContext.configure(connection)
         current = context.get_current_revision()
         if current == newest:

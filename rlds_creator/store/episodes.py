@@ -18,6 +18,8 @@ from rlds_creator.store.studies import LIVE
 
 __all__ = ["Episodes"]
 
+# How many values a statement has; there is a limit in each database.
+_AT_ONCE = 5_000
 _there = tables.tags.c.removed.is_(None)
 # What is set once, and what annotators change: not what the worker says.
 _KEPT = {"id", "study", "environment", "session", "person", "notes", "version"}
@@ -112,8 +114,8 @@ class Episodes(Database):
         wanted = sorted(set(ids))
         found: list[str] = []
         with self._writing() as connection:
-            for first in range(0, len(wanted), 1000):  # A statement takes so many values only.
-                some = table.c.id.in_(wanted[first : first + 1000])
+            for first in range(0, len(wanted), _AT_ONCE):
+                some = table.c.id.in_(wanted[first : first + _AT_ONCE])
                 query = sa.select(table.c.id, table.c.state).where(some).order_by(table.c.id)
                 rows = connection.execute(query.with_for_update()).all()
                 if any(row.state in LIVE for row in rows):
@@ -157,8 +159,9 @@ class Episodes(Database):
         first = table.c.first.asc().nulls_first()
         order = (first, table.c.last, table.c.label, table.c.created, table.c.id)
         with self._reading() as connection:
-            _episode(connection, episode_id)
-            rows = connection.execute(sa.select(table).where(of).order_by(*order))
+            rows = connection.execute(sa.select(table).where(of).order_by(*order)).all()
+            if not rows:
+                _episode(connection, episode_id)
             return [from_row(AnnotatedRange, row) for row in rows]
 
     def add_tag(

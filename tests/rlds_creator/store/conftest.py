@@ -13,7 +13,10 @@ import psycopg
 import pytest
 
 from rlds_creator.model import Environment, Episode, EpisodeState, Person, Role, Study
-from rlds_creator.store import Store
+from rlds_creator.store import Store, tables
+
+# On all of them, each test gives the same.
+PLACES = ["memory", "file", pytest.param("postgresql", marks=pytest.mark.slow)]
 
 
 class Clock:
@@ -25,11 +28,6 @@ class Clock:
     def __call__(self) -> float:
         self.now += 0.001
         return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 def _programs() -> Path | None:
@@ -93,21 +91,38 @@ def postgresql() -> Iterator[Callable[[], str]]:
         shutil.rmtree(root)
 
 
-@pytest.fixture(params=["memory", "file", pytest.param("postgresql", marks=pytest.mark.slow)])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(scope="session", params=PLACES)
+def where(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """What a store is opened with."""
     if request.param == "memory":
         return "sqlite://"
     if request.param == "file":
-        return str(tmp_path / "what? 100%.sqlite")
+        return str(tmp_path_factory.mktemp("store") / "what? 100%.sqlite")
     url: str = request.getfixturevalue("postgresql")()
     return url
 
 
+@pytest.fixture(scope="session")
+def opened(where: str) -> Iterator[tuple[Store, Clock]]:
+    clock = Clock()
+    with Store.open(where, clock=clock) as store:
+        yield store, clock
+
+
 @pytest.fixture
-def store(where: str, clock: Clock) -> Iterator[Store]:
-    with Store.open(where, clock=clock) as opened:
-        yield opened
+def clock(opened: tuple[Store, Clock]) -> Clock:
+    return opened[1]
+
+
+@pytest.fixture
+def store(opened: tuple[Store, Clock]) -> Store:
+    """One in which there is nothing; to make one for each test takes most of the time."""
+    store, clock = opened
+    clock.now = 1_700_000_000.0
+    with store._writing() as connection:
+        for table in reversed(tables.metadata.sorted_tables):
+            connection.execute(table.delete())
+    return store
 
 
 @pytest.fixture

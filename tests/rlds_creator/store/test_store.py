@@ -31,6 +31,7 @@ from rlds_creator.store import (
     StaleError,
     Store,
     StoreError,
+    episodes,
 )
 
 Play = Callable[..., Episode]
@@ -292,7 +293,7 @@ def test_turns_choose(store: Store, study: Study, owner: Person, play: Play) -> 
         turns.append(chosen.name)
         play(environment=chosen.id, state=state)
     assert turns == ["first", "second", "third", "fourth"] * 3
-    play(environment=chosen.id, state=EpisodeState.REJECTED)
+    play(environment=study.environments[0].id, state=EpisodeState.REJECTED)
     play(environment=study.environments[0].id, person=other.id)
     assert store.choose_environment(study.id, owner.id).name == "first"
     assert store.choose_environment(study.id, other.id).name == "second"
@@ -389,11 +390,12 @@ def test_what_is_not_settled(store: Store, play: Play) -> None:
     assert store.episodes()[1] == len(found)
 
 
-def test_deleting_episodes(store: Store, play: Play) -> None:
+def test_deleting_episodes(store: Store, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episodes, "_AT_ONCE", 3)
     first, second, third = (play().id for _ in range(3))
     tag = store.add_tag(first, "good")
 
-    unknown = [f"unknown{number}" for number in range(40_000)]
+    unknown = [f"unknown{number}" for number in range(7)]
     assert store.delete_episodes([third, *unknown, first, first]) == [first, third]
     assert ids_of(store) == [second]
     assert store.delete_episodes([first]) == []

@@ -1,0 +1,183 @@
+"""How databases are opened, brought up to date, and shared by threads and processes."""
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import busy_store
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from rlds_creator.model import Role
+from rlds_creator.store import InUseError, Store, StoreError, database, tables
+
+# What a later release may do: a table of SQLite is copied, and the old one is dropped.
+LATER = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9999"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("episodes", recreate="always") as table:
+        table.add_column(sa.Column("more", sa.Text))
+"""
+
+
+def test_the_migrations_make_the_tables(where: str, store: Store) -> None:
+    with store._reading() as connection:
+        context = MigrationContext.configure(connection)
+        assert compare_metadata(context, tables.metadata) == []
+        found = sa.inspect(connection).get_table_names()
+    assert {*found} == {"alembic_version", *tables.metadata.tables}
+
+
+def test_what_is_stored_stays(tmp_path: Path) -> None:
+    path = tmp_path / "creator.sqlite"
+    with Store.open(path) as first, Store.open(f"sqlite:///{path}") as second:
+        person = first.add_person("Olga", Role.OWNER)
+        assert second.people() == [person]
+    with Store.open(path) as third:
+        assert third.people() == [person]
+    assert [file.name for file in tmp_path.iterdir()] == ["creator.sqlite"]
+
+
+def test_in_memory_nothing_stays() -> None:
+    with Store.open() as store:
+        store.add_person("Olga", Role.OWNER)
+        with Store.open() as other:
+            assert other.people() == []
+
+
+def test_threads_share_a_store_in_memory() -> None:
+    with Store.open() as store:
+        busy_store.edit(store, "here", busy_store.fill(store))
+        busy_store.check(store, ["here"])
+
+
+def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        stores = list(threads.map(Store.open, [tmp_path / "creator.sqlite"] * 8))
+    person = stores[0].add_person("Olga", Role.OWNER)
+    assert all(store.people() == [person] for store in stores)
+    for store in stores:
+        store.close()
+
+
+def test_all_connections_are_set_up(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "creator.sqlite") as store:
+        with store._reading() as first, store._reading() as second, store._writing() as third:
+            for connection in (first, second, third):
+                pragmas = ("foreign_keys", "journal_mode", "synchronous", "busy_timeout")
+                found = [connection.exec_driver_sql(f"PRAGMA {of}").scalar() for of in pragmas]
+                assert found == [1, "wal", 2, 5000]
+
+
+def test_rows_survive_a_later_release_which_this_one_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "creator.sqlite"
+    with Store.open(path) as store:
+        busy_store.fill(store)
+        ids = store.episode_ids(busy_store.ALL)
+        before = store.episode(ids[0]), store.tags(ids[0])
+        assert before[1]
+    later = tmp_path / "migrations"
+    shutil.copytree(database._MIGRATIONS, later)
+    (later / "version_9999.py").write_text(LATER)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "_MIGRATIONS", later)
+        with Store.open(path) as store:
+            assert (store.episode(ids[0]), store.tags(ids[0])) == before
+            assert store.delete_episodes(ids) == ids
+            with store._reading() as connection:  # Foreign keys are looked after again.
+                assert connection.scalar(sa.select(sa.func.count()).select_from(tables.tags)) == 0
+
+    with pytest.raises(StoreError, match=r"newer release \(version 9999\).* up to version 0001"):
+        Store.open(path)
+
+
+def test_what_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG" * 100)
+    for where, message in (
+        (tmp_path / "picture.png", "file is not a database"),
+        (tmp_path / "missing" / "creator.sqlite", "unable to open"),
+        ("mysql://me@there/creator", "not in mysql"),
+        ("://creator", "cannot be understood"),
+        ("postgresql://there:port/creator", "cannot be understood"),
+        ("postgresql://me:secret@127.0.0.1:1/creator", "cannot be opened"),
+    ):
+        with pytest.raises(StoreError, match=message) as caught:
+            Store.open(where)
+        assert "secret" not in str(caught.value)
+
+
+def test_tables_of_another_program_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE people (name TEXT)")
+    connection.close()
+
+    with pytest.raises(StoreError, match="people already exists"):
+        Store.open(path)
+
+    with sqlite3.connect(path) as connection:
+        found = connection.execute("SELECT name FROM sqlite_master").fetchall()
+    connection.close()
+    assert found == [("people",)]
+
+
+@pytest.mark.parametrize("place", ["file", pytest.param("postgresql", marks=pytest.mark.slow)])
+def test_threads_and_processes_lose_nothing(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    where = str(tmp_path / "creator.sqlite")
+    if place == "postgresql":
+        where = request.getfixturevalue("postgresql")()
+    with Store.open(where) as store:
+        token = busy_store.fill(store)
+        command = [sys.executable, busy_store.__file__, where, token]
+        other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "ready\n"
+            other.stdin.write("go\n")
+            other.stdin.close()
+            busy_store.edit(store, "here", token)
+        assert other.returncode == 0
+        busy_store.check(store, ["here", "there"])
+
+
+@pytest.mark.parametrize("place", ["file", pytest.param("postgresql", marks=pytest.mark.slow)])
+def test_an_owner_remains_when_two_disable_each_other(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    where = str(tmp_path / "creator.sqlite")
+    if place == "postgresql":
+        where = request.getfixturevalue("postgresql")()
+    with Store.open(where) as first, Store.open(where) as second:
+        owners = [first.add_person(name, Role.OWNER) for name in ("Olga", "Otto")]
+        both = threading.Barrier(2)
+
+        def disable(store: Store, person_id: str) -> bool:
+            both.wait()
+            try:
+                return store.change_person(person_id, is_disabled=True).is_disabled
+            except InUseError:
+                return False
+
+        for _ in range(5):
+            with ThreadPoolExecutor(2) as threads:
+                tried = threads.map(disable, (first, second), (owner.id for owner in owners))
+                assert sorted(tried) == [False, True]
+            for owner in owners:
+                first.change_person(owner.id, is_disabled=False)

@@ -1,0 +1,100 @@
+"""Threads that edit one store, and what has to be in it afterwards.
+
+python busy_store.py WHERE TOKEN    does what they do in another process, when told to
+"""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from rlds_creator.model import Environment, Episode, EpisodeState, Role, Study
+from rlds_creator.store import EpisodeQuery, StaleError, Store
+
+NUM_THREADS = 3
+NUM_EDITS = 4
+NUM_USES = 1000
+ALL = EpisodeQuery()
+
+
+def fill(store: Store) -> str:
+    """Adds a study and an episode with a tag; returns the token of an invite."""
+    owner = store.add_person("Olga", Role.OWNER)
+    study = store.save_study(Study(name="Walk", environments=(Environment(name="a", family="b"),)))
+    episode = Episode(
+        id="episode",
+        study=study.id,
+        environment=study.environments[0].id,
+        session="session",
+        person=owner.id,
+        number=0,
+        state=EpisodeState.COMPLETED,
+        num_steps=NUM_EDITS,
+    )
+    store.save_episode(episode)
+    store.add_tag(episode.id, "first")
+    return store.invite(Role.PARTICIPANT, uses=NUM_USES)[1]
+
+
+def edit(store: Store, process: str, token: str) -> None:
+    """Edits everything that others edit too, in several threads."""
+    with ThreadPoolExecutor(NUM_THREADS) as threads:
+        names = [f"{process}{number}" for number in range(NUM_THREADS)]
+        list(threads.map(lambda name: _edit(store, name, token), names))
+
+
+def _edit(store: Store, name: str, token: str) -> None:
+    (study,) = store.studies()
+    episode = store.episode("episode")
+    for number in range(NUM_EDITS):
+        word = f"{name}-{number} "
+        while True:
+            try:
+                episode = store.set_notes(episode.id, episode.notes + word, episode.version)
+                break
+            except StaleError as error:
+                episode = error.current
+        while True:
+            try:
+                longer = msgspec.structs.replace(study, description=study.description + word)
+                study = store.save_study(longer)
+                break
+            except StaleError as error:
+                study = error.current
+        store.add_tag(episode.id, "same", number, number, by=name)
+        own = store.add_tag(episode.id, name, number, number, by=name)
+        store.remove_tag(own.id)
+        if number % 2:
+            store.restore_tag(own.id)
+        person, login = store.accept_invite(token, word)
+        assert store.person_of(login) == person
+        store.save_episode(episode)
+
+
+def check(store: Store, processes: list[str]) -> None:
+    """Fails if an edit is lost, or was done twice."""
+    names = [f"{process}{number}" for process in processes for number in range(NUM_THREADS)]
+    words = sorted(f"{name}-{number}" for name in names for number in range(NUM_EDITS))
+    episode = store.episode("episode")
+    assert sorted(episode.notes.split()) == words
+    assert episode.version == len(words)
+    (study,) = store.studies()
+    assert sorted(study.description.split()) == words
+    assert study.version == 1 + len(words)
+    assert sorted(person.name.strip() for person in store.people()) == sorted(["Olga", *words])
+    (invite,) = store.invites()
+    assert invite.uses_left == NUM_USES - len(words)
+    tags = sorted((tag.label, tag.first) for tag in store.tags("episode") if tag.first is not None)
+    kept = [(name, number) for name in names for number in range(1, NUM_EDITS, 2)]
+    assert tags == sorted([*kept, *(("same", number) for number in range(NUM_EDITS))])
+
+
+def _main(where: str, token: str) -> None:
+    with Store.open(where) as store:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        edit(store, "there", token)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
