@@ -26,6 +26,7 @@ __all__ = [
     "Role",
     "Study",
     "StudyState",
+    "prepare",
 ]
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -276,3 +277,16 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     num_bytes: int = 0
     error: str = ""
     created: float = 0.0
+
+
+def prepare(*classes: type[msgspec.Struct]) -> None:
+    """Has msgspec look at the fields of classes, and of those in them.
+
+    Otherwise it does so when the first record is read, and the process crashes if two threads are
+    the first. Call it where records are defined that threads read.
+    """
+    for each in classes:
+        msgspec.json.Decoder(each)
+
+
+prepare(Person, Study, Episode, AnnotatedRange, Export)

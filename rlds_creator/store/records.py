@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from rlds_creator.model import EpisodeState, Identifier, Role
+from rlds_creator.model import EpisodeState, Identifier, Role, prepare
 from rlds_creator.store.errors import StoreError
 
 __all__ = [
@@ -147,6 +147,9 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
     environments: tuple[EnvironmentStatistics, ...] = ()
     people: tuple[PersonStatistics, ...] = ()
+
+
+prepare(Invite, EpisodeQuery, Counts, Statistics)
 
 
 def to_row(record: msgspec.Struct) -> dict[str, Any]:
