@@ -49,6 +49,11 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         self.next_seed: int | None = None
         self.step_number = 0
         self._position = np.zeros(2)
+        self._seen = {
+            "step": np.zeros((), np.int64),
+            "position": np.zeros(2),
+            "noise": np.zeros(3, np.float32),
+        }
 
     def reset(self) -> dm_env.TimeStep:
         self._random = np.random.default_rng(self.next_seed)
@@ -69,11 +74,11 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         return dm_env.transition(reward, self._observation())
 
     def _observation(self) -> dict[str, np.ndarray]:
-        return {
-            "step": np.array(self.step_number),
-            "position": self._position.copy(),
-            "noise": self._random.random(3, np.float32),
-        }
+        # It is the same arrays in each step, as with NetHack.
+        self._seen["step"][()] = self.step_number
+        self._seen["position"][:] = self._position
+        self._seen["noise"][:] = self._random.random(3, np.float32)
+        return self._seen
 
     def observation_spec(self) -> dict[str, specs.Array]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import json
 import math
@@ -377,7 +378,8 @@ class Player:
                 self._playable.seed(seed)
             except NotImplementedError:
                 seed = None
-            timestep = self._playable.environment.reset()
+            # It is recorded after the next step, for which some environments use the same arrays.
+            timestep = copy.deepcopy(self._playable.environment.reset())
         picture, codec = self._draw()
         now = time.time()
         first = timestep, self._custom_data(picture, now, {}, [])
