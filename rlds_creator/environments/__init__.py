@@ -37,6 +37,7 @@ _FAMILIES: dict[str, str] = {
     "minigrid": "rlds_creator.environments.minigrid_family:MiniGridFamily",
     "mujoco": "rlds_creator.environments.mujoco_family:MuJoCoFamily",
     "dm_control": "rlds_creator.environments.dm_control_family:DmControlFamily",
+    "nethack": "rlds_creator.environments.nethack:NetHackFamily",
 }
 
 

@@ -49,7 +49,7 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         self.next_seed: int | None = None
         self.step_number = 0
         self._position = np.zeros(2)
-        self._seen = {
+        self._seen: dict[str, np.ndarray] = {
             "step": np.zeros((), np.int64),
             "position": np.zeros(2),
             "noise": np.zeros(3, np.float32),

@@ -1,0 +1,237 @@
+"""NetHack, as a terminal: what is typed is what is done."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds_creator.environments.gymnasium_family import (
+    GymnasiumPlayable,
+    make_gymnasium,
+    missing,
+    registered,
+    spec_of,
+)
+from rlds_creator.environments.key_maps import Choices
+from rlds_creator.environments.playable import Control, Family, Inputs
+
+__all__ = ["NetHackFamily", "NetHackPlayable", "Typed"]
+
+# What keys type that have no character of their own.
+_NAMED = {
+    "ArrowUp": "k",
+    "ArrowDown": "j",
+    "ArrowLeft": "h",
+    "ArrowRight": "l",
+    "Home": "y",
+    "PageUp": "u",
+    "End": "b",
+    "PageDown": "n",
+    "Enter": "\r",
+    "Backspace": "\x1b",
+}
+# The colors of a terminal, then that of the background.
+_COLORS = np.array(
+    [
+        *[(110, 110, 120), (205, 60, 60), (60, 180, 60), (190, 140, 50)],
+        *[(80, 110, 230), (190, 80, 190), (60, 180, 180), (190, 190, 190)],
+        *[(128, 128, 128), (255, 110, 100), (110, 240, 110), (255, 240, 100)],
+        *[(130, 160, 255), (255, 120, 255), (110, 250, 250), (255, 255, 255)],
+        (0, 0, 0),
+    ],
+    np.uint8,
+)
+_MODIFIERS = ("ControlLeft", "ControlRight", "AltLeft", "MetaLeft", "MetaRight")
+_SCALE = 2
+_MOST_WAITING = 100
+
+
+class Typed(Choices):
+    """An action that is one of several characters. What is typed faster than it steps waits.
+
+    Args:
+      spec: The spec of the action.
+      codes: The codes of the characters. Those below 32 are typed with
+        Control, those from 128 on with Alt.
+      meanings: What they do.
+      overrides: See `Choices`.
+    """
+
+    def __init__(
+        self,
+        spec: Any,
+        codes: Sequence[int],
+        meanings: Sequence[str],
+        overrides: Mapping[str, Any],
+    ) -> None:
+        numbers: dict[str, int] = {}
+        for number, code in enumerate(codes):
+            numbers.setdefault(chr(code), number)
+        table = {name: numbers[typed] for name, typed in _NAMED.items() if typed in numbers}
+        for typed, number in numbers.items():
+            letter, modifier = chr(ord(typed) % 128), "AltLeft"
+            if ord(typed) < 32:
+                letter, modifier = chr(ord(typed) + 96), "ControlLeft"
+            if letter.isalpha() and not 32 <= ord(typed) < 128:
+                table[f"{modifier}+Key{letter.upper()}"] = number
+        if " " not in numbers and "\r" in numbers:
+            table["Space"] = numbers["\r"]
+        super().__init__(spec, table, meanings=meanings, overrides=overrides)
+        self._typed = {
+            typed: spec.dtype.type(number)
+            for typed, number in numbers.items()
+            if typed.isprintable() and typed.isascii()
+        }
+        self._waiting: deque[str] = deque(maxlen=_MOST_WAITING)
+        self.controls = [
+            *self.controls,
+            *(Control([typed], meanings[number]) for typed, number in self._typed.items()),
+        ]
+
+    def action(self, inputs: Inputs) -> Any:
+        """See `KeyMap`."""
+        if not inputs.is_held(*_MODIFIERS):
+            self._waiting.extend(typed for typed in inputs.text if typed in self._typed)
+        # What is held was done when it was pressed.
+        new = {*inputs.pressed, *_MODIFIERS}
+        held = {name: value for name, value in inputs.held.items() if name in new}
+        action = super().action(Inputs(held, inputs.pressed))
+        if action is not None:
+            return action
+        return self._typed[self._waiting.popleft()] if self._waiting else None
+
+    def forget(self) -> None:
+        """Forgets what waits."""
+        self._waiting.clear()
+
+
+class NetHackPlayable(GymnasiumPlayable):
+    """A game of NetHack.
+
+    Args:
+      env: The environment.
+      keys: How inputs become its actions.
+    """
+
+    def __init__(self, env: Any, keys: Typed) -> None:
+        super().__init__(env, keys, ["nle"], repeats=False)
+        self._typed = keys
+
+    def seed(self, seed: int) -> None:
+        """See `Playable`."""
+        self._typed.forget()
+        try:
+            # `reset(seed=...)` does not seed the game.
+            self.adapter.unwrapped.seed(core=seed, disp=seed, reseed=False)
+        except RuntimeError as error:
+            raise NotImplementedError(str(error)) from error
+
+    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
+        """See `Playable`."""
+        game = self.adapter.unwrapped
+        parts = dict(zip(game._observation_keys, game.last_observation))
+        return draw_terminal(parts["tty_chars"], parts["tty_colors"], parts["tty_cursor"])
+
+
+class NetHackFamily(Family):
+    """NetHack: keys do what they do in the game, and the arrows move."""
+
+    title = "NetHack"
+    requires = "nle"
+
+    def identifiers(self) -> Sequence[str]:
+        """See `Family`."""
+        _register(self.requires)
+        return registered(self.requires, lambda module: module.startswith("nle"))
+
+    def make(
+        self,
+        *,
+        id: str,
+        keys: Mapping[str, Any],
+        character: str = "mon-hum-neu-mal",
+        has_time_limit: bool = True,
+    ) -> NetHackPlayable:
+        """See `Family`.
+
+        Args:
+          id: Its identifier.
+          keys: What keys do in place of what they do by themselves.
+          character: Whom to play: role, race, alignment and gender, or "@" for any.
+          has_time_limit: Whether its episodes end after as many steps as it is registered with.
+
+        Raises:
+          ValueError: An option, or an action of a key, is wrong; says which.
+        """
+        _register(self.requires)
+        is_free = not id.startswith("NetHackChallenge")  # It is played by whoever it chooses.
+        env = make_gymnasium(
+            id, {"character": character} if is_free else {}, has_time_limit=has_time_limit
+        )
+        actions = env.unwrapped.actions
+        try:
+            maps = Typed(spec_of(env), [int(a) for a in actions], _meanings(actions), keys)
+        except ValueError:
+            env.close()
+            raise
+        return NetHackPlayable(env, maps)
+
+
+def draw_terminal(characters: np.ndarray, colors: np.ndarray, cursor: np.ndarray) -> np.ndarray:
+    """Returns the picture of a terminal.
+
+    Args:
+      characters: The characters, `[rows, columns]`.
+      colors: Their colors, from 0 to 15.
+      cursor: The row and the column of the cursor, which is drawn inverted.
+    """
+    cells = _glyphs()[characters]  # [rows, columns, height, width]
+    row, column = (int(place) for place in cursor)
+    if 0 <= row < cells.shape[0] and 0 <= column < cells.shape[1]:
+        cells[row, column] ^= True
+    inks = np.where(cells, (colors & 15)[:, :, np.newaxis, np.newaxis], len(_COLORS) - 1)
+    rows, columns, height, width = inks.shape
+    picture = _COLORS[inks.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)]
+    return picture.repeat(_SCALE, 0).repeat(_SCALE, 1)
+
+
+@functools.cache
+def _glyphs() -> np.ndarray:
+    """Returns where the characters have ink, `[256, height, width]`."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    font = ImageFont.load_default_imagefont()  # All of its characters are equally wide.
+    _, _, width, height = font.getbbox("M")
+    drawn = []
+    for code in range(256):
+        image = Image.new("1", (int(width), int(height)))
+        if 32 < code < 127:
+            ImageDraw.Draw(image).text((0, 0), chr(code), 1, font)
+        drawn.append(np.asarray(image))
+    return np.array(drawn)
+
+
+def _meanings(actions: Sequence[Any]) -> list[str]:
+    """Returns what actions do, from the names that NetHack has for them."""
+    compass = {"N": "north", "E": "east", "S": "south", "W": "west"}
+    found = []
+    for action in actions:
+        kind, name = type(action).__name__, action.name
+        if kind.startswith("CompassDirection"):
+            way = "".join(compass[letter] for letter in name)
+            found.append(f"far {way}" if kind.endswith("Longer") else way)
+        else:
+            found.append(name.lower().replace("_", " "))
+    return found
+
+
+def _register(requires: str) -> None:
+    try:
+        import nle.env
+    except ImportError as error:
+        raise missing(requires, error) from error
+    del nle  # Importing it registers them.

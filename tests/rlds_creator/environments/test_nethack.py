@@ -1,0 +1,64 @@
+"""How a terminal is typed at and drawn. The game itself is in test_interpreters."""
+
+import numpy as np
+import pytest
+from dm_env import specs
+
+from rlds_creator.environments.nethack import Typed, draw_terminal
+from rlds_creator.environments.playable import Inputs
+
+# More, west, east, far west, wait, kick with Control, pray with Alt.
+CODES = [13, ord("h"), ord("l"), ord("H"), ord("."), 4, 128 + ord("p")]
+MEANINGS = ["more", "west", "east", "far west", "wait", "kick", "pray"]
+
+
+@pytest.fixture
+def typed():
+    return Typed(specs.DiscreteArray(len(CODES)), CODES, MEANINGS, {"KeyX": "pray"})
+
+
+def press(*names, text="", held=()):
+    return Inputs(dict.fromkeys([*held, *names], 1.0), names, text)
+
+
+def test_what_is_typed_fast_is_done_step_by_step(typed):
+    typed.action(press("KeyH", text="hl?Hh"))
+    done = [typed.action(press()) for _ in range(4)]
+    assert [typed.describe(action) for action in done[:3]] == ["east", "far west", "west"]
+    assert done[3] is None
+    typed.action(press("KeyH", text="hh"))
+    typed.forget()
+    assert typed.action(press()) is None
+
+
+def test_keys_without_a_character_have_actions_once_per_press(typed):
+    expected = {"ArrowLeft": "west", "Enter": "more", "Space": "more", "KeyX": "pray"}
+    for name, word in expected.items():
+        assert typed.describe(typed.action(press(name))) == word
+        assert typed.action(press(held=[name])) is None
+    # What is held does not come in between.
+    assert typed.describe(typed.action(press("KeyL", text="l", held=["ArrowLeft"]))) == "east"
+    assert typed.describe(typed.action(press("KeyD", text="d", held=["ControlLeft"]))) == "kick"
+    assert typed.describe(typed.action(press("KeyP", text="h", held=["AltLeft"]))) == "pray"
+    assert typed.action(press()) is None
+    assert typed.idle is None
+
+
+def test_controls_say_what_characters_do(typed):
+    assert {control.does for control in typed.controls} == set(MEANINGS)
+    assert ["H"] in [list(control.inputs) for control in typed.controls]
+
+
+def test_a_terminal_is_drawn():
+    characters = np.full((2, 3), ord(" "), np.uint8)
+    characters[0, 1] = ord("@")
+    colors = np.full((2, 3), 9, np.int8)
+    picture = draw_terminal(characters, colors, np.array([1, 2], np.uint8))
+    height, width, _ = picture.shape
+    cells = picture.reshape(2, height // 2, 3, width // 3, 3).swapaxes(1, 2)
+    for row, column in np.ndindex(2, 3):
+        found = {tuple(color) for color in cells[row, column].reshape(-1, 3)}
+        red, black = (255, 110, 100), (0, 0, 0)
+        expected = {(0, 1): {red, black}, (1, 2): {red}}.get((row, column), {black})
+        assert found == expected
+    assert (draw_terminal(characters, colors, np.array([9, 9])) != picture).any()
