@@ -12,7 +12,7 @@ from rlds_creator.model import Environment, Episode, EpisodeState, Role, Study
 from rlds_creator.store import EpisodeQuery, StaleError, Store
 
 NUM_THREADS = 3
-NUM_EDITS = 4
+NUM_EDITS = 3
 NUM_USES = 1000
 ALL = EpisodeQuery()
 
