@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import rlds
 import tfds_files
 from envlogger.converters.fields import Field, match_columns
@@ -43,6 +45,8 @@ def materialise(
     *,
     split: str | None = None,
     fields: Iterable[str] | None = None,
+    name: str | None = None,
+    images_as_png: bool = False,
     max_episodes_per_shard: int = 1000,
     progress: bool | None = False,
     **options: Any,
@@ -50,8 +54,8 @@ def materialise(
     """Copies episodes to a dataset that feeds read in place, and TFDS reads, too.
 
     Numbers are stored uncompressed, each value of a field in as many bytes as the others. Images
-    that are files stay the same files, and others are stored as they are, without compression. All
-    that is known of episodes is kept, as by `tfds_builders.convert`.
+    that are files stay the same files, and others are stored as they are, without compression
+    unless you ask for it. All that is known of episodes is kept, as by `tfds_builders.convert`.
 
     The directory has the dataset when it is complete, and not before. What a process left that was
     killed is removed by the next call.
@@ -61,6 +65,9 @@ def materialise(
       directory: Where the dataset is to be, on this machine; it must be empty, or not exist.
       split: The split, or a part such as `train[:90%]`; all splits by default.
       fields: Paths of the fields of a step to copy, beside the flags; all by default.
+      name: The name of the dataset; by default the one that it has, or "materialised".
+      images_as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` are stored as PNG,
+        which is smaller, and slower to write and to read. Not for datasets of TFDS.
       max_episodes_per_shard: How many episodes a file takes.
       progress: Whether to show a progress bar; if None, on a terminal.
       **options: Options of the format of the source.
@@ -90,12 +97,12 @@ def materialise(
     """
     all_episodes = _splits_of(source, split, options)
     first = all_episodes[0]
-    copy = _copy_of(first, None if fields is None else [*fields])
+    copy = _copy_of(first, None if fields is None else [*fields], images_as_png)
     with _made_at_once(directory) as place, show_progress(progress) as bars:
         with tfds_files.DatasetWriter(
             place,
             copy.features,
-            copy.name or "materialised",
+            name or copy.name or "materialised",
             description=first.source.description,
             citation=first.source.citation,
             metadata=first.metadata,
@@ -103,9 +110,9 @@ def materialise(
         ) as writer:
             for episodes in all_episodes:
                 task = bars.add_task(f"episodes of {episodes.split}", total=None)
-                for name, key, example in copy.examples(episodes):
+                for split_of, key, example in copy.examples(episodes):
                     with source_errors(files_of(first.source), episode=key):
-                        writer.add(example, name)
+                        writer.add(example, split_of)
                     bars.advance(task)
         if not (place / INFO_FILE).exists():
             raise SourceError("there is no episode to copy", file=files_of(first.source))
@@ -145,14 +152,14 @@ class _Copy(NamedTuple):
     examples: Callable[[Episodes], Iterator[tuple[str, str, dict[str, Any]]]]
 
 
-def _copy_of(episodes: Episodes, fields: list[str] | None) -> _Copy:
+def _copy_of(episodes: Episodes, fields: list[str] | None, images_as_png: bool) -> _Copy:
     source = episodes.source
     wanted = fields
     if fields is not None:
         wanted = list(dict.fromkeys([*fields, *source.step_flags]))
     if isinstance(source, FolderSource):
         return _copy_of_folder(source, wanted)
-    return _copy_of_source(episodes, wanted)
+    return _copy_of_source(episodes, wanted, images_as_png)
 
 
 def _copy_of_folder(source: FolderSource, wanted: list[str] | None) -> _Copy:
@@ -193,11 +200,11 @@ def _direct(feature: Any) -> Any:
     return feature
 
 
-def _copy_of_source(episodes: Episodes, wanted: list[str] | None) -> _Copy:
+def _copy_of_source(episodes: Episodes, wanted: list[str] | None, images_as_png: bool) -> _Copy:
     """Episodes become what a conversion makes of them, too."""
     others = dict(episodes.spec)
     steps = nest(dict(leaves_at(others.pop(rlds.STEPS), wanted)))
-    features = _as_features({rlds.STEPS: steps, **others}, "")
+    features = _as_features({rlds.STEPS: steps, **others}, images_as_png)
     features = dataclasses.replace(
         features,
         features={**features.features, rlds.STEPS: Dataset(feature=features[rlds.STEPS])},
@@ -228,7 +235,9 @@ def _copy_of_source(episodes: Episodes, wanted: list[str] | None) -> _Copy:
     return _Copy("", features, examples)
 
 
-def _as_features(fields: Mapping[str, Any], path: str = "") -> Features:
+def _as_features(
+    fields: Mapping[str, Any], images_as_png: bool = False, path: str = ""
+) -> Features:
     """Features of fields, or of features in dicts."""
     children: dict[str, Feature] = {}
     for name, field in sorted(fields.items()):
@@ -236,14 +245,14 @@ def _as_features(fields: Mapping[str, Any], path: str = "") -> Features:
         if isinstance(field, Feature):
             children[name] = field
         elif isinstance(field, Mapping):
-            children[name] = _as_features(field, inner)
+            children[name] = _as_features(field, images_as_png, inner)
         elif not isinstance(field, Field):
             raise ValueError(f"{inner}: {field} cannot be copied; name the other fields")
-        elif field.encoding:
+        elif field.encoding or (images_as_png and _is_image(field)):
             children[name] = Image(
                 shape=field.shape,
                 dtype=field.column_dtype,
-                encoding_format=field.encoding,
+                encoding_format=field.encoding or "png",
                 doc=field.doc,
             )
         else:
@@ -254,6 +263,11 @@ def _as_features(fields: Mapping[str, Any], path: str = "") -> Features:
                 doc=field.doc,
             )
     return Features(features=children)
+
+
+def _is_image(field: Field) -> bool:
+    shape = field.shape
+    return field.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4) and 0 not in shape
 
 
 # --- Where it goes.

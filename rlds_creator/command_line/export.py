@@ -129,7 +129,7 @@ def command(
     called = invocation()
     if archive and not output.endswith(".zip"):
         output += ".zip"
-    if format != "log" and called.owns_process and not called.verbose:
+    if format == "minari" and called.owns_process and not called.verbose:
         from tfds_builders.quiet import quiet_libraries
 
         quiet_libraries()

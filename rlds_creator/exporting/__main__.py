@@ -45,16 +45,19 @@ def main() -> int:
     try:
         from rlds_creator.exporting import export
 
-        if job.get("format") != "log":
+        if job.get("format") == "minari":  # It is written with TensorFlow.
             from tfds_builders.quiet import quiet_libraries
 
             quiet_libraries()
         exported = export(**job, progress=_limited(lambda done: send(progress=done)))
     except Exception as error:
-        send(error=_in_words(error), details=_details(error))
-        return 1
-    send(done=dataclasses.asdict(exported))
-    return 0
+        last: dict[str, Any] = {"error": _in_words(error), "details": _details(error)}
+    else:
+        last = {"done": dataclasses.asdict(exported)}
+    # Nothing is left to clean up, and whoever reads the last line may close the input at once.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    send(**last)
+    return int("error" in last)
 
 
 def _step_back() -> None:

@@ -22,8 +22,8 @@ from rlds_tools.converting import dataset_name
 
 __all__ = ["Exported", "export"]
 
-# How much of the work the log is, if another format and a ZIP file are made of it.
-_PART_OF_LOG, _PART_OF_FORMAT = 0.4, 0.5
+# How much of the work a ZIP file is, and how much of the rest the log for another format.
+_PART_OF_ZIP, _PART_OF_LOG = 0.2, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,15 +107,14 @@ def export(
     with _draft(target) as draft:
         folder = draft / "export"
         folder.mkdir()
-        end = 1 - _PART_OF_LOG * archive
+        end = 1 - _PART_OF_ZIP * archive
         if chosen.write is None:
             data = folder / file_name
             selection.write_log(os.fspath(data), _part(report, 0, end))
         else:
             log = draft / "log"
-            selection.write_log(os.fspath(log), _part(report, 0, end * _PART_OF_FORMAT))
-            data = _written(chosen, log, folder, file_name)
-            report(end)
+            selection.write_log(os.fspath(log), _part(report, 0, end * _PART_OF_LOG))
+            data = _written(chosen, log, folder, file_name, _part(report, end * _PART_OF_LOG, end))
         path = data.relative_to(folder).as_posix()
         _describe(folder, chosen, name, path, selection, end_at)
         num_bytes = sum(found.stat().st_size for found in folder.rglob("*") if found.is_file())
@@ -147,10 +146,12 @@ def _format(name: str) -> Format:
     return chosen
 
 
-def _written(chosen: Format, log: Path, folder: Path, name: str) -> Path:
+def _written(
+    chosen: Format, log: Path, folder: Path, name: str, progress: Callable[[float], None]
+) -> Path:
     assert chosen.write is not None
     try:
-        return chosen.write(log, folder, name)
+        return chosen.write(log, folder, name, progress)
     except ValueError as error:
         raise ExportError(
             f"{chosen.title} cannot hold these episodes: {error}".replace(os.fspath(log), name)

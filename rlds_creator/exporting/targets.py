@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlds.sources import SourceEpisode
 
 __all__ = ["FORMATS", "Format", "formats"]
 
 _DESCRIPTION = "Episodes that people played in the browser, recorded with `rlds create`."
+_VERSION = "1.0.0"
+# About how large a file of a dataset gets.
+_BYTES_PER_SHARD = 1 << 28
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,11 +26,11 @@ class Format:
     Attributes:
       name: Its name.
       title: Its name, for people.
+      opening: How to open the data in Python, with `{path}` in it.
       requires: What to install for it: the arguments of `pip install`; "" if nothing is missing.
       modules: What must be installed for it.
-      write: Makes the data of a log, given the log, the folder of the export, and the name of the
-        data; returns the data. None for the log itself.
-      opening: How to open the data in Python, with `{name}` and `{path}` in it.
+      write: Makes the data of a log, given the log, the folder of the export, the name of the data,
+        and what to call with how much is done; returns the data. None for the log itself.
     """
 
     name: str
@@ -31,7 +38,7 @@ class Format:
     opening: str
     requires: str = ""
     modules: Sequence[str] = ()
-    write: Callable[[Path, Path, str], Path] | None = None
+    write: Callable[[Path, Path, str, Callable[[float], None]], Path] | None = None
 
     @property
     def installed(self) -> bool:
@@ -39,26 +46,36 @@ class Format:
         return all(importlib.util.find_spec(module) is not None for module in self.modules)
 
 
-def _write_tfds(log: Path, folder: Path, name: str) -> Path:
-    # TFDS leaves other things beside the dataset.
-    dataset = _dataset(log, name)
-    (folder / name).mkdir()
-    return dataset.rename(folder / name / dataset.name)
+def _write_tfds(log: Path, folder: Path, name: str, progress: Callable[[float], None]) -> Path:
+    from rlds.feeds import materialise
+    from rlds.sources.episodes import Episodes
+    from rlds.sources.logs.source import EnvLoggerSource
+
+    class Reported(Episodes):
+        def __iter__(self) -> Iterator[SourceEpisode]:
+            for number, episode in enumerate(super().__iter__(), 1):
+                yield episode
+                progress(number / len(self))
+
+    source = EnvLoggerSource(log)
+    source.description = _DESCRIPTION
+    episodes = Reported(source)
+    num_bytes = sum(file.stat().st_size for file in log.rglob("*") if file.is_file())
+    made = materialise(
+        episodes,
+        folder / name / _VERSION,
+        name=name,
+        images_as_png=True,
+        max_episodes_per_shard=max(1, len(episodes) * _BYTES_PER_SHARD // num_bytes),
+    )
+    return Path(made)
 
 
-def _write_minari(log: Path, folder: Path, name: str) -> Path:
+def _write_minari(log: Path, folder: Path, name: str, progress: Callable[[float], None]) -> Path:
     from tfds_builders import export_minari
 
-    return export_minari(_dataset(log, name), folder / f"{name}-v0")
-
-
-def _dataset(log: Path, name: str) -> Path:
-    from tfds_builders import build_from_logs
-
-    builder = build_from_logs(
-        log, name=name, data_dir=log.parent / "tfds", description=_DESCRIPTION
-    )
-    return Path(builder.data_path)
+    dataset = _write_tfds(log, log.parent, name, lambda done: progress(done / 2))
+    return export_minari(dataset, folder / f"{name}-v0")
 
 
 FORMATS: Mapping[str, Format] = {
@@ -69,8 +86,6 @@ FORMATS: Mapping[str, Format] = {
             "tfds",
             "Dataset of TFDS",
             'tfds.builder_from_directory("{path}").as_dataset()',
-            requires="tensorflow-datasets",
-            modules=("tensorflow", "tensorflow_datasets"),
             write=_write_tfds,
         ),
         Format(

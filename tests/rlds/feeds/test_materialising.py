@@ -1,6 +1,7 @@
 import os
 import signal
 
+import dm_env
 import feed_datasets
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import tree
 
 import envlogger
 import tfds_files
+from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.testing.catch_env import Catch
 from rlds import sources
 from rlds.feeds.materialising import materialise
@@ -83,6 +85,26 @@ def test_only_some_fields_and_episodes(tmp_path):
     with pytest.raises(KeyError, match="no field 'camera'"):
         materialise(log, tmp_path / "other", fields=["camera"])
     assert not (tmp_path / "other").exists()
+
+
+def test_images_are_png_if_asked_for(tmp_path):
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 9, (5, 20, 30, 3), np.uint8)
+    with RiegeliBackendWriter(tmp_path / "log") as writer, writer.episode() as record_step:
+        for number, picture in enumerate(pictures):
+            step = {"picture": picture, "grid": picture[..., :2]}
+            timestep = dm_env.transition(0.0, step) if number else dm_env.restart(step)
+            record_step(envlogger.StepData(timestep, number or None))
+    for png, size in ((False, 20 * 30 * 3), (True, 20 * 30 * 2)):
+        made = materialise(tmp_path / "log", tmp_path / f"{png}", name="named", images_as_png=png)
+        folder = tfds_files.open_folder(made, decode_images=False)
+        assert folder.name == "named"
+        stored = folder["train"][0]["steps"]["observation"]["picture"][0]
+        assert isinstance(stored, bytes) is png
+        assert len(bytes(stored)) <= size
+        observation = sources.open(made).columns(0)["observation"]
+        np.testing.assert_array_equal(observation["picture"], pictures)
+        np.testing.assert_array_equal(observation["grid"], pictures[..., :2])
 
 
 def test_a_dataset_of_tfds_is_stored_anew(tmp_path):

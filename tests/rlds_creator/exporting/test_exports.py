@@ -12,6 +12,7 @@ from recorded_episodes import ENVIRONMENT_SPECS, NUM_ACTIONS, step_data, write_e
 
 import envlogger
 import rlds.sources
+from envlogger.converters.rlds_episode import to_rlds_episode
 from rlds_creator.exporting import ExportError, export
 
 INTERNAL = {"image", "keys", "info", "inputs", "time", "fps", "camera", "quality"}
@@ -68,6 +69,110 @@ def test_a_log_equals_the_recordings_step_by_step(tmp_path):
         "tag:placed"
     ]
     assert "2 episodes · 9 steps" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def with_pictures(tmp_path_factory):
+    """Recordings of an environment that shows a picture, with all kinds of ends."""
+    root = tmp_path_factory.mktemp("recordings")
+    specs_of_all = {
+        **ENVIRONMENT_SPECS,
+        "observation_spec": {
+            **ENVIRONMENT_SPECS["observation_spec"],
+            "picture": specs.Array((20, 30, 3), np.uint8, "picture"),
+        },
+    }
+
+    def record(name, num_steps, end, **options):
+        steps = [step_data(number, num_steps, end=end) for number in range(num_steps)]
+        for number, step in enumerate(steps):
+            step.timestep.observation["picture"] = rng.integers(number, 9, (20, 30, 3), np.uint8)
+        return write_episode(
+            root / name, end=end, steps=steps, environment_specs=specs_of_all, **options
+        )
+
+    rng = np.random.default_rng(0)
+    return [
+        record("a", 6, "terminated", tags=[("placed", 2, 3), ("on/off", 0, 0)]),
+        record("b", 4, "truncated", success=None, notes="ü"),
+        record("c", 3, "user", state="abandoned"),
+    ]
+
+
+def as_exported(recorded, number, fields):
+    """What an episode of a dataset has to be, from the recording."""
+    [steps], _ = read_log(recorded)
+    data = [{name: step.custom_data[name] for name in fields} for step in steps]
+    last = steps[-1].timestep._replace(step_type=dm_env.StepType.LAST)
+    steps = [step._replace(custom_data=kept) for step, kept in zip(steps, data, strict=True)]
+    steps[-1] = steps[-1]._replace(timestep=last)
+    columns = to_rlds_episode(steps)
+    for label, tagged in {"placed": (2, 3), "on%2Foff": (0,)}.items():
+        columns[f"tag:{label}"] = np.isin(np.arange(len(steps)), tagged) & (number == 0)
+    return columns
+
+
+@pytest.mark.parametrize("keep_internal", [False, True])
+def test_a_dataset_equals_the_recordings_step_by_step(keep_internal, with_pictures, tmp_path):
+    progress = []
+    made = export(
+        with_pictures,
+        tmp_path / "out",
+        "tfds",
+        name="with pictures",
+        keep_internal=keep_internal,
+        progress=progress.append,
+    )
+    assert made.paths == ["with_pictures/1.0.0"]
+    assert progress == sorted(progress)
+    read = rlds.sources.open(tmp_path / "out" / made.paths[0])
+    assert len(read) == 3
+    for number, (recorded, episode) in enumerate(zip(with_pictures, read, strict=True)):
+        expected = as_exported(recorded, number, INTERNAL if keep_internal else ())
+        columns = read.columns(number)
+        tree.assert_same_structure(columns, expected)
+        for path, column in tree.flatten_with_path(columns):
+            other = expected
+            for key in path:
+                other = other[key]
+            if column.dtype == object:  # Text is UTF-8 in a dataset.
+                other = [x if isinstance(x, bytes) else x.encode() for x in other]
+            np.testing.assert_array_equal(column, other, err_msg=str(path))
+            assert column.dtype == object or column.dtype == other.dtype
+        assert episode.metadata["recorded_episode_id"] == recorded.name.encode()
+        assert episode.truncated == (number > 0)
+        assert episode.metadata["success_known"] == (number != 1)
+        assert ("notes" in episode.metadata) is keep_internal
+
+
+@pytest.mark.slow
+def test_tfds_loads_a_dataset_and_minari_one_of_its_own(with_pictures, tmp_path):
+    import tensorflow_datasets as tfds
+
+    export(with_pictures, tmp_path / "tfds", "tfds", name="x")
+    dataset = tfds.builder_from_directory(tmp_path / "tfds" / "x" / "1.0.0").as_dataset("train")
+    for again in (dataset, tfds.load("x", data_dir=tmp_path / "tfds", split="train")):
+        episodes = list(tfds.as_numpy(again))
+        assert [episode["state"] for episode in episodes] == [b"completed"] * 2 + [b"abandoned"]
+        for number, episode in enumerate(episodes):
+            steps = list(episode["steps"])
+            expected = as_exported(with_pictures[number], number, ())
+            for path, column in tree.flatten_with_path(expected):
+                for step, value in zip(steps, column, strict=True):
+                    for key in path:
+                        step = step[key]
+                    np.testing.assert_array_equal(step, value, err_msg=str(path))
+
+    made = export(with_pictures, tmp_path / "minari", "minari", name="x")
+    read = rlds.sources.open(tmp_path / "minari" / made.paths[0])
+    assert len(read) == 3
+    for number, recorded in enumerate(with_pictures):
+        columns, expected = read.columns(number), as_exported(recorded, number, ())
+        np.testing.assert_array_equal(
+            columns["observation"]["picture"], expected["observation"]["picture"]
+        )
+        np.testing.assert_array_equal(columns["action"][:-1], expected["action"][:-1])
+        np.testing.assert_array_equal(columns["reward"][:-1], expected["reward"][:-1])
 
 
 def test_what_is_internal_is_kept_if_asked_for(tmp_path):
