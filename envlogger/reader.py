@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -153,6 +153,40 @@ class Reader:
                 f"episodes {begin} to {end} are out of range for {len(self.episodes)} episodes"
             )
         return self._backend.recorded_columns(begin, end)
+
+    def pick(
+        self, i: int, steps: Iterable[int], fields: Sequence[tuple[Any, ...]]
+    ) -> Iterator[list[Any]]:
+        """Reads some values of some steps of an episode; nothing else is decoded.
+
+        Args:
+          i: The index of the episode; negative indices count from the end.
+          steps: The steps, in any order.
+          fields: For each value the keys that lead to it, such as `("reward",)` or
+            `("custom_data", "time")`. The first is the name of a field, as in `columns`; in a list
+            or a tuple, a key is an index.
+
+        Yields:
+          For each step the values, in the order of the fields; None for those that it does not
+          have.
+
+        Raises:
+          IndexError: There is no such episode, or no such step.
+          EnvLoggerError: A step cannot be read.
+
+        >>> import tempfile
+        >>> import envlogger
+        >>> from envlogger.testing.catch_env import Catch
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
+        ...         timestep = env.reset()
+        ...         while not timestep.last():
+        ...             timestep = env.step(1)
+        ...     with envlogger.Reader(directory) as reader:
+        ...         list(reader.pick(0, [9, 0], [("reward",), ("action",)]))
+        [[-1.0, 1], [None, None]]
+        """
+        return self._backend.pick(range(len(self.episodes))[i], steps, fields)
 
     def metadata(self) -> dict[str, Any]:
         """The metadata of the whole dataset; always the same dict."""

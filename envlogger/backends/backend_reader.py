@@ -5,13 +5,14 @@ from __future__ import annotations
 import abc
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from envlogger.backends.python.episode_info import EpisodeInfo
 from envlogger.converters import codec
 from envlogger.converters.columns import as_fields, stacked_columns
+from envlogger.converters.picking import value_at
 from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.damage import Damage
 from envlogger.step_data import StepData
@@ -98,6 +99,15 @@ class BackendReader(abc.ABC):
         """The steps of episodes `begin` to `end`; see `Reader.recorded_columns`."""
         steps = itertools.chain.from_iterable(self.episodes[begin:end])
         return as_fields(stacked_columns(steps))
+
+    def pick(
+        self, i: int, steps: Iterable[int], fields: Sequence[tuple[Any, ...]]
+    ) -> Iterator[list[Any]]:
+        """Some values of some steps of episode `i`; see `Reader.pick`."""
+        episode = self.episodes[i]
+        for step in steps:
+            columns = as_fields(episode[step])
+            yield [value_at(columns, keys) for keys in fields]
 
     @abc.abstractmethod
     def metadata(self) -> dict[str, Any]:

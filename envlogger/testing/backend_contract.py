@@ -153,6 +153,24 @@ class BackendContract(_Base):
             self.assertEqual(reader.steps[0].timestep.observation["position"][0], 0)
             self.assertEqual(reader.episode_metadata()[0], {"trial": 0})
 
+    def test_single_values(self) -> None:
+        self._record_episodes([3, 3])
+        fields: list[tuple[Any, ...]] = [("step_type",), ("reward",), ("discount",), ("action",)]
+        fields += [("observation", "position"), ("custom_data",), ("custom_data", "stage")]
+        with self.make_reader() as reader:
+            steps = [2, 0, -1]
+            found = list(reader.pick(1, steps, [*fields, ("observation", "x", 0), ("nothing",)]))
+            for step, values in zip(steps, found):
+                record = reader.episodes[1][step]
+                expected = [*record.timestep[:3], record.action]
+                expected += [record.timestep.observation["position"], record.custom_data]
+                stage = record.custom_data["stage"] if record.custom_data else None
+                np.testing.assert_equal(values, [*expected, stage, None, None])
+            with self.assertRaises(IndexError):
+                list(reader.pick(1, [3], fields))
+            with self.assertRaises(IndexError):
+                list(reader.pick(2, [0], fields))
+
     def test_environments_may_reuse_their_arrays(self) -> None:
         buffer = _observation(0)
         action = np.zeros(2)

@@ -16,7 +16,7 @@ import tfds_files
 from envlogger.converters.fields import Field, MismatchError, in_words, match_columns
 from rlds._nests import map_named_leaves
 from rlds.sources.episode_fields import EPISODE_FIELDS
-from rlds.sources.nests import leaves_at, put
+from rlds.sources.nests import leaves_at, nest, put
 from rlds.sources.source import (
     DamagedEpisode,
     Outline,
@@ -144,6 +144,21 @@ class Episodes(Sequence[SourceEpisode]):
         """
         return self._episodes.read(self._checked(index))
 
+    def peek(self, index: int) -> SourceEpisode:
+        """Reads an episode, without fields of its steps other than flags if that is faster.
+
+        Args:
+          index: Which; negative ones count from the end.
+
+        Raises:
+          IndexError: There is no such episode.
+          SourceError: It is damaged; says where.
+        """
+        split, number = self.place(self._checked(index))
+        if isinstance(self.source, RandomAccessSource):
+            return self.source.peek(split, number)
+        return self.episode(index)
+
     def columns(
         self,
         index: int,
@@ -174,7 +189,12 @@ class Episodes(Sequence[SourceEpisode]):
         """
         index = self._checked(index)
         wanted = self._leaves if fields is None else dict(leaves_at(self._steps, fields))
-        steps = self._episodes.read_steps(index, None if fields is None else list(wanted))
+        names = None if fields is None else list(wanted)
+        if start is not None and stop is not None and 0 <= start <= stop:
+            steps = self._episodes.read_span(index, names, start, stop)
+            start = stop = None
+        else:
+            steps = self._episodes.read_steps(index, names)
         found = dict(leaves_at(steps, None))
         chosen: dict[str, Any] = {}
         try:
@@ -314,6 +334,11 @@ class _ByIndex:
     def read_steps(self, index: int, fields: list[str] | None) -> Mapping[str, Any]:
         return self._source.read_steps(self._split, index, fields)
 
+    def read_span(
+        self, index: int, fields: list[str] | None, begin: int, end: int
+    ) -> Mapping[str, Any]:
+        return self._source.read_span(self._split, index, fields, begin, end)
+
     def all(self) -> Iterator[SourceEpisode]:
         return map(self.read, range(self.count()))
 
@@ -390,6 +415,12 @@ class _InOrder:
         del fields
         return self.read(index).steps
 
+    def read_span(
+        self, index: int, fields: list[str] | None, begin: int, end: int
+    ) -> Mapping[str, Any]:
+        leaves = leaves_at(self.read_steps(index, fields), None)
+        return nest({path: column[begin:end] for path, column in leaves})
+
     def all(self) -> Iterator[SourceEpisode]:
         for part in self._source.parts(self._split):
             yield from map(_sound, self._source.episodes(self._split, part))
@@ -451,6 +482,12 @@ class _Part:
     def read_steps(self, index: int, fields: list[str] | None) -> Mapping[str, Any]:
         split, number = self.place(index)
         return self._readers[split].read_steps(number, fields)
+
+    def read_span(
+        self, index: int, fields: list[str] | None, begin: int, end: int
+    ) -> Mapping[str, Any]:
+        split, number = self.place(index)
+        return self._readers[split].read_span(number, fields, begin, end)
 
     def all(self) -> Iterator[SourceEpisode]:
         return map(self.read, range(self.count()))

@@ -21,7 +21,7 @@ from etils import epath
 
 import rlds
 from envlogger.errors import StorageError
-from rlds.sources.nests import leaves_at
+from rlds.sources.nests import leaves_at, nest
 from rlds.sources.untrusted import (
     SourceChangedError,
     SourceError,
@@ -188,7 +188,7 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _guarded_read(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The door for `RandomAccessSource.read` and `read_steps`."""
+    """The door for what reads an episode of a `RandomAccessSource`."""
 
     @functools.wraps(method)
     def read(self: RandomAccessSource, split: str, index: int, *args: Any) -> Any:
@@ -232,7 +232,9 @@ _GUARDS: Mapping[str, Callable[[Any], Any]] = {
     "num_steps": _guarded,
     "outline": _guarded_read,
     "read": _guarded_read,
+    "peek": _guarded_read,
     "read_steps": _guarded_read,
+    "read_span": _guarded_read,
     "episodes": _guarded_episodes,
 }
 
@@ -389,9 +391,11 @@ class RandomAccessSource(Source):
 
     Attributes:
       episodes_per_part: How many consecutive episodes make a part.
+      reads_spans: Whether `read_span` reads no more than the steps that it is asked for.
     """
 
     episodes_per_part: ClassVar[int] = 100
+    reads_spans: bool = False
 
     @abc.abstractmethod
     def num_episodes(self, split: str) -> int:
@@ -423,6 +427,25 @@ class RandomAccessSource(Source):
         """
         del fields
         return self.read(split, index).steps
+
+    def peek(self, split: str, index: int) -> SourceEpisode:
+        """Reads what is said of an episode as a whole; its steps may lack fields, but no flags.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        return self.read(split, index)
+
+    def read_span(
+        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
+    ) -> Columns:
+        """Reads the columns of consecutive steps, from `begin` to before `end`; see `read_steps`.
+
+        There are fewer if the episode is shorter. Classes that can read them without the rest of
+        the episode say so by `reads_spans`.
+        """
+        steps = self.read_steps(split, index, fields)
+        return nest({path: column[begin:end] for path, column in leaves_at(steps, None)})
 
     def outline(self, split: str, index: int) -> Outline:
         """Returns how long an episode is, without reading more than is needed.

@@ -26,6 +26,8 @@ T = TypeVar("T")
 # How many requests read at a time: what they read is on one disk, and takes memory.
 _THREADS = 4
 _MOST_SIDE = 4096
+# How long a request may wait for the rewards of a long log.
+_MOST_SECONDS = 5
 # Where an error says which file it is about.
 _FOLDERS = re.compile(
     r"(?:\b[A-Za-z][A-Za-z0-9+.-]*:/|(?<![\w.~-]))(?:~|\.{1,2})?(?:/[^\s/'\":,;()]+)+/"
@@ -54,8 +56,10 @@ def routes(
     """
 
     async def outline(request: Request) -> Response:
-        view = await locate(request)
-        found = await in_thread(view.outline)
+        view, seconds = await locate(request), _query(request, "wait", 0, _MOST_SECONDS)
+        found = await (
+            in_thread(view.outline) if seconds is None else in_thread(view.outline, seconds)
+        )
         return _json({**found, **(await more(request) if more else {})})
 
     async def step(request: Request) -> Response:

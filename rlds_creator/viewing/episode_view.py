@@ -10,21 +10,22 @@ from typing import Any
 import numpy as np
 
 import rlds
+import tfds_files
 from envlogger.converters.fields import Field
 from rlds_creator.viewing import pictures
 from rlds_creator.viewing.pictures import Layout, Scale
-from rlds_creator.viewing.steps import Steps
+from rlds_creator.viewing.steps import MOST_POINTS, Steps, num_curves
 from rlds_creator.viewing.values import as_json, number_or_none, parsed
 from rlds_tools.cameras import evenly
 
 __all__ = ["EpisodeView"]
 
-_MOST_POINTS = 5_000
+# All curves of a vector together have no more points.
 _MOST_POINTS_OF_ALL = 500_000
-# A vector with more elements is an array: nobody tells so many curves apart.
-_MOST_CURVES = 512
 # Of so many pictures the range of values is looked at.
 _SAMPLES = 5
+# How long an outline waits for rewards: those of long logs take longer to be read.
+_SECONDS = 0.3
 # What says how many steps there are in a second, in the metadata of datasets and episodes.
 _RATES = ("fps", "control_frequency", "control_freq", "control_hz", "control_rate", "frequency_hz")
 # What recordings of `rlds create` keep with each step: the picture that the player saw, and the
@@ -82,7 +83,8 @@ class EpisodeView:
         return self._kinds[path]
 
     def _find_kind(self, path: str, field: Any, value: Any) -> str:
-        layout = pictures.layout_of(field)
+        is_ragged = isinstance(value, tfds_files.RaggedColumn)
+        layout = None if is_ragged else pictures.layout_of(field)
         if layout is None and pictures.is_file(value):
             layout = Layout("yxc")
         if layout is not None:
@@ -92,14 +94,12 @@ class EpisodeView:
             return "array"
         if field.is_text:
             return "array" if field.shape else "text"
-        if field.column_dtype.kind not in "biuf":
-            return "array"
-        if field.shape in ((), (1,)):
-            return "flag" if field.column_dtype.kind == "b" else "number"
-        is_vector = len(field.shape) == 1 and 1 < (field.shape[0] or 0) <= _MOST_CURVES
-        return "vector" if is_vector else "array"
+        curves = num_curves(field)
+        if curves != 1:
+            return "vector" if curves else "array"
+        return "flag" if field.column_dtype.kind == "b" else "number"
 
-    def outline(self) -> dict[str, Any]:
+    def outline(self, seconds: float = _SECONDS) -> dict[str, Any]:
         """Returns what there is.
 
         "fields" has the path, kind, dtype, shape and names of each field. The kind is "picture",
@@ -107,17 +107,24 @@ class EpisodeView:
         there is none, and "times" the seconds since the first step, if they were recorded. "fps" is
         how many steps there are in a second, if that is known. "shown" is the path of the picture
         that a player saw, if there is one.
+
+        The rewards of a long log are not read at once. Then "is_complete" is false, and there are
+        those of steps that are evenly spread, the more the later you ask.
+
+        Args:
+          seconds: How long to wait for rewards.
         """
-        fields = [self._described(path, field) for path, field in self.steps.fields.items()]
-        times, fps = self._times()
+        fields = [self._described(path) for path in self._paths()]
+        rewards, is_complete = self._rewards(seconds)
         shown = "image" if self._is_recording() and self._kind_of("image") == "picture" else None
         return {
             "title": self.title,
             "num_steps": self.num_steps,
-            "fps": fps,
+            "fps": self._fps(),
             "fields": fields,
-            "rewards": self._rewards(),
-            "times": times,
+            "rewards": rewards,
+            "is_complete": is_complete,
+            "times": self._times(),
             "metadata": {str(k): as_json(parsed(v)) for k, v in self.steps.metadata.items()},
             "previous": self.previous,
             "next": self.next,
@@ -127,8 +134,12 @@ class EpisodeView:
     def _is_recording(self) -> bool:
         return {"image", "keys"} <= set(self.steps.fields)
 
-    def _described(self, path: str, field: Any) -> dict[str, Any]:
-        kind = self._kind_of(path)
+    def _paths(self) -> list[str]:
+        """The paths of all fields: those that all episodes have come first, flags come last."""
+        return sorted(self.steps.fields, key=_order_of)
+
+    def _described(self, path: str) -> dict[str, Any]:
+        field, kind = self.steps.fields[path], self._kind_of(path)
         described: dict[str, Any] = {"path": path, "kind": kind, "dtype": "", "shape": []}
         described["names"] = []
         if isinstance(field, Field):
@@ -141,28 +152,33 @@ class EpisodeView:
             described["scaled"] = [scale.low, scale.high]
         return described
 
-    def _rewards(self) -> list[float | None]:
-        none: list[float | None] = [None] * self.num_steps
-        if self.steps.fields.get(rlds.REWARD) is None or self._kind_of(rlds.REWARD) != "number":
-            return none
-        last = self.num_steps - (0 if self.steps.has_last_action else 1)
-        rewards = self.steps.column(rlds.REWARD, range(max(last, 0)))
-        return [_number(value) for value in rewards] + none[max(last, 0) :]
+    def _rewards(self, seconds: float) -> tuple[list[float | None], bool]:
+        if not self._has_number(rlds.REWARD):
+            return [None] * self.num_steps, True
+        rewards, is_complete = self.steps.numbers(rlds.REWARD, seconds)
+        if not self.steps.has_last_action:
+            rewards[-1:] = np.nan
+        return [number_or_none(reward) for reward in rewards.tolist()], is_complete
 
-    def _times(self) -> tuple[list[float] | None, float | None]:
-        times = None
-        if self._has_number("time"):
-            column = [_number(value) for value in self.steps.column("time", range(self.num_steps))]
-            if column and None not in column:
-                begin = column[0]
-                times = [round(time - begin, 4) for time in column]  # type: ignore[operator]
-        if self._has_number("fps") and self.num_steps:  # 0 where the player set the pace.
-            values = self.steps.column("fps", evenly(self.num_steps, _SAMPLES))
-            return times, max((rate for value in values if (rate := _number(value))), default=None)
-        return times, _rate_in(self.steps.metadata) or _rate_in(self._about)
+    def _times(self) -> list[float] | None:
+        if not self._has_number("time"):
+            return None
+        times, _ = self.steps.numbers("time", 0)
+        known = np.flatnonzero(np.isfinite(times))
+        if not len(known) or known[0] != 0:
+            return None
+        every = np.interp(np.arange(len(times)), known, times[known] - times[0])
+        return [round(seconds, 4) for seconds in every.tolist()]
+
+    def _fps(self) -> float | None:
+        if self._has_number("fps"):  # 0 where the player set the pace.
+            rates = map(float, self.steps.samples("fps", _SAMPLES))
+            return max((rate for rate in rates if 0 < rate < math.inf), default=None)
+        return _rate_in(self.steps.metadata) or _rate_in(self._about)
 
     def _has_number(self, path: str) -> bool:
-        return path in self.steps.fields and self._kind_of(path) == "number"
+        """Whether there are numbers at a path."""
+        return self.num_steps > 0 and path in self.steps.fields and self._kind_of(path) == "number"
 
     def step(self, step: int) -> dict[str, Any]:
         """Returns the values of a step by their paths: {"step", "values"}.
@@ -174,6 +190,7 @@ class EpisodeView:
         """
         self._check(step)
         values = self.steps.step(step, self.steps.fields)
+        values = {path: values[path] for path in self._paths() if path in values}
         if self._is_recording():
             # They stand beside the action that they made.
             values |= dict.fromkeys(_INPUTS)
@@ -217,8 +234,7 @@ class EpisodeView:
         if field.is_text or field.encoding or field.column_dtype in (np.uint8, np.bool_):
             return None
         if path not in self._scales:
-            steps = evenly(self.num_steps, _SAMPLES)
-            samples = [np.asarray(value) for value in self.steps.column(path, steps)]
+            samples = [np.asarray(value) for value in self.steps.samples(path, _SAMPLES)]
             self._scales[path] = pictures.scale_of(samples)
         return self._scales[path]
 
@@ -235,17 +251,14 @@ class EpisodeView:
         if kind not in ("number", "vector", "flag"):
             raise KeyError(f"The field {path!r} has no numbers.")
         field = self.steps.fields[path]
-        size = math.prod(field.shape)
-        most = min(_MOST_POINTS, _MOST_POINTS_OF_ALL // size)
-        steps = evenly(self.num_steps, most)
-        rows = self.steps.column(path, steps)
-        missing = np.full(size, np.nan)
-        matrix = np.array(
-            [missing if row is None else np.asarray(row, np.float64).reshape(-1) for row in rows]
-        ).reshape(-1, size)
+        size = num_curves(field)
+        steps = evenly(self.num_steps, MOST_POINTS)
+        most = _MOST_POINTS_OF_ALL // size
+        steps = [steps[row] for row in evenly(len(steps), most)]
+        matrix = self.steps.curves(path, steps) if steps else np.zeros((0, size))
         names = list(field.names or ()) if kind == "vector" else [path]
         names = names if len(names) == size else [str(number) for number in range(size)]
-        curves = [[number_or_none(value) for value in curve] for curve in matrix.T]
+        curves = [[number_or_none(value) for value in curve] for curve in matrix.T.tolist()]
         return {"names": names, "series": curves, "steps": steps}
 
     def _check(self, step: int) -> None:
@@ -253,12 +266,10 @@ class EpisodeView:
             raise IndexError(f"There are {self.num_steps} steps, from 0 on, and no step {step}.")
 
 
-def _number(value: Any) -> float | None:
-    """A number, of which all digits are kept; None if there is none."""
-    if value is None:
-        return None
-    number = float(np.asarray(value).reshape(-1)[0])
-    return number if math.isfinite(number) else None
+def _order_of(path: str) -> int:
+    first = [rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT]
+    root = path.partition("/")[0]
+    return first.index(root) if root in first else len(first) + (root in rlds.STEP_FLAGS)
 
 
 def _rate_in(metadata: Any, depth: int = 0) -> float | None:

@@ -54,6 +54,8 @@ def layout_of(field: Any) -> Layout | None:
     dtype, shape = field.column_dtype, field.shape
     if dtype.kind not in "buif" or not 2 <= len(shape) <= 4:
         return None
+    if None in shape and len(shape) == 2:  # A list of lists, rather than a picture of any size.
+        return None
     if cameras_of({"": field}):
         return Layout("yxc"[: len(shape)])
     found = _AXES[len(shape)]

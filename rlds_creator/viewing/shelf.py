@@ -15,8 +15,9 @@ from typing import Any
 import envlogger
 from rlds import sources
 from rlds.sources.logs.recorded_logs import find_logs
+from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.episode_view import EpisodeView
-from rlds_creator.viewing.steps import Cache, LogSteps, SourceSteps, Steps
+from rlds_creator.viewing.steps import FolderSteps, LogSteps, Shards, SourceSteps, Steps
 from rlds_creator.viewing.values import as_json
 from rlds_tools.inspection import marked_format
 from rlds_tools.listing import list_datasets
@@ -262,12 +263,16 @@ class _Source(_Dataset):
         self._episodes = {
             split: sources.Episodes(source, split, format=self.format) for split in self.splits
         }
+        self._shards = Shards.of(source)
 
     def count(self, split: str) -> int | None:
         return self._source.num_episodes(split)
 
     def steps(self, split: str, index: int) -> Steps:
-        return SourceSteps(self._episodes[split], index, self.cache, f"{self.id}/{split}")
+        episodes, name = self._episodes[split], f"{self.id}/{split}"
+        if self._shards is not None:
+            return FolderSteps(self._shards, episodes, index, self.cache, name)
+        return SourceSteps(episodes, index, self.cache, name)
 
     def summary(self, split: str, index: int) -> dict[str, Any]:
         if not isinstance(self._source, sources.RandomAccessSource):

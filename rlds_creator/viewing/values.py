@@ -118,11 +118,10 @@ def parsed(text: Any) -> Any:
         return text
 
 
-def number_or_none(value: Any) -> float | None:
-    """Returns a number for a curve, rounded to what can be seen; None where there is none.
+def number_or_none(number: float) -> float | None:
+    """Returns a number of a curve; None where there is none.
 
-    >>> number_or_none(np.float32(0.1)), number_or_none(float("inf"))
+    >>> number_or_none(0.1), number_or_none(float("inf"))
     (0.1, None)
     """
-    number = float(value)
-    return float(f"{number:.7g}") if math.isfinite(number) else None
+    return number if math.isfinite(number) else None

@@ -106,8 +106,19 @@ class Hdf5Storage(Storage):
         self._keep(index, parts, raw, values)
         return raw
 
-    def read(self, index: int, wanted: Collection[str] | None = None) -> RawEpisode:
-        """See `Storage`."""
+    def read(
+        self,
+        index: int,
+        wanted: Collection[str] | None = None,
+        rows: slice = slice(None),
+    ) -> RawEpisode:
+        """See `Storage`.
+
+        Args:
+          index: Which episode.
+          wanted: The paths of the columns that are needed; all by default.
+          rows: Which rows of them are needed.
+        """
         columns: dict[str, Column] = {}
         found: Iterator[tuple[_Array, Any]]
         empty: list[str]
@@ -128,11 +139,11 @@ class Hdf5Storage(Storage):
                     path = part.path
                     if wanted is not None and path not in wanted:
                         continue
-                    if path in kept:
+                    if path in kept and rows == slice(None):
                         columns[path] = kept.pop(path)  # Whoever gets it may write to it.
                         continue
                     array = self._opened_again(opened, index, part) if array is None else array
-                    columns[path] = part.read(array)
+                    columns[path] = part.read(array, rows)
             except Exception as error:
                 with source_errors(self._place(index), episode=index, field=path):
                     raise error
@@ -325,9 +336,11 @@ class _Array(NamedTuple):
         """Returns no row."""
         return np.empty((0, *self.shape[1:]), self.type.dtype)
 
-    def read(self, array: Any) -> Column:
-        """Returns all values, of its `DatasetID`."""
+    def read(self, array: Any, rows: slice = slice(None)) -> Column:
+        """Returns all values, or those of some rows, of its `DatasetID`."""
         h5py = import_extra("h5py")
+        if rows != slice(None):
+            return self.column(np.asarray(h5py.Dataset(array, readonly=True)[rows]))
         if not self.type.is_number or 0 in self.shape:
             return self.column(np.asarray(h5py.Dataset(array, readonly=True)[()]))
         values = np.empty(self.shape, self.type.dtype)

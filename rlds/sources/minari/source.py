@@ -35,6 +35,7 @@ from rlds.sources.minari.attributes import (
     metadata_of,
 )
 from rlds.sources.minari.formats import FORMATS, open_storage
+from rlds.sources.minari.hdf5_files import Hdf5Storage
 from rlds.sources.minari.places import dataset_directory
 from rlds.sources.minari.spaces import Leaf, Spaces, merged, parse_space
 from rlds.sources.minari.storage import (
@@ -115,6 +116,7 @@ class MinariSource(RandomAccessSource):
         self._metadata = _read_metadata(self._metadata_file)
         self._spaces = self._read_spaces()
         self._storage = self._open()
+        self.reads_spans = isinstance(self._storage, Hdf5Storage)
         with source_errors(self._directory), self._storage:
             self._indices = self._check_indices()
             self._columns, self._attributes = self._scan()
@@ -301,9 +303,17 @@ class MinariSource(RandomAccessSource):
 
     def read(self, split: str, index: int) -> SourceEpisode:
         """Reads an episode; see `RandomAccessSource`."""
-        raw = self._storage.read(index)
+        return self._episode(split, index, self._storage.read(index), self._columns)
+
+    def peek(self, split: str, index: int) -> SourceEpisode:
+        """Reads rewards and flags; `irregular` says nothing of other columns."""
+        return self._episode(split, index, self._storage.read(index, _SCALARS), _SCALARS)
+
+    def _episode(
+        self, split: str, index: int, raw: RawEpisode, wanted: Collection[str]
+    ) -> SourceEpisode:
         irregular = Irregularities(raw)
-        steps = self._steps(index, raw, irregular, self._columns)
+        steps = self._steps(index, raw, irregular, wanted)
         terminated = bool(steps[rlds.IS_TERMINAL][-1])
         truncated = bool(steps[TRUNCATIONS][-2:].any())  # The last row is a placeholder.
         num_transitions = len(steps[rlds.REWARD]) - 1
@@ -333,6 +343,26 @@ class MinariSource(RandomAccessSource):
         raw = self._storage.read(index, paths | {REWARDS, TERMINATIONS})
         steps = self._steps(index, raw, Irregularities(raw), paths)
         return nest(dict(leaves_at(steps, wanted)))
+
+    def read_span(
+        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
+    ) -> Mapping[str, Any]:
+        """Reads consecutive steps; only of observations and infos in HDF5 files no others."""
+        wanted = self._step_paths(fields)
+        paths = {_field_path(path): path for path in self._columns if _field_path(path) in wanted}
+        roots = {root_of(path) for path in paths.values()}
+        has_rows = len(paths) == len(wanted) and roots <= {*_OF_OBSERVATIONS}
+        if not (isinstance(self._storage, Hdf5Storage) and has_rows):
+            return super().read_span(split, index, fields, begin, end)
+        raw = self._storage.read(index, {*paths.values()}, slice(begin, end))
+        if raw.columns.keys() != {*paths.values()}:  # Of which zeros are made.
+            return super().read_span(split, index, fields, begin, end)
+        irregular = Irregularities(raw)
+        columns = {
+            name: self._fit(path, raw.columns[path], index, irregular)
+            for name, path in paths.items()
+        }
+        return nest(columns)
 
     def _steps(
         self, index: int, raw: RawEpisode, irregular: Irregularities, wanted: Collection[str]

@@ -45,10 +45,12 @@ export function useEpisode(base) {
     if (base === null) return undefined;
     const controller = new AbortController();
     const data = new EpisodeData(base);
-    data.load(controller.signal).then(
-      (outline) => setState({ data, outline, error: null }),
-      (error) => controller.signal.aborted || setState({ data: null, outline: null, error }),
-    );
+    /** The rewards of a long episode come in parts. @param {Outline} outline */
+    const show = (outline) => {
+      setState({ data, outline, error: null });
+      if (outline.is_complete === false) data.load(controller.signal, 3).then(show, () => {});
+    };
+    data.load(controller.signal).then(show, (error) => controller.signal.aborted || setState({ data: null, outline: null, error }));
     return () => {
       controller.abort();
       data.close();

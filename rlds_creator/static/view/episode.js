@@ -12,7 +12,7 @@ const MOST_SIDE = 1024;
  *   shape: (number | null)[], names: string[], unit?: string, doc?: string, scaled?: [number, number]}} Field
  * @typedef {{title: string, num_steps: number, fps: number | null, fields: Field[], rewards: (number | null)[],
  *   times: number[] | null, metadata: Record<string, any>, previous: string | null, next: string | null,
- *   shown?: string | null}} Outline
+ *   shown?: string | null, is_complete?: boolean}} Outline
  */
 
 /**
@@ -76,9 +76,12 @@ export class EpisodeData {
     this.isClosed = false;
   }
 
-  /** @param {AbortSignal} signal */
-  async load(signal) {
-    this.outline = await get(this.base, undefined, signal);
+  /**
+   * @param {AbortSignal} signal
+   * @param {number} [wait] How many seconds the server may take to read more of the rewards.
+   */
+  async load(signal, wait) {
+    this.outline = await get(this.base, { wait }, signal);
     return /** @type {Outline} */ (this.outline);
   }
 

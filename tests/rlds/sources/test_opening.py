@@ -62,8 +62,13 @@ def test_every_format_is_recognized_and_read(raw_data, name):
         tree.assert_same_structure(columns, spec[rlds.STEPS])
         for column, field in zip(tree.flatten(columns), tree.flatten(spec[rlds.STEPS])):
             check_column(column, field, episode.num_steps)
+        begin, end = (1, 3) if episode.num_steps > 2 else (0, 1)
         for path, column in leaves_at(columns, None):
             same(at(episodes.columns(index, [path]), path), column)
+            same(at(episodes.columns(index, [path], begin, end), path), column[begin:end])
+        peeked = episodes.peek(index)
+        assert (peeked.key, peeked.truncated) == (episode.key, episode.truncated)
+        same(peeked.steps["is_first"], episode.steps["is_first"])
         assert episode.metadata.keys() <= spec.keys()
     with pytest.raises(IndexError, match=f"has {number} episodes, not one {number}"):
         episodes.episode(number)

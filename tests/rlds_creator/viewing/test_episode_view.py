@@ -1,53 +1,456 @@
-"""Episodes as the pages show them."""
+"""Episodes as the pages show them, compared with the columns that their formats give."""
 
 import io
 import json
 
+import dm_env
 import numpy as np
 import pytest
 from PIL import Image
 
-from rlds_creator.viewing import Shelf
-from tests.support.tiny_datasets import episode, write_dataset
+import envlogger
+from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger.step_data import StepData
+from rlds import sources
+from rlds.sources.nests import leaves_at
+from rlds_creator.viewing import EpisodeView, Shelf, episode_view, steps
+from rlds_creator.viewing.values import as_json, parsed
+from tests.golden import test_tfds_4_9_10
+from tests.support import raw_minari, tiny_datasets
+
+GOLDEN = test_tfds_4_9_10.__file__.removesuffix("/test_tfds_4_9_10.py")
+T = 7
+
+
+def view_of(path, index=0, split=None) -> EpisodeView:
+    shelf = Shelf([path])
+    [dataset] = shelf.datasets()["datasets"]
+    return shelf.view(dataset["id"], split or dataset["splits"][0]["name"], index)
+
+
+def file_of(pixels, format="JPEG", **options) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, format, **options)
+    return file.getvalue()
+
+
+def pixels_of(picture) -> np.ndarray:
+    data, kind = picture
+    image = Image.open(io.BytesIO(data))
+    assert kind == f"image/{image.format.lower()}"
+    return np.asarray(image)
+
+
+# --- A recording, with all that a step can hold.
+
+RNG = np.random.default_rng(1)
+PICTURES = {
+    "rgb": RNG.integers(0, 256, (T, 10, 12, 3), np.uint8),
+    "rgba": np.concatenate(
+        [RNG.integers(0, 256, (T, 9, 8, 3), np.uint8), np.full((T, 9, 8, 1), 255, np.uint8)], -1
+    ),
+    "grey": RNG.integers(0, 256, (T, 32, 34), np.uint8),
+    "one": RNG.integers(0, 256, (T, 8, 9, 1), np.uint8),
+    "channels_first": RNG.random((T, 3, 24, 26)).astype(np.float32),
+    "stack": RNG.integers(0, 256, (T, 84, 84, 4), np.uint8),
+    "frames": RNG.integers(0, 256, (T, 5, 24, 25, 3), np.uint8),
+    "depth": RNG.integers(300, 5000, (T, 32, 33)).astype(np.uint16),
+    "mask": RNG.random((T, 24, 25)) < 0.5,
+    "heat": RNG.normal(size=(T, 40, 30)),
+    "large": np.add.outer(np.arange(T) * 9, np.indices((300, 301, 3)).sum(0) // 3).astype(np.uint8),
+}
+PICTURES["heat"][0, 0, :3] = np.nan, np.inf, -np.inf
+VALUES = {
+    "state": np.array([[1.5, np.nan, np.inf]] * T, np.float32),
+    "count": np.arange(T) + 2**60,
+    "small": np.arange(T, dtype=np.uint8),
+    "matrix": RNG.normal(size=(T, 6, 6)),
+    "big": RNG.normal(size=(T, 600)),
+    "name": [f"Grün 🤖 {t}" for t in range(T)],
+    "raw": [b"\xff\x00" * (t + 1) for t in range(T)],
+}
+SHOWN = [file_of(RNG.integers(0, 256, (48, 64, 3), np.uint8)) for _ in range(T)]
+
+
+def record(path):
+    """Writes what a player does in an environment, as `rlds create` keeps it."""
+    writer = RiegeliBackendWriter(path, metadata={"control_frequency": 20})
+    for t in range(T):
+        columns = {**PICTURES, **VALUES}
+        observation = {name: column[t] for name, column in columns.items()}
+        observation["parts"] = ({"x": float(t)}, np.float32(t))
+        kind = dm_env.StepType.MID if 0 < t < T - 1 else dm_env.StepType(0 if t == 0 else 2)
+        reward = (None, None) if t == 0 else (t / 2, float(t < T - 1))
+        custom = {
+            "image": SHOWN[t],
+            "keys": json.dumps({"ArrowUp": 1.0} if t == 3 else {}),
+            "inputs": json.dumps([[t, "ArrowUp", 1, "w"]]),
+            "info": '{"lives": 3, "broken": NaN}',
+            "time": 1.7e9 + t * 0.05,
+            "fps": 20.0,
+            "camera": "side",
+            "tag:good": t == 2,
+        }
+        timestep = dm_env.TimeStep(kind, *reward, observation)
+        action = None if t == 0 else np.array([t, -t], np.float32)
+        writer.record_step(StepData(timestep, action, custom), t == 0)
+    writer.set_episode_metadata({"agent_id": "a", "total_reward": 10.5, "seed": 2**60})
+    writer.close()
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "tiny"
-    content = [episode(5), episode(9, seed=1)]
-    write_dataset(path, content)
-    return Shelf([path]), [one["steps"] for one in content]
+def recording(tmp_path_factory):
+    path = tmp_path_factory.mktemp("recordings") / "one"
+    record(path)
+    return path
 
 
-def view_of(shelf, index):
-    [dataset] = shelf.datasets()["datasets"]
-    return shelf.view(dataset["id"], dataset["splits"][0]["name"], index)
-
-
-def test_a_dataset_of_tfds(tiny):
-    shelf, content = tiny
-    view = view_of(shelf, 1)
+def check_values(view, columns, *, recorded=False):
+    """All values but those of pictures, in all steps; and that they are JSON."""
     outline = json.loads(json.dumps(view.outline(), allow_nan=False))
     kinds = {field["path"]: field["kind"] for field in outline["fields"]}
-    assert kinds == {
-        "observation/camera": "picture",
-        "observation/position": "vector",
-        "action": "number",
-        "reward": "number",
-        "discount": "number",
-        "is_first": "flag",
-        "is_last": "flag",
-        "is_terminal": "flag",
-    }
-    assert outline["num_steps"] == 9
-    assert outline["next"] is None
-    assert outline["rewards"] == [*map(float, content[1]["reward"][:-1]), None]
-    values = view.step(4)["values"]
-    assert values["action"] == content[1]["action"][4]
-    assert values["observation/position"] == content[1]["observation"]["position"][4].tolist()
-    data, kind = view.picture(4, "observation/camera")
-    assert kind == "image/png"
-    assert np.array_equal(Image.open(io.BytesIO(data)), content[1]["observation"]["camera"][4])
-    for step in (-1, 9, 2**63):
-        with pytest.raises(IndexError):
+    assert set(kinds) == set(columns)
+    for step in range(view.num_steps):
+        answer = view.step(step)
+        values = answer["values"]
+        json.dumps(answer, allow_nan=False)
+        assert answer["step"] == step
+        is_last = step + 1 == view.num_steps
+        for path, column in columns.items():
+            if kinds[path] == "picture" or (recorded and path in ("keys", "inputs")):
+                continue
+            if recorded and is_last and path in ("action", "reward", "discount"):
+                assert path not in values
+                continue
+            assert values[path] == as_json(parsed(row_of(column, step))), (path, step)
+    for path, kind in kinds.items():
+        if kind in ("number", "flag", "vector"):
+            series = view.series(path)
+            assert series["steps"] == list(range(view.num_steps))
+            if not view.num_steps:
+                assert all(curve == [] for curve in series["series"])
+                continue
+            expected = np.asarray(columns[path], np.float64).reshape(view.num_steps, -1).T
+            found = np.array(series["series"], np.float64)
+            last = -1 if recorded and path in ("action", "reward", "discount") else None
+            expected = np.where(np.isfinite(expected), expected, np.nan)
+            np.testing.assert_array_equal(found[:, :last], expected[:, :last], path)
+    return kinds, outline
+
+
+def row_of(column, row):
+    if isinstance(column, dict):
+        return {name: row_of(inner, row) for name, inner in column.items()}
+    return column[row]
+
+
+def test_a_recording_has_what_its_columns_have(recording):
+    view = view_of(recording)
+    columns = dict(leaves_at(sources.open(recording).columns(0), None))
+    kinds, outline = check_values(view, columns, recorded=True)
+    pictures = {path.rpartition("/")[2] for path, kind in kinds.items() if kind == "picture"}
+    assert pictures == {*PICTURES, "image"}
+    assert kinds["observation/state"] == kinds["action"] == "vector"
+    assert kinds["observation/big"] == kinds["observation/matrix"] == "array"
+    assert kinds["observation/parts/0/x"] == kinds["reward"] == "number"
+    assert kinds["observation/name"] == kinds["observation/raw"] == "text"
+    assert kinds["tag:good"] == "flag"
+    assert outline["rewards"] == [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, None]
+    assert outline["times"] == pytest.approx([t * 0.05 for t in range(T)], abs=1e-3)
+    assert outline["fps"] == 20
+    assert outline["shown"] == "image"
+    assert outline["metadata"] == {"agent_id": "a", "total_reward": 10.5, "seed": str(2**60)}
+    order = [field["path"].partition("/")[0] for field in outline["fields"]]
+    assert order[0] == "observation"
+    assert order[-3:] == ["is_first", "is_last", "is_terminal"]
+
+
+def test_inputs_stand_beside_the_action_that_they_made(recording):
+    view = view_of(recording)
+    assert view.step(2)["values"]["keys"] == {"ArrowUp": 1.0}
+    assert view.step(2)["values"]["action"] == [3, -3]
+    assert view.step(3)["values"]["keys"] == {}
+    assert view.step(0)["values"]["inputs"] == [[1, "ArrowUp", 1, "w"]]
+    assert view.step(T - 1)["values"]["keys"] is None
+    assert view.step(0)["values"]["info"] == {"lives": 3, "broken": "NaN"}
+
+
+def test_pictures_of_all_kinds(recording):
+    view = view_of(recording)
+
+    def shown(name, step=1, side=None):
+        return pixels_of(view.picture(step, f"observation/{name}", side))
+
+    for name in ("rgb", "rgba", "grey"):
+        np.testing.assert_array_equal(shown(name), PICTURES[name][1])
+    np.testing.assert_array_equal(shown("one"), PICTURES["one"][1, ..., 0])
+    np.testing.assert_array_equal(shown("mask"), PICTURES["mask"][1] * np.uint8(255))
+    strip = np.concatenate(list(PICTURES["stack"][1].transpose(2, 0, 1)), axis=1)
+    np.testing.assert_array_equal(shown("stack"), strip)
+    strip = np.concatenate(list(PICTURES["frames"][1]), axis=1)
+    np.testing.assert_array_equal(shown("frames"), strip)
+    expected = np.rint(PICTURES["channels_first"][1].transpose(1, 2, 0) * 255)
+    np.testing.assert_array_equal(shown("channels_first"), expected)
+    # Of numbers without a natural range, brightness is the same in all steps, and said.
+    fields = {field["path"]: field for field in view.outline()["fields"]}
+    low, high = fields["observation/depth"]["scaled"]
+    depth = PICTURES["depth"]
+    sampled = depth[[0, 2, 3, 4, 6]]
+    assert (low, high) == (sampled.min(), sampled.max())
+    expected = np.clip((depth[5].astype(float) - low) / (high - low) * 255, 0, 255)
+    assert np.abs(shown("depth", 5) - expected).max() <= 1
+    low, high = fields["observation/heat"]["scaled"]
+    assert -6 < low < high < 6
+    assert shown("heat", 0)[0, :3].tolist() == [0, 255, 0]
+    assert "scaled" not in fields["observation/rgb"]
+    assert fields["observation/channels_first"]["scaled"] == [0, 1]
+    # Large ones are sent with a loss, and become smaller on demand, but never larger.
+    large = view.picture(1, "observation/large")
+    assert large[1] == "image/jpeg"
+    assert np.abs(pixels_of(large) - PICTURES["large"][1].astype(int)).mean() < 4
+    assert shown("large", side=60).shape == (60, 60, 3)
+    assert shown("rgb", side=4).shape == (3, 4, 3)
+    assert shown("rgb", side=4000).shape == (10, 12, 3)
+
+
+def test_files_are_passed_on_as_they_are(recording):
+    view = view_of(recording)
+    assert view.picture(4, "image") == (SHOWN[4], "image/jpeg")
+    assert pixels_of(view.picture(4, "image", 16)).shape == (12, 16, 3)
+    assert pixels_of(view.picture(4, "image", 640)).shape == (48, 64, 3)
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record", "parquet"])
+def test_datasets_of_tfds_have_what_their_columns_have(file_format):
+    path = f"{GOLDEN}/tfds_4_9_10/{file_format}"
+    source = sources.formats()["tfds"].load()(path, decode_images=False)
+    for index in range(source.num_episodes("train")):
+        columns = sources.Episodes(source, "train").episode(index).steps
+        # Fields that hold others have no fields of their own here.
+        spec = dict(leaves_at(sources.Episodes(source, "train").spec["steps"], None))
+        columns = {name: columns_at(columns, name) for name in spec}
+        view = view_of(path, index, "train")
+        kinds, _ = check_values(view, columns)
+        decoded = sources.open(path, "train").columns(
+            index, [name for name, kind in kinds.items() if kind == "picture"]
+        )
+        for name, images in leaves_at(decoded, None):
+            for step, image in enumerate(images):
+                if image.dtype == np.uint8 and not columns[name][step].startswith(b"\xff\xd8"):
+                    shown = pixels_of(view.picture(step, name))
+                    np.testing.assert_array_equal(
+                        shown, image[..., 0] if image.shape[-1] == 1 else image
+                    )
+                else:
+                    pixels_of(view.picture(step, name))
+
+
+def columns_at(columns, path):
+    for name in path.split("/"):
+        columns = columns[name]
+    return columns
+
+
+@pytest.mark.parametrize("write", [raw_minari.write_buffers, raw_minari.write_raw_images])
+def test_minari(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    path = write("tiny-v0")
+    episodes = sources.open(path)
+    for index in (0, 1):
+        view = view_of(path, index)
+        columns = dict(leaves_at(episodes.columns(index, decode_images=False), None))
+        kinds, outline = check_values(view, columns)
+        for path_, kind in kinds.items():
+            if kind == "picture":
+                for step in (0, view.num_steps - 1):
+                    shown = pixels_of(view.picture(step, path_))
+                    stored = columns[path_][step]
+                    if isinstance(stored, np.ndarray):
+                        np.testing.assert_array_equal(shown, stored)
+        assert outline["metadata"]["attributes"] if write is raw_minari.write_buffers else True
+
+
+# --- Long episodes.
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """The same episode of 300 steps as a log and as a dataset of TFDS."""
+    path = tmp_path_factory.mktemp("long")
+    content = tiny_datasets.episode(300, seed=3)
+    tiny_datasets.write_dataset(path / "tfds", [content])
+    columns = content["steps"]
+    writer = RiegeliBackendWriter(path / "log")
+    for t in range(300):
+        reward = (None, None) if t == 0 else (float(columns["reward"][t - 1]), 1.0)
+        observation = {name: column[t] for name, column in columns["observation"].items()}
+        kind = dm_env.StepType(0 if t == 0 else 2 if t == 299 else 1)
+        timestep = dm_env.TimeStep(kind, *reward, observation)
+        action = None if t == 0 else columns["action"][t - 1]
+        writer.record_step(StepData(timestep, action, {"time": 100 + t / 10}), t == 0)
+        writer.push()
+    writer.close()
+    return path, columns
+
+
+@pytest.mark.parametrize("kind", ["log", "tfds"])
+def test_curves_have_few_points_evenly_chosen(kind, long, monkeypatch):
+    path, columns = long
+    monkeypatch.setattr(steps, "MOST_POINTS", 50)
+    monkeypatch.setattr(episode_view, "MOST_POINTS", 50)
+    monkeypatch.setattr(episode_view, "_MOST_POINTS_OF_ALL", 60)
+    view = view_of(path / kind)
+    for name, column, most in [
+        ("reward", columns["reward"], 50),
+        ("observation/position", columns["observation"]["position"], 20),
+    ]:
+        series = view.series(name)
+        assert len(series["steps"]) == most
+        assert (series["steps"][0], series["steps"][-1]) == (0, 299)
+        assert set(np.diff(series["steps"])) <= ({6, 7} if most == 50 else set(range(12, 20)))
+        last = -1 if kind == "log" and name == "reward" else None
+        found = np.array(series["series"], np.float64).T[:last]
+        expected = column[series["steps"]].reshape(most, -1)[:last]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_rewards_of_a_long_log_come_bit_by_bit(long, monkeypatch):
+    path, columns = long
+    monkeypatch.setattr(steps, "MOST_POINTS", 50)
+    view = view_of(path / "log")
+    outline = view.outline(0)
+    assert not outline["is_complete"]
+    known = [step for step, reward in enumerate(outline["rewards"]) if reward is not None]
+    assert 0 < len(known) < 10
+    # Times are filled in between those that are known.
+    assert outline["times"] is None or len(outline["times"]) == 300
+    for _ in range(400):
+        if outline["is_complete"]:
+            break
+        outline = view.outline(0)
+    expected = columns["reward"].astype(float).tolist()[:-1]
+    assert outline["rewards"] == [*expected, None]
+    assert outline["times"] == pytest.approx([t / 10 for t in range(300)], abs=1e-3)
+
+
+# --- What is damaged, small, or not there.
+
+
+def test_wrong_steps_and_fields(recording):
+    view = view_of(recording)
+    for step in (-1, T, 2**63):
+        with pytest.raises(IndexError, match=f"no step {step}"):
             view.step(step)
+        with pytest.raises(IndexError):
+            view.picture(step, "image")
+    for path in ("", "nope", "observation", "../image", "image/", "x" * 10_000):
+        with pytest.raises(KeyError):
+            view.picture(0, path)
+        with pytest.raises(KeyError):
+            view.series(path)
+    with pytest.raises(KeyError, match="no pictures"):
+        view.picture(0, "reward")
+    with pytest.raises(KeyError, match="no numbers"):
+        view.series("image")
+
+
+def test_an_episode_of_one_step(tmp_path):
+    writer = RiegeliBackendWriter(tmp_path / "log")
+    writer.record_step(StepData(dm_env.restart(np.float32(1)), None), True)
+    writer.close()
+    view = view_of(tmp_path / "log")
+    outline = view.outline()
+    assert (outline["num_steps"], outline["rewards"]) == (1, [None])
+    values = {"observation": 1, "is_first": True, "is_last": True, "is_terminal": False}
+    assert view.step(0)["values"] == values
+    assert view.series("observation") == {"names": ["observation"], "series": [[1]], "steps": [0]}
+
+
+def test_custom_data_that_changes_its_form(tmp_path):
+    path = tmp_path / "log"
+    writer = RiegeliBackendWriter(path)
+    for t, custom in enumerate(
+        [{"a": 1}, {"a": (1, "x"), "b/c": {2: "two"}}, None, "text", {"z": 0}]
+    ):
+        writer.record_step(
+            StepData(dm_env.restart({}) if t == 0 else dm_env.transition(0.0, {}), 1, custom),
+            t == 0,
+        )
+    writer.close()
+    view = view_of(path)
+    view.outline()
+    assert view.step(0)["values"]["a"] == 1
+    assert view.step(1)["values"]["a/1"] == "x"
+    assert view.step(1)["values"]["b/c/2"] == "two"
+    assert view.step(4)["values"]["z"] == 0
+    assert "z" not in view.step(3)["values"]
+    assert view.series("a")["series"] == [[1, None, None, None, None]]
+
+
+def test_a_damaged_episode_does_not_hide_the_others(tmp_path):
+    path = tmp_path / "data"
+    content = [tiny_datasets.episode(4, seed=seed) for seed in range(3)]
+    tiny_datasets.write_dataset(path, content)
+    [file] = path.glob("*tfrecord-*")
+    data = bytearray(file.read_bytes())
+    place = bytes(data).index(content[1]["steps"]["observation"]["position"].tobytes())
+    data[place] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(sources.SourceError, match="checksum"):
+        view_of(path, 1)
+    assert view_of(path, 2).step(3)["values"]["action"] == content[2]["steps"]["action"][3]
+
+
+def test_a_damaged_step_of_a_log_does_not_hide_the_others(long, tmp_path):
+    path, columns = long
+    damaged = tmp_path / "log"
+    [shard] = [entry for entry in (path / "log").iterdir() if entry.is_dir()]
+    (damaged / shard.name).mkdir(parents=True)
+    for file in (path / "log").rglob("*.riegeli"):
+        data = bytearray(file.read_bytes())
+        if file.name == "steps.riegeli":
+            data[len(data) // 2] ^= 1
+        (damaged / file.relative_to(path / "log")).write_bytes(data)
+    view = view_of(damaged)
+    while not (outline := view.outline())["is_complete"]:
+        pass
+    rewards = outline["rewards"]
+    broken = [step for step, reward in enumerate(rewards) if reward is None]
+    assert 1 < len(broken) < 299
+    with pytest.raises(envlogger.errors.EnvLoggerError, match="damaged"):
+        view.step(broken[0] + 1)
+    sound = rewards.index(next(reward for reward in rewards if reward is not None))
+    assert view.step(sound)["values"]["reward"] == columns["reward"][sound]
+
+
+def test_a_file_that_is_cut_while_it_is_open(tmp_path):
+    path = tmp_path / "data"
+    tiny_datasets.write_dataset(path, [tiny_datasets.episode(4)])
+    view = view_of(path)
+    view.step(0)
+    [file] = path.glob("*tfrecord-*")
+    with open(file, "r+b") as opened:
+        opened.truncate(10)
+    with pytest.raises(sources.SourceError, match="cut"):
+        view.step(1)
+    with pytest.raises(sources.SourceError, match="cut"):
+        view.series("reward")
+
+
+def test_pictures_that_are_none(tmp_path):
+    """Files that begin as pictures do, and claim to be huge."""
+    path = tmp_path / "log"
+    writer = RiegeliBackendWriter(path)
+    good = file_of(np.zeros((8, 8, 3), np.uint8), "PNG")
+    bomb = good[:16] + (50_000).to_bytes(4, "big") * 2 + good[24:]
+    for t, image in enumerate([good, good[:40], bomb, b"\xff\xd8\xff" + bytes(100), b"", b"text"]):
+        kind = dm_env.StepType.FIRST if t == 0 else dm_env.StepType.MID
+        timestep = dm_env.TimeStep(kind, 0.0, 1.0, {"image": image})
+        writer.record_step(StepData(timestep, 0), t == 0)
+    writer.close()
+    view = view_of(path)
+    assert view.picture(0, "observation/image") == (good, "image/png")
+    for step in range(1, 6):
+        with pytest.raises(ValueError, match=r"picture|pixels"):
+            view.picture(step, "observation/image", side=8)
+        view.step(step)

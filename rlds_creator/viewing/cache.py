@@ -1,0 +1,59 @@
+"""What was read last, up to a number of bytes."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Cache", "size_of"]
+
+
+class Cache:
+    """What was read last. Threads may share it.
+
+    Args:
+      max_bytes: How much it keeps. What takes more than half of that is not kept.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.num_bytes = 0
+        self._kept: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Returns what is kept under a key, or makes it."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key][0]
+        value = make()
+        size = size_of(value)
+        with self._lock:
+            if key not in self._kept and size <= self.max_bytes // 2:
+                self._kept[key] = value, size
+                self.num_bytes += size
+                while self.num_bytes > self.max_bytes:
+                    self.num_bytes -= self._kept.popitem(last=False)[1][1]
+        return value
+
+
+def size_of(value: Any) -> int:
+    """Returns about how many bytes a value takes."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.nbytes + 100
+    if isinstance(value, bytes | str):
+        return len(value) + 50
+    if isinstance(value, Mapping):
+        return sum(map(size_of, value.values())) + 100 * len(value)
+    if isinstance(value, np.ndarray):
+        return sum(map(size_of, value.flat)) + 8 * value.size
+    if isinstance(value, list | tuple):
+        return sum(map(size_of, value)) + 16 * len(value)
+    if hasattr(value, "lengths"):  # A ragged column.
+        return size_of(value.values) + size_of(value.lengths)
+    return 50

@@ -1,0 +1,260 @@
+"""The pages' view of datasets, asked for over HTTP from a real server."""
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+import urllib.parse
+
+import numpy as np
+import pytest
+
+from rlds_creator.server import running
+from rlds_creator.server.view_app import view_app
+from rlds_creator.viewing import Shelf
+from rlds_tools.command_line.commands import run
+from tests.rlds_creator.viewing.test_episode_view import SHOWN, record
+from tests.support import tiny_datasets
+
+TOKEN = "a long token"
+
+
+class Client:
+    def __init__(self, port):
+        self._port = port
+        self.headers = {}
+
+    def get(self, path, *, method="GET", body=None, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, {**self.headers, **headers})
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read()
+
+    def json(self, path, **options):
+        status, headers, body = self.get(path, **options)
+        assert headers["content-type"] == "application/json", body
+        assert "content-security-policy" in headers
+        return status, json.loads(body)
+
+
+@contextlib.contextmanager
+def serving(app):
+    with running.bound("127.0.0.1", 0) as listener:
+        server = running.server(app)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        try:
+            yield Client(listener.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of several datasets, of which one is damaged."""
+    path = tmp_path_factory.mktemp("data") / "secret_folder"
+    tiny_datasets.write_dataset(path / "tiny", [tiny_datasets.episode(5, seed=s) for s in (0, 1)])
+    for name in ("one", "two"):
+        record(path / "recordings" / name)
+    tiny_datasets.write_dataset(path / "broken", [tiny_datasets.episode(3)])
+    [file] = (path / "broken").glob("*tfrecord-*")
+    file.write_bytes(file.read_bytes()[:-7])
+    (path / "senseless").mkdir()
+    (path / "senseless" / "dataset_info.json").write_text("{")
+    (path / "senseless" / "features.json").write_text("{}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def client(folder):
+    with serving(view_app(Shelf([folder]))) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def datasets(client):
+    status, found = client.json("/api/datasets")
+    assert status == 200
+    return {dataset["name"]: dataset for dataset in found["datasets"]}
+
+
+def test_what_there_is(client, datasets, folder):
+    assert client.json("/api/me")[1]["mode"] == "view"
+    assert set(datasets) == {"tiny", "recordings", "broken", "senseless"}
+    assert datasets["tiny"]["splits"] == [{"name": "train", "episodes": 2}]
+    assert datasets["recordings"]["format"] == "envlogger"
+    assert datasets["recordings"]["splits"] == [{"name": "train", "episodes": 2}]
+    assert "error" in datasets["senseless"]
+    assert str(folder) not in json.dumps(datasets)
+    # The identifiers say nothing of where they are, and stay the same.
+    assert Shelf([folder]).datasets()["datasets"][0]["id"] in {d["id"] for d in datasets.values()}
+
+
+def test_the_episodes_of_a_split(client, datasets):
+    base = f"/api/datasets/{datasets['recordings']['id']}/train"
+    listing = client.json(f"{base}?offset=1&limit=5")[1]
+    assert listing == {
+        "episodes": [{"index": 1, "num_steps": 7, "total_reward": 10.5}],
+        "total": 2,
+    }
+    assert client.json(f"{base}?offset=99999999")[1]["episodes"] == []
+    assert len(client.json(base)[1]["episodes"]) == 2
+    assert client.json(f"{base}?limit=-1")[0] == 400
+    assert client.json(f"{base}?limit=1e9")[0] == 400
+    tiny = client.json(f"/api/datasets/{datasets['tiny']['id']}/train")[1]
+    assert [episode["num_steps"] for episode in tiny["episodes"]] == [5, 5]
+
+
+def test_an_episode(client, datasets):
+    identifier = datasets["recordings"]["id"]
+    base = f"/api/datasets/{identifier}/train/1/view"
+    outline = client.json(base)[1]
+    assert outline["num_steps"] == 7
+    assert outline["previous"] == f"/datasets/{identifier}/train/0"
+    assert outline["next"] is None
+    assert client.json(f"{base}/steps/3")[1]["values"]["action"] == [4, -4]
+    status, headers, body = client.get(f"{base}/pictures/3/image")
+    assert (status, headers["content-type"], body) == (200, "image/jpeg", SHOWN[3])
+    assert "immutable" in headers["cache-control"]
+    status, headers, body = client.get(f"{base}/pictures/3/observation/large?side=64")
+    assert (status, headers["content-type"]) == (200, "image/png")
+    series = client.json(f"{base}/series/observation/state")[1]
+    assert series["series"][0] == [1.5] * 7
+    assert series["series"][1] == [None] * 7
+    # Whatever a field is called.
+    assert client.json(f"{base}/series/{urllib.parse.quote('tag:good')}")[1]["series"][0][2] == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "steps/-1",
+        "steps/7",
+        "steps/9223372036854775808",
+        "steps/99999999999999999999999999",
+        "steps/1.0",
+        "steps/NaN",
+        "steps/%00",
+        "steps/٣",
+        "steps/",
+        "pictures/0/observation/state",
+        "pictures/0/nope",
+        "pictures/7/image",
+        "pictures/0/../../../../etc/passwd",
+        "series/image",
+        "series/",
+        "series/%2e%2e/%2e%2e/etc/passwd",
+        "series/" + "x" * 5000,
+    ],
+)
+def test_what_is_not_there(path, client, datasets, folder):
+    base = f"/api/datasets/{datasets['recordings']['id']}/train/1/view"
+    status, answer = client.json(f"{base}/{urllib.parse.quote(path, safe='/%')}")
+    assert status == 404
+    assert answer["error"]["code"] == "not_found"
+    assert str(folder) not in json.dumps(answer)
+    assert client.json(f"{base}/steps/0")[0] == 200
+
+
+@pytest.mark.parametrize("side", ["0", "-1", "1e3", "99999", "", "NaN"])
+def test_sides_of_pictures(side, client, datasets):
+    base = f"/api/datasets/{datasets['recordings']['id']}/train/1/view"
+    assert client.json(f"{base}/pictures/0/image?side={side}")[0] == 400
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "nope/train/0",
+        "..%2f..%2fetc/train/0",
+        "%00/train/0",
+        "{}/test/0",
+        "{}/train/2",
+        "{}/train/-1",
+    ],
+)
+def test_datasets_and_episodes_that_are_not_there(place, client, datasets):
+    place = place.format(datasets["recordings"]["id"])
+    assert client.json(f"/api/datasets/{place}/view")[0] == 404
+
+
+def test_damaged_data_is_an_error_without_paths(client, datasets, folder):
+    for name in ("broken", "senseless"):
+        for place in ("train/0/view", "train/0/view/steps/0", "train"):
+            status, answer = client.json(f"/api/datasets/{datasets[name]['id']}/{place}")
+            if place == "train" and name == "broken":
+                assert "error" in answer["episodes"][0]
+            else:
+                assert (status, answer["error"]["code"]) == (422, "damaged")
+            assert "secret_folder" not in json.dumps(answer)
+            assert "Traceback" not in json.dumps(answer)
+
+
+def test_many_ask_at_the_same_time(client, datasets):
+    base = f"/api/datasets/{datasets['tiny']['id']}/train"
+    found = []
+
+    def ask(number):
+        for step in range(5):
+            index = (number + step) % 2
+            found.append((index, step, client.json(f"{base}/{index}/view/steps/{step}")[1]))
+
+    threads = [threading.Thread(target=ask, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    content = [tiny_datasets.episode(5, seed=seed)["steps"] for seed in (0, 1)]
+    assert len(found) == 40
+    for index, step, answer in found:
+        position = content[index]["observation"]["position"][step]
+        np.testing.assert_array_equal(answer["values"]["observation/position"], position)
+
+
+def test_others_need_the_token(folder):
+    with serving(view_app(Shelf([folder / "tiny"]), host="0.0.0.0", token=TOKEN)) as client:
+        assert client.json("/api/me")[1]["may"] == []
+        status, answer = client.json("/api/datasets")
+        assert (status, answer["error"]["code"]) == (401, "login")
+        entry = {"method": "POST", "body": json.dumps({"token": "another", "name": ""})}
+        assert client.json("/api/enter", **entry)[0] == 401
+        assert client.json("/api/datasets", Cookie="rlds_view=x")[0] == 401
+        assert client.json("/api/datasets", Cookie=f"rlds_view={TOKEN.split()[0]}")[0] == 401
+        status, headers, _ = client.get(
+            "/api/enter", method="POST", body=json.dumps({"token": TOKEN, "name": "Somebody"})
+        )
+        assert status == 200
+        cookie = headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "samesite=lax" in cookie.lower()
+        assert TOKEN not in cookie
+        client.headers["Cookie"] = cookie.partition(";")[0]
+        assert client.json("/api/datasets")[0] == 200
+        assert client.json("/api/me")[1]["may"] == ["view"]
+        # From a page of somebody else that is open in the same browser.
+        assert client.json("/api/datasets", Host="evil.example.com")[0] == 400
+        evil = {"Origin": "http://evil.example.com"}
+        assert client.json("/api/enter", method="POST", body="{}", **evil)[0] == 403
+
+
+def test_the_command_says_what_is_wrong(tmp_path, capsys, monkeypatch):
+    assert run(["view", str(tmp_path / "nothing")]) == 1
+    assert "does not exist" in capsys.readouterr().err
+    assert run(["view", str(tmp_path)]) == 1
+    assert "an empty folder" in capsys.readouterr().err
+    tiny_datasets.write_dataset(tmp_path / "tiny", [tiny_datasets.episode(3)])
+    assert run(["view", str(tmp_path), "--episode", "1"]) == 1
+    assert "no episode 1" in capsys.readouterr().err
+    assert run(["view", str(tmp_path), "--format", "betamax"]) == 1
+    assert "betamax" in capsys.readouterr().err
+    assert run(["view", str(tmp_path), "--host", "999.1.2.3"]) == 1
+    assert "--host 999.1.2.3" in capsys.readouterr().err
+    assert run(["view"]) == 2
+    monkeypatch.setitem(__import__("sys").modules, "starlette", None)
+    assert run(["view", str(tmp_path)]) == 1
+    assert "rlds-ecosystem[creator]" in capsys.readouterr().err
