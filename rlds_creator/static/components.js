@@ -1,6 +1,6 @@
 /** The pieces that pages are made of. */
 import { ApiError } from "./api.js";
-import { formatCount, formatTime, keyName } from "./format.js";
+import { formatCount, formatTime, inputsOf, keyName } from "./format.js";
 import { Fragment, classes, html, useEffect, useId, useLayoutEffect, useRef, useState } from "./html.js";
 import { Icon } from "./icons.js";
 import { useAddress } from "./router.js";
@@ -492,7 +492,7 @@ export function StateChip({ state, of = EPISODE_STATES }) {
  */
 export function KeyCap({ code }) {
   return html`<span class="keys">
-    ${code.split("+").map((one, index) => html`${index > 0 && html`<span class="plus">+</span>`}<kbd>${keyName(one)}</kbd>`)}
+    ${inputsOf(code).map((one, index) => html`${index > 0 && html`<span class="plus">+</span>`}<kbd>${keyName(one)}</kbd>`)}
   </span>`;
 }
 

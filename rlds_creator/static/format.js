@@ -111,10 +111,34 @@ const KEYS = {
   Backslash: "\\",
   PageUp: "Page ↑",
   PageDown: "Page ↓",
+  Button0: "Pad A",
+  Button1: "Pad B",
+  Button2: "Pad X",
+  Button3: "Pad Y",
+  Button12: "Pad ↑",
+  Button13: "Pad ↓",
+  Button14: "Pad ←",
+  Button15: "Pad →",
+  "Axis0-": "Stick ←",
+  "Axis0+": "Stick →",
+  "Axis1-": "Stick ↑",
+  "Axis1+": "Stick ↓",
+  "Axis2-": "Stick 2 ←",
+  "Axis2+": "Stick 2 →",
+  "Axis3-": "Stick 2 ↑",
+  "Axis3+": "Stick 2 ↓",
   PointerX: "Pointer ↔",
   PointerY: "Pointer ↕",
   Pointer0: "Click",
 };
+
+/**
+ * The inputs of a combination, `ArrowUp+Space`; the name of an axis may end with a sign.
+ * @param {string} combination
+ */
+export function inputsOf(combination) {
+  return combination.match(/(?:Axis\d+|Space\d)[+-]?|[^+]+/g) ?? [];
+}
 
 /**
  * What is printed on a key, or the name of another input.
@@ -127,6 +151,6 @@ export function keyName(code) {
   const [, kind, rest] = found;
   if (kind === "Key" || kind === "Digit") return rest;
   /** @type {Record<string, string>} */
-  const names = { Numpad: "Num ", Button: "Button ", Axis: "Stick axis ", Space: "SpaceMouse ", Pointer: "Pointer " };
+  const names = { Numpad: "Num ", Button: "Button ", Axis: "Axis ", Space: "SpaceMouse ", Pointer: "Pointer " };
   return names[kind] + rest;
 }

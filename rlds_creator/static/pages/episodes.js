@@ -16,7 +16,7 @@ const NO_FILTER = Object.fromEntries(FILTERS.map((name) => [name, null]));
 /** @param {{query: Record<string, string>}} props */
 export default function Episodes({ query }) {
   const me = useMe();
-  const seesOthers = me.can("see");
+  const seesOthers = me.can("see") && !me.single_user;
   const filter = useMemo(() => Object.fromEntries(FILTERS.filter((name) => query[name]).map((name) => [name, query[name]])), [JSON.stringify(query)]);
   const sort = query.sort ?? "-started";
   const offset = Math.max(0, Number(query.offset) || 0);

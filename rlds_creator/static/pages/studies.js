@@ -35,7 +35,7 @@ function Card({ study }) {
       <h2><a href=${address("studies", study.id)}>${study.name}</a></h2>
       ${me.can("see") && html`<${StateChip} state=${study.state} of=${STUDY_STATES} />`}
     </header>
-    <p class="study-text">${study.description || study.instructions}</p>
+    ${(study.instructions || study.description) && html`<p class="study-text">${study.instructions || study.description}</p>`}
     <p class="study-meta">
       <span>${plural(study.environments.length, "environment")}</span>
       <span title="${formatCount(study.num_episodes)} with those that were not completed">${plural(study.num_completed, "completed episode")}</span>

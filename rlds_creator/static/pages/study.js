@@ -83,7 +83,7 @@ function Study({ study, reload }) {
         <dl class="figures">
           <${Figure} label="Completed" value=${formatCount(study.num_completed ?? 0)} />
           <${Figure} label="Recorded" value=${formatCount(study.num_episodes ?? 0)} />
-          ${me.can("play") && html`<${Figure} label="By you" value=${formatCount(study.mine ?? 0)} note=${study.quota && `of ${formatCount(study.quota)}`} />`}
+          ${me.can("play") && !me.single_user && html`<${Figure} label="By you" value=${formatCount(study.mine ?? 0)} note=${study.quota && `of ${formatCount(study.quota)}`} />`}
         </dl>
         ${study.labels.length > 0 &&
         html`<div class="study-labels">
@@ -158,6 +158,7 @@ function rate(environment) {
 
 /** @param {{study: any}} props */
 function Statistics({ study }) {
+  const me = useMe();
   const statistics = useResource(address("api", "studies", study.id, "statistics"));
   return html`<div class="statistics">
     <${Loaded} resource=${statistics}>
@@ -174,7 +175,7 @@ function Statistics({ study }) {
               ]} />`
             : html`<p class="quiet">Nothing was recorded yet.</p>`}
         <//>
-        <${Panel} title="By person">
+        ${!me.single_user && html`<${Panel} title="By person">
           ${data.people.length
             ? html`<${Table} caption="Episodes by person" rows=${data.people} rowKey=${(/** @type {any} */ row) => row.person} columns=${[
                 { name: "name", title: "Person", narrow: "title", cell: (/** @type {any} */ row) => html`<a href="/episodes?study=${encodeURIComponent(study.id)}&person=${encodeURIComponent(row.person)}">${row.name}</a>` },
@@ -183,7 +184,7 @@ function Statistics({ study }) {
                 { name: "seconds", title: "Time played", isNumber: true, cell: (/** @type {any} */ row) => formatDuration(row.seconds) },
               ]} />`
             : html`<p class="quiet">Nobody has played yet.</p>`}
-        <//>
+        <//>`}
       <//>`}
     <//>
   </div>`;

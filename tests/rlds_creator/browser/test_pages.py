@@ -1,0 +1,351 @@
+"""Studies, episodes, downloads and people, as Chromium shows them and people use them."""
+
+import re
+import time
+import zipfile
+
+import pytest
+from creator_server import drawn
+from playwright.sync_api import expect
+
+from rlds_creator.model import Episode, EpisodeState, Role
+
+pytestmark = pytest.mark.slow
+
+PHONE = {"width": 390, "height": 844}
+
+
+def recorded(served, *numbers):
+    """A study with tags, and an episode of each number of steps, played and kept."""
+    study = served.study(drawn(), labels=[{"name": "crash", "key": "KeyC"}, {"name": "jump"}])
+    with served.player(served.play(study)) as player:
+        for number in numbers:
+            player.until("state", state="ready")
+            player.until_step(0)
+            player.walk(*["ArrowRight"] * number)
+            player.say("control", do="end")
+            player.until("state", state="ended")
+            player.say("control", do="confirm", value="completed")
+    return study
+
+
+def listed(served, study, number, **changes):
+    """Rows of the table, without steps."""
+    person = served.creator.store.people()[0].id
+    for index in range(number):
+        fields = {
+            "id": f"row-{index:03}",
+            "study": study["id"],
+            "environment": study["environments"][index % len(study["environments"])]["id"],
+            "session": "visit",
+            "person": person,
+            "number": index,
+            "state": EpisodeState.CANCELLED if index % 10 == 0 else EpisodeState.COMPLETED,
+            "success": index % 2 == 0,
+            "num_steps": index + 2,
+            "total_reward": float(-index),
+            "started": time.time() - 3600 - index,
+            "seconds": 2.5,
+        }
+        served.creator.store.save_episode(Episode(**{**fields, **changes}))
+
+
+def test_a_study_is_made_tried_edited_enabled_and_deleted(served, visit):
+    visitor = visit(served)
+    page = visitor.open("/")
+    expect(page.get_by_text("No study yet")).to_be_visible()
+    visitor.look("studies-empty")
+    page.get_by_role("link", name="New study").click()
+    page.get_by_label("Name").fill("Walks")
+    page.get_by_label("Instructions").fill("Go right.\nThen stop.")
+    page.get_by_role("button", name="Add environment").first.click()
+    page.get_by_role("button", name="Create study").click()
+    expect(page.get_by_text("An environment needs a name.")).to_be_visible()
+    visitor.look("study-wrong")
+
+    # What is wrong with an environment is said by itself; what is right shows its picture and keys.
+    page.get_by_label("Family").select_option("drawn")
+    first = page.locator("details.environment")
+    first.get_by_label("Name").fill("Steps")
+    first.get_by_label("Environment", exact=True).fill("nothing")
+    page.get_by_role("button", name="Test").click()
+    expect(page.get_by_text("drawn has no environment 'nothing' here")).to_be_visible()
+    visitor.look("study-failed")
+    first.get_by_label("Environment", exact=True).fill("discrete")
+    page.get_by_label("Num steps").fill("9")
+    page.get_by_role("button", name="Add key").click()
+    page.get_by_label("Key", exact=True).press("f")
+    page.get_by_label("Action").fill("1")
+    page.get_by_role("button", name="Test").click()
+    expect(page.get_by_alt_text("The first picture of Steps")).to_be_visible()
+    picture = page.get_by_alt_text("The first picture of Steps")
+    assert picture.evaluate("(image) => image.naturalWidth") > 0
+    expect(page.locator(".test-result kbd", has_text="F")).to_be_visible()
+
+    page.get_by_role("button", name="More for Steps").click()
+    page.get_by_role("menuitem", name="Duplicate").click()
+    second = page.locator("details.environment").nth(1)
+    second.get_by_label("Name").fill("Slow steps")
+    second.get_by_role("radio", name="With each key").check()
+    page.get_by_label("Environment of a play").select_option("round_robin")
+    page.get_by_label("Episodes per person").fill("7")
+    page.get_by_role("button", name="Add tag").click()
+    page.get_by_label("Tag", exact=True).fill("crash")
+    page.locator(".labels .key-field").press("c")
+    visitor.look("study-new")
+    page.get_by_role("button", name="Create study").click()
+    expect(page.get_by_role("heading", level=1, name="Walks")).to_be_visible()
+
+    (study,) = served.creator.store.studies()
+    assert [one.name for one in study.environments] == ["Steps", "Slow steps"]
+    assert study.environments[0].options == {"id": "discrete", "num_steps": 9}
+    assert study.environments[0].keys == {"KeyF": 1}
+    assert [one.mode.value for one in study.environments] == ["async", "sync"]
+    assert (study.assignment.value, study.quota) == ("round_robin", 7)
+    assert [(one.name, one.key) for one in study.labels] == [("crash", "KeyC")]
+    assert study.instructions == "Go right.\nThen stop."
+
+    page.get_by_role("button", name="Enable").click()
+    expect(page.get_by_role("button", name="Disable")).to_be_visible()
+    assert served.creator.store.study(study.id).state.value == "enabled"
+
+    # An edit keeps the identifiers of environments, whose episodes hang on them.
+    page.get_by_role("link", name="Edit").click()
+    page.locator("details.environment summary").first.click()
+    page.get_by_label("Longest episode").first.fill("50")
+    page.get_by_role("button", name="Save changes").click()
+    expect(page.get_by_text("at most 50 steps")).to_be_visible()
+    edited = served.creator.store.study(study.id)
+    assert [one.id for one in edited.environments] == [one.id for one in study.environments]
+    assert edited.environments[0].max_episode_steps == 50
+    assert edited.state.value == "enabled"
+
+    listed(served, served.good("GET", f"/api/studies/{study.id}"), 3)
+    page.reload()
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Delete study").click()
+    expect(page.get_by_role("button", name="Delete study")).to_be_disabled()
+    visitor.look("study-delete", is_whole=False)
+    page.get_by_label("to confirm").fill("Walks")
+    page.get_by_role("button", name="Delete study").click()
+    expect(page.get_by_text("No study yet")).to_be_visible()
+    assert served.creator.store.studies() == []
+    assert visitor.troubles == []
+
+
+def test_nothing_that_was_written_is_lost_by_accident(served, visit):
+    study = served.study(drawn(), name="Walk")
+    visitor = visit(served)
+    page = visitor.open("/episodes")
+    page.get_by_role("link", name="Studies").click()
+    page.get_by_role("link", name="Walk", exact=True).click()
+    page.get_by_role("link", name="Edit").click()
+    page.get_by_label("Name").first.fill("Mine")
+    for leave in (
+        lambda: page.get_by_role("link", name="Episodes").click(),
+        lambda: page.go_back(wait_until="commit"),
+    ):
+        leave()
+        page.get_by_role("button", name="Stay").click()
+        expect(page.get_by_label("Name").first).to_have_value("Mine")
+        assert page.url.endswith(f"/studies/{study['id']}/edit")
+
+    # Somebody else is faster.
+    changed = served.good("PUT", f"/api/studies/{study['id']}", {**study, "name": "Theirs"})
+    page.get_by_role("button", name="Save changes").click()
+    expect(page.get_by_text("Somebody else saved this study meanwhile")).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    assert served.creator.store.study(study["id"]).name == "Theirs"
+    page.get_by_role("button", name="Save changes").click()
+    page.get_by_role("button", name="Save mine").click()
+    expect(page.get_by_role("heading", level=1, name="Mine")).to_be_visible()
+    saved = served.creator.store.study(study["id"])
+    assert (saved.name, saved.version) == ("Mine", changed["version"] + 1)
+    page.go_back(wait_until="commit")
+    expect(page.get_by_role("heading", level=1, name="Mine")).to_be_visible()
+    # The browser logs the refusal.
+    assert [one for one in visitor.troubles if "409" not in one] == []
+
+
+def test_episodes_are_found_sorted_selected_and_deleted(served, visit):
+    study = served.study(drawn(), {**drawn("box"), "name": "Drawn box"}, name="Walk")
+    listed(served, study, 120)
+    other = served.study(drawn(), name="Other")
+    visitor = visit(served)
+    page = visitor.open("/episodes")
+    rows = page.locator("tbody tr")
+    expect(page.get_by_text("120 episodes", exact=True)).to_be_visible()
+    expect(rows).to_have_count(50)
+    visitor.look("episodes", is_whole=False)
+
+    page.get_by_label("Study", exact=True).select_option("Walk")
+    page.get_by_label("Environment", exact=True).select_option("Drawn box")
+    expect(page.get_by_text("60 episodes match the filters")).to_be_visible()
+    page.get_by_label("State", exact=True).select_option("completed")
+    page.get_by_label("Success", exact=True).select_option("No")
+    expect(page.get_by_text("60 episodes match the filters")).to_be_visible()
+    page.get_by_role("button", name="Steps").click()
+    expect(rows.first.get_by_role("cell").nth(5)).to_have_text("121")
+    page.get_by_role("button", name="Steps").click()
+    expect(rows.first.get_by_role("cell").nth(5)).to_have_text("3")
+    page.get_by_role("button", name="Next page").click()
+    expect(page.get_by_text(re.compile("51.60 of 60"))).to_be_visible()
+    # All of it is in the address: a link shows the same.
+    again = visit(served)
+    again.page.goto(page.url)
+    expect(again.page.get_by_text(re.compile("51.60 of 60"))).to_be_visible()
+    page.get_by_role("button", name="Clear filters").click()
+    expect(page.get_by_text("120 episodes", exact=True)).to_be_visible()
+
+    page.get_by_label("Study", exact=True).select_option(other["id"])
+    expect(page.get_by_text("No episode matches")).to_be_visible()
+    page.get_by_role("button", name="Clear the filters").click()
+
+    # Selected ones stay selected on other pages; Shift takes those between.
+    boxes = page.get_by_role("checkbox", name="Select the episode")
+    boxes.nth(0).click()
+    boxes.nth(3).click(modifiers=["Shift"])
+    expect(page.get_by_text("4 selected")).to_be_visible()
+    page.get_by_role("button", name="Next page").click()
+    expect(page.get_by_text(re.compile("51.100 of 120"))).to_be_visible()
+    boxes.nth(0).click()
+    expect(page.get_by_text("5 selected")).to_be_visible()
+    page.get_by_role("button", name="Delete…").first.click()
+    page.get_by_role("button", name="Delete episodes").click()
+    expect(page.get_by_text("115 episodes", exact=True)).to_be_visible()
+    page.get_by_role("checkbox", name="Select all rows of this page").click()
+    page.get_by_role("button", name="Select all 115").click()
+    expect(page.get_by_text("115 selected")).to_be_visible()
+    page.get_by_role("button", name="Delete…").first.click()
+    page.get_by_role("button", name="Delete episodes").click()
+    expect(page.get_by_text("No episode yet")).to_be_visible()
+    assert served.creator.store.episodes()[1] == 0
+    assert visitor.troubles == []
+
+
+def test_what_was_recorded_is_downloaded(served, visit, tmp_path):
+    study = recorded(served, 3, 5, 4)
+    visitor = visit(served, accept_downloads=True)
+    page = visitor.open(f"/episodes?study={study['id']}")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    page.get_by_role("checkbox", name="Select all rows of this page").click()
+    page.get_by_role("button", name="Download…").click()
+    page.get_by_label("Name").fill("not a name")
+    page.get_by_role("button", name="Prepare download").click()
+    expect(page.get_by_text("Use letters, digits and underscores")).to_be_visible()
+    page.get_by_label("Name").fill("walks")
+    visitor.look("download", is_whole=False)
+    page.get_by_role("button", name="Prepare download").click()
+    link = page.get_by_role("link", name="Download the file of walks")
+    link.wait_for(timeout=60_000)
+    visitor.look("downloads")
+    with page.expect_download() as waiting:
+        link.click()
+    waiting.value.save_as(tmp_path / "walks.zip")
+    with zipfile.ZipFile(tmp_path / "walks.zip") as archive:
+        assert archive.testzip() is None
+        assert any("walks" in name for name in archive.namelist())
+    page.get_by_role("button", name="Remove walks").click()
+    page.get_by_role("button", name="Remove", exact=True).click()
+    expect(page.get_by_text("No downloads yet")).to_be_visible()
+    assert visitor.troubles == []
+
+
+def test_people_are_invited_and_see_what_their_role_lets_them(shared, visit):
+    store = shared.creator.store
+    owner = visit(shared)
+    page = owner.open("/")
+    expect(page.get_by_text("You need an invite link")).to_be_visible()
+    owner.look("welcome")
+    _, token = store.invite(Role.OWNER, "", 1, time.time() + 60, "")
+    owner.open(f"/enter#{token}")
+    page.get_by_label("Your name").fill("Ada")
+    owner.look("enter")
+    page.get_by_role("button", name="Enter").click()
+    expect(page.get_by_role("link", name="People")).to_be_visible()
+    assert token not in page.url
+
+    page.get_by_role("link", name="People").click()
+    page.get_by_role("button", name="Invite…").click()
+    page.get_by_label("For", exact=False).first.fill("Class")
+    page.get_by_role("button", name="Make link").click()
+    link = page.get_by_label("Invite link").input_value()
+    owner.look("invite", is_whole=False)
+    page.get_by_role("button", name="Done").click()
+    expect(page.get_by_role("cell", name="Class", exact=True)).to_be_visible()
+
+    player = visit(shared)
+    player.open(f"/enter#{link.partition('#')[2]}")
+    player.page.get_by_label("Your name").fill("<b>Bao</b>")
+    player.page.get_by_role("button", name="Enter").click()
+    expect(player.page.get_by_text("Nothing to play yet")).to_be_visible()
+    expect(player.page.get_by_role("link", name="People")).to_have_count(0)
+    expect(player.page.get_by_role("link", name="New study")).to_have_count(0)
+    player.look("studies-participant")
+    for path in ("/people", "/studies/new"):
+        player.open(path)
+        expect(player.page.get_by_role("heading", level=1)).to_contain_text("You may not")
+        player.look("not-allowed")
+
+    # A name is text, whatever is in it.
+    page.reload()
+    row = page.get_by_role("row", name="<b>Bao</b>")
+    expect(row).to_be_visible()
+    row.get_by_label("Role of").select_option("annotator")
+    expect(page.get_by_text("<b>Bao</b> is annotator now.")).to_be_visible()
+    owner.look("people")
+    player.open("/")
+    expect(player.page.get_by_role("link", name="Downloads")).to_be_visible()
+    row.get_by_role("button", name="Block").click()
+    page.get_by_role("button", name="Block", exact=True).click()
+    expect(row.get_by_text("Blocked")).to_be_visible()
+    player.page.reload()
+    expect(player.page.get_by_text("You need an invite link")).to_be_visible()
+    page.get_by_role("button", name="Ada").click()
+    page.get_by_role("menuitem", name="Leave").click()
+    expect(page.get_by_text("You need an invite link")).to_be_visible()
+    assert owner.troubles == []
+    assert player.troubles == []
+
+
+@pytest.mark.parametrize(
+    ("viewport", "scheme"),
+    [(PHONE, "light"), (PHONE, "dark"), (None, "dark")],
+    ids=["phone-light", "phone-dark", "desk-dark"],
+)
+def test_pages_fit_phones_and_dark_rooms(served, visit, viewport, scheme):
+    study = served.study(drawn(), {**drawn("box"), "name": "Drawn box"}, name="Walk")
+    listed(served, study, 60)
+    sizes = {"viewport": viewport} if viewport else {}
+    visitor = visit(served, color_scheme=scheme, **sizes)
+    pages = {
+        "studies": "/",
+        "study": f"/studies/{study['id']}",
+        "edit": f"/studies/{study['id']}/edit",
+        "episodes": "/episodes",
+        "downloads": "/downloads",
+        "people": "/people",
+        "missing": "/nowhere",
+    }
+    place = f"{'phone' if viewport else 'desk'}-{scheme}"
+    for name, path in pages.items():
+        page = visitor.open(path)
+        page.get_by_role("heading", level=1).wait_for()
+        page.wait_for_load_state("networkidle")
+        if name == "edit":
+            for summary in page.locator("details.environment summary").all():
+                summary.click()
+        visitor.look(f"{place}-{name}")
+    page = visitor.open("/episodes")
+    page.get_by_role("checkbox", name="Select the episode").first.click()
+    if viewport:
+        page.get_by_role("button", name="Filters").click()
+    page.get_by_role("button", name="Theme").click()
+    visitor.look(f"{place}-selected", is_whole=False)
+    background = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(background)
+    page.get_by_role("menuitem", name="Dark" if scheme == "light" else "Light").click()
+    assert page.evaluate(background) != before
+    page.reload()
+    assert page.evaluate(background) != before
+    assert visitor.troubles == []
