@@ -14,12 +14,22 @@ The parts, each of which knows only those above it:
     server          pages, the interface they call, and who may do what
 """
 
+from typing import TYPE_CHECKING
+
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from rlds_creator.environments.playable import Control, Family, Inputs, Playable
+    from rlds_creator.exporting.exports import Exported, export
+
+__all__ = ["Control", "Exported", "Family", "Inputs", "Playable", "export"]
 
 __version__: str
 
-_HOMES: dict[str, list[str]] = {}
+_HOMES = {
+    "rlds_creator.environments.playable": ["Control", "Family", "Inputs", "Playable"],
+    "rlds_creator.exporting.exports": ["Exported", "export"],
+}
 
-__getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)
+if not TYPE_CHECKING:  # A type checker would believe that every name is there.
+    __getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)

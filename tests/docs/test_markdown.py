@@ -22,6 +22,7 @@ BLOCKS = {
     "README.md": 2,
     "docs/beam.md": 1,
     "docs/cookbook.md": 18,
+    "docs/creator.md": 1,
     "docs/datasets.md": 2,
     "docs/envlogger.md": 7,
     "docs/feeds.md": 19,
