@@ -59,8 +59,9 @@ class Play:
       played_seconds: How long the episode was running, up to the last change of the state.
 
     >>> play = Play(is_async=True, expiry=Expiry(idle=30), now=0)
-    >>> play.start(0); play.resume(1); play.tick(40)
-    True
+    >>> play.start(0)
+    >>> play.resume(1), play.tick(40)
+    (True, True)
     >>> play.state.value, play.why
     ('paused', 'idle')
     """
