@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -131,6 +132,7 @@ def command(
     from rlds_creator.server.directory import DataDirectory
     from rlds_creator.server.plays import Limits
     from rlds_creator.server.security import Hosts, is_loopback
+    from rlds_creator.store import StoreError
 
     with running.bound(host, port) as listener:
         address = running.address_of(listener)
@@ -147,17 +149,21 @@ def command(
             interpreters=interpreters,
             limits=Limits(players=max_players),
         )
-        with creator(DataDirectory(directory), database, settings) as server:
+        with contextlib.ExitStack() as opened:
+            try:
+                server = opened.enter_context(creator(DataDirectory(directory), database, settings))
+            except StoreError as error:
+                raise RuntimeError(str(error)) from error
             link = address
             if not settings.is_single_user and (invite or server.needs_owner()):
                 link = server.invite_owner()
             if not quiet:
                 for line in server.summary():
                     click.echo(line)
-            click.echo(link if quiet else f"{link}   (Ctrl-C ends it)")
             running.serve(
                 server.app,
                 listener,
+                when_ready=lambda: click.echo(link if quiet else f"{link}   (Ctrl-C ends it)"),
                 opens=link if (running.wants_browser() if opens is None else opens) else None,
                 behind_proxy=behind_proxy,
                 verbose=verbose,

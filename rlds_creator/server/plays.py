@@ -43,6 +43,8 @@ class Limits:
 
     Attributes:
       players: How many may play at the same time.
+      starts: How often a person may begin a play at once.
+      starts_per_minute: How often after that.
       until_pause: After what time without an ack an environment that steps by itself is paused.
       until_end: After what time without a page a play ends.
       until_hello: How long a page may take for its first message.
@@ -52,6 +54,8 @@ class Limits:
     """
 
     players: int = 16
+    starts: int = 5
+    starts_per_minute: float = 30.0
     until_pause: float = 2.0
     until_end: float = 60.0
     until_hello: float = 10.0
@@ -399,7 +403,7 @@ class Plays:
         self._make_worker = make_worker
         self._plays: dict[str, Play] = {}
         self._turns: dict[str, asyncio.Lock] = {}
-        self._starts = Buckets(5, 0.5)
+        self._starts = Buckets(self.limits.starts, self.limits.starts_per_minute / 60)
 
     def find(self, play_id: str, person: Person) -> Play | None:
         """Returns a play of a person; also one that is over, for a while."""

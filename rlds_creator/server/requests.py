@@ -42,6 +42,8 @@ async def body(request: Request, kind: type[T]) -> T:
         raise errors.BadRequestError("The request has to be application/json.")
     try:
         return msgspec.json.decode(await request.body(), type=kind)
+    except UnicodeDecodeError:
+        raise errors.BadRequestError("The request is no UTF-8.") from None
     except RecursionError:
         raise errors.BadRequestError("The request is nested too deeply.") from None
 

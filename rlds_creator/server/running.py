@@ -15,6 +15,7 @@ from typing import Any
 
 import uvicorn
 
+from rlds_creator.server.connections import Connections
 from rlds_creator.server.security import Application
 
 __all__ = ["AtMost", "address_of", "bound", "serve", "server", "wants_browser"]
@@ -64,20 +65,29 @@ def wants_browser() -> bool:
     return sys.platform in ("darwin", "win32") or bool(has_screen)
 
 
-def server(app: Application, *, behind_proxy: bool = False, **settings: Any) -> uvicorn.Server:
+def server(
+    app: Application,
+    *,
+    behind_proxy: bool = False,
+    connections: Connections | None = None,
+    **settings: Any,
+) -> uvicorn.Server:
     """Returns the server of an application; `serve` has it answer.
 
     Args:
       app: What answers.
-      behind_proxy: Whether to believe what a proxy on this machine says about who asks.
+      behind_proxy: Whether all connections are from a proxy on this machine, which says who asks.
+      connections: How many there may be.
       **settings: Of `uvicorn.Config`, in place of those here.
     """
+    if connections is None:
+        connections = Connections(per_address=None) if behind_proxy else Connections()
     config = uvicorn.Config(
         app,
         **{
             "loop": "asyncio",
-            "http": "h11",
-            "ws": "websockets-sansio",
+            "http": connections.http,
+            "ws": connections.sockets,  # Those of "websockets-sansio".
             "ws_max_size": 65536,
             "ws_ping_interval": 20.0,
             "ws_ping_timeout": 20.0,

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from rlds_creator.frames import Frame
@@ -15,7 +16,7 @@ from rlds_creator.server.app import Settings, creator
 from rlds_creator.server.directory import DataDirectory
 
 
-async def call(app, method="GET", path="/", body=b"", headers=(), kind="http"):
+async def _call(app, method="GET", path="/", body=b"", headers=(), kind="http"):
     """What an application answers to a request: the status, the headers, the body."""
     sent, parts = [], [body[i : i + 65536] for i in range(0, len(body), 65536)] or [b""]
     path, _, query = path.partition("?")
@@ -41,7 +42,24 @@ async def call(app, method="GET", path="/", body=b"", headers=(), kind="http"):
 
 
 def answered(app, *args, **kwargs):
-    return asyncio.run(call(app, *args, **kwargs))
+    return asyncio.run(_call(app, *args, **kwargs))
+
+
+def call(address, method, path, body=None, *, cookie="", headers=()):
+    """Asks a server for something: the status, and the JSON that is answered."""
+    status, _, content = fetch(address, method, path, body, cookie=cookie, headers=headers)
+    return status, json.loads(content)
+
+
+def fetch(address, method, path, body=None, *, cookie="", headers=()):
+    """Asks a server for something: the status, the headers, the bytes."""
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+    given = {"content-type": "application/json", **({"cookie": cookie} if cookie else {})}
+    content = body if isinstance(body, bytes | None) else json.dumps(body)
+    with contextlib.closing(connection):
+        connection.request(method, path, content, {**given, **dict(headers)})
+        response = connection.getresponse()
+        return response.status, response.headers, response.read()
 
 
 class Served:
@@ -52,16 +70,16 @@ class Served:
       creator: Its parts.
     """
 
-    def __init__(self, directory, **settings):
-        self._directory, self._settings = directory, settings
+    def __init__(self, directory, *, uvicorn=(), **settings):
+        self.directory, self._settings, self._uvicorn = directory, settings, dict(uvicorn)
 
     def __enter__(self):
         self._stack = contextlib.ExitStack()
-        data = DataDirectory(self._directory)
+        data = DataDirectory(self.directory)
         self.creator = self._stack.enter_context(creator(data, settings=Settings(**self._settings)))
         listener = self._stack.enter_context(running.bound("127.0.0.1", 0))
         self.address = running.address_of(listener)
-        self._server = running.server(self.creator.app)
+        self._server = running.server(self.creator.app, **self._uvicorn)
         self._thread = threading.Thread(target=self._server.run, args=([listener],))
         self._thread.start()
         while not self._server.started:
@@ -74,20 +92,13 @@ class Served:
         self._thread.join()
         self._stack.close()
 
-    def call(self, method, path, body=None, *, cookie="", headers=()):
+    def call(self, *args, **kwargs):
         """Asks for something: the status, and the JSON that is answered."""
-        status, _, content = self.fetch(method, path, body, cookie=cookie, headers=headers)
-        return status, json.loads(content)
+        return call(self.address, *args, **kwargs)
 
-    def fetch(self, method, path, body=None, *, cookie="", headers=()):
+    def fetch(self, *args, **kwargs):
         """Asks for something: the status, the headers, the bytes."""
-        connection = http.client.HTTPConnection(self.address.removeprefix("http://"), timeout=60)
-        given = {"content-type": "application/json", **({"cookie": cookie} if cookie else {})}
-        content = body if isinstance(body, bytes | None) else json.dumps(body)
-        with contextlib.closing(connection):
-            connection.request(method, path, content, {**given, **dict(headers)})
-            response = connection.getresponse()
-            return response.status, response.headers, response.read()
+        return fetch(self.address, *args, **kwargs)
 
     def good(self, method, path, body=None, *, cookie=""):
         """Asks for something that is granted: the JSON that is answered."""
@@ -170,18 +181,37 @@ class Player:
             said = Frame.decode(said)
             self.frames.append(said)
             if self.acks:
-                self.say("ack", frame=said.number)
+                with contextlib.suppress(ConnectionClosed):  # What was said before can be read.
+                    self.say("ack", frame=said.number)
         else:
             said = json.loads(said)
             self.messages.append(said)
         return said
 
+    def receive_frame(self):
+        """The last picture that came; the next one if there was none yet."""
+        while not self.frames:
+            self.receive()
+        return self.frames[-1]
+
+    def until_frame(self):
+        """The next picture."""
+        number = len(self.frames)
+        while len(self.frames) == number:
+            self.receive()
+        return self.frames[-1]
+
     def until(self, op, **fields):
-        """The next message of a kind, with some values, after the one that was asked for before."""
+        """The next message of a kind with some values, `episode__state` being those of a part.
+
+        It is one after that which was asked for before.
+        """
         while True:
             for index in range(self._next.get(op, 0), len(self.messages)):
                 said = self.messages[index]
-                if {**said, **fields, "op": op} == said:
+                if said["op"] == op and all(
+                    _part(said, name) == value for name, value in fields.items()
+                ):
                     self._next[op] = index + 1
                     return said
             self.receive()
@@ -199,3 +229,18 @@ class Player:
             self.tap(name)
             step = self.frames[-1].step
             self.until_step(step + 1)
+
+
+def _part(message, name):
+    for part in name.split("__"):
+        message = message[part]
+    return message
+
+
+def poll(ask, is_good, seconds=60):
+    """Asks until the answer is good."""
+    deadline = time.monotonic() + seconds
+    while not is_good(answer := ask()):
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.02)
+    return answer

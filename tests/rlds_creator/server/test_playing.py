@@ -1,10 +1,35 @@
 """People play: over real sockets, in real workers."""
 
 import json
+import time
 
-from creator_server import drawn
+import numpy as np
+import pytest
+from creator_server import Served, drawn
 
 import envlogger
+from rlds_creator.server.plays import Limits
+from rlds_creator.server.workers import Patience
+
+
+def log_of(served, episode):
+    return served.directory / "episodes" / episode["id"]
+
+
+def steps_of(served, episode):
+    with envlogger.Reader(log_of(served, episode)) as reader:
+        (steps,) = reader.episodes
+        return list(steps), reader.episode_metadata()[0]
+
+
+def stored(served, episode, state):
+    """The row of an episode as soon as it is in a state."""
+    for _ in range(1000):
+        row = served.good("GET", f"/api/episodes/{episode['id']}")
+        if row["state"] == state:
+            return row
+        time.sleep(0.02)
+    raise AssertionError(row)
 
 
 def test_an_episode_is_played_judged_and_listed(served) -> None:
@@ -21,12 +46,7 @@ def test_an_episode_is_played_judged_and_listed(served) -> None:
         assert json.loads(player.frames[-1].action) == "5"
         player.say("control", do="success", value=True)
         player.say("control", do="end")
-        assert (
-            player.until(
-                "episode",
-            )["episode"]["state"]
-            == "playing"
-        )
+        assert player.until("episode")["episode"]["state"] == "playing"
         ended = player.until("episode")["episode"]
         assert (ended["state"], ended["num_steps"], ended["success"]) == ("ended", 5, True)
         player.say("control", do="confirm", value="completed")
@@ -40,14 +60,148 @@ def test_an_episode_is_played_judged_and_listed(served) -> None:
     assert (row["environment_name"], row["person_name"]) == ("Drawn discrete", "you")
     assert row["session"] == play
 
-    directory = served.creator.recordings._data.episode(episode["id"])
-    said = json.loads((directory / "annotations.json").read_bytes())
+    said = json.loads((log_of(served, episode) / "annotations.json").read_bytes())
     assert (said["state"], said["success"], said["study"]["name"]) == ("completed", True, "Walk")
     assert said["environment"]["id"] == study["environments"][0]["id"]
-    with envlogger.Reader(directory) as reader:
-        (steps,) = reader.episodes
-        assert [step.action for step in steps[1:]] == [2, 2, 1, 5]
-        metadata = reader.episode_metadata()[0]
-        assert metadata["rlds_creator:study_id"] == study["id"]
-        assert metadata["seed"] == 7
-        assert "you" not in json.dumps(metadata, default=str)
+    steps, metadata = steps_of(served, episode)
+    assert [step.action for step in steps[1:]] == [2, 2, 1, 5]
+    assert metadata["rlds_creator:study_id"] == study["id"]
+    assert metadata["seed"] == 7
+    assert row["person"] not in json.dumps(metadata, default=str)
+
+
+def test_a_page_that_comes_back_goes_on_at_the_same_step(served) -> None:
+    study = served.study(drawn())
+    play = served.play(study)
+    with served.player(play) as player:
+        player.until_step(0)
+        player.walk("ArrowRight", "ArrowUp")
+    assert served.play(study) == play, "loading the page anew begins nothing new"
+    with served.player(play) as player:
+        assert player.until("state", state="paused")["why"] == "network"
+        assert player.until_step(2).picture, "the picture is there before anything is pressed"
+        player.say("control", do="resume")
+        player.until("state", state="running")
+        player.walk("ArrowLeft")
+        with served.player(play) as other:
+            other.until_step(3)
+            assert player.until("bye")["reason"] == "replaced"
+            other.say("control", do="resume")
+            other.until("state", state="running")
+            other.walk("ArrowDown")
+            other.say("control", do="end")
+            other.say("control", do="confirm", value="cancelled")
+            episode = other.until("episode", episode__state="cancelled")["episode"]
+    steps, metadata = steps_of(served, episode)
+    assert [step.action for step in steps[1:]] == [2, 3, 1, 4]
+    assert [step for step, _ in json.loads(metadata["gaps"])] == [2]
+
+
+def test_a_page_that_does_not_keep_up_gets_the_newest_picture(tmp_path) -> None:
+    with Served(tmp_path, limits=Limits(until_pause=0.5)) as served:
+        study = served.study(drawn(mode="async", fps=100))
+        with served.player(served.play(study), acks=False) as player:
+            player.until("state")
+            player.say("control", do="resume")
+            paused = player.until("state", state="paused")
+            assert paused["why"] == "network"
+            last = paused["episode"]["num_steps"] - 1
+            assert len(player.frames) == 2, "no more than that is under way"
+            assert last > 10
+            player.say("ack", frame=player.frames[-1].number)
+            assert player.until_step(last).number > player.frames[1].number + 5
+            assert len(player.frames) == 3, "those in between were left out"
+            player.say("ack", frame=player.frames[-1].number)
+            player.say("control", do="resume")
+            player.until("state", state="running")
+
+
+def test_nobody_comes_back(tmp_path) -> None:
+    with Served(tmp_path, limits=Limits(until_end=0.3)) as served:
+        study = served.study(drawn())
+        play = served.play(study)
+        with served.player(play) as player:
+            player.until_step(0)
+            player.walk("ArrowRight")
+            episode = player.until("episode")["episode"]
+        assert stored(served, episode, "abandoned")["num_steps"] == 2
+        with served.player(play) as player:
+            assert player.until("bye")["reason"] == "expired"
+        assert served.play(study) != play
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"),
+    [
+        ("raise", "environment"),
+        pytest.param("die", "crashed", marks=pytest.mark.slow),
+        pytest.param("hang", "hung", marks=pytest.mark.slow),
+    ],
+)
+def test_an_environment_that_breaks_ends_one_play_only(tmp_path, trouble, code) -> None:
+    patience = Patience(to_answer=0.5, between_pings=0.1)
+    with Served(tmp_path, patience=patience) as served:
+        study = served.study(drawn(trouble=trouble))  # In the third step.
+        with served.player(served.play(study)) as player:
+            player.until_step(0)
+            player.walk("ArrowRight", "ArrowRight")
+            episode = player.until("episode")["episode"]
+            player.press("ArrowRight")
+            error = player.until("error")
+            assert (error["code"], error["fatal"]) == (code, True)
+            assert "/" not in error["message"]
+            assert player.until("bye")["reason"] == "failed"
+        row = stored(served, episode, "failed")
+        assert (row["num_steps"], row["total_reward"]) == (3, 4.0)
+        assert row["error"] == error["message"]
+        assert len(steps_of(served, episode)[0]) == 3, "what was shown is recorded"
+        assert served.good("GET", "/api/me")["person"]
+
+
+@pytest.mark.slow
+def test_an_environment_that_cannot_be_made_says_why(served) -> None:
+    study = served.study(drawn(num_steps=5, size="large"), {**drawn(), "options": {"id": "nope"}})
+    for environment in study["environments"]:
+        play = served.play(study, environment["id"])
+        with served.player(play) as player:
+            error = player.until("error")
+            assert error["fatal"]
+            assert player.until("bye")["reason"] == "failed"
+    assert "nope" in error["message"]
+
+
+@pytest.mark.slow
+def test_players_take_turns_where_there_are_few_places(tmp_path) -> None:
+    with Served(tmp_path, limits=Limits(players=1)) as served:
+        one = served.study(drawn(), quota=1, name="One")
+        other = served.study(drawn(), name="Other")
+        play = served.play(one)
+        assert served.play(other) != play, "one play for each person: the other one ends"
+        with served.player(play) as player:
+            assert player.until("bye")["reason"] == "replaced"
+        with served.player(served.play(one)) as player:
+            player.until_step(0)
+            player.walk("Space")
+            player.say("control", do="end")
+            player.say("control", do="confirm", value="completed")
+            assert player.until("bye")["reason"] == "quota"
+        status, answer = served.call("POST", "/api/plays", {"study": one["id"]})
+        assert (status, answer["error"]["code"]) == (403, "quota")
+
+
+@pytest.mark.slow
+def test_seeds_go_on_where_they_were(served) -> None:
+    study = served.study(drawn(seed=5))
+    noise = []
+    for _ in range(2):
+        play = served.play(study)
+        with served.player(play) as player:
+            player.until_step(0)
+            player.walk("Space")
+            player.say("control", do="end")
+            episode = player.until("episode", episode__state="ended")["episode"]
+        served.good("DELETE", f"/api/plays/{play}")
+        steps, metadata = steps_of(served, stored(served, episode, "abandoned"))
+        noise.append((metadata["seed"], steps[0].timestep.observation["noise"]))
+    assert [seed for seed, _ in noise] == [5, 6]
+    assert not np.array_equal(noise[0][1], noise[1][1])

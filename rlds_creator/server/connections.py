@@ -1,0 +1,120 @@
+"""How many connections there may be, and how long they may take for a request.
+
+What a connection is refused for is decided before anything is read from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+__all__ = ["Connections"]
+
+
+@dataclasses.dataclass
+class Connections:
+    """Counts connections; `http` and `sockets` are the protocols that uvicorn is given.
+
+    Attributes:
+      in_total: How many there may be at a time.
+      per_address: How many of them from one address; None for any number.
+      seconds: How long a connection may take until its request has come, without its body.
+    """
+
+    in_total: int = 1000
+    per_address: int | None = 200
+    seconds: float = 15.0
+
+    def __post_init__(self) -> None:
+        self._counts: collections.Counter[str] = collections.Counter()
+
+    def enter(self, address: str) -> bool:
+        """Counts a connection; whether there is room for it."""
+        self._counts[address] += 1
+        most = self.in_total if self.per_address is None else self.per_address
+        return self._counts[address] <= most and self._counts.total() <= self.in_total
+
+    def leave(self, address: str) -> None:
+        """A connection is gone."""
+        self._counts[address] -= 1
+        if not self._counts[address]:
+            del self._counts[address]
+
+    @property
+    def http(self) -> type[asyncio.Protocol]:
+        """The protocol of connections that have just been made."""
+        return type("_Http", (_Http,), {"connections_": self})
+
+    @property
+    def sockets(self) -> type[asyncio.Protocol]:
+        """The protocol of those that have become sockets of a page."""
+        return type("_Socket", (_Socket,), {"connections_": self})
+
+
+class _Http(H11Protocol):
+    connections_: Connections
+    _address: str | None = None
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        if self.connections_.enter(self._address):
+            self._expect_request()
+        else:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        before = self.scope
+        super().data_received(data)
+        if self.scope is not before:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        answered = self.scope
+        super().on_response_complete()
+        # The next request may have come already.
+        if self.scope is answered and not self.transport.is_closing():
+            self._expect_request()
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        self._leave()  # The socket is counted again.
+        super().handle_websocket_upgrade(event)
+
+    def _expect_request(self) -> None:
+        self._stop_waiting()
+        self._deadline = self.loop.call_later(self.connections_.seconds, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _leave(self) -> None:
+        self._stop_waiting()
+        if self._address is not None:
+            self.connections_.leave(self._address)
+            self._address = None
+
+
+class _Socket(WebSocketsSansIOProtocol):
+    connections_: Connections
+    _address: str = ""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        self.connections_.enter(self._address)  # There was room for it as a request.
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connections_.leave(self._address)
+        super().connection_lost(exc)

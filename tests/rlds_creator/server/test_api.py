@@ -1,0 +1,133 @@
+"""Downloads, and recorded episodes as the pages look at them."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from creator_server import Served, drawn, poll
+
+import envlogger
+from rlds_creator.model import ExportState
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """A server with two completed episodes."""
+    with Served(tmp_path_factory.mktemp("recordings")) as served:
+        study = served.study(drawn(), name="Walk home")
+        with served.player(served.play(study)) as player:
+            ids = []
+            for names in (["Space", "ArrowUp", "ArrowLeft"], ["ArrowRight", "ArrowDown"]):
+                player.until_step(0)
+                player.walk(*names)
+                player.say("control", do="end")
+                player.say("control", do="confirm", value="completed")
+                ids.append(player.until("episode", episode__state="completed")["episode"]["id"])
+        yield served, study, ids
+
+
+def test_what_is_downloaded_is_what_was_played(played) -> None:
+    served, study, ids = played
+    path = f"/api/episodes/{ids[0]}/tags"
+    served.good("POST", path, {"label": "fall", "first": 1, "last": 2})
+    wish = {"filter": {"study": study["id"], "state": "completed", "sort": "started"}}
+    export = served.good("POST", "/api/exports", {**wish, "format": "log", "name": "Walk home!"})
+    export = poll(
+        lambda: served.good("GET", f"/api/exports/{export['id']}"),
+        lambda export: export["state"] not in ("queued", "running"),
+    )
+    assert (export["state"], export["error"]) == ("done", "")
+    path = f"/api/exports/{export['id']}/file"
+    status, headers, content = served.fetch("GET", path)
+    assert (status, len(content)) == (200, export["num_bytes"])
+    assert headers["content-disposition"].endswith('.zip"')
+    status, headers, part = served.fetch("GET", path, headers={"range": "bytes=100-199"})
+    assert (status, part) == (206, content[100:200])
+
+    unpacked = served.directory / "unpacked"
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert not any(".." in name or name.startswith("/") for name in archive.namelist())
+        archive.extractall(unpacked)
+    (log,) = {file.parent for file in unpacked.rglob("metadata.riegeli")}
+    with envlogger.Reader(log) as exported:
+        assert len(exported.episodes) == 2
+        for number, identifier in enumerate(ids):
+            with envlogger.Reader(served.directory / "episodes" / identifier) as recorded:
+                for one, other in zip(exported.episodes[number], recorded.episodes[0], strict=True):
+                    np.testing.assert_equal(one.timestep[1:], other.timestep[1:])
+                    assert one.action == other.action
+        tags = [step.custom_data["tag:fall"] for step in exported.episodes[0]]
+        assert tags == [False, True, True, False]
+
+    assert served.good("DELETE", f"/api/exports/{export['id']}") == {}
+    assert served.call("GET", path)[0] == 404
+    assert not (served.directory / "exports" / export["id"]).exists()
+
+
+def test_downloads_that_cannot_be_are_refused(played) -> None:
+    served, _, ids = played
+    for wish, status in (
+        ({"episodes": ids, "filter": {}}, 400),
+        ({}, 400),
+        ({"episodes": []}, 400),
+        ({"episodes": [*ids, "unknown"]}, 404),
+        ({"episodes": ids, "format": "pickle"}, 400),
+        ({"filter": {"sort": "salt"}}, 400),
+        ({"filter": {"study": "unknown"}}, 400),
+    ):
+        assert served.call("POST", "/api/exports", wish)[0] == status, wish
+
+
+def test_a_download_can_be_cancelled(played) -> None:
+    served, _, ids = played
+    export = served.good("POST", "/api/exports", {"episodes": ids})
+    assert served.call("GET", f"/api/exports/{export['id']}/file")[0] == 409
+    assert served.good("DELETE", f"/api/exports/{export['id']}")["state"] == "cancelled"
+    assert not list((served.directory / "exports").glob(f"{export['id']}/*"))
+
+
+def test_an_episode_is_looked_at_tagged_and_deleted(played) -> None:
+    served, study, ids = played
+    path = f"/api/episodes/{ids[1]}"
+    outline = served.good("GET", f"{path}/view")
+    assert outline["num_steps"] == 3
+    assert (outline["previous"], outline["next"]) == (f"/replay/{ids[0]}", None)
+    values = served.good("GET", f"{path}/view/steps/1")["values"]
+    assert values["observation/position"] == [1.0, 0.0]
+    picture = next(f["path"] for f in outline["fields"] if f["kind"] == "picture")
+    status, headers, _ = served.fetch("GET", f"{path}/view/pictures/1/{picture}")
+    assert status == 200
+    assert headers["content-type"].startswith("image/")
+
+    tag = served.good("POST", f"{path}/tags", {"label": "door", "first": 1})
+    served.good("PUT", f"{path}/notes", {"notes": "slow", "version": 0})
+    sidecar = served.directory / "episodes" / ids[1] / "annotations.json"
+
+    def said():
+        return json.loads(sidecar.read_bytes())
+
+    assert (said()["notes"], [tag["label"] for tag in said()["tags"]]) == ("slow", ["door"])
+    assert [tag["label"] for tag in served.good("GET", f"{path}/view")["tags"]] == ["door"]
+    served.good("DELETE", f"/api/tags/{tag['id']}")
+    assert said()["tags"] == []
+    assert served.good("POST", f"/api/tags/{tag['id']}/restore") == tag
+    assert said()["tags"][0]["first"] == 1
+    row = served.good("GET", f"/api/episodes?label=door&study={study['id']}")["episodes"]
+    assert [one["labels"] for one in row] == [["door"]]
+
+    assert served.good("POST", "/api/episodes/delete", {"ids": [ids[1]]}) == {"deleted": 1}
+    assert not sidecar.parent.exists()
+    assert served.call("GET", f"{path}/view")[0] == 404
+
+
+def test_downloads_that_a_server_left_are_given_up(tmp_path) -> None:
+    with Served(tmp_path) as served:
+        store = served.creator.store
+        export = store.add_export(store.people()[0].id, {"episodes": ["x"]})
+        (tmp_path / "exports" / export.id).mkdir()
+        (tmp_path / "exports" / "unknown").mkdir()
+    with Served(tmp_path) as served:
+        assert served.creator.store.export(export.id).state is ExportState.FAILED
+        assert not list((tmp_path / "exports").iterdir())

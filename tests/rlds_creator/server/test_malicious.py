@@ -1,0 +1,443 @@
+"""What broken or hostile clients send: nothing breaks, nothing grows, nobody else notices."""
+
+import base64
+import contextlib
+import os
+import socket
+import struct
+import time
+from urllib.parse import quote
+
+import pytest
+from creator_server import Served, drawn
+from websockets.exceptions import ConnectionClosed
+
+from rlds_creator.server.connections import Connections
+from rlds_creator.server.plays import Limits
+
+
+@pytest.fixture(scope="module")
+def limits():
+    return Limits(starts=100, until_hello=0.3, wrong_messages=20, messages_per_second=500)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory, limits):
+    directory = tmp_path_factory.mktemp("attacked")
+    with Served(directory, limits=limits) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def study(served):
+    return served.study(drawn())
+
+
+@pytest.fixture
+def play(served, study):
+    play = served.play(study)
+    yield play
+    # Whatever has happened, the play goes on for a page that behaves.
+    with served.player(play) as player:
+        player.until("hello")
+        step = player.receive_frame().step
+        player.say("control", do="resume")
+        player.until("state", state="running")
+        player.walk("Space")
+        assert player.frames[-1].step == step + 1
+
+
+class Raw:
+    """A connection on which anything can be sent: a context manager."""
+
+    def __init__(self, served, play=None, **headers):
+        host, _, port = served.address.removeprefix("http://").partition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        if play is not None:
+            key = base64.b64encode(os.urandom(16)).decode()
+            wanted = {
+                "Host": f"{host}:{port}",
+                "Upgrade": "websocket",
+                "Connection": "Upgrade",
+                "Sec-WebSocket-Key": key,
+                "Sec-WebSocket-Version": "13",
+                **headers,
+            }
+            lines = [f"{name.replace('_', '-')}: {value}" for name, value in wanted.items()]
+            self.socket.sendall(
+                "\r\n".join([f"GET /api/plays/{play} HTTP/1.1", *lines, "", ""]).encode()
+            )
+            self.status = int(self.read_until(b"\r\n\r\n").split()[1])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def read_until(self, end):
+        read = b""
+        while not read.endswith(end):
+            read += self.socket.recv(1)
+        return read
+
+    def frame(self, payload, *, opcode=1, fin=True, rsv=0, is_masked=True, length=None):
+        """Sends a frame as it should be, or not."""
+        first = fin << 7 | rsv << 4 | opcode
+        size = len(payload) if length is None else length
+        mask = 0x80 * is_masked
+        if size < 126:
+            head = struct.pack("!BB", first, mask | size)
+        elif size < 65536:
+            head = struct.pack("!BBH", first, mask | 126, size)
+        else:
+            head = struct.pack("!BBQ", first, mask | 127, size)
+        key = b"\0\0\0\0" if is_masked else b""
+        self.socket.sendall(head + key + payload)
+
+    def close_code(self):
+        """The code with which the server closes; None if it just does."""
+        with contextlib.suppress(ConnectionError):
+            while head := self.socket.recv(2, socket.MSG_WAITALL):
+                size = head[1]
+                if size == 126:
+                    (size,) = struct.unpack("!H", self.socket.recv(2, socket.MSG_WAITALL))
+                payload = self.socket.recv(size, socket.MSG_WAITALL)
+                if head[0] & 0xF == 8:
+                    return struct.unpack("!H", payload[:2])[0]
+        return None
+
+
+HELLO = b'{"op":"hello","protocol":1}'
+
+
+def test_frames_that_are_none_close_the_connection(served, play) -> None:
+    def code(*, says_hello=True, **frame):
+        with Raw(served, play) as raw:
+            assert raw.status == 101
+            if says_hello:
+                raw.frame(HELLO)
+            raw.frame(frame.pop("payload", b""), **frame)
+            return raw.close_code()
+
+    assert code(payload=b"x" * 200_000) == 1009, "too long"
+    assert code(length=2**62) == 1009, "says that it will be too long"
+    assert code(payload=b"{}", is_masked=False) == 1002
+    assert code(payload=b"{}", rsv=4) == 1002
+    assert code(payload=b"\xff\xfe", opcode=1) == 1007, "no UTF-8"
+    assert code(payload=b"{}", opcode=3) == 1002
+    assert code(payload=b"x" * 126, opcode=9) == 1002, "a ping is short"
+
+
+def test_fragments_that_never_end_are_too_long_in_the_end(served, play) -> None:
+    with Raw(served, play) as raw:
+        raw.frame(HELLO)
+        raw.frame(b"x" * 30_000, fin=False)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(10):
+                raw.frame(b"x" * 30_000, opcode=0, fin=False)
+        assert raw.close_code() in (1009, None)
+
+
+def test_who_does_not_say_hello_is_sent_away(served, play) -> None:
+    for first in (None, b'{"op":"ack","frame":1}', b'{"op":"hello","protocol":2}', b"[]", b"\0"):
+        with Raw(served, play) as raw:
+            if first is not None:
+                raw.frame(first)
+            assert raw.close_code() == 1008
+    with Raw(served, play) as raw:
+        raw.frame(HELLO, opcode=2)
+        assert raw.close_code() == 1008, "bytes are no message"
+
+
+@pytest.mark.slow
+def test_who_does_not_answer_a_ping_is_gone(tmp_path) -> None:
+    uvicorn = {"ws_ping_interval": 0.2, "ws_ping_timeout": 0.2}
+    with Served(tmp_path, uvicorn=uvicorn) as served:
+        play = served.play(served.study(drawn()))
+        with Raw(served, play) as raw:
+            raw.frame(HELLO)
+            assert raw.close_code() == 1011
+
+
+def test_pages_of_others_have_no_socket(served, play) -> None:
+    for headers in (
+        {"Origin": "https://evil.example.com"},
+        {"Origin": "null"},
+        {"Origin": served.address.replace("127.0.0.1", "localhost")},
+        {"Host": "rebound.example.com"},
+    ):
+        with Raw(served, play, **headers) as raw:
+            assert raw.status == 403
+    with Raw(served, play, Origin=served.address) as raw:
+        assert raw.status == 101
+
+
+WRONG = [
+    "",
+    "null",
+    "[]",
+    "{}",
+    "{" * 30_000,
+    '{"op":"input","seq":1,"events":' + "[" * 20_000 + "]" * 20_000 + "}",
+    '{"op":"no such thing"}',
+    '{"op":["input"]}',
+    '{"op":"input"}',
+    '{"op":"input","seq":-1,"events":[]}',
+    '{"op":"input","seq":4294967296,"events":[]}',
+    '{"op":"input","seq":1,"events":[{"t":1,"name":"KeyA"}]}',
+    '{"op":"input","seq":1,"events":[{"t":1,"name":"KeyA","value":NaN}]}',
+    '{"op":"input","seq":1,"events":[{"t":1,"name":"KeyA","value":Infinity}]}',
+    '{"op":"input","seq":1,"events":[{"t":1,"name":"KeyA","value":1e308}]}',
+    '{"op":"input","seq":1,"events":[{"t":1,"name":"KeyA","value":1e999}]}',
+    '{"op":"input","seq":1,"events":[{"t":-1,"name":"KeyA","value":1}]}',
+    '{"op":"input","seq":1,"events":[{"t":1,"name":"","value":1}]}',
+    '{"op":"input","seq":1,"events":[{"t":1,"name":"' + "K" * 33 + '","value":1}]}',
+    '{"op":"input","seq":1,"events":[{"t":1,"name":"K","value":1,"key":"' + "k" * 33 + '"}]}',
+    '{"op":"input","seq":1,"events":[{"t":1,"name":"K","value":true}]}',
+    '{"op":"input","seq":1,"events":[{"t":1,"name":"K","value":1,"more":1}]}',
+    '{"op":"input","seq":1,"events":[' + ",".join(['{"t":1,"name":"KeyA","value":1}'] * 101) + "]}",
+    *(f'{{"op":"set","fps":{fps}}}' for fps in ("0", "-1", "1e9", '"15"')),
+    *(f'{{"op":"set","camera":{camera}}}' for camera in ("-1", "2147483648", "1.5", "true")),
+    '{"op":"set","quality":"ultra"}',
+    '{"op":"set","controller":"' + "c" * 201 + '"}',
+    '{"op":"control","do":"format"}',
+    '{"op":"control","do":"confirm","value":"great"}',
+    '{"op":"ack","frame":-1}',
+    '{"op":"ack","frame":1.5}',
+]
+
+# What has the right form, but not in this state, or not in this environment.
+REFUSED = [
+    '{"op":"control","do":"confirm","value":"completed"}',
+    '{"op":"control","do":"confirm"}',
+    '{"op":"control","do":"end"}',
+    '{"op":"control","do":"retry"}',
+    '{"op":"control","do":"success","value":"completed"}',
+    '{"op":"set","camera":7}',
+]
+
+
+def test_messages_that_are_none_are_refused_and_do_nothing(served) -> None:
+    study = served.study(drawn(), name="Wrong")
+    for part in (WRONG[:20], WRONG[20:]):
+        with served.player(served.play(study)) as player:
+            player.until("state")
+            for message in part:
+                player.socket.send(message)
+                error = player.until("error")
+                assert (error["code"], error["fatal"]) == ("message", False), message
+                assert "/" not in error["message"]
+                assert len(error["message"]) < 300
+    play = served.play(study)
+    with served.player(play) as player:
+        player.until_step(0)
+        for message in REFUSED:
+            player.socket.send(message)
+            error = player.until("error")
+            assert (error["code"], error["fatal"]) == ("refused", False), message
+        player.say("ack", frame=4_000_000_000)
+        player.say("hello", protocol=9)
+        player.press("Key\u202eA<script>\x07")
+        player.walk("Space")
+        assert len(player.frames) == 2, "one step, and nothing else has happened"
+    served.good("DELETE", f"/api/plays/{play}")
+
+
+def test_who_sends_nothing_else_is_sent_away(served, play) -> None:
+    with served.player(play) as player:
+        player.until("hello")
+        with pytest.raises(ConnectionClosed):
+            for _ in range(1000):
+                player.say("nonsense")
+                player.until("error")
+        assert player.socket.close_code == 1008
+        assert 15 < len([m for m in player.messages if m["op"] == "error"]) <= 25
+
+
+def test_a_flood_is_heard_slowly_and_others_are_answered(served, play, limits) -> None:
+    with served.player(play) as player:
+        player.until("hello")
+        for _ in range(4 * int(limits.messages_per_second)):
+            player.say("ack", frame=0)
+        player.say("nonsense")
+        assert served.good("GET", "/api/me")["person"]
+        (served_play,) = [p for p in served.creator.plays._plays.values() if p.id == play]
+        assert served_play.worker._writer.transport.get_write_buffer_size() == 0
+        assert player.until("error")["code"] == "message"
+
+
+def test_identifiers_and_names_never_become_paths(served, study) -> None:
+    before = {path for path in served.directory.rglob("*") if "sqlite" not in path.name}
+    hostile = [
+        "..",
+        "../salt",
+        "/etc/passwd",
+        "%2e%2e%2fsalt",
+        "a\0b",
+        "x" * 300,
+        "file",
+        "file.pickle",
+        "CON",
+        "-rf",
+        "\u202etxt",
+    ]
+    for name in hostile:
+        part = quote(name, safe="")
+        for method, path, body in (
+            ("GET", f"/api/episodes/{part}", None),
+            ("GET", f"/api/episodes/{part}/view", None),
+            ("GET", f"/api/episodes/{part}/view/steps/0", None),
+            ("GET", f"/api/episodes/{part}/tags", None),
+            ("DELETE", f"/api/episodes/{part}", None),
+            ("GET", f"/api/exports/{part}/file", None),
+            ("DELETE", f"/api/exports/{part}", None),
+            ("GET", f"/api/studies/{part}", None),
+            ("DELETE", f"/api/studies/{part}", None),
+            ("GET", f"/static/{part}/{part}", None),
+            ("POST", "/api/plays", {"study": name}),
+            ("POST", "/api/plays", {"study": study["id"], "environment": name}),
+            ("POST", "/api/episodes/delete", {"ids": [name]}),
+            ("POST", "/api/exports", {"episodes": [name]}),
+        ):
+            status, answer = served.call(method, path, body)
+            if (method, path) == ("POST", "/api/episodes/delete") and status == 200:
+                assert answer == {"deleted": 0}
+                continue
+            assert status in (400, 404, 405), (method, path, answer)
+            assert set(answer) == {"error"}
+            assert str(served.directory) not in answer["error"]["message"]
+    after = {path for path in served.directory.rglob("*") if "sqlite" not in path.name}
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[" * 500_000,
+        b"null",
+        b'{"name": "\xff"}',
+        {"name": ""},
+        {"name": "x" * 201},
+        {"name": "Walk", "description": "x" * 20_001},
+        {"name": "Walk", "state": "open"},
+        {"name": "Walk", "quota": 0},
+        {"name": "Walk", "environments": [drawn()] * 101},
+        {"name": "Walk", "environments": [{**drawn(), "fps": 0}]},
+        {"name": "Walk", "environments": [{**drawn(), "fps": 1e9}]},
+        {"name": "Walk", "environments": [{**drawn(), "seed": -1}]},
+        {"name": "Walk", "environments": [{**drawn(), "seed": 2**31}]},
+        {"name": "Walk", "environments": [{**drawn(), "max_episode_steps": 0}]},
+        {"name": "Walk", "environments": [{**drawn(), "max_episode_steps": 10**9}]},
+        {"name": "Walk", "environments": [{**drawn(), "family": 1}]},
+        {"name": "Walk", "environments": "drawn"},
+        {"name": "a\0b"},
+    ],
+    ids=lambda body: str(body)[:40],
+)
+def test_studies_that_are_none_are_refused(served, body) -> None:
+    number = len(served.good("GET", "/api/studies")["studies"])
+    status, answer = served.call("POST", "/api/studies", body)
+    assert (status, answer["error"]["code"]) == (400, "bad_request")
+    assert len(served.good("GET", "/api/studies")["studies"]) == number
+
+
+def test_duplicate_environments_of_a_study_are_refused(served) -> None:
+    study = served.study(drawn(), name="Twins")
+    twice = {**study, "environments": study["environments"] * 2}
+    assert served.call("PUT", f"/api/studies/{study['id']}", twice)[0] == 400
+
+
+@pytest.mark.slow
+def test_environments_that_are_not_listed_are_not_made(served) -> None:
+    for environment in (
+        {**drawn(), "family": "os"},
+        {**drawn(), "family": "rlds_creator.testing.drawn:DrawnFamily"},
+        {**drawn(), "family": "gymnasium", "options": {"id": "os:system"}},
+        drawn("../discrete"),
+        {**drawn(), "options": {"id": "discrete", "__class__": "x"}},
+        {**drawn(), "interpreter": "/bin/sh"},
+    ):
+        tried = served.good("POST", "/api/environments/test", {"environment": environment})
+        assert not tried["ok"]
+        assert tried["error"]
+        assert tried["picture"] is None
+        assert not tried["error"].startswith("/")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=-1",
+        "limit=100000",
+        "limit=x",
+        "offset=-1",
+        "offset=9223372036854775808",
+        "sort=salt",
+        "sort=started;drop table episodes",
+        "state=open",
+        "success=perhaps",
+        "since=NaN&until=x",
+    ],
+)
+def test_questions_that_are_none_are_refused(served, query) -> None:
+    status, answer = served.call("GET", f"/api/episodes?{query.replace(' ', '%20')}")
+    assert (status, answer["error"]["code"]) == (400, "bad_request")
+
+
+def test_forms_of_other_pages_are_refused(served) -> None:
+    """What a browser sends to another server without asking it first."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        status, answer = served.call(
+            "POST", "/api/studies", {"name": "Mine"}, headers={"content-type": kind}
+        )
+        assert status == 400, answer
+
+
+@pytest.mark.slow
+def test_playing_in_a_loop_makes_neither_rows_nor_processes(tmp_path) -> None:
+    with Served(tmp_path, limits=Limits(starts=3, starts_per_minute=1)) as served:
+        studies = [served.study(drawn(), name=name) for name in ("One", "Other")]
+        answers = [
+            served.call("POST", "/api/plays", {"study": one["id"]})[0] for one in studies * 10
+        ]
+        # The last one that was begun goes on.
+        assert answers == [200] * 3 + [429, 200] * 8 + [429]
+        (play,) = [play for play in served.creator.plays._plays.values() if not play.is_over]
+        processes = [play.worker.pid for play in served.creator.plays._plays.values()]
+        assert [pid for pid in processes if _is_running(pid)] == [play.worker.pid]
+        assert served.good("GET", "/api/episodes")["total"] == 0
+
+
+def _is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_connections_that_do_nothing_do_not_take_all_places(tmp_path) -> None:
+    connections = Connections(in_total=20, per_address=10, seconds=0.3)
+    with (
+        Served(tmp_path, uvicorn={"connections": connections}) as served,
+        contextlib.ExitStack() as s,
+    ):
+        idle = [s.enter_context(Raw(served)) for _ in range(15)]
+        # Those for whom there is no room are closed at once, the others when their time is up,
+        # also if a byte comes now and then.
+        for _ in range(4):
+            with contextlib.suppress(OSError):
+                idle[0].socket.sendall(b"G")
+            time.sleep(0.1)
+        for raw in idle:
+            with contextlib.suppress(ConnectionError):
+                assert raw.socket.recv(1) == b""
+        assert served.good("GET", "/api/me")["person"]
+        for _ in range(100):
+            if not connections._counts:
+                break
+            time.sleep(0.02)
+        assert not connections._counts

@@ -1,0 +1,227 @@
+"""Who may do what: each role at each route, asked over the network."""
+
+import pytest
+from creator_server import Served, drawn
+
+from rlds_creator.model import Episode, EpisodeState, Role
+from rlds_creator.server.security import Hosts
+
+ROLES = ["owner", "annotator", "participant", "viewer", "nobody"]
+STUDY = {"name": "New", "environments": []}
+
+
+class People:
+    """A server with a person of each role, a study that is enabled and a draft, and episodes."""
+
+    def __init__(self, served):
+        self.served = served
+        store = served.creator.store
+        self.cookies, self.ids = {"nobody": "rlds=1"}, {}
+        for role in Role:
+            _, token = store.invite(role)
+            body = {"token": token, "name": f"The {role}"}
+            status, headers, _ = served.fetch("POST", "/api/enter", body)
+            assert status == 200
+            cookie = headers["set-cookie"]
+            assert "HttpOnly" in cookie
+            assert "SameSite=lax" in cookie
+            self.cookies[role.value] = cookie.partition(";")[0]
+            me = self.ask(role.value, "GET", "/api/me")[1]
+            self.ids[role.value] = me["person"]["id"]
+        self.study = self.ask("owner", "POST", "/api/studies", self.of("enabled"))[1]
+        self.draft = self.ask("owner", "POST", "/api/studies", self.of("draft"))[1]
+
+    def of(self, state):
+        return {
+            "name": state,
+            "state": state,
+            "description": "for the staff",
+            "environments": [drawn()],
+        }
+
+    def ask(self, role, method, path, body=None):
+        return self.served.call(method, path, body, cookie=self.cookies[role])
+
+    def episode(self, role, name):
+        """The identifier of a new episode that somebody has played."""
+        episode = Episode(
+            id=name,
+            study=self.study["id"],
+            environment=self.study["environments"][0]["id"],
+            session="visit",
+            person=self.ids[role],
+            number=0,
+            state=EpisodeState.COMPLETED,
+            num_steps=9,
+        )
+        return self.served.creator.store.save_episode(episode).id
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("lab")
+    with Served(directory, is_single_user=False, hosts=Hosts("127.0.0.1")) as served:
+        yield People(served)
+
+
+def granted(answers):
+    """Which roles were granted what they asked for; those that nobody knows are asked to log in."""
+    assert answers.pop("nobody") == 401
+    assert set(answers.values()) <= {200, 403, 404}
+    return [role for role, status in answers.items() if status == 200]
+
+
+# What is asked for, and who is granted it.
+TABLE = [
+    # This one asks a process.
+    pytest.param("GET", "/api/families", None, "owner", marks=pytest.mark.slow),
+    ("GET", "/api/studies", None, "owner annotator participant viewer"),
+    ("POST", "/api/studies", STUDY, "owner"),
+    ("GET", "/api/studies/{study}", None, "owner annotator participant viewer"),
+    ("GET", "/api/studies/{draft}", None, "owner annotator viewer"),
+    ("PUT", "/api/studies/{draft}", {**STUDY, "version": 1}, "owner"),
+    ("POST", "/api/studies/{draft}/state", {"state": "draft"}, "owner"),
+    ("GET", "/api/studies/{study}/statistics", None, "owner annotator viewer"),
+    ("GET", "/api/episodes", None, "owner annotator participant viewer"),
+    ("GET", "/api/episodes?person={somebody}", None, "owner annotator viewer"),
+    ("GET", "/api/episodes/{foreign}", None, "owner annotator viewer"),
+    ("GET", "/api/episodes/{own}", None, "owner annotator participant viewer"),
+    ("PUT", "/api/episodes/{fresh}/notes", {"notes": "!", "version": 0}, "owner annotator"),
+    ("GET", "/api/episodes/{foreign}/tags", None, "owner annotator viewer"),
+    ("GET", "/api/episodes/{own}/tags", None, "owner annotator participant viewer"),
+    ("POST", "/api/episodes/{own}/tags", {"label": "fall", "first": 1}, "owner annotator"),
+    ("DELETE", "/api/tags/{tag}", None, "owner annotator"),
+    ("POST", "/api/tags/{tag}/restore", None, "owner annotator"),
+    ("DELETE", "/api/episodes/{fresh}", None, "owner"),
+    ("DELETE", "/api/episodes/{fresh_own}", None, "owner annotator participant"),
+    ("POST", "/api/episodes/delete", {"ids": ["{fresh}"]}, "owner"),
+    ("POST", "/api/episodes/delete", {"ids": ["{fresh_own}"]}, "owner annotator participant"),
+    ("GET", "/api/people", None, "owner"),
+    ("PATCH", "/api/people/{somebody}", {"role": "participant"}, "owner"),
+    ("POST", "/api/invites", {"role": "viewer"}, "owner"),
+    ("DELETE", "/api/invites/{invite}", None, "owner"),
+    ("GET", "/api/formats", None, "owner annotator viewer"),
+    ("GET", "/api/exports", None, "owner annotator viewer"),
+    ("DELETE", "/api/studies/{fresh_study}", None, "owner"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "who"), TABLE, ids=lambda part: str(part)[:40])
+def test_each_role_is_granted_what_the_table_says(people, method, path, body, who) -> None:
+    store = people.served.creator.store
+    answers = {}
+    for number, role in enumerate(ROLES):
+        name = f"{abs(hash((method, path, str(body)))):x}_{number}"
+        player = role if role in people.ids else "owner"
+        own = people.episode(player, f"own_{name}")
+        fresh = people.episode("owner" if player != "owner" else "viewer", f"foreign_{name}")
+        made = {
+            "study": people.study["id"],
+            "draft": people.draft["id"],
+            "own": own,
+            "foreign": fresh,
+            "fresh": fresh,
+            "fresh_own": own,
+            "somebody": store.add_person("Somebody", Role.PARTICIPANT).id,
+        }
+        if "{tag}" in path:
+            made["tag"] = store.add_tag(own, "fall", 1).id
+        if "{invite}" in path:
+            made["invite"] = store.invite(Role.VIEWER)[0]
+        if "{fresh_study}" in path or method == "PUT":
+            study = people.ask("owner", "POST", "/api/studies", people.of("draft"))[1]
+            made["fresh_study"] = made["draft"] = study["id"]
+        said = body
+        if body and "ids" in body:
+            said = {"ids": [one.format(**made) for one in body["ids"]]}
+        answers[role] = people.ask(role, method, path.format(**made), said)[0]
+    assert granted(answers) == who.split()
+
+
+def test_each_role_may_play_or_not(people) -> None:
+    """Over HTTP, and on the socket."""
+    started = {}
+    for role in ROLES:
+        wish = {"study": people.study["id"]}
+        status, answer = people.ask(role, "POST", "/api/plays", wish)
+        started[role] = status
+        if status == 200:
+            if role == "owner":
+                play = answer["play"]
+            else:
+                people.ask(role, "DELETE", f"/api/plays/{answer['play']}")
+    assert granted(started) == ["owner", "annotator", "participant"]
+    tried = {
+        role: people.ask(role, "POST", "/api/plays", {"study": people.draft["id"]})
+        for role in ["annotator", "participant"]
+    }
+    assert [status for status, _ in tried.values()] == [403, 404]
+
+    # The play of another one is none of theirs; who may not play has no socket at all.
+    assert people.ask("annotator", "DELETE", f"/api/plays/{play}")[0] == 404
+    with people.served.player(play, cookie=people.cookies["annotator"]) as player:
+        assert player.until("bye")["reason"] == "expired"
+    for role in ("viewer", "nobody"):
+        with pytest.raises(Exception, match="HTTP 403"):
+            people.served.player(play, cookie=people.cookies[role])
+    with people.served.player(play, cookie=people.cookies["owner"]) as player:
+        assert player.until("hello")["play"] == play
+        # Whoever is sent away stops to play.
+        store = people.served.creator.store
+        other = store.add_person("Other owner", Role.OWNER)
+        change = {"is_disabled": True}
+        token = store.start_login(other.id)
+        cookie = f"{people.cookies['owner'].partition('=')[0]}={token}"
+        path = f"/api/people/{people.ids['owner']}"
+        people.served.good("PATCH", path, change, cookie=cookie)
+        assert player.until("bye")["reason"] == "closed"
+        assert people.ask("owner", "GET", "/api/studies")[0] == 401
+        people.served.good("PATCH", path, {"is_disabled": False}, cookie=cookie)
+
+
+def test_participants_see_what_they_need(people) -> None:
+    study = people.ask("participant", "GET", f"/api/studies/{people.study['id']}")[1]
+    assert study["description"] == ""
+    names = {one["name"] for one in people.ask("participant", "GET", "/api/studies")[1]["studies"]}
+    assert "enabled" in names
+    assert "draft" not in names
+    people.episode("participant", "mine")
+    people.episode("annotator", "theirs")
+    found = people.ask("participant", "GET", "/api/episodes?limit=1000")[1]["episodes"]
+    assert {one["person"] for one in found} == {people.ids["participant"]}
+    assert found[0]["may"] == ["delete"]
+    mixed = {"ids": ["mine", "theirs"]}
+    assert people.ask("participant", "POST", "/api/episodes/delete", mixed)[0] == 403
+    assert people.ask("participant", "GET", "/api/episodes/mine")[0] == 200, "all or none"
+
+
+def test_a_link_lets_in_as_often_as_it_says(people) -> None:
+    invite = people.ask("owner", "POST", "/api/invites", {"role": "viewer", "name": "Kim"})[1]
+    address, _, token = invite["link"].partition("#")
+    assert address.endswith("/enter")
+    entered = people.served.good("POST", "/api/enter", {"token": token, "name": ""})["person"]
+    assert (entered["name"], entered["role"]) == ("Kim", "viewer")
+    status, answer = people.served.call("POST", "/api/enter", {"token": token})
+    assert (status, answer["error"]["code"]) == (401, "invite")
+    listed = people.ask("owner", "GET", "/api/people")[1]
+    assert token not in str(listed)
+
+    for cookie in ("", "rlds_creator_0=x", people.cookies["viewer"][:-1] + "_"):
+        assert people.served.call("GET", "/api/studies", cookie=cookie)[0] == 401
+        assert people.served.good("GET", "/api/me", cookie=cookie)["person"] is None
+    people.served.good("POST", "/api/leave", {}, cookie=people.cookies["viewer"])
+    assert people.ask("viewer", "GET", "/api/studies")[0] == 401
+
+
+def test_two_who_edit_lose_nothing(people) -> None:
+    study = people.ask("owner", "POST", "/api/studies", people.of("draft"))[1]
+    path = f"/api/studies/{study['id']}"
+    changed = people.ask("owner", "PUT", path, {**study, "name": "First"})[1]
+    assert changed["version"] == study["version"] + 1
+    status, answer = people.ask("owner", "PUT", path, {**study, "name": "Second"})
+    assert (status, answer["error"]["code"], answer["current"]["name"]) == (409, "stale", "First")
+    episode = people.episode("annotator", "noted")
+    path = f"/api/episodes/{episode}/notes"
+    assert people.ask("annotator", "PUT", path, {"notes": "one", "version": 0})[0] == 200
+    status, answer = people.ask("annotator", "PUT", path, {"notes": "two", "version": 0})
+    assert (status, answer["current"]["notes"]) == (409, "one")

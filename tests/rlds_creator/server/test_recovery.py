@@ -1,0 +1,180 @@
+"""What is there after a server was killed, at any moment."""
+
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from creator_server import Player, Served, call, drawn
+from websockets.exceptions import ConnectionClosed
+
+import envlogger
+from rlds_creator.identifiers import new_identifier
+from rlds_creator.model import Episode, EpisodeState
+
+LIVE = ("playing", "ended")
+
+
+def num_steps_of(directory):
+    with envlogger.Reader(directory) as reader:
+        (steps,) = reader.episodes
+        return len(steps)
+
+
+@pytest.fixture
+def left(tmp_path):
+    """A directory that a server has left: an episode that was completed, and one that was not."""
+    with Served(tmp_path) as served:
+        study = served.study(drawn())
+        with served.player(served.play(study)) as player:
+            player.until_step(0)
+            player.walk("Space", "Space")
+            player.say("control", do="end")
+            player.say("control", do="confirm", value="completed")
+            completed = player.until("episode", episode__state="completed")["episode"]
+            player.until("state", state="ready")
+            player.walk("Space")
+            playing = player.until("episode", episode__state="playing")["episode"]
+    return tmp_path, completed["id"], playing["id"]
+
+
+def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
+    directory, completed, cut = left
+    with Served(directory) as served:
+        store = served.creator.store
+        assert store.episode(cut).state is EpisodeState.ABANDONED, "the end of a server is clean"
+        # As if that server had been killed before it stored anything.
+        store.save_episode(
+            Episode(
+                **{
+                    **{f: getattr(store.episode(cut), f) for f in Episode.__struct_fields__},
+                    "state": EpisodeState.PLAYING,
+                    "num_steps": 1,
+                    "total_reward": 0.0,
+                }
+            )
+        )
+        store.delete_episodes([completed])
+        # A deletion that was begun, and one that was all but done.
+        (directory / "episodes" / cut / "deleted").touch()
+        gone = directory / "episodes" / new_identifier()
+        gone.mkdir()
+        (gone / "deleted").touch()
+        (directory / "episodes" / "not an episode").mkdir()
+    with Served(directory) as served:
+        assert {one.id for one in served.creator.recovered} == {completed, cut}
+        row = served.good("GET", f"/api/episodes/{cut}")
+        assert (row["state"], row["num_steps"], row["total_reward"]) == ("abandoned", 2, 5.0)
+        row = served.good("GET", f"/api/episodes/{completed}")
+        assert (row["state"], row["num_steps"], row["person_name"]) == ("completed", 3, "you")
+        assert not gone.exists()
+        assert not (directory / "episodes" / cut / "deleted").exists()
+        assert (directory / "episodes" / "not an episode").exists()
+        with pytest.raises(RuntimeError, match="in use"), Served(directory):
+            pass
+    with Served(directory) as served:
+        assert served.creator.recovered == []
+
+
+class Process:
+    """`rlds create` in a process of its own, which can be killed."""
+
+    def __init__(self, directory):
+        command = [sys.executable, "-m", "rlds_tools", "create", directory]
+        self.process = subprocess.Popen(
+            [*command, "--port", "0", "--no-open", "-q"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "RLDS_CREATOR_TESTING": "1"},
+            start_new_session=True,
+        )
+        line = self.process.stdout.readline()
+        self.address = re.search(r"http://\S+", line)[0]
+
+    def good(self, *args):
+        status, answer = call(self.address, *args)
+        assert status == 200, answer
+        return answer
+
+    def workers(self):
+        """The processes of environments."""
+        path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        with open(path) as file:
+            return [int(pid) for pid in file.read().split()]
+
+    def kill(self, *, with_workers):
+        workers = self.workers() if with_workers else []
+        self.process.kill()
+        for worker in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_lose_nothing_that_was_shown(tmp_path) -> None:
+    """The number of kills is that in the environment variable KILLS."""
+    chance = random.Random(20)
+    server = Process(tmp_path)
+    study = server.good(
+        "POST",
+        "/api/studies",
+        {"name": "Walk", "state": "enabled", "environments": [drawn(num_steps=40)]},
+    )
+    completed, shown = {}, {}
+    for _ in range(int(os.environ.get("KILLS", "8"))):
+        stop = time.monotonic() + chance.uniform(0, 1.5)
+        _play(server, study["id"], stop, completed, shown)
+        server.kill(with_workers=chance.random() < 0.5)
+        server = Process(tmp_path)
+        listed = server.good("GET", "/api/episodes?limit=1000")["episodes"]
+        rows = {row["id"]: row for row in listed}
+        assert rows.keys() >= {*completed, *shown}
+        assert not [row for row in listed if row["state"] in LIVE]
+        for identifier, num_steps in completed.items():
+            assert (rows[identifier]["state"], rows[identifier]["num_steps"]) == (
+                "completed",
+                num_steps,
+            )
+        for identifier, num_steps in shown.items():
+            assert rows[identifier]["num_steps"] >= num_steps
+        for identifier, row in rows.items():
+            directory = tmp_path / "episodes" / identifier
+            assert num_steps_of(directory) == row["num_steps"]
+            said = json.loads((directory / "annotations.json").read_bytes())
+            assert said["state"] == row["state"]
+        assert {path.name for path in (tmp_path / "episodes").iterdir()} == rows.keys()
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(30) == 0
+    server.process.stdout.close()
+
+
+def _play(server, study, stop, completed, shown):
+    """Plays until it is time; notes what was completed, and how much was shown of what."""
+    play = server.good("POST", "/api/plays", {"study": study})["play"]
+    address = f"{server.address.replace('http', 'ws')}/api/plays/{play}"
+    with contextlib.suppress(ConnectionClosed), Player(address) as player:
+        player.until_step(0)
+        identifier = None
+        while time.monotonic() < stop:
+            player.tap("ArrowRight")
+            frame = player.until_frame()
+            if frame.step == 1:
+                begun = player.until("episode", episode__state="playing")["episode"]
+                identifier = begun["id"]
+            shown[identifier] = frame.step + 1
+            if frame.is_last:
+                player.say("control", do="confirm", value="completed")
+                done = player.until("episode", episode__state="completed")["episode"]
+                completed[done["id"]] = done["num_steps"]
+                player.until_step(0)
+        # The rest is under way when the server dies.
+        for _ in range(5):
+            player.tap("ArrowLeft")
