@@ -37,13 +37,26 @@ Trouble = Literal["", "raise", "exit", "die", "hang", "print fork", "memory"]
 Shape = Literal["rgb", "grey", "chw", "float", "nan", "empty", "growing", "none", "huge"]
 
 
+Reward = Literal["action", "none", "nan", "huge", "array"]
+
+_REWARDS: dict[str, Any] = {
+    "none": None,
+    "nan": float("nan"),
+    "huge": 1e308,
+    "array": np.array([1.0, 2.0]),
+}
+
+
 class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
     """Moves over a plane, with noise from the seed."""
 
-    def __init__(self, id: str, num_steps: int, seconds: float, trouble: str, at: int) -> None:
+    def __init__(
+        self, id: str, num_steps: int, seconds: float, reward: str, trouble: str, at: int
+    ) -> None:
         self._is_discrete = id == "discrete"
         self._num_steps = num_steps
         self._seconds = seconds
+        self._reward = reward
         self._trouble = trouble
         self._at = at
         self.next_seed: int | None = None
@@ -68,7 +81,7 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
             _make(self._trouble)
         time.sleep(self._seconds)
         self._position += _DIRECTIONS[int(action)] if self._is_discrete else action
-        reward = float(np.sum(action))
+        reward = _REWARDS.get(self._reward, float(np.sum(action)))
         if self.step_number >= self._num_steps:
             return dm_env.termination(reward, self._observation())
         return dm_env.transition(reward, self._observation())
@@ -122,6 +135,7 @@ class Drawn(Playable):
         id: str,
         num_steps: int,
         seconds_per_step: float,
+        reward: Reward,
         trouble: Trouble,
         trouble_at: int,
         picture: Shape,
@@ -129,7 +143,7 @@ class Drawn(Playable):
         repeats: bool,
         keys: Mapping[str, Any],
     ) -> None:
-        self.environment = _Walk(id, num_steps, seconds_per_step, trouble, trouble_at)
+        self.environment = _Walk(id, num_steps, seconds_per_step, reward, trouble, trouble_at)
         self.repeats = repeats
         self._is_discrete = id == "discrete"
         self._moves = {name: move for name, (move, _) in MOVES.items()} | dict(keys)
@@ -244,6 +258,7 @@ class DrawnFamily(Family):
         keys: Mapping[str, Any],
         num_steps: int = 1_000_000,
         seconds_per_step: float = 0.0,
+        reward: Reward = "action",
         trouble: Trouble = "",
         trouble_at: int = 3,
         picture: Shape = "rgb",
@@ -252,5 +267,14 @@ class DrawnFamily(Family):
     ) -> Drawn:
         """See `Family`."""
         return Drawn(
-            id, num_steps, seconds_per_step, trouble, trouble_at, picture, size, repeats, keys
+            id,
+            num_steps,
+            seconds_per_step,
+            reward,
+            trouble,
+            trouble_at,
+            picture,
+            size,
+            repeats,
+            keys,
         )

@@ -31,7 +31,8 @@ _MAX_SIDE = 4096
 
 # Up to this side, pictures are often drawn of few colours, and smaller without loss.
 _SMALL_SIDE = 256
-# After how many small pictures it is tried again whether that is so.
+# After how many small pictures it is tried again whether that is so; the first ones, after 1, 2, 4,
+# and so on: many games begin with a screen of one colour.
 _TRY_AGAIN = 64
 
 
@@ -102,8 +103,9 @@ class PictureEncoder:
         """
         if max(picture.shape) > _SMALL_SIDE:
             return _jpeg(picture, quality), "jpeg"
-        is_trial = self._num_small % _TRY_AGAIN == 0
+        number = self._num_small
         self._num_small += 1
+        is_trial = number % _TRY_AGAIN == 0 or (number < _TRY_AGAIN and not number & (number - 1))
         if is_trial:
             lossless, lossy = _webp(picture), _jpeg(picture, quality)
             self._is_lossless = len(lossless) < len(lossy)
@@ -126,5 +128,5 @@ def _jpeg(picture: np.ndarray, quality: str) -> bytes:
 
 def _webp(picture: np.ndarray) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, "WEBP", lossless=True, quality=0, method=0)
+    Image.fromarray(picture).save(file, "WEBP", lossless=True, quality=80, method=0)
     return file.getvalue()

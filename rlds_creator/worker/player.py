@@ -24,7 +24,7 @@ from rlds_creator.frames import Frame
 from rlds_creator.worker.inputs import InputError, InputQueue
 from rlds_creator.worker.link import Link
 from rlds_creator.worker.pictures import DRAFT, QUALITIES, PictureEncoder, as_rgb
-from rlds_creator.worker.recording import Recording, as_json, versions
+from rlds_creator.worker.recording import Recording, as_json, finite, total, versions
 from rlds_creator.worker.states import Expiry, Play, State, WrongStateError
 
 __all__ = ["Player", "serve"]
@@ -446,6 +446,7 @@ class Player:
             )
         )
         if timestep.last():
+            # It could have gone on if anything of what is to come counts.
             is_terminal = timestep.discount is not None and not np.any(timestep.discount)
             self._end("terminated" if is_terminal else "truncated")
 
@@ -579,7 +580,7 @@ class Player:
                     "id": recording.id,
                     "number": episode.number,
                     "num_steps": recording.num_steps,
-                    "total_reward": _finite(recording.total_reward),
+                    "total_reward": finite(recording.total_reward),
                     "seconds": self._play.played_seconds,
                     "success": episode.success,
                 },
@@ -602,7 +603,7 @@ class Player:
                     "reason": episode.reason,
                     "success": episode.success,
                     "num_steps": recording.num_steps,
-                    "total_reward": _finite(recording.total_reward),
+                    "total_reward": finite(recording.total_reward),
                     "started": episode.started,
                     "seconds": self._play.played_seconds,
                     "seed": episode.seed,
@@ -634,13 +635,7 @@ def _limit(limits: Mapping[str, Any]) -> None:
             resource.setrlimit(kinds[name], (value, value))
 
 
-def _finite(number: float) -> float:
-    """A number that JSON has a place for."""
-    return float(np.nan_to_num(number))
-
-
-def _float32(number: Any) -> float:
+def _float32(reward: Any) -> float:
     """A reward, or a sum of rewards, as a picture message takes it."""
-    if number is None:
-        return 0.0
-    return float(np.clip(np.sum(number), -_FLOAT32_MAX, _FLOAT32_MAX))
+    number = total(reward)
+    return number if not abs(number) > _FLOAT32_MAX else math.copysign(_FLOAT32_MAX, number)

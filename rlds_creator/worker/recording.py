@@ -16,7 +16,7 @@ import numpy as np
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.step_data import StepData
 
-__all__ = ["Recording", "new_episode_id", "versions"]
+__all__ = ["Recording", "as_json", "finite", "new_episode_id", "total", "versions"]
 
 # What may wait to be written: the worker waits for each step anyway.
 _MAX_PENDING_BYTES = 1 << 20
@@ -89,8 +89,7 @@ class Recording:
             self._writer.set_episode_metadata(self._metadata)
         self._writer.push()
         self.num_steps += 1
-        if timestep.reward is not None:
-            self.total_reward += float(np.sum(timestep.reward))
+        self.total_reward += total(timestep.reward)
 
     def close(self, **metadata: Any) -> None:
         """Ends the log; further calls do nothing.
@@ -110,6 +109,18 @@ class Recording:
                 self._writer.set_episode_metadata({**self._metadata, **known, **metadata})
         finally:
             self._writer.close()
+
+
+def total(reward: Any) -> float:
+    """Returns what a reward adds to the sum, of which there may be several or none."""
+    if reward is None:
+        return 0.0
+    return reward if isinstance(reward, float) else float(np.sum(reward))
+
+
+def finite(number: float) -> float:
+    """Returns a number that JSON has a place for."""
+    return float(np.nan_to_num(number))
 
 
 def as_json(value: Any) -> str:

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import envlogger
+from rlds_creator.worker.recording import finite, total
 
 __all__ = ["RecoveredEpisode", "recover_episode"]
 
@@ -52,7 +53,7 @@ def recover_episode(directory: str | os.PathLike[str]) -> RecoveredEpisode | Non
         num_steps, total_reward, times = 0, 0.0, []
         for step in reader.episodes[0]:
             num_steps += 1
-            total_reward += float(step.timestep.reward or 0)
+            total_reward += total(step.timestep.reward)
             times.append(step.custom_data["time"])
         metadata = reader.episode_metadata()[0] or {}
-    return RecoveredEpisode(num_steps, total_reward, metadata, times[0], times[-1])
+    return RecoveredEpisode(num_steps, finite(total_reward), metadata, times[0], times[-1])

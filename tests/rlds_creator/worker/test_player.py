@@ -377,6 +377,21 @@ def test_pictures_of_all_kinds_are_shown(tmp_path: Path, picture: str) -> None:
         assert seen(player.until_step(1)) == (1, ["ArrowLeft"])
 
 
+def test_who_cannot_record_cannot_play(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with Player(file) as player:
+        player.press("ArrowLeft")
+        player.drain()
+        (error,) = player.errors
+        assert error["message"] == "the episode cannot be recorded any further"
+        assert str(tmp_path) in error["details"]
+        assert (player.states[-1]["state"], player.states[-1]["why"]) == ("ended", "failed")
+        assert len(player.frames) == 1  # What is not recorded is not shown.
+        assert not player.episodes
+    assert player.status == 1
+
+
 def test_a_server_that_is_gone_leaves_a_whole_log(tmp_path: Path) -> None:
     with Player(tmp_path) as player:
         player.press("ArrowLeft")
@@ -391,3 +406,22 @@ def test_a_server_that_is_gone_leaves_a_whole_log(tmp_path: Path) -> None:
     assert recovered is not None
     assert (recovered.num_steps, recovered.total_reward) == (2, 1)
     assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("reward", "shown", "total"),
+    [
+        ("none", 0.0, 0.0),
+        ("nan", np.nan, 0.0),
+        ("huge", np.finfo(np.float32).max, 1.7976931348623157e308),
+        ("array", 3.0, 6.0),
+    ],
+)
+def test_rewards_of_all_kinds_are_summed(
+    tmp_path: Path, reward: str, shown: float, total: float
+) -> None:
+    with Player(tmp_path, options={"reward": reward, "num_steps": 2}) as player:
+        player.press("ArrowLeft", "ArrowRight")
+        player.until_state("ended", "terminated")
+        np.testing.assert_equal(player.frames[1].reward, shown)
+        assert player.episodes[-1]["total_reward"] == total

@@ -48,7 +48,11 @@ def check_kill(directory: Path, seed: int) -> None:
     """Kills a worker at some time, and compares what is left with what it has shown."""
     directory.mkdir(exist_ok=True)
     chance = random.Random(seed)
-    options = {"id": chance.choice(["discrete", "box"]), "size": chance.choice([64, 320])}
+    options: dict[str, Any] = {
+        "id": chance.choice(["discrete", "box"]),
+        "size": chance.choice([64, 320]),
+    }
+    options["reward"] = chance.choice(["action", "array"])
     with Worker(directory, mode="async", fps=120.0, options=options) as worker:
         worker.control("resume")
         worker.press("ArrowLeft")
@@ -72,7 +76,7 @@ def check_kill(directory: Path, seed: int) -> None:
         for step, frame in zip(steps, worker.frames):
             assert step.custom_data["image"] == frame.picture
             assert step.timestep.observation["step"] == frame.step
-        assert recovered.total_reward == sum(np.sum(s.timestep.reward or 0) for s in steps)
+        assert recovered.total_reward == sum(np.sum(s.timestep.reward) for s in steps[1:])
         assert (recovered.started, recovered.ended) == (
             steps[0].custom_data["time"],
             steps[-1].custom_data["time"],
