@@ -237,9 +237,9 @@ The observations, actions, rewards and discounts are those of the environment. B
 |---|---|
 | `tag:LABEL` | whether an annotator gave the label to the step |
 | `image` | the picture that the player saw, a file |
-| `keys` | the inputs that made the action: JSON, their names and values |
-| `info` | what the environment said beside the observation, JSON |
+| `keys` | the inputs that made the action that led here: JSON, their names and values |
 | `inputs` | what the player did since the step before: JSON, `[[ms, name, value, key], ...]` |
+| `info` | what the environment said beside the observation, JSON |
 | `time` | when the step was recorded, in seconds since 1970 |
 | `fps`, `camera`, `quality` | how the environment was shown |
 

@@ -23,6 +23,7 @@ from rlds_creator.model import EpisodeState
 
 __all__ = [
     "ANNOTATIONS_FILE",
+    "DELETED_FILE",
     "Annotations",
     "Named",
     "RecordedEpisode",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 ANNOTATIONS_FILE = "annotations.json"
+# In the directory of an episode that is being deleted, which a server that was killed may leave.
+DELETED_FILE = "deleted"
 
 # Much more than people can write about an episode.
 _MAX_BYTES = 1 << 26
@@ -223,8 +226,10 @@ def find_recordings(path: str | os.PathLike[str]) -> list[str]:
 
 
 def is_recording(directory: str | os.PathLike[str]) -> bool:
-    """Whether a directory is that of an episode."""
-    return os.path.exists(os.path.join(directory, METADATA_FILE))
+    """Whether a directory is that of an episode, and not deleted."""
+    return os.path.exists(os.path.join(directory, METADATA_FILE)) and not os.path.exists(
+        os.path.join(directory, DELETED_FILE)
+    )
 
 
 @contextlib.contextmanager

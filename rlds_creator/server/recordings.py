@@ -22,6 +22,7 @@ import numpy as np
 import envlogger
 import riegeli
 from envlogger.errors import EnvLoggerError
+from rlds_creator.exporting.recordings import ANNOTATIONS_FILE, DELETED_FILE
 from rlds_creator.identifiers import is_identifier
 from rlds_creator.model import Episode, EpisodeState
 from rlds_creator.server.directory import DataDirectory
@@ -30,12 +31,10 @@ from rlds_creator.viewing import EpisodeView
 from rlds_creator.viewing.steps import Cache, LogSteps
 from rlds_ecosystem.whole_files import write_at_once
 
-__all__ = ["ANNOTATIONS", "Recordings"]
+__all__ = ["Recordings"]
 
 logger = logging.getLogger(__name__)
 
-ANNOTATIONS = "annotations.json"
-_DELETED = "deleted"
 _MOST_OPEN = 16
 _CACHE_BYTES = 64 << 20
 
@@ -100,7 +99,7 @@ class Recordings:
             directory = self._data.episode(episode_id)
             if directory.is_dir():
                 content = msgspec.json.format(msgspec.json.encode(said), indent=1)
-                write_at_once(directory / ANNOTATIONS, content + b"\n")
+                write_at_once(directory / ANNOTATIONS_FILE, content + b"\n")
 
     # What is looked at.
 
@@ -144,7 +143,7 @@ class Recordings:
     def _marked(self, ids: Iterable[str]) -> Any:
         directories = [d for d in map(self._data.episode, ids) if d.is_dir()]
         for directory in directories:
-            (directory / _DELETED).touch()
+            (directory / DELETED_FILE).touch()
         try:
             yield
         finally:
@@ -159,7 +158,7 @@ class Recordings:
                 self._views.pop(directory.name, None)
             shutil.rmtree(directory, ignore_errors=True)
         else:
-            (directory / _DELETED).unlink(missing_ok=True)
+            (directory / DELETED_FILE).unlink(missing_ok=True)
 
     # After a restart.
 
@@ -182,7 +181,7 @@ class Recordings:
         for directory in sorted(self._data.episodes.iterdir()):
             if not is_identifier(directory.name) or not directory.is_dir():
                 continue
-            if (directory / _DELETED).exists():
+            if (directory / DELETED_FILE).exists():
                 self._finish_deletion(directory)
             elif directory.name not in known:
                 people = people or self._agents()
@@ -256,7 +255,7 @@ def _read(directory: Path) -> tuple[Mapping[str, Any], int, float]:
 def _said(directory: Path) -> dict[str, Any]:
     """What the annotations of a log say, if the database that they came from is lost."""
     with contextlib.suppress(OSError, ValueError):
-        said = json.loads((directory / ANNOTATIONS).read_bytes())
+        said = json.loads((directory / ANNOTATIONS_FILE).read_bytes())
         if isinstance(said, dict) and said.get("state") in set(EpisodeState):
             state = EpisodeState(said["state"])
             is_over = state not in (EpisodeState.PLAYING, EpisodeState.ENDED)

@@ -24,6 +24,8 @@ def recordings(tmp_path_factory):
     write_episode(folder / "d", 2, study=OTHER, started=4.0)
     write_episode(folder / "e", 2, state="playing")
     (folder / "e" / "metadata.riegeli").write_bytes(b"")  # As if it were just begun.
+    write_episode(folder / "f", 2)
+    (folder / "f" / "deleted").touch()
     (folder / "notes.txt").write_text("")
     return root
 

@@ -1,6 +1,7 @@
 """Exports have what was recorded, step by step, and what people said about it."""
 
 import json
+import os
 import zipfile
 
 import dm_env
@@ -273,6 +274,14 @@ def test_annotations_that_make_no_sense_are_refused(content, tmp_path):
         export([recorded], tmp_path / "out")
     assert str(tmp_path) not in str(refused.value)
     assert {path.name for path in tmp_path.iterdir()} == {"a"}
+
+
+def test_annotations_that_are_no_file_are_not_waited_for(tmp_path):
+    recorded = write_episode(tmp_path / "a", 2)
+    (recorded / "annotations.json").unlink()
+    os.mkfifo(recorded / "annotations.json")
+    with pytest.raises(ExportError, match="of episode a cannot be read"):
+        export([recorded], tmp_path / "out")
 
 
 def test_tags_outside_of_the_episode_are_no_tags(tmp_path):
