@@ -56,6 +56,7 @@ _opened_last: collections.OrderedDict[int, weakref.ref[RecordFile]] = collection
 
 # Of a record in a TFRecord file.
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
+_CHECKED_AT_ONCE = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -194,7 +195,7 @@ class _TFRecordFile(RecordFile):
         footer = file.read(FOOTER.size)
         if view or len(footer) < FOOTER.size:
             raise self._damaged(f"record {index} was cut off while the file was open")
-        if masked_checksum(bytes(data)) != FOOTER.unpack(footer)[0]:
+        if masked_checksum(data) != FOOTER.unpack(footer)[0]:
             raise self._damaged(f"record {index} does not have the checksum that is stored with it")
         return data
 
@@ -302,9 +303,14 @@ def record_length(path: str, header: bytes, position: int) -> int:
     raise DamagedFileError(f"{path}: no record begins at byte {position}")
 
 
-def masked_checksum(data: bytes) -> int:
+def masked_checksum(data: bytes | bytearray | memoryview) -> int:
     """The CRC-32C of bytes, masked so that it does not look like one in its data."""
-    crc = int(google_crc32c.value(data))
+    if isinstance(data, bytes):
+        crc = int(google_crc32c.value(data))
+    else:  # Which the library does not take: parts of it are copied.
+        crc, view = 0, memoryview(data)
+        for begin in range(0, len(view), _CHECKED_AT_ONCE):
+            crc = int(google_crc32c.extend(crc, bytes(view[begin : begin + _CHECKED_AT_ONCE])))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Sequence
 
 import click
@@ -38,6 +39,13 @@ Examples:
     help="The port to serve on; by default any that is free.",
 )
 @click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    metavar="NAME",
+    multiple=True,
+    help="Another name by which browsers may call this machine; may be given several times.",
+)
+@click.option(
     "--open/--no-open",
     "opens",
     default=None,
@@ -51,6 +59,7 @@ def command(
     format: str | None,
     host: str,
     port: int,
+    allowed_hosts: Sequence[str],
     opens: bool | None,
     quiet: bool,
     verbose: bool,
@@ -66,7 +75,7 @@ def command(
     for module in ("starlette", "uvicorn", "msgspec", "PIL.Image"):
         import_extra(module)
     from rlds_creator.server import running
-    from rlds_creator.server.security import is_loopback
+    from rlds_creator.server.security import Hosts, is_loopback
     from rlds_creator.server.view_app import view_app
     from rlds_creator.viewing import Shelf
 
@@ -75,9 +84,15 @@ def command(
     token = "" if is_loopback(host) else secrets.token_urlsafe(24)
     with running.bound(host, port) as listener:
         address = running.address_of(listener)
+        if token and host in ("0.0.0.0", "::"):  # Others cannot call it localhost.
+            name = allowed_hosts[0] if allowed_hosts else socket.gethostname()
+            address = f"http://{name}:{listener.getsockname()[1]}"
         link = f"{address}/enter#{token}" if token else f"{address}{page}"
         wants = running.wants_browser() if opens is None else opens
-        click.echo(link if quiet else f"{link}   (Ctrl-C ends it)")
+        line = link if quiet else f"{link}   (Ctrl-C ends it)"
         running.serve(
-            view_app(shelf, host=host, token=token), listener, opens=link if wants else None
+            view_app(shelf, Hosts(host, allowed_hosts), token=token),
+            listener,
+            opens=link if wants else None,
+            when_ready=lambda: click.echo(line),
         )

@@ -33,12 +33,12 @@ class _Entry(msgspec.Struct):
     name: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
-def view_app(shelf: Shelf, *, host: str = "127.0.0.1", token: str = "") -> Application:
+def view_app(shelf: Shelf, hosts: Hosts | None = None, *, token: str = "") -> Application:
     """Returns what answers for datasets.
 
     Args:
       shelf: The datasets.
-      host: The address that it is served on.
+      hosts: What it may be called; only what this machine calls itself if None.
       token: What people need to see them; nothing if it is empty.
     """
     # The cookie is no use for making a link that others can enter with.
@@ -91,7 +91,7 @@ def view_app(shelf: Shelf, *, host: str = "127.0.0.1", token: str = "") -> Appli
     for route in routes:
         if isinstance(route, Route):
             route.app = Guard(route.app)
-    return Application(routes, Hosts(host))
+    return Application(routes, hosts or Hosts("localhost"))
 
 
 def _json(value: Any) -> Response:

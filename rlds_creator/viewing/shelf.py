@@ -275,6 +275,8 @@ class _Source(_Dataset):
         return SourceSteps(episodes, index, self.cache, name)
 
     def summary(self, split: str, index: int) -> dict[str, Any]:
+        if self._shards is not None:
+            return {"num_steps": self._shards.num_steps(split, index)}
         if not isinstance(self._source, sources.RandomAccessSource):
             return {}
         return {"num_steps": self._source.outline(split, index).num_steps}

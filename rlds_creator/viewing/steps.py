@@ -167,7 +167,9 @@ class LogSteps(Steps):
                 path = _path_of(place.keys)
                 if value is not None and path not in fields:
                     fields[path], self._places[path] = _field_like(value), place
-        return {**fields, **dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))}
+        # They are stored in no order.
+        known = {path: fields[path] for path in sorted(fields)}
+        return known | dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
 
     def _examples(self) -> list[StepData]:
         """The first two records and the last one; others if these are damaged."""
@@ -522,6 +524,11 @@ class Shards:
                 del self._open[next(iter(self._open))]
             return self._open[path]
 
+    def num_steps(self, split: str, index: int) -> int:
+        """Returns how many steps an episode has."""
+        path, record = self.source.folder[split].place_of(index)
+        return int(self.open(os.fspath(path)).places.num_elements[record])
+
     def check(self, path: str, shard: _Shard) -> None:
         """Raises a `SourceChangedError` if a file was cut: reading it would end the process."""
         if os.stat(path).st_size < len(shard.memory):
@@ -559,7 +566,7 @@ class FolderSteps(SourceSteps):
         data = self._shard.memory[self._begin : self._end]
         if len(data) <= _MOST_CHECKED:
             stored = self._shard.memory[self._end : self._end + FOOTER.size]
-            if masked_checksum(bytes(data)) != FOOTER.unpack(stored)[0]:
+            if masked_checksum(data) != FOOTER.unpack(stored)[0]:
                 raise self._error("it does not have the checksum that is stored with it")
         self.num_steps = int(index.num_elements[self._record])
         fields = tuple(name for name in folder.features if name != rlds.STEPS)

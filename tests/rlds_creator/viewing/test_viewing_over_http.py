@@ -3,6 +3,9 @@
 import contextlib
 import http.client
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -217,7 +220,7 @@ def test_many_ask_at_the_same_time(client, datasets):
 
 
 def test_others_need_the_token(folder):
-    with serving(view_app(Shelf([folder / "tiny"]), host="0.0.0.0", token=TOKEN)) as client:
+    with serving(view_app(Shelf([folder / "tiny"]), token=TOKEN)) as client:
         assert client.json("/api/me")[1]["may"] == []
         status, answer = client.json("/api/datasets")
         assert (status, answer["error"]["code"]) == (401, "login")
@@ -255,6 +258,37 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys, monkeypatch):
     assert run(["view", str(tmp_path), "--host", "999.1.2.3"]) == 1
     assert "--host 999.1.2.3" in capsys.readouterr().err
     assert run(["view"]) == 2
-    monkeypatch.setitem(__import__("sys").modules, "starlette", None)
+    monkeypatch.setitem(sys.modules, "starlette", None)
     assert run(["view", str(tmp_path)]) == 1
     assert "rlds-ecosystem[creator]" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_command_serves_until_ctrl_c(folder):
+    command = [sys.executable, "-m", "rlds_tools", "view", str(folder / "tiny"), "--no-open"]
+    for host in ("127.0.0.1", "0.0.0.0"):
+        arguments = [*command, "--episode", "1", "--host", host]
+        process = subprocess.Popen(
+            arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            link = process.stdout.readline().split()[0]
+            port = urllib.parse.urlsplit(link).port
+            client = Client(port)
+            if host == "127.0.0.1":
+                assert link.endswith("/train/1")
+                page = urllib.parse.urlsplit(link).path
+                assert client.json(f"/api{page}/view/steps/2")[0] == 200
+                assert client.get(page)[0] == 200
+            else:
+                assert client.json("/api/datasets")[0] == 401
+                body = json.dumps({"token": link.partition("#")[2], "name": ""})
+                cookie = client.get("/api/enter", method="POST", body=body)[1]["set-cookie"]
+                client.headers["Cookie"] = cookie.partition(";")[0]
+                assert client.json("/api/datasets")[0] == 200
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
+            process.communicate()
