@@ -33,6 +33,7 @@ def main(arguments: list[str]) -> int:
 
     scratch = tempfile.mkdtemp(prefix="rlds-play-")
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
+    sys.path[:] = map(os.path.abspath, sys.path)
     os.chdir(scratch)
     try:
         return serve(Link(connection))

@@ -253,18 +253,23 @@ class Player:
             raise InputError("an input has a number and a list of events")
         self._applied_input = number
         has_stepped = False
-        try:
-            for event in events:
+        wrong = None
+        for event in events:
+            try:
                 is_press = self._inputs.add(event)
-                if is_press and not self._is_async:
-                    has_stepped = self._step_by_press() or has_stepped
-                if self._play.state is not State.RUNNING:
-                    self._inputs.clear()
-        finally:
-            now = self._clock()
-            self._play.touch(now, is_held=self._inputs.is_held)
-            if not self._is_async:
-                self._repeat_later(now, has_stepped)
+            except InputError as e:  # The others count: a key that is let go of must not be stuck.
+                wrong = e
+                continue
+            if is_press and not self._is_async:
+                has_stepped = self._step_by_press() or has_stepped
+            if self._play.state is not State.RUNNING:
+                self._inputs.clear()
+        now = self._clock()
+        self._play.touch(now, is_held=self._inputs.is_held)
+        if not self._is_async:
+            self._repeat_later(now, has_stepped)
+        if wrong is not None:
+            raise wrong
 
     def _repeat_later(self, now: float, has_stepped: bool) -> None:
         is_running = self._play.state is State.RUNNING
