@@ -10,7 +10,7 @@ from typing import Any
 from rlds_tools.inspection import Inspection, inspect, marked_format
 from rlds_tools.results import Block, Result, Table, count, size_of
 
-__all__ = ["Formats", "Found", "Listing", "list_datasets", "list_formats"]
+__all__ = ["Formats", "Found", "Listing", "find_datasets", "list_datasets", "list_formats"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +109,7 @@ def list_datasets(directory: str | os.PathLike[str] = ".", *, depth: int = 6) ->
     directory = os.fspath(directory)
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"{directory!r} is not a folder")
-    places = sorted(_find(directory, depth))
+    places = sorted(find_datasets(directory, depth))
     return Listing(directory, tuple(_describe(path, format) for path, format in places))
 
 
@@ -129,7 +129,16 @@ def list_formats() -> Formats:
     )
 
 
-def _find(directory: str, depth: int) -> Iterator[tuple[str, str]]:
+def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:
+    """Yields the datasets below a folder of this machine, in no order, without opening them.
+
+    Args:
+      directory: The folder. Links are not followed.
+      depth: How many folders deep to look.
+
+    Yields:
+      The path of each, and the name of its format.
+    """
     format = marked_format(directory)
     if format is not None:
         yield directory, format
@@ -143,7 +152,7 @@ def _find(directory: str, depth: int) -> Iterator[tuple[str, str]]:
         return
     for path in below:
         if not os.path.basename(path).startswith((".", "incomplete.")):
-            yield from _find(path, depth - 1)
+            yield from find_datasets(path, depth - 1)
 
 
 def _describe(path: str, format: str) -> Found:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import envlogger
+from envlogger.errors import EnvLoggerError
 from rlds import sources
 from rlds.sources.logs.recorded_logs import find_logs
 from rlds_creator.viewing.cache import Cache
@@ -20,7 +21,7 @@ from rlds_creator.viewing.episode_view import EpisodeView
 from rlds_creator.viewing.steps import FolderSteps, LogSteps, Shards, SourceSteps, Steps
 from rlds_creator.viewing.values import as_json
 from rlds_tools.inspection import marked_format
-from rlds_tools.listing import list_datasets
+from rlds_tools.listing import find_datasets
 
 __all__ = ["Shelf"]
 
@@ -113,13 +114,13 @@ class Shelf:
 def _places(path: str, format: str | None) -> Iterator[tuple[str, str]]:
     """Where datasets are, at or below a path, and what they are."""
     if format is None and "://" not in path and os.path.isdir(path) and not marked_format(path):
-        below = list_datasets(path).datasets
-        logs = [found.path for found in below if found.format == "envlogger"]
+        below = sorted(find_datasets(path))
+        logs = [place for place, found in below if found == "envlogger"]
         for folder in dict.fromkeys(map(os.path.dirname, logs)):
             # Logs that lie side by side are a dataset: of `rlds create`, each has an episode.
             beside = [log for log in logs if os.path.dirname(log) == folder]
             yield folder if len(beside) > 1 else beside[0], "envlogger"
-        others = [(found.path, found.format) for found in below if found.format != "envlogger"]
+        others = [(place, found) for place, found in below if found != "envlogger"]
         yield from others
         if logs or others:
             return
@@ -227,28 +228,42 @@ class _Logs(_Dataset):
     """Logs of EnvLogger, which may be of different environments."""
 
     def _open(self) -> None:
-        self._readers = [envlogger.Reader(path) for path in find_logs(self.path)]
-        self._ends = list(itertools.accumulate(len(reader.episodes) for reader in self._readers))
+        paths = find_logs(self.path)
+        self._paths, counts, damage = [], [], None
+        for path in paths:
+            try:
+                with envlogger.Reader(path) as reader:
+                    counts.append(len(reader.episodes))
+                    self.metadata = reader.metadata() if len(paths) == 1 else {}
+                self._paths.append(path)
+            except EnvLoggerError as error:
+                damage = damage or error
+        if damage is not None and not counts:
+            raise damage
+        self._ends = list(itertools.accumulate(counts))
         self.splits = ["train"]
         self.description = "Episodes recorded with EnvLogger."
-        self.metadata = self._readers[0].metadata() if len(self._readers) == 1 else {}
+        if damage is not None:
+            self.description += f" {len(paths) - len(counts)} of {len(paths)} logs cannot be read."
 
     def count(self, split: str) -> int:
         return self._ends[-1]
 
-    def _place(self, index: int) -> tuple[envlogger.Reader, int]:
+    def _place(self, index: int) -> tuple[str, int]:
         number = bisect.bisect_right(self._ends, index)
-        return self._readers[number], index - (self._ends[number - 1] if number else 0)
+        return self._paths[number], index - (self._ends[number - 1] if number else 0)
 
     def steps(self, split: str, index: int) -> Steps:
-        reader, number = self._place(index)
-        return LogSteps(reader, number, self.cache, f"{self.id}/{index}")
+        path, number = self._place(index)
+        # It is closed when nobody looks at the episode any more.
+        return LogSteps(envlogger.Reader(path), number, self.cache, f"{self.id}/{index}")
 
     def summary(self, split: str, index: int) -> dict[str, Any]:
-        reader, number = self._place(index)
-        metadata = reader.episode_metadata()[number]
-        total = metadata.get("total_reward") if isinstance(metadata, Mapping) else None
-        return {"num_steps": len(reader.episodes[number]), "total_reward": as_json(total)}
+        path, number = self._place(index)
+        with envlogger.Reader(path) as reader:
+            metadata = reader.episode_metadata()[number]
+            total = metadata.get("total_reward") if isinstance(metadata, Mapping) else None
+            return {"num_steps": len(reader.episodes[number]), "total_reward": as_json(total)}
 
 
 class _Source(_Dataset):
