@@ -94,6 +94,21 @@ export function queryOf(query) {
 }
 
 /**
+ * Calls back when somebody comes back to the page from other tabs, such as to read anew what others
+ * may have changed.
+ * @param {() => void} callback
+ */
+export function useReturn(callback) {
+  useEffect(() => {
+    const listen = () => {
+      if (document.visibilityState === "visible") callback();
+    };
+    document.addEventListener("visibilitychange", listen);
+    return () => document.removeEventListener("visibilitychange", listen);
+  }, [callback]);
+}
+
+/**
  * @typedef {object} Resource
  * @property {any} data What the server said last; null before.
  * @property {Error | null} error

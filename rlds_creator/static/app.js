@@ -114,18 +114,16 @@ function Page({ route, params, query }) {
   const [page, setPage] = useState(/** @type {any} */ (null));
   const [error, setError] = useState(/** @type {any} */ (null));
   const main = useRef(/** @type {HTMLElement | null} */ (null));
-  const begin = () => {
-    setError(null);
-    load(route).then((loaded) => setPage(() => loaded), setError);
-  };
   useEffect(() => {
-    begin();
+    // After the server was brought up to date, its pages have other addresses.
+    const explain = () => setError(new Error("The server has other pages now, or does not answer."));
+    load(route).then((loaded) => setPage(() => loaded), explain);
     // What had the focus may be gone with the page before.
     if (document.activeElement === document.body || !document.activeElement?.isConnected) main.current?.focus({ preventScroll: true });
   }, []);
   return html`<main id="main" ref=${main} tabindex="-1" class=${classes("page", route.immersive && "wide", route.isBroad && "broad")}>
     ${error
-      ? html`<${Failed} isPage error=${new Error(`This page could not be loaded. ${error.message}`)} onRetry=${begin} />`
+      ? html`<${Failed} isPage error=${error} onRetry=${() => location.reload()} />`
       : page
         ? html`<${Boundary}><${page} params=${params} query=${query} /><//>`
         : html`<${Loading} />`}

@@ -165,28 +165,28 @@ function inWords(name) {
  * @param {{option: any, value: any, error?: string, onChange: (value: any) => void}} props
  */
 function OptionField({ option, value, error, onChange }) {
-  const label = inWords(option.name);
+  const field = { label: inWords(option.name), hint: option.help || undefined, error };
   const isJson = option.default !== null && typeof option.default === "object";
   const change = (/** @type {any} */ next) => onChange(JSON.stringify(next) === JSON.stringify(option.default) ? undefined : next);
   const now = value === undefined ? option.default : value;
-  if (isJson) return html`<${JsonField} label=${label} value=${value} placeholder=${JSON.stringify(option.default)} error=${error} onChange=${onChange} />`;
-  if (option.kind === "flag") return html`<div class="flag-option"><${CheckField} label=${label} checked=${Boolean(now)} onChange=${change} /></div>`;
+  if (isJson) return html`<${JsonField} ...${field} value=${value} placeholder=${JSON.stringify(option.default)} onChange=${onChange} />`;
+  if (option.kind === "flag") return html`<${CheckField} ...${field} checked=${Boolean(now)} onChange=${change} />`;
   if (option.kind === "choice") {
     const names = option.choices.map(String);
-    return html`<${SelectField} label=${label} value=${String(now)} onChange=${(/** @type {string} */ name) => change(option.choices[names.indexOf(name)])} choices=${names} error=${error} />`;
+    return html`<${SelectField} ...${field} value=${String(now)} onChange=${(/** @type {string} */ name) => change(option.choices[names.indexOf(name)])} choices=${names} />`;
   }
   if (option.kind === "integer" || option.kind === "number") {
-    return html`<${NumberField} label=${label} value=${value ?? null} placeholder=${option.default === null ? "By default" : String(option.default)} error=${error}
+    return html`<${NumberField} ...${field} value=${value ?? null} placeholder=${option.default === null ? "By default" : String(option.default)}
       onChange=${(/** @type {number | null} */ next) => onChange(next === null ? undefined : next)} />`;
   }
-  return html`<${TextField} label=${label} value=${value ?? ""} placeholder=${option.default ?? "By default"} error=${error} onChange=${(/** @type {string} */ next) => onChange(next === "" ? undefined : next)} />`;
+  return html`<${TextField} ...${field} value=${value ?? ""} placeholder=${option.default || "By default"} onChange=${(/** @type {string} */ next) => onChange(next === "" ? undefined : next)} />`;
 }
 
 /**
  * A field of values in JSON; empty is nothing.
- * @param {{label: string, value: any, placeholder?: string, error?: string, onChange: (value: any) => void}} props
+ * @param {{label: string, value: any, hint?: string, placeholder?: string, error?: string, onChange: (value: any) => void}} props
  */
-function JsonField({ label, value, placeholder, error, onChange }) {
+function JsonField({ label, hint, value, placeholder, error, onChange }) {
   const [text, setText] = useState(value === undefined ? "" : JSON.stringify(value));
   const [problem, setProblem] = useState("");
   const change = (/** @type {string} */ next) => {
@@ -202,7 +202,7 @@ function JsonField({ label, value, placeholder, error, onChange }) {
       setProblem('Write it as JSON, such as {"gravity": -5}.');
     }
   };
-  return html`<${TextField} label=${label} value=${text} placeholder=${placeholder} error=${problem || error} hint="JSON" onChange=${change} spellcheck=${false} class="json" />`;
+  return html`<${TextField} label=${label} value=${text} placeholder=${placeholder} error=${problem || error} hint="${hint ?? ""} Written as JSON." onChange=${change} spellcheck=${false} class="json" />`;
 }
 
 /** @param {{keys: Record<string, any>, onChange: (keys: Record<string, any>) => void}} props */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import typing
 from typing import Any, Literal
 
@@ -12,6 +13,8 @@ from rlds_creator.environments import families, family, options_of
 __all__ = ["describe"]
 
 _KINDS = {bool: "flag", int: "integer", float: "number", str: "text"}
+# What a docstring says of an argument.
+_ARGUMENT = re.compile(r"^  (\w+): ((?:.+\n?)(?:    .+\n?)*)", re.MULTILINE)
 
 
 def describe() -> dict[str, Any]:
@@ -33,14 +36,23 @@ def _describe(name: str) -> dict[str, Any]:
     try:
         made = family(name)
         found.update(title=made.title or name, requires=made.requires)
-        found["options"] = [_option(option) for option in options_of(made).values()]
+        helps = _helps(inspect.getdoc(made.make) or "")
+        found["options"] = [
+            _option(option, helps.get(name, "")) for name, option in options_of(made).items()
+        ]
         found["identifiers"] = list(made.identifiers())
     except Exception as e:  # Code of others: what is wrong with it does not concern the rest.
         found["error"] = f"{type(e).__name__}: {e}"
     return found
 
 
-def _option(option: Option) -> dict[str, Any]:
+def _helps(docstring: str) -> dict[str, str]:
+    """Returns what a docstring says of each argument."""
+    _, _, arguments = docstring.partition("\nArgs:\n")
+    return {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(arguments)}
+
+
+def _option(option: Option, help: str) -> dict[str, Any]:
     kind, arms = option.kind, typing.get_args(option.kind)
     choices = None
     if typing.get_origin(kind) is Literal:
@@ -48,4 +60,10 @@ def _option(option: Option) -> dict[str, Any]:
     else:  # Such as `int | None`.
         found = next((_KINDS[arm] for arm in (kind, *arms) if arm in _KINDS), "text")
     default = None if option.default is inspect.Parameter.empty else option.default
-    return {"name": option.name, "kind": found, "default": default, "choices": choices}
+    return {
+        "name": option.name,
+        "kind": found,
+        "default": default,
+        "choices": choices,
+        "help": help,
+    }

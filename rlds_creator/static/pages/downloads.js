@@ -1,5 +1,5 @@
 /** Downloads: how far they are, and their files. */
-import { remove, useResource } from "../api.js";
+import { remove, useResource, useReturn } from "../api.js";
 import { Button, Chip, Empty, Loaded, PageHeader, Progress, Time, confirm, toast, toastError } from "../components.js";
 import { formatBytes, formatPercent, plural } from "../format.js";
 import { html, useEffect } from "../html.js";
@@ -16,6 +16,7 @@ const STATES = {
 
 export default function Downloads() {
   const exports = useResource("/api/exports");
+  useReturn(exports.reload);
   const formats = useResource("/api/formats");
   const all = exports.data?.exports ?? [];
   const isAnyUnderWay = all.some(isUnderWay);

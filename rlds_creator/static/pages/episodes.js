@@ -1,5 +1,5 @@
 /** The episodes that were recorded: found, sorted, selected; deleted or downloaded. */
-import { get, post, useResource } from "../api.js";
+import { get, post, useResource, useReturn } from "../api.js";
 import {
   Button, Chip, EPISODE_STATES, Empty, Field, IconButton, Loaded, PageHeader, Pager, SelectField, StateChip, Table, Time, confirm, toast, toastError,
 } from "../components.js";
@@ -22,6 +22,7 @@ export default function Episodes({ query }) {
   const offset = Math.max(0, Number(query.offset) || 0);
   const episodes = useResource("/api/episodes", { ...inSeconds(filter), sort, offset, limit: LIMIT });
   const studies = useResource("/api/studies");
+  useReturn(episodes.reload);
   const [selected, setSelected] = useState(/** @type {Map<string, any>} */ (new Map()));
   const [isDownloading, setIsDownloading] = useState(false);
   const [isBusy, setIsBusy] = useState(false);

@@ -1,5 +1,5 @@
 /** People: who is here, what they may do, and links that invite others. */
-import { patch, post, remove, useResource } from "../api.js";
+import { patch, post, remove, useResource, useReturn } from "../api.js";
 import {
   Button, Chip, CopyButton, Dialog, Empty, Field, Icon, IconButton, Loaded, NumberField, PageHeader, Panel, SelectField, Table, TextField, Time, confirm, toast, toastError,
 } from "../components.js";
@@ -24,6 +24,7 @@ function roleName(role) {
 export default function People() {
   const me = useMe();
   const people = useResource(me.can("people") ? "/api/people" : null);
+  useReturn(people.reload);
   const [isInviting, setIsInviting] = useState(false);
   if (!me.can("people")) return html`<${Empty} isPage icon="lock" title="You may not see this">Only owners manage people.<//>`;
   const change = async (/** @type {any} */ person, /** @type {any} */ changes) => {

@@ -1,5 +1,5 @@
 /** The list of studies. */
-import { useResource } from "../api.js";
+import { useResource, useReturn } from "../api.js";
 import { Button, Empty, Loaded, PageHeader, STUDY_STATES, StateChip } from "../components.js";
 import { formatCount, plural } from "../format.js";
 import { html } from "../html.js";
@@ -9,6 +9,7 @@ import { useMe } from "../session.js";
 export default function Studies() {
   const me = useMe();
   const studies = useResource("/api/studies");
+  useReturn(studies.reload);
   const create = me.can("manage") && html`<${Button} kind="primary" icon="add" href="/studies/new">New study<//>`;
   return html`
     <${PageHeader} title="Studies" actions=${studies.data?.studies.length ? create : null} />

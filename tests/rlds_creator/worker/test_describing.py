@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rlds_creator.environments import families
+from rlds_creator.environments import Family, families
 from rlds_creator.worker import describing
 
 
@@ -21,11 +21,50 @@ def test_families_and_their_options(monkeypatch):
     assert (drawn["title"], drawn["requires"], drawn["error"]) == ("Drawn steps", "", "")
     assert drawn["identifiers"] == ["discrete", "box"]
     options = {option.pop("name"): option for option in drawn["options"]}
-    assert options["num_steps"] == {"kind": "integer", "default": 1_000_000, "choices": None}
-    assert options["seconds_per_step"] == {"kind": "number", "default": 0.0, "choices": None}
-    assert options["repeats"] == {"kind": "flag", "default": False, "choices": None}
+    assert options["num_steps"] == {
+        "kind": "integer",
+        "default": 1_000_000,
+        "choices": None,
+        "help": "",
+    }
+    assert options["seconds_per_step"] == {
+        "kind": "number",
+        "default": 0.0,
+        "choices": None,
+        "help": "",
+    }
+    assert options["repeats"] == {"kind": "flag", "default": False, "choices": None, "help": ""}
     assert options["reward"]["kind"] == "choice"
     assert options["reward"]["choices"][:2] == ["action", "none"]
+
+
+class Hills(Family):
+    def identifiers(self):
+        raise ImportError("no hills: pip install 'hills>=2'")
+
+    def make(self, *, id: str, keys: dict, height: float | None = None, is_wet: bool = False):
+        """Makes a hill.
+
+        Args:
+          id: Which.
+          keys: Not an option.
+          height: How high it is,
+            in metres.
+
+        Raises:
+          ValueError: is_wet: no.
+        """
+
+
+def test_docstrings_say_what_options_do(monkeypatch):
+    monkeypatch.setattr(describing, "families", lambda: ["hills"])
+    monkeypatch.setattr(describing, "family", lambda name: Hills())
+    hills = describing.describe()["hills"]
+    helps = {option["name"]: option["help"] for option in hills["options"]}
+    assert helps == {"height": "How high it is, in metres.", "is_wet": ""}
+    # That holds where it is not installed, too.
+    assert hills["identifiers"] is None
+    assert "pip install 'hills>=2'" in hills["error"]
 
 
 @pytest.mark.slow
