@@ -308,6 +308,82 @@ def test_people_are_invited_and_see_what_their_role_lets_them(shared, visit):
     assert player.troubles == []
 
 
+def test_what_fails_is_said_and_can_be_tried_again(served, visit):
+    study = served.study(drawn(), name="Walk")
+    listed(served, study, 2)
+    visitor = visit(served)
+    page = visitor.page
+    answers = {"status": 503, "body": "<html>busy</html>"}
+    page.route("**/api/episodes?*", lambda route: route.fulfill(**answers))
+    visitor.open("/episodes")
+    expect(page.get_by_text("The server is busy. Try again in a moment.")).to_be_visible()
+    visitor.look("failed")
+    page.unroute_all()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("tbody tr")).to_have_count(2)
+
+    # What is there already stays, with a remark.
+    page.route("**/api/episodes?*", lambda route: route.abort())
+    page.get_by_role("button", name="Load again").click()
+    expect(page.get_by_text("The server does not answer.")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.unroute_all()
+    listed(served, study, 3)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    expect(page.get_by_text("The server does not answer.")).to_have_count(0)
+
+    # A server that was brought up to date has no pages of before.
+    page.route("**/pages/downloads.js", lambda route: route.fulfill(status=404))
+    page.get_by_role("link", name="Downloads").click()
+    expect(page.get_by_text("The server has other pages now")).to_be_visible()
+    page.unroute_all()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_text("No downloads yet")).to_be_visible()
+    # What was deleted meanwhile.
+    visitor.open("/studies/gone")
+    expect(page.get_by_role("heading", level=1, name="Not found")).to_be_visible()
+    visitor.look("not-found")
+
+
+def test_all_can_be_done_with_keys(served, visit):
+    study = served.study(drawn(), name="Walk")
+    listed(served, study, 4)
+    page = visit(served).open("/")
+    keys = page.keyboard
+    page.get_by_role("heading", level=1).wait_for()
+    keys.press("Tab")
+    expect(page.get_by_text("Skip to the content")).to_be_focused()
+    keys.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+    keys.press("Tab")
+    expect(page.get_by_role("link", name="New study")).to_be_focused()
+    page.get_by_role("link", name="Episodes").press("Enter")
+    page.get_by_role("checkbox", name="Select all rows").press("Space")
+    expect(page.get_by_text("4 selected")).to_be_visible()
+
+    # A dialog takes the focus, keeps it, and gives it back; Escape leaves it.
+    button = page.get_by_role("button", name="Delete…").first
+    button.press("Enter")
+    expect(page.get_by_role("button", name="Cancel")).to_be_focused()
+    for _ in range(4):
+        keys.press("Tab")
+        assert not page.evaluate("document.activeElement.closest('main')")
+    keys.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(button).to_be_focused()
+    assert served.creator.store.episodes()[1] == 4
+
+    theme = page.get_by_role("button", name="Theme")
+    theme.press("Enter")
+    expect(page.get_by_role("menuitem", name="As the system")).to_be_focused()
+    keys.press("ArrowUp")
+    expect(page.get_by_role("menuitem", name="Dark")).to_be_focused()
+    keys.press("Escape")
+    expect(theme).to_be_focused()
+    expect(page.get_by_role("menuitem")).to_have_count(0)
+
+
 @pytest.mark.parametrize(
     ("viewport", "scheme"),
     [(PHONE, "light"), (PHONE, "dark"), (None, "dark")],
