@@ -26,12 +26,13 @@ __all__ = ["main"]
 
 # In seconds.
 _BETWEEN_REPORTS = 0.25
+_PATIENCE = 30.0
 
 
 def main() -> int:
     """Does the job; returns the exit code."""
     _step_back()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _stop)
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_wait_for_the_end, daemon=True).start()
     # What libraries print must not come between the lines.
@@ -73,6 +74,13 @@ def _wait_for_the_end() -> None:
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_PATIENCE)
+    os._exit(1)  # An exception may get lost, such as one that is raised in a destructor.
+
+
+def _stop(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # A second one must not disturb the cleaning up.
+    sys.exit(128 + signal.SIGTERM)
 
 
 def _limited(report: Any) -> Any:

@@ -18,6 +18,7 @@ from rlds_creator.exporting.errors import ExportError
 from rlds_creator.exporting.merging import Selection, tag_field
 from rlds_creator.exporting.targets import FORMATS, Format
 from rlds_ecosystem import version
+from rlds_ecosystem.whole_files import sync
 from rlds_tools.converting import dataset_name
 
 __all__ = ["Exported", "export"]
@@ -73,7 +74,8 @@ def export(
     Args:
       directories: For each episode the directory of its log, with its `annotations.json`.
       output: The folder, or the ZIP file; must not exist yet, or be an empty folder.
-      format: One of `formats()`.
+      format: One of `formats()`. For all but the log, the longest episode has to fit into memory a
+        few times, uncompressed; of a log only some steps are in memory at a time.
       name: What the data is called, in any words; its files get a name that is made of them.
       keep_internal: Whether to keep what only the tool needs: `image`, `keys`, `info`, `inputs`,
         `time`, `fps`, `camera` and `quality` of the steps, `tags` and `notes` of the episodes.
@@ -127,6 +129,7 @@ def export(
             if target.exists():
                 target.rmdir()
             os.rename(folder, target)
+        sync(target.parent)
     return Exported(
         num_episodes=len(selection.episodes),
         num_steps=selection.num_steps,

@@ -13,6 +13,7 @@ from recorded_episodes import ENVIRONMENT_SPECS, NUM_ACTIONS, step_data, write_e
 
 import envlogger
 import rlds.sources
+import tfds_files
 from envlogger.converters.rlds_episode import to_rlds_episode
 from rlds_creator.exporting import ExportError, export
 
@@ -128,6 +129,8 @@ def test_a_dataset_equals_the_recordings_step_by_step(keep_internal, with_pictur
     assert progress == sorted(progress)
     read = rlds.sources.open(tmp_path / "out" / made.paths[0])
     assert len(read) == 3
+    steps = tfds_files.open_folder(tmp_path / "out" / made.paths[0]).features["steps"].feature
+    assert steps["observation"]["picture"].encoding_format == "png"
     for number, (recorded, episode) in enumerate(zip(with_pictures, read, strict=True)):
         expected = as_exported(recorded, number, INTERNAL if keep_internal else ())
         columns = read.columns(number)
