@@ -14,7 +14,7 @@ import tfds_files
 from envlogger.converters.fields import Field
 from rlds_creator.viewing import pictures
 from rlds_creator.viewing.pictures import Layout, Scale
-from rlds_creator.viewing.steps import MOST_POINTS, Steps, num_curves
+from rlds_creator.viewing.steps import Steps, num_curves
 from rlds_creator.viewing.values import as_json, number_or_none, parsed
 from rlds_tools.cameras import evenly
 
@@ -252,7 +252,7 @@ class EpisodeView:
             raise KeyError(f"The field {path!r} has no numbers.")
         field = self.steps.fields[path]
         size = num_curves(field)
-        steps = evenly(self.num_steps, MOST_POINTS)
+        steps = evenly(self.num_steps, self.steps.most_points)
         most = _MOST_POINTS_OF_ALL // size
         steps = [steps[row] for row in evenly(len(steps), most)]
         matrix = self.steps.curves(path, steps) if steps else np.zeros((0, size))

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 MOST_POINTS = 5_000
-"""How many points a curve has."""
+"""How many points a curve has at most."""
 
 # A vector with more elements has no curves: nobody tells so many apart.
 _MOST_CURVES = 512
@@ -73,12 +73,18 @@ class Steps(abc.ABC):
       fields: The fields of a step, by their paths.
       metadata: The fields of the episode.
       has_last_action: Whether the last step has an action and a reward of its own.
+      most_points: How many points a curve has; fewer where each takes its time.
     """
 
     num_steps: int
     fields: Mapping[str, Any]
     metadata: Mapping[str, Any]
     has_last_action: bool = False
+
+    @property
+    def most_points(self) -> int:
+        """See above."""
+        return MOST_POINTS
 
     @abc.abstractmethod
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
@@ -150,7 +156,7 @@ class LogSteps(Steps):
         self._places: dict[str, _Place] = {}
         self.fields = self._find_fields()
         self._lock = threading.Lock()
-        self._points = evenly(self.num_steps, MOST_POINTS)
+        self._points = evenly(self.num_steps, self.most_points)
         self._scan: Iterator[None] | None = self._scanned()
         self._numbers = {
             path: np.full(self.num_steps, np.nan)
@@ -159,6 +165,11 @@ class LogSteps(Steps):
         }
         self._curves: dict[str, np.ndarray] = {}
         self._num_scanned = 0
+
+    @property
+    def most_points(self) -> int:
+        """See `Steps`."""
+        return MOST_POINTS if self.num_steps <= MOST_POINTS else MOST_POINTS * 2 // 5
 
     def _find_fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {}
