@@ -113,7 +113,7 @@ class Creator:
         self._exports.recover()
         parts = (
             PeopleRoutes(people, store, self.plays, settings.address),
-            StudyRoutes(people, store, self.recordings, interpreters, make_worker, settings.limits),
+            StudyRoutes(people, store, self.recordings, self.plays, interpreters, make_worker),
             PlayRoutes(people, store, data, self.plays, interpreters),
             EpisodeRoutes(people, store, self.recordings),
             self._exports,

@@ -11,8 +11,9 @@ import contextlib
 import dataclasses
 import logging
 import struct
+import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -402,7 +403,8 @@ class Plays:
         self._save = save
         self._make_worker = make_worker
         self._plays: dict[str, Play] = {}
-        self._turns: dict[str, asyncio.Lock] = {}
+        # Those that somebody has, or waits for.
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._starts = Buckets(self.limits.starts, self.limits.starts_per_minute / 60)
 
     def find(self, play_id: str, person: Person) -> Play | None:
@@ -417,14 +419,9 @@ class Plays:
                 return play
         return None
 
-    @contextlib.asynccontextmanager
-    async def turn(self, person: Person) -> AsyncIterator[None]:
-        """Has what a person asks for happen one after the other."""
-        lock = self._turns.setdefault(person.id, asyncio.Lock())
-        async with lock:
-            yield
-        if not lock.locked():
-            self._turns.pop(person.id, None)
+    def turn(self, person: Person) -> asyncio.Lock:
+        """Returns a lock with which what a person asks for happens one after the other."""
+        return self._turns.setdefault(person.id, asyncio.Lock())
 
     def check_room(self, person: Person) -> None:
         """Raises `TooManyError` or `UnavailableError` if a person cannot begin a play now."""
@@ -547,10 +544,11 @@ class Plays:
                 elif not play.is_over and play.tick(now, self.limits):
                     play.expire()
 
-    async def end_of(self, person_id: str) -> None:
-        """Ends the plays of a person, who may not play any more."""
-        for play in [p for p in self._plays.values() if p.person.id == person_id]:
-            await play.end()
+    async def end_of(self, *, person: str = "", study: str = "") -> None:
+        """Ends the plays of a person, who may not play any more, or of a study that is gone."""
+        for play in list(self._plays.values()):
+            if play.person.id == person or play.study.id == study:
+                await play.end()
 
     async def end_all(self) -> None:
         """Ends all plays; their episodes are abandoned, and stored."""

@@ -206,8 +206,10 @@ class Recordings:
         except (EnvLoggerError, riegeli.RiegeliError, OSError) as error:
             logger.warning("%s cannot be read, and is left out: %s", directory, error)
             return None
+        if not num_steps:
+            return None  # What wrote it was killed before its first step.
         study, person = agents.get(str(metadata.get("agent_id")), ("", ""))
-        if not study or not num_steps:
+        if not study:
             logger.warning("%s is of no study or person here, and is left out", directory)
             return None
         said = _said(directory)

@@ -119,7 +119,7 @@ class PeopleRoutes:
             self._store.change_person, request.path_params["id"], change.role, change.is_disabled
         )
         if person.is_disabled or May.PLAY not in ROLES[person.role]:
-            await self._plays.end_of(person.id)
+            await self._plays.end_of(person=person.id)
         return answer(person)
 
     async def invite(self, request: Request) -> Response:

@@ -126,9 +126,10 @@ class PlayRoutes:
 
 
 def _is_wished(play: Play, study: Study, environment: str | None) -> bool:
-    """Whether a play is what a person asks for: of this study, which was not edited since."""
+    """Whether a play is what a person asks for, and its environment was not edited since."""
     return (
         not play.is_ending
-        and (play.study.id, play.study.version) == (study.id, study.version)
+        and play.study.id == study.id
+        and play.environment in study.environments
         and environment in (None, "", play.environment.id)
     )

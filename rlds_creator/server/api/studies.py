@@ -17,7 +17,7 @@ from rlds_creator.model import Environment, Person, Study, StudyState
 from rlds_creator.server.errors import NotFoundError, ServerError, TooManyError
 from rlds_creator.server.limits import Buckets
 from rlds_creator.server.permissions import May, may, sees_study
-from rlds_creator.server.plays import Limits
+from rlds_creator.server.plays import Plays
 from rlds_creator.server.recordings import Recordings
 from rlds_creator.server.requests import People, answer, body, in_thread
 from rlds_creator.server.workers import Interpreters, WorkerMaker
@@ -44,9 +44,9 @@ class StudyRoutes:
       people: Who sends requests.
       store: Knows all studies.
       recordings: What was recorded of them.
+      plays: What is played of them.
       interpreters: Those in which environments live.
       make_worker: Makes the worker in which one is tried.
-      limits: What it may take.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class StudyRoutes:
         people: People,
         store: Store,
         recordings: Recordings,
+        plays: Plays,
         interpreters: Interpreters,
         make_worker: WorkerMaker,
-        limits: Limits,
     ) -> None:
         self._people = people
         self._store = store
         self._recordings = recordings
         self._interpreters = interpreters
         self._make_worker = make_worker
-        self._limits = limits
+        self._plays = plays
         self._trials = Buckets(10, 0.5)
         self._turns = asyncio.Semaphore(_TRIALS)
 
@@ -138,7 +138,7 @@ class StudyRoutes:
                         "study_id": "",
                         "env_id": "",
                         "next_seed": None,
-                        "limits": self._limits.of_process,
+                        "limits": self._plays.limits.of_process,
                     },
                 )
                 await over.wait()
@@ -187,7 +187,9 @@ class StudyRoutes:
     async def delete(self, request: Request) -> Response:
         """Deletes a study and its episodes."""
         await self._people.required(request, May.MANAGE)
-        ids = await in_thread(self._recordings.delete_study, request.path_params["id"])
+        study = request.path_params["id"]
+        ids = await in_thread(self._recordings.delete_study, study)
+        await self._plays.end_of(study=study)
         return answer({"deleted": len(ids)})
 
     async def set_state(self, request: Request) -> Response:

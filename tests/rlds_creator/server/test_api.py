@@ -28,6 +28,7 @@ def played(tmp_path_factory):
         yield served, study, ids
 
 
+@pytest.mark.slow
 def test_what_is_downloaded_is_what_was_played(played) -> None:
     served, study, ids = played
     path = f"/api/episodes/{ids[0]}/tags"
@@ -80,6 +81,7 @@ def test_downloads_that_cannot_be_are_refused(played) -> None:
         assert served.call("POST", "/api/exports", wish)[0] == status, wish
 
 
+@pytest.mark.slow
 def test_a_download_can_be_cancelled(played) -> None:
     served, _, ids = played
     export = served.good("POST", "/api/exports", {"episodes": ids})

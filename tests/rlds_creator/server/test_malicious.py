@@ -258,7 +258,7 @@ def test_who_sends_nothing_else_is_sent_away(served, play) -> None:
 def test_a_flood_is_heard_slowly_and_others_are_answered(served, play, limits) -> None:
     with served.player(play) as player:
         player.until("hello")
-        for _ in range(4 * int(limits.messages_per_second)):
+        for _ in range(3 * int(limits.messages_per_second)):
             player.say("ack", frame=0)
         player.say("nonsense")
         assert served.good("GET", "/api/me")["person"]
@@ -385,6 +385,12 @@ def test_environments_that_are_not_listed_are_not_made(served) -> None:
 def test_questions_that_are_none_are_refused(served, query) -> None:
     status, answer = served.call("GET", f"/api/episodes?{query.replace(' ', '%20')}")
     assert (status, answer["error"]["code"]) == (400, "bad_request")
+
+
+def test_long_lists_are_refused(served) -> None:
+    for ids, refusals in ((["x"] * 10_001, (400, 404)), (["x" * 60] * 20_000, (413,))):
+        assert served.call("POST", "/api/episodes/delete", {"ids": ids})[0] in refusals
+        assert served.call("POST", "/api/exports", {"episodes": ids})[0] in refusals
 
 
 def test_forms_of_other_pages_are_refused(served) -> None:

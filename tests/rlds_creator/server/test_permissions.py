@@ -138,6 +138,7 @@ def test_each_role_is_granted_what_the_table_says(people, method, path, body, wh
     assert granted(answers) == who.split()
 
 
+@pytest.mark.slow
 def test_each_role_may_play_or_not(people) -> None:
     """Over HTTP, and on the socket."""
     started = {}

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,16 +128,12 @@ def test_nobody_comes_back(tmp_path) -> None:
         assert stored(served, episode, "abandoned")["num_steps"] == 2
         with served.player(play) as player:
             assert player.until("bye")["reason"] == "expired"
-        assert served.play(study) != play
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trouble", "code"),
-    [
-        ("raise", "environment"),
-        pytest.param("die", "crashed", marks=pytest.mark.slow),
-        pytest.param("hang", "hung", marks=pytest.mark.slow),
-    ],
+    [("raise", "environment"), ("die", "crashed"), ("hang", "hung")],
 )
 def test_an_environment_that_breaks_ends_one_play_only(tmp_path, trouble, code) -> None:
     patience = Patience(to_answer=0.5, between_pings=0.1)
@@ -205,3 +202,57 @@ def test_seeds_go_on_where_they_were(served) -> None:
         noise.append((metadata["seed"], steps[0].timestep.observation["noise"]))
     assert [seed for seed, _ in noise] == [5, 6]
     assert not np.array_equal(noise[0][1], noise[1][1])
+
+
+@pytest.mark.slow
+def test_what_an_environment_starts_ends_with_it(served) -> None:
+    study = served.study(drawn(trouble="print fork"))
+    play = served.play(study)
+    with served.player(play) as player:
+        player.until_step(0)
+        player.walk("Space", "Space", "Space")
+        (group,) = [p.worker.pid for p in served.creator.plays._plays.values() if p.id == play]
+        assert len(processes_of(group)) == 2
+    served.good("DELETE", f"/api/plays/{play}")
+    assert processes_of(group) == []
+
+
+def processes_of(group):
+    """The processes of a group that are running."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of, *_ = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(of) == group and state != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.slow
+def test_a_study_is_edited_or_deleted_while_it_is_played(served) -> None:
+    study = served.study(drawn())
+    play = served.play(study)
+    path = f"/api/studies/{study['id']}"
+    edited = served.good("PUT", path, {**study, "description": "other"})
+    assert served.play(study) == play, "what is played has not changed"
+    with served.player(play) as player:
+        player.until_step(0)
+        player.walk("Space")
+        player.until("episode")
+        status, answer = served.call("DELETE", path)
+        assert (status, answer["error"]["code"]) == (409, "in_use")
+        player.say("control", do="end")
+        player.say("control", do="confirm", value="rejected")
+        player.until("episode", episode__state="rejected")
+        environment = {**edited["environments"][0], "max_episode_steps": 7}
+        served.good("PUT", path, {**edited, "environments": [environment]})
+        other = served.play(study)
+        assert other != play
+        assert player.until("bye")["reason"] == "replaced"
+    with served.player(other) as player:
+        player.until_step(0)
+        assert served.good("DELETE", path) == {"deleted": 1}
+        assert player.until("bye")["reason"] == "closed"
+    assert served.call("GET", path)[0] == 404

@@ -13,6 +13,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from rlds_creator.server import errors
 from rlds_creator.server.pages import Pages
+from rlds_creator.server.running import AtMost
 from rlds_creator.server.security import Application, Hosts, is_loopback
 
 
@@ -151,3 +152,18 @@ def test_what_goes_wrong_is_answered_without_paths(app, caplog) -> None:
 def test_loopback() -> None:
     assert all(map(is_loopback, ["127.0.0.1", "::1", "localhost"]))
     assert not any(map(is_loopback, ["0.0.0.0", "10.0.0.1", "lab.example.org"]))
+
+
+def test_a_log_stays_short_whatever_comes() -> None:
+    now = 0.0
+    at_most = AtMost(60, clock=lambda: now)
+
+    def written(number):
+        records = [logging.makeLogRecord({"msg": "wrong %d", "args": (i,)}) for i in range(number)]
+        return [record.getMessage() for record in records if at_most.filter(record)]
+
+    assert len(written(1000)) == 60
+    now = 2.0
+    assert written(1000) == ["wrong 0 (940 left out)", "wrong 1"]
+    now = 3600.0
+    assert len(written(1000)) == 60
