@@ -38,6 +38,10 @@ _FAMILIES: dict[str, str] = {
     "mujoco": "rlds_creator.environments.mujoco_family:MuJoCoFamily",
     "dm_control": "rlds_creator.environments.dm_control_family:DmControlFamily",
     "nethack": "rlds_creator.environments.nethack:NetHackFamily",
+    "procgen": "rlds_creator.environments.procgen_family:ProcgenFamily",
+    "vizdoom": "rlds_creator.environments.vizdoom_family:VizdoomFamily",
+    "robosuite": "rlds_creator.environments.robosuite_family:RobosuiteFamily",
+    "crafter": "rlds_creator.environments.crafter_family:CrafterFamily",
 }
 
 

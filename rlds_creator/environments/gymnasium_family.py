@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -227,7 +228,7 @@ class GymnasiumFamily(Family):
 
 def missing(requires: str, error: ImportError) -> ImportError:
     """Returns the error of a package that is not installed, which says how to install it."""
-    return ImportError(f"{error}: pip install '{requires}'")
+    return ImportError(f"{error}: pip install {shlex.join(requires.split())}")
 
 
 def registered(requires: str, is_wanted: Callable[[str], bool]) -> list[str]:

@@ -10,6 +10,7 @@ Of an action with parts each part has keys of its own.
 from __future__ import annotations
 
 import abc
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
@@ -114,7 +115,11 @@ class KeyedPlayable(Playable):
 
     def metadata(self) -> Mapping[str, Any]:
         """See `Playable`."""
-        return {"versions": {name: metadata.version(name) for name in self._distributions}}
+        found = {}
+        for name in self._distributions:
+            with contextlib.suppress(metadata.PackageNotFoundError):  # It may be a mere folder.
+                found[name] = metadata.version(name)
+        return {"versions": found}
 
     def describe(self, action: Any) -> str:
         """See `Playable`."""
@@ -377,13 +382,25 @@ class Parts(KeyMap):
         """See `KeyMap`."""
         values = action.values() if isinstance(action, Mapping) else action
         values = np.ravel(values) if isinstance(values, np.ndarray) else values
-        described = (part.describe(value) for part, value in zip(self._maps.values(), values))
-        return ", ".join(described)
+        described = [
+            part.describe(value)
+            for part, value in zip(self._maps.values(), values)
+            if not _equal(value, part.idle)
+        ]
+        return ", ".join(described) or "nothing"
 
     def _made(self, values: list[Any]) -> Any:
         if isinstance(self._spec, specs.Array):
             return np.array(values, self._spec.dtype).reshape(self._spec.shape)
         return dict(zip(self._maps, values)) if isinstance(self._spec, Mapping) else tuple(values)
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, Mapping):
+        return all(_equal(left[name], right[name]) for name in left)
+    if isinstance(left, tuple):
+        return all(map(_equal, left, right))
+    return bool(np.array_equal(left, right))
 
 
 def key_map(
@@ -393,7 +410,7 @@ def key_map(
     overrides: Mapping[str, Any] | None = None,
     meanings: Sequence[str] = (),
     idle: Any = None,
-    names: Sequence[str] = (),
+    names: Sequence[str] | Mapping[str, Sequence[str]] = (),
     words: Mapping[str, tuple[str, str]] | None = None,
     strength: float | Sequence[float] = 1.0,
     has_pointer: bool = False,
@@ -402,13 +419,12 @@ def key_map(
 
     Args:
       spec: The spec of the action, see `envlogger.gymnasium_adapter.spec_of_space`.
-      table: The actions of keys, or their directions, see `Choices` and `Axes`; by default keys are
-        chosen.
-      overrides: What keys do in place of that. Where an action has parts it is
-        `{part: what it does there}`.
+      table: The actions of keys, or their directions, see `Choices` and `Axes`; where an action has
+        parts, `{part: what it does there}`. By default keys are chosen.
+      overrides: What keys do in place of that.
       meanings: What the actions do, if it is one of several.
       idle: The action that does nothing.
-      names: What the numbers are called, if it has some.
+      names: What its numbers are called; those of each part that is an array, if it is a dict.
       words: What it means that one of them gets lower and higher, by its name.
       strength: How far towards its bound a key moves a number, from 0 to 1; or that of each.
       has_pointer: Whether the first two numbers follow the mouse while it is down.
@@ -426,21 +442,29 @@ def key_map(
     if _is_numbers(spec):
         if table is None:
             table = pool.directions(spec, idle, strength)
-        names = names or [name for name in (spec.name or "").split("\t") if name]
+        called = list(names) or [name for name in (spec.name or "").split("\t") if name]
         return Axes(
             spec,
             table,
             idle=idle,
-            names=names if len(names) == int(np.prod(spec.shape)) else (),
+            names=called if len(called) == int(np.prod(spec.shape)) else (),
             words=words,
             overrides=overrides,
             has_pointer=has_pointer,
         )
-    return _map_of_part(spec, "", pool, overrides, strength)
+    if table is not None:
+        all_keys = {*_KEYS, *(key for pair in _PAIRS for key in pair)}
+        pool, overrides = _Pool(all_keys), {**table, **overrides}
+    return _map_of_part(spec, "", pool, overrides, strength, names)
 
 
 def _map_of_part(
-    spec: Any, name: str, pool: _Pool, overrides: Mapping[str, Any], strength: Any
+    spec: Any,
+    name: str,
+    pool: _Pool,
+    overrides: Mapping[str, Any],
+    strength: Any,
+    names: Sequence[str] | Mapping[str, Sequence[str]],
 ) -> KeyMap:
     if _is_choice(spec):
         first, last = int(spec.minimum), int(spec.maximum)
@@ -449,10 +473,10 @@ def _map_of_part(
         meanings = [f"no {name}", name] if last == first + 1 else ()
         return Choices(spec, table, meanings=meanings, idle=first, overrides=overrides, name=name)
     if _is_numbers(spec):
-        names = [f"{name} {place + 1}" for place in range(int(np.prod(spec.shape)))]
+        called = names or [f"{name} {place + 1}" for place in range(int(np.prod(spec.shape)))]
         directions = pool.directions(spec, None, strength)
-        return Axes(spec, directions, names=names, overrides=overrides)
-    parts = _parts_of(spec)
+        return Axes(spec, directions, names=list(called), overrides=overrides)
+    parts = _parts_of(spec, names)
     for key, given in overrides.items():
         is_known = isinstance(given, Mapping) and given.keys() <= parts.keys()
         if given is not None and not is_known:
@@ -465,12 +489,15 @@ def _map_of_part(
     for part in sorted(parts, key=lambda part: not _is_numbers(parts[part])):
         # The key of one part is taken from the others.
         own = {key: (given or {}).get(part) for key, given in overrides.items()}
-        called = part if isinstance(spec, Mapping) else f"part {part}"
-        maps[part] = _map_of_part(parts[part], f"{name} {called}".strip(), pool, own, strength)
+        path = part if isinstance(spec, Mapping) or names else f"part {part}"
+        if name and not names:
+            path = f"{name} {path}"
+        of_part = names.get(part, ()) if isinstance(names, Mapping) else ()
+        maps[part] = _map_of_part(parts[part], path, pool, own, strength, of_part)
     return Parts({part: maps[part] for part in parts}, spec)
 
 
-def _parts_of(spec: Any) -> dict[str, Any]:
+def _parts_of(spec: Any, names: Any) -> dict[str, Any]:
     """Returns the specs of the parts of an action.
 
     Raises:
@@ -484,8 +511,8 @@ def _parts_of(spec: Any) -> dict[str, Any]:
         raise ValueError(f"there are no keys for actions like {spec}")
     low, high = (bound.astype(spec.dtype) for bound in _bounds(spec))
     return {
-        str(place): specs.BoundedArray((), spec.dtype, *limits)
-        for place, limits in enumerate(zip(low, high))
+        name: specs.BoundedArray((), spec.dtype, *limits)
+        for name, *limits in zip(names or map(str, range(low.size)), low, high)
     }
 
 

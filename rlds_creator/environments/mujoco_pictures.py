@@ -67,6 +67,7 @@ class MuJoCoPictures:
       height: Their height.
       free: Attributes of the free camera, as `mujoco.MjvCamera` has them.
       geom_groups: Whether geometries are drawn, by their groups, where MuJoCo does otherwise.
+      first: The camera to begin with, if the model has it.
 
     Attributes:
       cameras: The names of the cameras: those of the model, then the free one.
@@ -79,6 +80,7 @@ class MuJoCoPictures:
         height: int,
         free: Mapping[str, Any] | None = None,
         geom_groups: Mapping[int, bool] | None = None,
+        first: str = "",
     ) -> None:
         check_size(width, height)
         self._simulation, self._width, self._height = simulation, width, height
@@ -88,7 +90,8 @@ class MuJoCoPictures:
         self._heights: Any = None
         model, _ = simulation()
         names = [model.camera(number).name or f"camera {number}" for number in range(model.ncam)]
-        self.cameras = [*names, FREE]
+        self._numbers = sorted(range(model.ncam), key=lambda number: names[number] != first)
+        self.cameras = [*(names[number] for number in self._numbers), FREE]
         self._is_checked = False
 
     def draw(self, camera: int, *, is_draft: bool = False) -> np.ndarray:
@@ -153,8 +156,8 @@ class MuJoCoPictures:
     def _camera(self, model: Any, number: int) -> Any:
         import mujoco
 
-        if number < model.ncam:
-            return number
+        if number < len(self._numbers):
+            return self._numbers[number]
         camera = mujoco.MjvCamera()
         mujoco.mjv_defaultFreeCamera(model, camera)
         for name, value in self._free.items():

@@ -177,7 +177,7 @@ def test_what_is_wrong_is_said(name, options, keys, message):
 def test_a_missing_package_is_named(name, module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     family = environments.family(name)
-    with pytest.raises(ImportError, match=r"pip install '.*"):
+    with pytest.raises(ImportError, match="pip install "):
         family.identifiers()
 
 

@@ -180,6 +180,27 @@ def test_parts_have_keys_of_their_own():
     assert switches.action(press("Digit1", "Digit3")).tolist() == [1, 0, 1]
 
 
+def test_parts_can_have_names_and_a_table():
+    buttons = spaces.MultiBinary(3)
+    space = spaces.Dict({"buttons": buttons, "turn": spaces.Box(-np.inf, np.inf, (1,))})
+    maps = map_of(
+        space,
+        table={"Space": {"buttons": {"fire": 1}}, "Axis0": {"turn": [2]}},
+        names={"buttons": ["fire", "jump", "run"], "turn": ["turn"]},
+        overrides={"KeyJ": {"buttons": {"jump": 1}}},
+    )
+    does = {control.does: list(control.inputs) for control in maps.controls}
+    assert does["fire"] == ["Space", "Button0"]
+    assert does["jump"] == ["KeyJ"]
+    assert does["turn down / turn up"] == ["Axis0"]
+    assert not any(name.startswith("Digit") for name in named(maps))
+    action = maps.action(Inputs({"Space": 1.0, "Axis0": -0.5, "KeyJ": 1.0}))
+    assert action["buttons"].tolist() == [1, 1, 0]
+    assert action["turn"].tolist() == [-1]
+    with pytest.raises(ValueError, match="where the parts are fire, jump, run"):
+        map_of(buttons, names=["fire", "jump", "run"], overrides={"KeyJ": {"0": 1}})
+
+
 @pytest.mark.parametrize(
     ("space", "options", "key", "given", "expected"),
     [

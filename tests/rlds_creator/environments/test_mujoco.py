@@ -135,6 +135,22 @@ def test_the_ground_of_another_episode_is_drawn():
 
 
 @is_drawn
+def test_a_camera_can_be_the_first_one():
+    playable = environments.make("dm_control", {"id": "cartpole/swingup", **SIZE})
+    playable.environment.reset()
+    physics = playable.environment.physics
+    pictures = MuJoCoPictures(
+        lambda: (physics.model.ptr, physics.data.ptr), 96, 64, first="lookatcart"
+    )
+    assert pictures.cameras == ["lookatcart", "fixed", FREE]
+    for camera in range(3):
+        expected = playable.render([1, 0, 2][camera])
+        assert (pictures.draw(camera) == expected).all()
+    pictures.close()
+    playable.close()
+
+
+@is_drawn
 def test_sizes_have_limits():
     for side in (0, 10_000):
         with pytest.raises(ValueError, match="a side of"):

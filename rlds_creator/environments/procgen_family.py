@@ -1,0 +1,221 @@
+"""The games of Procgen, each level of which is made from a number."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from rlds_creator.environments.gymnasium_family import missing
+from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
+from rlds_creator.environments.playable import Family
+
+__all__ = ["ProcgenFamily", "ProcgenPlayable"]
+
+# How the game calls its keys.
+_KEYS = {
+    **{way.upper(): f"Arrow{way}" for way in ("Up", "Down", "Left", "Right")},
+    **{"D": "Space", "A": "KeyA", "W": "KeyW", "S": "KeyS", "Q": "KeyQ", "E": "KeyE"},
+}
+_DISTRIBUTION = "procgen-mirror"
+# The games that are made in some modes. Others would end the process.
+_GAMES = {
+    "extreme": ("chaser", "dodgeball", "leaper", "starpilot"),
+    "memory": ("caveflyer", "dodgeball", "heist", "jumper", "maze", "miner"),
+}
+
+
+class _Levels(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
+    """Levels of a game, each an episode.
+
+    Args:
+      options: What the game is made with.
+      start_level: The number of the first level.
+      num_levels: How many levels there are; 0 for as many as there are numbers.
+
+    Attributes:
+      info: What the game says beside the observation.
+    """
+
+    def __init__(self, options: Mapping[str, Any], start_level: int, num_levels: int) -> None:
+        self._options, self._start, self._number = options, start_level, num_levels
+        self._game: Any = None
+        self._random = np.random.default_rng()
+        self._is_over = True
+        self.next_seed: int | None = None
+        self.info: dict[str, Any] = {}
+        self.picture: np.ndarray | None = None
+
+    def reset(self) -> dm_env.TimeStep:
+        """See `dm_env.Environment`."""
+        if self.next_seed is not None:
+            self._random, self.next_seed = np.random.default_rng(self.next_seed), None
+        number = int(self._random.integers(self._number or 2**31 - self._start))
+        self.close()
+        make = importlib.import_module("procgen").ProcgenGym3Env
+        self._game = make(
+            num=1,
+            start_level=self._start + number,
+            num_levels=1,
+            rand_seed=int(self._random.integers(2**31)),
+            num_threads=0,
+            render_mode="rgb_array",
+            **self._options,
+        )
+        self._is_over = False
+        _, observation, _ = self._game.observe()
+        return dm_env.restart(self._seen(observation))
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """See `dm_env.Environment`."""
+        if self._is_over:
+            return self.reset()
+        self._game.act(np.array([action], np.int32))
+        rewards, observation, is_first = self._game.observe()
+        reward = float(rewards[0])
+        if not is_first[0]:
+            return dm_env.transition(reward, self._seen(observation))
+        # The game shows the next level already: nobody sees how this one ended.
+        self._is_over = True
+        level = self._game.get_info()[0]
+        self.info = {
+            "level_seed": int(level["prev_level_seed"]),
+            "is_complete": bool(level["prev_level_complete"]),
+            "final_observation_known": False,
+        }
+        return dm_env.termination(reward, self._last)
+
+    def _seen(self, observation: Mapping[str, Any]) -> np.ndarray:
+        level = self._game.get_info()[0]
+        self.picture = level["rgb"]
+        self.info = {"level_seed": int(level["level_seed"])}
+        self._last = np.array(observation["rgb"][0])
+        return self._last
+
+    def observation_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return specs.BoundedArray((64, 64, 3), np.uint8, 0, 255, "rgb")
+
+    def action_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return specs.DiscreteArray(15, np.int32)
+
+    def close(self) -> None:
+        """See `dm_env.Environment`."""
+        if self._game is not None:
+            self._game.close()
+
+
+class ProcgenPlayable(KeyedPlayable):
+    """A game of Procgen.
+
+    Args:
+      levels: Its levels.
+      keys: How inputs become its actions.
+    """
+
+    def __init__(self, levels: _Levels, keys: KeyMap) -> None:
+        super().__init__(levels, keys, [_DISTRIBUTION])
+        self._levels = levels
+
+    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
+        """See `Playable`."""
+        assert self._levels.picture is not None  # There is one from the reset on.
+        return self._levels.picture
+
+    def seed(self, seed: int) -> None:
+        """See `Playable`."""
+        self._levels.next_seed = seed
+
+    def info(self) -> Mapping[str, Any]:
+        """See `Playable`."""
+        return self._levels.info
+
+
+class ProcgenFamily(Family):
+    """The games of Procgen: arrows move, the space bar fires."""
+
+    title = "Procgen"
+    requires = f"{_DISTRIBUTION} numpy<2"
+
+    def identifiers(self) -> Sequence[str]:
+        """See `Family`."""
+        names: Sequence[str] = self._package().env.ENV_NAMES
+        return names
+
+    def make(
+        self,
+        *,
+        id: str,
+        keys: Mapping[str, Any],
+        distribution_mode: Literal["easy", "hard", "extreme", "memory", "exploration"] = "hard",
+        start_level: int = 0,
+        num_levels: int = 0,
+        center_agent: bool = True,
+        use_backgrounds: bool = True,
+    ) -> ProcgenPlayable:
+        """See `Family`.
+
+        Args:
+          id: The name of the game.
+          keys: What keys do in place of what they do by themselves.
+          distribution_mode: How hard the levels are. Some games have only some of these.
+          start_level: The number of the first level.
+          num_levels: Out of how many levels that of an episode is drawn, 0 for all.
+          center_agent: Whether what is shown is around the agent, or all of the level.
+          use_backgrounds: Whether there are pictures in the background.
+
+        Raises:
+          ValueError: An option, or an action of a key, is wrong; says which.
+        """
+        if not (0 <= start_level < 2**31 and 0 <= num_levels < 2**31 - start_level):
+            raise ValueError(
+                f"levels {start_level} to {start_level + num_levels}: not in 0 to 2**31"
+            )
+        package = self._package()
+        games = _GAMES.get(distribution_mode, package.env.ENV_NAMES)
+        if distribution_mode == "exploration":
+            games = tuple(package.env.EXPLORATION_LEVEL_SEEDS)
+        if id not in games:
+            raise ValueError(f"there is no {distribution_mode} {id}, only {', '.join(games)}")
+        options = {
+            "env_name": id,
+            "distribution_mode": distribution_mode,
+            "center_agent": center_agent,
+            "use_backgrounds": use_backgrounds,
+        }
+        levels = _Levels(options, start_level, num_levels)
+        names = package.ProcgenGym3Env.get_combos(None)
+        table = {
+            "+".join(_KEYS[name] for name in combo): n for n, combo in enumerate(names) if combo
+        }
+        meanings = [_in_words(combo) for combo in names]
+        maps = key_map(
+            levels.action_spec(),
+            table=table,
+            meanings=meanings,
+            idle=names.index(()),
+            overrides=keys,
+        )
+        return ProcgenPlayable(levels, maps)
+
+    def _package(self) -> Any:
+        try:
+            importlib.import_module("procgen.env")
+            return importlib.import_module("procgen")
+        except ImportError as error:
+            raise missing(self.requires, error) from error
+
+
+def _in_words(combo: Sequence[str]) -> str:
+    """Returns what the keys of an action do.
+
+    >>> _in_words(["LEFT", "UP"]), _in_words(["D"]), _in_words([])
+    ('left, up', 'fire', 'nothing')
+    """
+    words = [name.lower() if len(name) > 1 else f"fire {name}" for name in combo]
+    return ", ".join(words).replace("fire D", "fire") or "nothing"

@@ -1,0 +1,286 @@
+"""Robot arms of robosuite, simulated by MuJoCo."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from rlds_creator.environments.gymnasium_family import missing
+from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
+from rlds_creator.environments.mujoco_pictures import (
+    MuJoCoPictures,
+    check_size,
+    draw_without_display,
+)
+from rlds_creator.environments.playable import Control, Family, Inputs
+
+__all__ = ["RobosuiteFamily", "RobosuitePlayable"]
+
+# An arm that is moved and turned in small parts, and a gripper: what keys do to its seven numbers,
+# as seen from the front.
+_ARM = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
+_PAIRS = {
+    "x": ("ArrowUp", "ArrowDown"),
+    "y": ("ArrowLeft", "ArrowRight"),
+    "z": ("KeyS", "KeyW"),
+    "roll": ("KeyA", "KeyD"),
+    "pitch": ("KeyF", "KeyR"),
+    "yaw": ("KeyE", "KeyQ"),
+}
+_STICKS = {
+    "Axis0": ("y", 1),
+    "Axis1": ("x", 1),
+    "Axis2": ("yaw", -1),
+    "Axis3": ("z", -1),
+    "Space0": ("y", 1),
+    "Space1": ("x", 1),
+    "Space2": ("z", -1),
+    "Space3": ("pitch", 1),
+    "Space4": ("roll", 1),
+    "Space5": ("yaw", -1),
+}
+_WORDS = {
+    "x": ("away", "near"),
+    "y": ("left", "right"),
+    "z": ("down", "up"),
+    "roll": ("roll left", "roll right"),
+    "pitch": ("pitch down", "pitch up"),
+    "yaw": ("turn right", "turn left"),
+}
+_TOGGLES = ("Space", "Button0")
+# Collision shapes are not drawn.
+_GROUPS = {0: False, 1: True}
+_MOST_STEPS = 1_000_000
+
+
+class _Arm(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
+    """A task of robosuite as an environment of dm_env.
+
+    Args:
+      task: The task.
+      horizon: After how many steps an episode is truncated.
+
+    Attributes:
+      info: What the task says beside the observation.
+    """
+
+    def __init__(self, task: Any, horizon: int) -> None:
+        self.task, self._horizon = task, horizon
+        self._num_steps = 0
+        self._is_over = True
+        self.info: dict[str, Any] = {}
+        low, high = task.action_spec
+        self._action = specs.BoundedArray(low.shape, np.float64, low, high)
+        self._observation = {
+            name: specs.Array(value.shape, value.dtype, name)
+            for name, value in self._seen(task.reset()).items()
+        }
+
+    def reset(self) -> dm_env.TimeStep:
+        """See `dm_env.Environment`."""
+        self._num_steps, self._is_over = 0, False
+        observation = self._seen(self.task.reset())
+        self.info = {"success": bool(self.task._check_success())}
+        return dm_env.restart(observation)
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """See `dm_env.Environment`."""
+        if self._is_over:
+            return self.reset()
+        observation, reward, is_done, info = self.task.step(np.asarray(action))
+        self._num_steps += 1
+        self._is_over = bool(is_done) or self._num_steps >= self._horizon
+        self.info = {**info, "success": bool(self.task._check_success())}
+        kind = dm_env.StepType.LAST if self._is_over else dm_env.StepType.MID
+        return dm_env.TimeStep(kind, float(reward), 1.0, self._seen(observation))
+
+    @staticmethod
+    def _seen(observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        return {name: np.array(value) for name, value in observation.items()}
+
+    def observation_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return self._observation
+
+    def action_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return self._action
+
+    def close(self) -> None:
+        """See `dm_env.Environment`."""
+        self.task.close()
+
+
+class RobosuitePlayable(KeyedPlayable):
+    """A task of robosuite. The grippers of arms stay as they are until they are told otherwise.
+
+    Args:
+      arm: The task.
+      keys: How inputs become its actions.
+      pictures: What draws it.
+      grippers: Which numbers of an action open and close grippers.
+    """
+
+    has_draft = True
+
+    def __init__(
+        self, arm: _Arm, keys: KeyMap, pictures: MuJoCoPictures, grippers: Sequence[int]
+    ) -> None:
+        super().__init__(arm, keys, ["robosuite", "mujoco"])
+        self._arm, self._pictures, self._grippers = arm, pictures, list(grippers)
+        self.cameras = pictures.cameras
+        if self._grippers:
+            toggle = Control(_TOGGLES, "open or close the gripper")
+            self.controls = [*self.controls, toggle]
+        self._open()
+
+    def action(self, inputs: Inputs) -> Any:
+        """See `Playable`."""
+        presses = sum(name in _TOGGLES for name in inputs.pressed) if self._grippers else 0
+        if presses % 2:
+            self.idle_action = self.idle_action.copy()
+            self.idle_action[self._grippers] *= -1
+        action = self.keys.action(inputs)
+        if action is None:
+            return self.idle_action if presses else None
+        action[self._grippers] = self.idle_action[self._grippers]
+        return action
+
+    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
+        """See `Playable`."""
+        return self._pictures.draw(camera, is_draft=is_draft)
+
+    def seed(self, seed: int) -> None:
+        """See `Playable`."""
+        # What places objects and arms has the same generator.
+        state = np.random.default_rng(seed).bit_generator.state
+        self._arm.task.rng.bit_generator.state = state
+        np.random.seed(seed)  # Some tasks use this one.
+        self._open()
+
+    def info(self) -> Mapping[str, Any]:
+        """See `Playable`."""
+        return self._arm.info
+
+    def close(self) -> None:
+        """See `Playable`."""
+        self._pictures.close()
+        super().close()
+
+    def _open(self) -> None:
+        self.idle_action = self.keys.idle.copy()
+        self.idle_action[self._grippers] = -1.0
+
+
+class RobosuiteFamily(Family):
+    """Robot arms: keys move and turn the hand, the space bar opens and closes it."""
+
+    title = "robosuite"
+    requires = "robosuite mujoco<3.10"
+
+    def identifiers(self) -> Sequence[str]:
+        """See `Family`."""
+        return sorted(self._package().ALL_ENVIRONMENTS)
+
+    def make(
+        self,
+        *,
+        id: str,
+        keys: Mapping[str, Any],
+        robot: str = "Panda",
+        strength: float = 0.5,
+        control_freq: int = 20,
+        horizon: int = 1000,
+        reward_shaping: bool = True,
+        width: int = 480,
+        height: int = 480,
+    ) -> RobosuitePlayable:
+        """See `Family`.
+
+        Args:
+          id: The task.
+          keys: What keys do in place of what they do by themselves.
+          robot: Its robot; where a task has two arms and the robot has one, there are two of it.
+          strength: How fast a key moves the hand, from 0 to 1. A stick can do it at full speed.
+          control_freq: How many steps there are in a second.
+          horizon: After how many steps an episode is truncated.
+          reward_shaping: Whether there are rewards on the way.
+          width: The width of pictures.
+          height: Their height.
+
+        Raises:
+          ValueError: An option, or an action of a key, is wrong; says which.
+        """
+        check_size(width, height)
+        package = self._package()
+        if robot not in package.ALL_ROBOTS:
+            raise ValueError(
+                f"there is no robot {robot!r:.100}, only {', '.join(package.ALL_ROBOTS)}"
+            )
+        if not (1 <= control_freq <= 500 and 1 <= horizon <= _MOST_STEPS and 0 < strength <= 1):
+            raise ValueError(
+                "control_freq is 1 to 500, horizon from 1 on, strength above 0 up to 1"
+            )
+        robots = [robot, robot] if id.startswith("TwoArm") and robot != "Baxter" else robot
+        with contextlib.redirect_stdout(sys.stderr):
+            task = package.make(
+                id,
+                robots=robots,
+                has_renderer=False,
+                has_offscreen_renderer=False,
+                use_camera_obs=False,
+                reward_shaping=reward_shaping,
+                control_freq=control_freq,
+                horizon=_MOST_STEPS,
+                ignore_done=True,
+                hard_reset=False,
+            )
+            arm = _Arm(task, horizon)
+        try:
+            maps, grippers = _key_map_of(arm.action_spec(), keys, strength)
+        except ValueError:
+            arm.close()
+            raise
+        pictures = MuJoCoPictures(
+            lambda: (task.sim.model._model, task.sim.data._data),
+            width,
+            height,
+            geom_groups=_GROUPS,
+            first="agentview",
+        )
+        return RobosuitePlayable(arm, maps, pictures, grippers)
+
+    def _package(self) -> Any:
+        draw_without_display()
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                return importlib.import_module("robosuite")
+        except ImportError as error:
+            raise missing(self.requires, error) from error
+
+
+def _key_map_of(
+    spec: Any, overrides: Mapping[str, Any], strength: float
+) -> tuple[KeyMap, Sequence[int]]:
+    """Returns the map of an arm, or of whatever else there is; and where its gripper is."""
+    if spec.shape != (len(_ARM),):
+        return key_map(spec, overrides=overrides, strength=strength), ()
+
+    def direction(name: str, amount: float) -> list[float]:
+        return [amount * (name == other) for other in _ARM]
+
+    table = {
+        key: direction(name, amount)
+        for name, pair in _PAIRS.items()
+        for key, amount in zip(pair, (-strength, strength))
+    }
+    table |= {stick: direction(name, sign) for stick, (name, sign) in _STICKS.items()}
+    maps = key_map(spec, table=table, names=_ARM, words=_WORDS, overrides=overrides)
+    return maps, [_ARM.index("gripper")]

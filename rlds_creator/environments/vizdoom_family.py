@@ -1,0 +1,110 @@
+"""Doom, as ViZDoom plays it: its scenarios, and the levels of Freedoom."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlds_creator.environments.gymnasium_family import (
+    GymnasiumPlayable,
+    make_gymnasium,
+    missing,
+    registered,
+    spec_of,
+)
+from rlds_creator.environments.key_maps import key_map
+from rlds_creator.environments.playable import Family
+
+__all__ = ["VizdoomFamily"]
+
+# By how much a stick that is pushed to its end turns in a frame.
+_DEGREES = 5.0
+# Levels of Doom itself need files that are not free; others there are twice.
+_LEFT_OUT = re.compile(r"VizdoomDoom(2MAP|E)\d|.*-MultiBinary-")
+_KEYS = {
+    "MOVE_FORWARD": ("ArrowUp", "KeyW"),
+    "MOVE_BACKWARD": ("ArrowDown", "KeyS"),
+    "TURN_LEFT": ("ArrowLeft",),
+    "TURN_RIGHT": ("ArrowRight",),
+    "MOVE_LEFT": ("KeyA",),
+    "MOVE_RIGHT": ("KeyD",),
+    "ATTACK": ("Space", "Button7"),
+    "USE": ("KeyE", "Button1"),
+    "SPEED": ("ShiftLeft",),
+    "STRAFE": ("AltLeft",),
+    "SELECT_NEXT_WEAPON": ("KeyX", "Button5"),
+    "SELECT_PREV_WEAPON": ("KeyZ", "Button4"),
+    **{f"SELECT_WEAPON{number}": (f"Digit{number}",) for number in range(10)},
+    # By how much, not whether.
+    "TURN_LEFT_RIGHT_DELTA": ("Axis2",),
+    "LOOK_UP_DOWN_DELTA": ("Axis3",),
+}
+
+
+class VizdoomFamily(Family):
+    """Doom: arrows go and turn, the space bar attacks."""
+
+    title = "ViZDoom"
+    requires = "vizdoom"
+
+    def identifiers(self) -> Sequence[str]:
+        """See `Family`."""
+        self._register()
+        found = registered(self.requires, lambda module: module.startswith("vizdoom"))
+        return [id for id in found if not _LEFT_OUT.match(id)]
+
+    def make(self, *, id: str, keys: Mapping[str, Any], frame_skip: int = 1) -> GymnasiumPlayable:
+        """See `Family`.
+
+        Args:
+          id: Its identifier.
+          keys: What keys do in place of what they do by themselves.
+          frame_skip: For how many frames of 1/35 second an action goes on.
+
+        Raises:
+          ValueError: An option, or an action of a key, is wrong; says which.
+        """
+        if not 1 <= frame_skip <= 35:
+            raise ValueError(f"frame_skip is {frame_skip}, expected 1 to 35")
+        self._register()
+        # All buttons can be held together.
+        env = make_gymnasium(id, {"frame_skip": frame_skip}, max_buttons_pressed=0)
+        buttons = [button.name for button in env.unwrapped.game.get_available_buttons()]
+        deltas = [button for button in buttons if button.endswith("_DELTA")]
+        switches = [button for button in buttons if button not in deltas]
+        has_turns = {"TURN_LEFT", "TURN_LEFT_RIGHT_DELTA"} & {*buttons}
+        table: dict[str, Any] = {}
+        for button in buttons:
+            part: Any = {_in_words(button): _DEGREES if button in deltas else 1}
+            if deltas:
+                part = {"continuous" if button in deltas else "binary": part}
+            for key in _KEYS.get(button, ()):
+                table[key] = part
+            if button in ("MOVE_LEFT", "MOVE_RIGHT") and not has_turns:
+                table[f"Arrow{button[5:].capitalize()}"] = part
+        names: Any = list(map(_in_words, switches))
+        if deltas:
+            names = {"binary": names, "continuous": list(map(_in_words, deltas))}
+        try:
+            maps = key_map(spec_of(env), table=table, names=names, overrides=keys)
+        except ValueError:
+            env.close()
+            raise
+        return GymnasiumPlayable(env, maps, ["vizdoom"])
+
+    def _register(self) -> None:
+        try:
+            importlib.import_module("vizdoom.gymnasium_wrapper")
+        except ImportError as error:
+            raise missing(self.requires, error) from error
+
+
+def _in_words(button: str) -> str:
+    """Returns what a button does.
+
+    >>> _in_words("MOVE_LEFT"), _in_words("TURN_LEFT_RIGHT_DELTA")
+    ('move left', 'turn left right')
+    """
+    return button.removesuffix("_DELTA").replace("_", " ").lower()
