@@ -1,6 +1,6 @@
 /** The shell of all pages: who is there, navigation, and the page of the address. */
 import { call, get } from "./api.js";
-import { Above, Button, Empty, Failed, Icon, Loading, Menu, toastError, useIsAt } from "./components.js";
+import { Above, Button, Empty, Failed, Icon, Loading, Menu, toastError } from "./components.js";
 import { Component, classes, html, render, useCallback, useEffect, useMemo, useRef, useState } from "./html.js";
 import { match, navigate, useAddress } from "./router.js";
 import { MeContext, useMe } from "./session.js";
@@ -150,9 +150,10 @@ class Boundary extends Component {
   }
 }
 
-/** @param {{href: string, icon: string, children: any}} props */
-function NavLink({ href, icon, children }) {
-  const isAt = useIsAt(href);
+/** @param {{href: string, icon: string, below?: string[], children: any}} props `below`: what belongs to it, too. */
+function NavLink({ href, icon, below = [], children }) {
+  const { path } = useAddress();
+  const isAt = path === href || below.some((place) => path.startsWith(place));
   return html`<li><a href=${href} aria-current=${isAt ? "page" : undefined}><${Icon} name=${icon} />${children}</a></li>`;
 }
 
@@ -180,8 +181,8 @@ function Bar() {
     me.mode === "create" &&
     html`<nav class="nav" aria-label="Main">
       <ul>
-        <${NavLink} href="/" icon="studies">Studies<//>
-        <${NavLink} href="/episodes" icon="episodes">Episodes<//>
+        <${NavLink} href="/" icon="studies" below=${["/studies/", "/play/"]}>Studies<//>
+        <${NavLink} href="/episodes" icon="episodes" below=${["/replay/", "/compare"]}>Episodes<//>
         ${me.can("export") && html`<${NavLink} href="/downloads" icon="download">Downloads<//>`}
         ${me.can("people") && !me.single_user && html`<${NavLink} href="/people" icon="people">People<//>`}
       </ul>

@@ -3,7 +3,6 @@ import { ApiError } from "./api.js";
 import { formatCount, formatTime, inputsOf, keyName } from "./format.js";
 import { Fragment, classes, html, useEffect, useId, useLayoutEffect, useRef, useState } from "./html.js";
 import { Icon } from "./icons.js";
-import { useAddress } from "./router.js";
 
 export { Icon } from "./icons.js";
 
@@ -739,10 +738,4 @@ export function Figure({ label, value, note }) {
     <dt>${label}</dt>
     <dd>${value}${note && html`<small>${note}</small>`}</dd>
   </div>`;
-}
-
-/** Whether the address is below a path, for navigation. @param {string} path */
-export function useIsAt(path) {
-  const { path: now } = useAddress();
-  return path === "/" ? now === "/" || now.startsWith("/studies") || now.startsWith("/datasets") : now === path || now.startsWith(`${path}/`);
 }
