@@ -183,8 +183,9 @@ class Reader:
         ...         while not timestep.last():
         ...             timestep = env.step(1)
         ...     with envlogger.Reader(directory) as reader:
-        ...         list(reader.pick(0, [9, 0], [("reward",), ("action",)]))
-        [[-1.0, 1], [None, None]]
+        ...         actions = list(reader.pick(0, [9, 0], [("action",)]))
+        >>> actions
+        [[1], [None]]
         """
         return self._backend.pick(range(len(self.episodes))[i], steps, fields)
 

@@ -34,9 +34,9 @@ def picked(record: bytes, fields: Iterable[tuple[Any, ...]]) -> list[Any]:
     Raises:
       DamagedDataError: The record is no step.
 
-    >>> record = codec.encode(((0, 1.5, None, {"x": (7, 8)}), None, None)).SerializeToString()
+    >>> record = codec.encode(((1, 2, None, {"x": (7, 8)}), None, None)).SerializeToString()
     >>> picked(record, [("reward",), ("observation", "x", 1), ("action", "grip")])
-    [1.5, 8, None]
+    [2, 8, None]
     """
     try:
         data = Data.FromString(record)
