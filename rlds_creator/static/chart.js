@@ -96,7 +96,7 @@ export function Chart({ label, steps, curves, step, numSteps, height = 150, band
         cursor: {
           y: false,
           points: { show: false },
-          drag: { x: Boolean(onSelect), y: false, setScale: false },
+          drag: { x: Boolean(onSelect), y: false, setScale: false, dist: CLICK_SIZE },
           bind: { dblclick: () => null },
         },
         scales: {
@@ -169,8 +169,9 @@ export function Chart({ label, steps, curves, step, numSteps, height = 150, band
     const press = (/** @type {MouseEvent} */ event) => {
       pressedAt = event.clientX;
     };
-    const click = (/** @type {MouseEvent} */ event) => {
-      if (Math.abs(event.clientX - pressedAt) > CLICK_SIZE) return;
+    // A hand that moves a little means a click all the same, which there is none of then.
+    const release = (/** @type {MouseEvent} */ event) => {
+      if (event.button !== 0 || Math.abs(event.clientX - pressedAt) > CLICK_SIZE) return;
       const x = event.clientX - made.over.getBoundingClientRect().left;
       now.current.onSeek(Math.min(Math.max(Math.round(made.posToVal(x, "x")), 0), now.current.numSteps - 1));
     };
@@ -191,7 +192,7 @@ export function Chart({ label, steps, curves, step, numSteps, height = 150, band
       made.setScale("x", { min: steps[0] ?? 0, max: steps.at(-1) ?? 1 });
     };
     made.over.addEventListener("mousedown", press);
-    made.over.addEventListener("click", click);
+    made.over.addEventListener("mouseup", release);
     made.over.addEventListener("dblclick", reset);
     made.over.addEventListener("wheel", turn, { passive: false });
     const observer = new ResizeObserver(() => {

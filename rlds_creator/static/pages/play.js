@@ -229,7 +229,7 @@ function Action({ action }) {
   const size = Math.max(1, ...rows.map(({ value }) => (typeof value === "number" ? Math.abs(value) : 0)));
   const isVector = rows.length > 1;
   return html`<div class="action">
-    <h3>Action</h3>
+    <p class="action-title">Action</p>
     ${!isVector && html`<p class="action-value">${action === null ? "–" : rows[0] ? formatValue(rows[0].value) : "–"}</p>`}
     ${isVector &&
     html`<ol class="bars">

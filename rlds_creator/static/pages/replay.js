@@ -11,7 +11,7 @@ import { Picture } from "../view/picture.js";
 import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js";
 import { Notes, Tags, rangeWith, useTags } from "../view/tags.js";
 import { Transport } from "../view/transport.js";
-import { Values } from "../view/values.js";
+import { Values, pretty } from "../view/values.js";
 
 /** @typedef {import("../view/episode.js").Outline} Outline */
 
@@ -145,14 +145,11 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
   useStepInAddress(playback, query.t);
   useTitle(title);
 
-  const [scope, setScope] = useState(/** @type {import("../view/tags.js").Scope} */ ("step"));
-  const [range, setRangeOnly] = useState(/** @type {import("../view/tags.js").Range | null} */ (null));
-  const setRange = (/** @type {typeof range} */ next) => {
-    setRangeOnly(next);
-    setScope(next ? "range" : "step");
-  };
+  const { scope, range, setScope, setRange, target } = useTarget();
   const apply = (/** @type {string} */ label) => {
     if (!store) return;
+    const { scope, range } = target.current;
+    const step = playback.at();
     if (scope === "episode") void store.add(label, null, null);
     else if (scope === "range" && range) void store.add(label, range.first, range.last);
     else void store.add(label, step, step);
@@ -189,8 +186,8 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
     const tagged = (store?.tags ?? [])
       .filter(({ first }) => first !== null)
       .map(({ label, first, last }) => ({ first: Number(first), last: last ?? Number(first), color: store?.colors.get(label) ?? COLORS[1] }));
-    return range ? [...tagged, { ...range, color: "--accent", isFaint: true }] : tagged;
-  }, [store?.tags, store?.colors, range]);
+    return range && scope === "range" ? [...tagged, { ...range, color: "--accent", isFaint: true }] : tagged;
+  }, [store?.tags, store?.colors, range, scope]);
   const select = canTag ? (/** @type {number} */ first, /** @type {number} */ last) => setRange({ first, last }) : undefined;
 
   const [plotted, setPlotted] = useState(/** @type {string[]} */ ([]));
@@ -236,6 +233,25 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
       <${Shortcuts} canTag=${canTag} />
     </aside>
   </div>`;
+}
+
+/** What a tag goes to. `target` has it also when the page is not drawn again yet after keys that follow fast. */
+function useTarget() {
+  const [state, setState] = useState({
+    scope: /** @type {import("../view/tags.js").Scope} */ ("step"),
+    range: /** @type {import("../view/tags.js").Range | null} */ (null),
+  });
+  const target = useRef(state);
+  const change = (/** @type {typeof state} */ next) => {
+    target.current = next;
+    setState(next);
+  };
+  return {
+    ...state,
+    target,
+    setScope: (/** @type {typeof state.scope} */ scope) => change({ ...target.current, scope }),
+    setRange: (/** @type {typeof state.range} */ range) => change({ scope: range ? "range" : "step", range }),
+  };
 }
 
 /** The rewards of a step in words, for those who do not see the chart. @param {{outline: Outline, step: number, isPlaying: boolean}} props */
@@ -325,7 +341,7 @@ function Metadata({ metadata }) {
       ${entries.map(
         ([name, value]) => html`<div key=${name}>
           <dt>${name}</dt>
-          <dd>${value !== null && typeof value === "object" ? html`<pre class="json">${JSON.stringify(value, null, 1)}</pre>` : typeof value === "number" ? String(value) : String(value ?? "–")}</dd>
+          <dd>${value !== null && typeof value === "object" ? html`<pre class="json">${pretty(value)}</pre>` : typeof value === "number" ? String(value) : String(value ?? "–")}</dd>
         </div>`,
       )}
     </dl>

@@ -95,7 +95,8 @@ export class Player {
       onPress: (name) => this.#padPress(name),
       onController: (controller) => {
         this.controller = controller;
-        this.socket?.send({ op: "set", controller: controller.slice(0, 200) });
+        // An episode that began with a pad keeps its name, also when the pad is pulled out.
+        if (controller) this.set({ controller: controller.slice(0, 200) });
         this.#changed();
       },
     });
@@ -250,7 +251,7 @@ export class Player {
         this.reason = reason;
         if (state === "open") {
           this.inputs.begin();
-          if (this.controller) this.set({ controller: this.controller });
+          if (this.controller) this.set({ controller: this.controller.slice(0, 200) });
         } else {
           this.keys.releaseAll();
         }

@@ -48,6 +48,7 @@ export function stepAt(begins, time) {
  * @property {boolean} isWaiting For pictures.
  * @property {number} speed
  * @property {Float64Array} begins When each step begins, in seconds.
+ * @property {() => number} at The step, also when the page is not drawn again yet after keys that follow fast.
  * @property {(step: number) => void} seek
  * @property {() => void} toggle
  * @property {() => void} pause
@@ -71,6 +72,10 @@ export function usePlayback({ numSteps, begins, first, isReady }) {
   const [speed, setSpeed] = useState(1);
   const now = useRef(/** @type {any} */ ({}));
   now.current = { step, speed, isReady };
+  const go = useCallback((/** @type {number} */ to) => {
+    now.current.step = to;
+    setStep(to);
+  }, []);
 
   useEffect(() => {
     if (!isPlaying) return undefined;
@@ -101,8 +106,7 @@ export function usePlayback({ numSteps, begins, first, isReady }) {
       time = next;
       if (target !== shown) {
         shown = target;
-        now.current.step = target;
-        setStep(target);
+        go(target);
       }
       if (shown >= last) setIsPlaying(false);
     };
@@ -113,19 +117,25 @@ export function usePlayback({ numSteps, begins, first, isReady }) {
     };
   }, [isPlaying, begins, last]);
 
-  const seek = useCallback((/** @type {number} */ to) => setStep(clamp(to)), [clamp]);
+  const at = useCallback(() => now.current.step, []);
+  const seek = useCallback((/** @type {number} */ to) => go(clamp(to)), [clamp]);
   const pause = useCallback(() => setIsPlaying(false), []);
   const toggle = useCallback(() => {
     if (last === 0) return;
     // At the end, it begins anew.
-    if (!isPlaying && now.current.step >= last) setStep(0);
+    if (!isPlaying && now.current.step >= last) go(0);
     setIsPlaying(!isPlaying);
   }, [isPlaying, last]);
   return useMemo(
-    () => ({ step: clamp(step), isPlaying, isWaiting, speed, begins, seek, toggle, pause, setSpeed }),
+    () => ({ step: clamp(step), isPlaying, isWaiting, speed, begins, at, seek, toggle, pause, setSpeed }),
     [step, isPlaying, isWaiting, speed, begins, seek, toggle, pause, clamp],
   );
 }
+
+/** Whether what has the focus got it from a mouse or a finger, and not from the keyboard. */
+let isClicked = false;
+addEventListener("pointerdown", () => (isClicked = true), true);
+addEventListener("keydown", ({ code }) => code === "Tab" && (isClicked = false), true);
 
 /**
  * Whether a key is meant for the page, and not for a field of it.
@@ -135,11 +145,12 @@ export function isForPage(event) {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return false;
   if (document.querySelector("dialog[open], .menu-list")) return false;
   const active = document.activeElement;
-  if (active instanceof HTMLInputElement) return active.type === "range" && !/^(Arrow|Home|End|Page)/.test(event.code);
   if (active instanceof HTMLTextAreaElement || active instanceof HTMLSelectElement) return false;
-  if (active instanceof HTMLButtonElement && (event.code === "Space" || event.code === "Enter")) {
-    if (active.matches(":focus-visible")) return false;
-    // It was clicked with a mouse: nobody means to press it again.
+  const isChoice = active instanceof HTMLInputElement && (active.type === "radio" || active.type === "checkbox");
+  if (active instanceof HTMLInputElement && !isChoice) return active.type === "range";
+  if (isChoice || (active instanceof HTMLButtonElement && (event.code === "Space" || event.code === "Enter"))) {
+    if (!isClicked) return false;
+    // It has the focus because it was clicked: nobody means to press it again.
     active.blur();
   }
   return true;
@@ -154,7 +165,8 @@ export function isForPage(event) {
  */
 export function playKey(event, playback, numSteps) {
   const far = event.shiftKey ? 10 : 1;
-  const { step, speed } = playback;
+  const { speed } = playback;
+  const step = playback.at();
   switch (event.code) {
     case "Space":
       playback.toggle();

@@ -137,7 +137,23 @@ function Value({ value, field }) {
       <div class="value-plain quiet">from ${formatNumber(value.minimum)} to ${formatNumber(value.maximum)}</div>
       <${Vector} values=${value.first} names=${[]} isCut=${true} />
     <//>`;
-  return html`<pre class="json">${JSON.stringify(value, null, 1)}</pre>`;
+  return html`<pre class="json">${pretty(value)}</pre>`;
+}
+
+/**
+ * JSON in lines: what is flat is in one.
+ * @param {any} value
+ * @param {string} [indent]
+ * @returns {string}
+ */
+export function pretty(value, indent = "") {
+  if (value === null || typeof value !== "object") return JSON.stringify(value) ?? "null";
+  const isList = Array.isArray(value);
+  const parts = isList ? value.map((one) => pretty(one, `${indent}  `)) : Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${pretty(one, `${indent}  `)}`);
+  const [open, close] = isList ? "[]" : "{}";
+  const line = `${open}${parts.join(", ")}${close}`;
+  if (line.length + indent.length <= 40 || (isList && !line.includes("{") && !line.includes("[", 1))) return line;
+  return `${open}\n${parts.map((part) => `${indent}  ${part}`).join(",\n")}\n${indent}${close}`;
 }
 
 /** @param {{values: any[], names: string[], isCut?: boolean}} props */

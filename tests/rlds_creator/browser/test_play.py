@@ -1,0 +1,514 @@
+"""Somebody plays in a browser: keys, pads, fingers, pauses, lost networks, and what is recorded."""
+
+import base64
+import io
+import json
+import re
+import statistics
+
+import numpy as np
+import pytest
+from creator_server import drawn
+from PIL import Image
+
+import envlogger
+from rlds_creator.testing.drawn import read_drawn
+
+pytestmark = pytest.mark.slow
+
+_LABELS = [{"name": "grasp", "key": "KeyG"}, {"name": "slip", "key": "KeyS"}]
+# How long a page ignores what was meant for the game, in milliseconds, and a bit.
+_QUIET = 700
+
+
+class Game:
+    """The page of a player, as the player uses it.
+
+    Attributes:
+      page: The page.
+      sent: The events of all inputs that it sent, in order.
+    """
+
+    def __init__(self, page):
+        self.page, self.sent = page, []
+
+    @classmethod
+    def open(cls, visitor, study):
+        game = cls(visitor.page)
+        game.page.on("websocket", lambda socket: socket.on("framesent", game._note))
+        visitor.open(f"/play/{study['id']}")
+        game.await_state("ready")
+        game.page.wait_for_selector(".stage canvas[data-step='0']")
+        return game
+
+    def _note(self, text):
+        message = json.loads(text)
+        if message["op"] == "input":
+            self.sent += message["events"]
+
+    def await_state(self, state, connection="open"):
+        selector = f".play[data-state={state}][data-connection={connection}]"
+        self.page.wait_for_selector(selector, timeout=20_000)
+
+    @property
+    def step(self):
+        return int(self.page.get_attribute(".stage canvas", "data-step"))
+
+    def await_step(self, step):
+        self.page.wait_for_function(
+            "step => Number(document.querySelector('.stage canvas').dataset.step) >= step",
+            arg=step,
+        )
+
+    @property
+    def words(self):
+        return self.page.inner_text(".cover-title")
+
+    def start(self, state="ready"):
+        # A key that the environment does not use.
+        self.await_state(state)
+        self.page.keyboard.press("KeyQ")
+        self.await_state("running")
+
+    def tap(self, key):
+        step = self.step
+        self.page.keyboard.press(key)
+        self.await_step(step + 1)
+
+    def judge(self, key, state="ready"):
+        self.page.wait_for_selector(".verdict")
+        self.page.wait_for_timeout(_QUIET)
+        self.page.keyboard.press(key)
+        self.await_state(state)
+
+
+def episodes_of(served, study):
+    found = served.good("GET", f"/api/episodes?study={study['id']}&sort=started")["episodes"]
+    return {row["number"]: row for row in found}
+
+
+def recorded(served, episode):
+    """The steps of an episode, its metadata, and that its pictures show what its steps say."""
+    directory = served.creator.recordings._data.episode(episode["id"])
+    with envlogger.Reader(directory) as reader:
+        assert len(reader.episodes) == 1
+        steps, metadata = list(reader.episodes[0]), reader.episode_metadata()[0]
+    for number, step in enumerate(steps):
+        picture = np.asarray(Image.open(io.BytesIO(step.custom_data["image"])).convert("RGB"))
+        assert int(step.timestep.observation["step"]) == number
+        shown, keys = read_drawn(picture)
+        assert shown == number
+        held = json.loads(step.custom_data["keys"])
+        # After a reset, and with keys that it does not use, it draws those before.
+        if number and "KeyQ" not in held:
+            assert set(keys) == {name for name in held if name.startswith(("Arrow", "Space"))}
+    return steps, metadata
+
+
+def keys_of(step):
+    return set(json.loads(step.custom_data["keys"]))
+
+
+def events_of(steps):
+    return [event for step in steps for event in json.loads(step.custom_data["inputs"])]
+
+
+def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, visit):
+    study = served.study(drawn(mode="async", fps=10.0), labels=_LABELS, instructions="Walk.")
+    visitor = visit(served)
+    game = Game.open(visitor, study)
+    page, keyboard = game.page, game.page.keyboard
+    visitor.look("play-ready", is_whole=False)
+    game.start()
+
+    # A tap that is shorter than a step is in the next one.
+    game.await_step(2)
+    keyboard.press("ArrowUp")
+    game.await_step(game.step + 3)
+    # What is held acts until it is let go of.
+    keyboard.down("ArrowRight")
+    page.wait_for_selector(".keymap .key.is-held[data-input=ArrowRight]")
+    game.await_step(game.step + 5)
+    visitor.look("play-running", is_whole=False)
+    keyboard.up("ArrowRight")
+    # Somebody goes to another window with a key down, and lets it go there.
+    game.await_step(game.step + 2)
+    keyboard.down("ArrowLeft")
+    game.await_step(game.step + 3)
+    page.evaluate("dispatchEvent(new Event('blur'))")
+    game.await_state("paused")
+    assert "elsewhere" in game.words
+    assert page.query_selector(".key.is-held") is None
+    page.evaluate("addEventListener('keyup', event => event.stopImmediatePropagation(), true)")
+    keyboard.up("ArrowLeft")
+    after_blur = game.step
+
+    # Escape pauses: nothing goes on.
+    game.start("paused")
+    game.await_step(game.step + 3)
+    keyboard.press("Escape")
+    game.await_state("paused")
+    page.wait_for_timeout(100)
+    step = game.step
+    page.wait_for_timeout(500)
+    assert game.step == step
+    visitor.look("play-paused", is_whole=False)
+
+    # The page is loaded anew: the same step is there.
+    page.reload()
+    game.await_state("paused")
+    page.wait_for_selector(f".stage canvas[data-step='{step}']")
+    game.start("paused")
+    game.await_step(step + 3)
+    # So it is while it runs.
+    keyboard.down("ArrowDown")
+    game.await_step(game.step + 2)
+    page.reload()
+    game.await_state("paused")
+    keyboard.up("ArrowDown")
+    assert game.words.startswith("Paused")
+
+    # The network goes, with a key down, and comes back.
+    game.start("paused")
+    keyboard.down("Space")
+    game.await_step(game.step + 2)
+    page.context.set_offline(True)
+    game.await_state("running", "reconnecting")
+    assert "lost" in game.words
+    visitor.look("play-reconnecting", is_whole=False)
+    page.wait_for_timeout(1500)
+    keyboard.up("Space")
+    page.context.set_offline(False)
+    game.await_state("paused")
+    after_network = game.step
+    game.start("paused")
+    game.await_step(after_network + 3)
+
+    keyboard.press("End")
+    page.wait_for_selector(".verdict")
+    # Keys that were meant for the game answer nothing.
+    keyboard.press("Enter")
+    keyboard.press("Backspace")
+    assert page.query_selector(".verdict") is not None
+    page.wait_for_timeout(_QUIET)
+    keyboard.press("Equal")
+    page.wait_for_selector(".verdict input[value=true]:checked", state="attached")
+    visitor.look("play-verdict", is_whole=False)
+    keyboard.press("Enter")
+    game.await_state("ready")
+
+    (row,) = episodes_of(served, study).values()
+    assert (row["state"], row["success"], row["reason"]) == ("completed", True, "user")
+    steps, metadata = recorded(served, row)
+    assert row["num_steps"] == len(steps)
+    actions = {"ArrowUp": 3, "ArrowRight": 2, "ArrowLeft": 1, "ArrowDown": 4, "Space": 5}
+    for step in steps[1:]:
+        (used, *_) = [*(keys_of(step) & set(actions)), None]
+        assert step.action == actions.get(used, 0)
+    at = {
+        key: [number for number, step in enumerate(steps) if key in keys_of(step)]
+        for key in actions
+    }
+    assert len(at["ArrowUp"]) in (1, 2)  # In two, if it was up again after a step.
+    for key in ("ArrowRight", "ArrowLeft", "ArrowDown", "Space"):
+        numbers = at[key]
+        assert len(numbers) >= 2, key
+        assert numbers == list(range(numbers[0], numbers[-1] + 1)), key
+    assert max(at["ArrowLeft"]) <= after_blur
+    assert max(at["Space"]) <= after_network
+    # All that the page sent while it ran is there, as it was sent.
+    sent = [
+        [event["t"], event["name"], event["value"], event["key"]]
+        for event in game.sent
+        if event["value"]
+    ]
+    kept = [event for event in events_of(steps) if event[2]]
+    assert [event for event in kept if event[1] in actions] == [
+        event for event in sent if event[1] in actions
+    ]
+    gaps = json.loads(metadata["gaps"])
+    assert len(gaps) == 4
+    assert [step for step, _ in gaps] == sorted(step for step, _ in gaps)
+
+    # It is in the replay page, from the toast on.
+    page.click(".toast >> text=Watch it")
+    page.wait_for_url(f"{served.address}/replay/{row['id']}")
+    page.wait_for_selector(".picture canvas[data-step='0']")
+    check_replay(served, visitor, row, steps)
+    # A browser says so itself when a connection is lost, and when notes were changed by others.
+    assert [
+        trouble for trouble in visitor.troubles if not re.search("ERR_INTERNET|409", trouble)
+    ] == []
+
+
+def check_replay(served, visitor, row, steps):
+    page, keyboard = visitor.page, visitor.page.keyboard
+    last = len(steps) - 1
+    tags = lambda: served.good("GET", f"/api/episodes/{row['id']}/tags")["tags"]  # noqa: E731
+    # Step by step, each picture shows its step.
+    for _ in range(3):
+        keyboard.press("ArrowRight")
+    page.wait_for_selector(".picture canvas[data-step='3']")
+    shown = page.evaluate("document.querySelector('.picture canvas').toDataURL()")
+    picture = Image.open(io.BytesIO(base64.b64decode(shown.partition(",")[2])))
+    assert read_drawn(np.asarray(picture.convert("RGB")))[0] == 3
+    page.wait_for_url(re.compile(r"\?t=3$"))
+
+    # A label with its key; undo; a range.
+    page.wait_for_selector(".label-button")
+    keyboard.press("KeyG")
+    page.wait_for_selector(".tag-list li")
+    assert [(tag["label"], tag["first"], tag["last"]) for tag in tags()] == [("grasp", 3, 3)]
+    keyboard.press("Control+KeyZ")
+    page.wait_for_selector(".tag-list li", state="detached")
+    assert tags() == []
+    keyboard.press("KeyI")
+    keyboard.press("Shift+ArrowRight")
+    keyboard.press("KeyO")
+    keyboard.press("KeyS")
+    page.wait_for_selector(".tag-list li")
+    assert [(tag["label"], tag["first"], tag["last"]) for tag in tags()] == [("slip", 3, 13)]
+    visitor.look("replay-tagged")
+    page.click(".tag-remove")
+    page.wait_for_selector(".tag-list li", state="detached")
+    page.click(".toast >> text=Undo >> nth=-1")
+    page.wait_for_selector(".tag-list li")
+    assert len(tags()) == 1
+
+    # It plays to its end, and a link leads to a step.
+    keyboard.press("End")
+    page.wait_for_selector(f".picture canvas[data-step='{last}']")
+    keyboard.press("Home")
+    page.select_option(".speed select", "16")
+    page.locator("h1").first.focus()
+    keyboard.press("Space")
+    page.wait_for_selector(f".picture canvas[data-step='{last}']")
+    page.goto(f"{served.address}/replay/{row['id']}?t=7")
+    page.wait_for_selector(".picture canvas[data-step='7']")
+    page.click(".chart .u-over", position={"x": 1, "y": 20})
+    page.wait_for_selector(".picture canvas[data-step='0']")
+
+    # Somebody else writes notes in the meantime: nothing is lost.
+    page.fill(".notes textarea", "mine")
+    other = {"notes": "theirs", "version": row["version"]}
+    served.good("PUT", f"/api/episodes/{row['id']}/notes", other)
+    page.click(".notes >> text=Save")
+    page.wait_for_selector(".conflict >> text=theirs")
+    page.click("text=Keep both")
+    page.wait_for_selector(".conflict", state="detached")
+    now = served.good("GET", f"/api/episodes/{row['id']}")
+    assert now["notes"] == "theirs\n\nmine"
+
+
+def test_a_game_that_waits_steps_once_for_each_press(served, visit):
+    study = served.study(drawn(num_steps=40, size=480), seed=None)
+    visitor = visit(served)
+    game = Game.open(visitor, study)
+    page, keyboard = game.page, game.page.keyboard
+    game.start()
+    assert game.step == 0  # The key that began it is no step.
+    keyboard.down("ArrowRight")
+    game.await_step(1)
+    for _ in range(5):
+        keyboard.down("ArrowRight")  # The keyboard repeats it.
+    keyboard.down("ArrowUp")
+    game.await_step(2)
+    keyboard.up("ArrowRight")
+    keyboard.up("ArrowUp")
+    page.wait_for_timeout(300)
+    assert game.step == 2
+    # Cameras and qualities show the step again.
+    keyboard.press("KeyC")
+    page.wait_for_selector(".camera[aria-pressed=true] >> text=far")
+    assert game.step == 2
+
+    # A short press of the key that throws it away does nothing; a long one does.
+    keyboard.press("Backspace")
+    page.wait_for_timeout(900)
+    assert game.step == 2
+    keyboard.down("Backspace")
+    game.await_state("ready")
+    keyboard.up("Backspace")
+    page.wait_for_selector(".stage canvas[data-step='0']")
+
+    game.start()
+    for key in ("ArrowUp", "Space"):
+        game.tap(key)
+    keyboard.press("Minus")
+    game.judge("KeyK")
+
+    # The environment ends it while keys are pressed: they answer nothing.
+    game.start()
+    for _ in range(40):
+        game.tap("ArrowLeft")
+    page.wait_for_selector(".verdict")
+    keyboard.press("Enter")
+    assert page.query_selector(".verdict") is not None
+    game.judge("Enter")
+
+    rows = episodes_of(served, study)
+    assert [(row["state"], row["reason"], row["success"]) for row in rows.values()] == [
+        ("rejected", "", None),
+        ("cancelled", "user", False),
+        ("completed", "terminated", None),
+    ]
+    found = [[step.action for step in recorded(served, row)[0]][1:] for row in rows.values()]
+    assert found == [[2, 3], [3, 5], [1] * 40]
+
+
+def test_how_long_it_takes_from_a_key_to_its_picture(served, visit, capsys):
+    study = served.study(drawn(size=400))
+    visitor = visit(served)
+    game = Game.open(visitor, study)
+    game.page.evaluate(
+        """() => {
+            window.times = [];
+            let pressed = null;
+            addEventListener("keydown", (event) => { pressed ??= event.timeStamp; }, true);
+            const canvas = document.querySelector(".stage canvas");
+            new MutationObserver(() => {
+                if (pressed === null) return;
+                const since = pressed;
+                pressed = null;
+                requestAnimationFrame(() => window.times.push(performance.now() - since));
+            }).observe(canvas, { attributes: true, attributeFilter: ["data-step"] });
+        }"""
+    )
+    game.start()
+    for _ in range(100):
+        game.tap("ArrowRight")
+        game.page.wait_for_timeout(20)
+    times = sorted(game.page.evaluate("window.times"))
+    assert len(times) == 100
+    with capsys.disabled():
+        print(
+            f"\nkey to pixel: p50 {statistics.median(times):.1f} ms, p95 {times[94]:.1f} ms, "
+            f"most {times[-1]:.1f} ms"
+        )
+
+
+def test_a_game_is_in_one_tab_at_a_time(served, visit):
+    study = served.study(drawn())
+    visitor = visit(served)
+    game = Game.open(visitor, study)
+    game.start()
+    game.tap("ArrowUp")
+    second = visitor.context.new_page()
+    second.goto(game.page.url)
+    second.wait_for_selector(".stage canvas[data-step='1']")
+    game.page.wait_for_selector("text=You play in another tab")
+    game.page.click("text=Play here")
+    second.wait_for_selector("text=You play in another tab")
+    game.await_state("running")
+    game.tap("ArrowUp")
+    assert game.step == 2
+
+
+_PAD = """
+window.pad = null;
+navigator.getGamepads = () => [window.pad];
+window.setPad = (axes, buttons) => {
+  window.pad = axes && {
+    id: "Test pad (Vendor: 1234 Product: 5678)", connected: true, mapping: "standard", axes,
+    buttons: buttons.map((value) => ({ value, pressed: value > 0.5 })) };
+};
+"""
+
+
+def test_pads_and_pointers_make_actions_that_are_recorded(served, visit):
+    study = served.study(drawn("box", mode="async", fps=20.0))
+    visitor = visit(served)
+    page = visitor.page
+    page.add_init_script(_PAD)
+    game = Game.open(visitor, study)
+    page.evaluate("setPad([0.03, -0.05], [0, 0])")
+    page.wait_for_selector(".devices >> text=Test pad")
+    page.evaluate("setPad([0.03, -0.05], [1, 0])")
+    game.await_state("running")
+    page.evaluate("setPad([0.03, -0.05], [0, 0])")
+    game.await_step(3)
+    still = game.step
+    page.evaluate("setPad([0.5, -1], [0, 0])")
+    game.await_step(still + 6)
+    moving = game.step
+    page.evaluate("setPad(null)")  # It is pulled out, with its stick held.
+    game.await_step(moving + 6)
+    canvas = page.locator(".stage canvas").bounding_box()
+    page.mouse.move(canvas["x"] + canvas["width"] / 2, canvas["y"] + canvas["height"] / 2)
+    page.mouse.down()
+    game.await_step(game.step + 4)
+    page.mouse.up()
+    page.keyboard.press("End")
+    game.judge("Enter")
+
+    (row,) = episodes_of(served, study).values()
+    steps, metadata = recorded(served, row)
+    assert "Test pad" in metadata["rlds_creator:controller"]
+    actions = np.array([step.action for step in steps[1:]])
+    assert not actions[: still - 1].any()
+    moved = np.flatnonzero(actions.any(axis=1))
+    assert moved.size >= 5
+    assert np.all(np.diff(moved) == 1)
+    np.testing.assert_allclose(actions[moved[1:-1]], [[0.5, -1]] * (moved.size - 2), atol=0.026)
+    pointed = [json.loads(step.custom_data["keys"]) for step in steps]
+    pointed = [keys for keys in pointed if "Pointer0" in keys]
+    assert len(pointed) >= 3
+    assert all(abs(keys["PointerX"] - 0.5) < 0.01 > abs(keys["PointerY"] - 0.5) for keys in pointed)
+
+
+def test_a_phone_has_buttons_to_touch(served, visit):
+    study = served.study(drawn())
+    phone = {"width": 390, "height": 844}
+    visitor = visit(served, viewport=phone, has_touch=True, is_mobile=True, device_scale_factor=2)
+    game = Game.open(visitor, study)
+    page = game.page
+    page.tap(".stage")
+    game.await_state("running")
+    for number, button in enumerate((".ArrowRight", ".ArrowUp", ".touches >> text=jump"), 1):
+        page.tap(f".touchpad {button}")
+        game.await_step(number)
+    visitor.look("play-phone", is_whole=False)
+    page.tap(".commands >> text=It worked")
+    page.wait_for_selector(".verdict")
+    page.wait_for_timeout(_QUIET)
+    visitor.look("play-verdict-phone", is_whole=False)
+    page.tap(".verdict .primary")
+    game.await_state("ready")
+    (row,) = episodes_of(served, study).values()
+    assert [step.action for step in recorded(served, row)[0]][1:] == [2, 3, 5]
+    page.goto(f"{served.address}/replay/{row['id']}")
+    page.wait_for_selector(".picture canvas[data-step='0']")
+    visitor.look("replay-phone")
+
+
+def test_two_episodes_are_compared(served, visit):
+    study = served.study(drawn())
+    visitor = visit(served)
+    game = Game.open(visitor, study)
+    for keys in (["ArrowRight"] * 6, ["ArrowUp"] * 3):
+        game.start()
+        for key in keys:
+            game.tap(key)
+        game.page.keyboard.press("End")
+        game.judge("Enter")
+    long, short = (row["id"] for row in episodes_of(served, study).values())
+    page = game.page
+    page.goto(f"{served.address}/compare?left=/replay/{long}")
+    page.fill("[aria-label='Address of the right episode']", f"{served.address}/replay/{short}?t=2")
+    page.click("text=Show")
+    page.wait_for_selector(".pair")
+    sides = lambda: [  # noqa: E731
+        int(canvas.get_attribute("data-step")) for canvas in page.query_selector_all(".side canvas")
+    ]
+    page.keyboard.press("End")
+    page.wait_for_selector(".side canvas[data-step='6']")
+    assert sides() == [6, 3]
+    assert page.inner_text(".side.is-over .step-line").endswith("over")
+    page.click(".segments input[value=end]")
+    page.keyboard.press("Home")
+    page.locator("h1").first.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_selector(".side:nth-child(2) canvas[data-step='1']")
+    assert sides() == [4, 1]
+    visitor.look("compare", is_whole=False)
