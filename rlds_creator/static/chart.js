@@ -77,6 +77,8 @@ export function Chart({ label, steps, curves, step, numSteps, height = 150, band
     if (!element) return undefined;
     /** Which steps are shown; null for all. @type {[number, number] | null} */
     let zoom = null;
+    // A bar says how much by its length: it begins at 0.
+    const hasBars = curves.some(({ shape }) => shape === "bars");
     const hasRight = curves.some(({ isRight }) => isRight);
     const axis = (/** @type {any} */ more) => ({
       stroke: () => colorOf("--quiet"),
@@ -101,7 +103,7 @@ export function Chart({ label, steps, curves, step, numSteps, height = 150, band
         },
         scales: {
           x: { time: false, range: (/** @type {any} */ _u, /** @type {number} */ min, /** @type {number} */ max) => (zoom ?? [Math.min(min, 0) || 0, Math.max(max, 1)]) },
-          y: { range: padded },
+          y: { range: hasBars ? (/** @type {any} */ u, /** @type {number | null} */ min, /** @type {number | null} */ max) => padded(u, Math.min(min ?? 0, 0), Math.max(max ?? 0, 0)) : padded },
           right: { range: padded },
         },
         axes: [
@@ -220,7 +222,8 @@ export function Chart({ label, steps, curves, step, numSteps, height = 150, band
  * @param {number | null} max
  */
 function padded(_, min, max) {
-  if (min === null || max === null) return [0, 1];
+  if (min === null || max === null || (min === 0 && max === 0)) return [0, 1];
   const room = (max - min) * 0.06 || Math.abs(max) * 0.1 || 1;
-  return [min < 0 || min - room > 0 ? min - room : Math.min(min, 0), max > 0 || max + room < 0 ? max + room : Math.max(max, 0)];
+  // It does not go past 0 for the sake of room alone.
+  return [min >= 0 ? Math.max(min - room, 0) : min - room, max <= 0 ? Math.min(max + room, 0) : max + room];
 }

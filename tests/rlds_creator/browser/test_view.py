@@ -1,0 +1,121 @@
+"""`rlds view` in Chromium: datasets, their episodes, and what is in their steps."""
+
+import contextlib
+import threading
+import time
+import types
+
+import dm_env
+import numpy as np
+import pytest
+from dm_env import specs
+
+import envlogger
+from rlds_creator.server import running
+from rlds_creator.server.view_app import view_app
+from rlds_creator.viewing import Shelf
+
+pytestmark = pytest.mark.slow
+
+_STEPS = 12
+PHONE = {"width": 390, "height": 844}
+
+
+class _Eyes(dm_env.Environment):
+    """Two cameras, of which one sees depths, and a vector."""
+
+    def observation_spec(self):
+        return {
+            "rgb": specs.Array((32, 48, 3), np.uint8),
+            "depth": specs.Array((24, 24), np.float32),
+            "arm": specs.Array((7,), np.float32),
+        }
+
+    def action_spec(self):
+        return specs.BoundedArray((2,), np.float32, -1, 1)
+
+    def _observation(self):
+        rgb = np.zeros((32, 48, 3), np.uint8)
+        rgb[:, : 4 * self._step] = 255
+        depth = np.full((24, 24), 1.0 + self._step, np.float32)
+        depth[0, 0] = np.nan
+        return {"rgb": rgb, "depth": depth, "arm": np.linspace(-1, 1, 7, dtype=np.float32)}
+
+    def reset(self):
+        self._step = 0
+        return dm_env.restart(self._observation())
+
+    def step(self, action):
+        self._step += 1
+        kind = dm_env.termination if self._step == _STEPS - 1 else dm_env.transition
+        return kind(float(action.sum()), self._observation())
+
+
+@pytest.fixture(scope="module")
+def viewed(tmp_path_factory):
+    """A server of two logs, with the `address` that visitors need."""
+    folder = tmp_path_factory.mktemp("logs")
+    for name in ("reach", "push"):
+        with envlogger.EnvLogger(_Eyes(), data_directory=str(folder / name)) as env:
+            for _ in range(3):
+                timestep = env.reset()
+                while not timestep.last():
+                    timestep = env.step(np.array([0.5, -0.25], np.float32))
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(running.bound("127.0.0.1", 0))
+        shelf = Shelf([folder / "reach", folder / "push"])
+        server = running.server(view_app(shelf))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield types.SimpleNamespace(address=running.address_of(listener))
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.mark.parametrize("options", [{}, {"viewport": PHONE, "color_scheme": "dark"}])
+def test_datasets_are_looked_through(viewed, visit, options):
+    visitor = visit(viewed, **options)
+    name = "view-phone" if options else "view"
+    page = visitor.open("/")
+    page.click("text=reach")
+    page.wait_for_selector("text=Episode 2")
+    assert page.locator("tbody tr").count() == 3
+    visitor.look(f"{name}-dataset")
+    page.click("text=Episode 1")
+    page.wait_for_selector(".picture canvas[data-step='0']")
+    # Both cameras are shown; one of them is left out, and the step is drawn as it is.
+    assert page.locator(".picture").count() == 2
+    page.click(".picture-choice >> text=depth")
+    page.locator("h1").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Shift+ArrowLeft")
+    for _ in range(6):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_selector(".picture canvas[data-step='6']")
+    white = page.evaluate(
+        """() => {
+            const canvas = document.querySelector(".picture canvas");
+            const { data } = canvas.getContext("2d").getImageData(0, 16, 48, 1);
+            return data.filter((value, at) => at % 4 === 0 && value > 127).length;
+        }"""
+    )
+    assert white == 4 * 6
+    assert page.inner_text(".value:has(.value-name:text-is('reward')) .value-plain") == "0.250"
+    page.click("[aria-label='Curve of observation/arm']")
+    page.wait_for_selector(".chart-part:has-text('observation/arm') .u-over")
+    visitor.look(name)
+
+    # It plays to its end, and what comes after it is a key away.
+    page.keyboard.press("Home")
+    page.keyboard.press("Space")
+    page.wait_for_selector(f".picture canvas[data-step='{_STEPS - 1}']")
+    page.keyboard.press("KeyN")
+    page.wait_for_url("**/train/2**")
+    page.wait_for_selector(".picture canvas[data-step='0']")
+    page.keyboard.press("KeyB")
+    page.wait_for_url("**/train/1**")
+    page.goto(f"{viewed.address}{page.url.removeprefix(viewed.address).split('?')[0]}?t=9999")
+    page.wait_for_selector(f".picture canvas[data-step='{_STEPS - 1}']")
+    assert visitor.troubles == []
