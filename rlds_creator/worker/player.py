@@ -301,7 +301,7 @@ class Player:
                 self._begin_episode(self._episode.number + 1)
             case "success":
                 self._check_steps()
-                if value not in (True, False, None):
+                if value is not None and not isinstance(value, bool):
                     raise _RefusedError("success is true, false, or null")
                 self._episode.success = value
                 self._send_state()

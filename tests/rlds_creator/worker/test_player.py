@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from playing import Clock, Player
 
@@ -369,6 +371,65 @@ def test_what_cannot_be_played_says_why(
         assert error["fatal"]
         assert message in error["message"]
     assert player.status == 1
+
+
+junk = st.none() | st.booleans() | st.integers() | st.floats(-1e9, 1e9) | st.text(max_size=3)
+junk |= st.lists(junk, max_size=2) | st.dictionaries(st.text(max_size=3), junk, max_size=2)
+events = st.fixed_dictionaries(
+    {
+        "t": st.integers(0, 9),
+        "name": st.sampled_from([*MOVES, "Axis0", "PointerX", "*", "KeyQ"]),
+        "value": st.sampled_from([0, 1, -1, 0.05]),
+    }
+)
+said = st.one_of(
+    st.fixed_dictionaries({"op": st.just("input"), "seq": st.integers()})
+    .flatmap(lambda m: st.lists(events | junk, max_size=4).map(lambda e: {**m, "events": e}))
+    .map(dict),
+    st.fixed_dictionaries(
+        {
+            "op": st.just("control"),
+            "do": st.sampled_from(["resume", "pause", "end", "retry", "success", "confirm"]) | junk,
+            "value": st.sampled_from(["completed", "rejected", True, False]) | junk,
+            "why": st.sampled_from(["user", "network"]) | junk,
+        }
+    ),
+    st.fixed_dictionaries(
+        {"op": st.just("set")},
+        optional={
+            "fps": st.sampled_from([10, 120]) | junk,
+            "quality": st.sampled_from(["draft", "high"]) | junk,
+            "camera": st.integers(-1, 2) | junk,
+            "controller": junk,
+        },
+    ),
+    st.fixed_dictionaries({"op": st.text(max_size=5)}),
+)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(messages=st.lists(said, max_size=25))
+def test_whatever_is_said_the_play_goes_on(
+    tmp_path: Path, mode: str, messages: list[dict[str, Any]]
+) -> None:
+    with Player(tmp_path, mode=mode, fps=120.0, max_episode_steps=5) as player:
+        for message in messages:
+            player.send(**message)
+        player.sync()
+        assert not any(error["fatal"] for error in player.errors)
+        player.send(op="stop")
+        player.drain()
+    assert player.status == 0
+    # Each episode was begun, ended and settled once, and is recorded as it was reported.
+    for id in {episode["id"] for episode in player.episodes}:
+        reports = [episode for episode in player.episodes if episode["id"] == id]
+        states = [report["state"] for report in reports]
+        assert states[0] == "playing"
+        assert states[1:-1] in ([], ["ended"])
+        assert states[-1] in ("completed", "cancelled", "rejected", "abandoned")
+        assert reports[-1]["success"] in (None, True, False)
+        assert len(steps_of(tmp_path, reports[-1])) == reports[-1]["num_steps"] <= 6
 
 
 @pytest.mark.parametrize("picture", ["grey", "chw", "float", "growing"])
