@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 import envlogger
 import riegeli
@@ -29,6 +28,7 @@ from rlds_creator.server.directory import DataDirectory
 from rlds_creator.store import EpisodeQuery, NotFoundError, Store
 from rlds_creator.viewing import EpisodeView
 from rlds_creator.viewing.steps import Cache, LogSteps
+from rlds_creator.worker.recovery import recover_episode
 from rlds_ecosystem.whole_files import write_at_once
 
 __all__ = ["Recordings"]
@@ -202,56 +202,45 @@ class Recordings:
     def _unknown(self, directory: Path, agents: Mapping[str, tuple[str, str]]) -> Episode | None:
         """The episode of a log that the store does not know; None if it belongs nowhere."""
         try:
-            metadata, num_steps, total_reward = _read(directory)
+            found = recover_episode(directory)
         except (EnvLoggerError, riegeli.RiegeliError, OSError) as error:
             logger.warning("%s cannot be read, and is left out: %s", directory, error)
             return None
-        if not num_steps:
+        if found is None:
             return None  # What wrote it was killed before its first step.
-        study, person = agents.get(str(metadata.get("agent_id")), ("", ""))
+        study, person = agents.get(str(found.metadata.get("agent_id")), ("", ""))
         if not study:
             logger.warning("%s is of no study or person here, and is left out", directory)
             return None
         said = _said(directory)
-        started = metadata.get("started")
         return Episode(
             id=directory.name,
             study=study,
-            environment=str(metadata.get("rlds_creator:env_id")),
+            environment=str(found.metadata.get("rlds_creator:env_id")),
             session="recovered",
             person=person,
             number=0,
             state=said.get("state") or EpisodeState.ABANDONED,
-            reason=said.get("reason") or str(metadata.get("reason") or "stopped"),
+            reason=said.get("reason") or str(found.metadata.get("reason") or "stopped"),
             success=said.get("success"),
-            num_steps=num_steps,
-            total_reward=total_reward,
-            started=float(started) if isinstance(started, int | float | np.number) else 0.0,
+            num_steps=found.num_steps,
+            total_reward=found.total_reward,
+            started=found.started,
+            seconds=found.ended - found.started,
         )
 
     def _mended(self, episode: Episode) -> Episode:
         """The episode with as many steps as its log has."""
         try:
-            _, num_steps, total_reward = _read(self._data.episode(episode.id))
+            found = recover_episode(self._data.episode(episode.id))
         except (EnvLoggerError, riegeli.RiegeliError, OSError) as error:
             logger.warning("the log of episode %s cannot be read: %s", episode.id, error)
             return episode
-        return msgspec.structs.replace(episode, num_steps=num_steps, total_reward=total_reward)
-
-
-def _read(directory: Path) -> tuple[Mapping[str, Any], int, float]:
-    """The metadata of the episode of a log, the number of its steps, the sum of its rewards.
-
-    A log that was cut short gets its end.
-    """
-    envlogger.recover(directory, in_place=True)
-    with envlogger.Reader(directory) as reader:
-        if not reader.episodes:
-            return {}, 0, 0.0
-        metadata = reader.episode_metadata()[0]
-        rewards = (step.timestep.reward for step in reader.episodes[0])
-        total = sum(float(np.sum(reward)) for reward in rewards if reward is not None)
-        return metadata or {}, len(reader.episodes[0]), total
+        if found is None:
+            return episode
+        return msgspec.structs.replace(
+            episode, num_steps=found.num_steps, total_reward=found.total_reward
+        )
 
 
 def _said(directory: Path) -> dict[str, Any]:

@@ -54,6 +54,6 @@ def recover_episode(directory: str | os.PathLike[str]) -> RecoveredEpisode | Non
         for step in reader.episodes[0]:
             num_steps += 1
             total_reward += total(step.timestep.reward)
-            times.append(step.custom_data["time"])
+            times.append(float(step.custom_data["time"]))
         metadata = reader.episode_metadata()[0] or {}
     return RecoveredEpisode(num_steps, finite(total_reward), metadata, times[0], times[-1])

@@ -138,8 +138,8 @@ def test_a_clock_makes_steps(tmp_path: Path) -> None:
         player.press("ArrowRight")
         player.control("resume")
         player.until_step(3)
-        player.press("ArrowUp")  # A tap between two steps.
-        player.release("ArrowUp", "ArrowRight")
+        tap = [{"t": 0, "name": "ArrowUp", "value": value} for value in (1, 0)]
+        player.events(*tap, {"t": 0, "name": "ArrowRight", "value": 0})  # Between two steps.
         player.events({"t": 1, "name": "Axis0", "value": -0.5})
         player.until_step(9)
         player.events({"t": 2, "name": "*", "value": 0})

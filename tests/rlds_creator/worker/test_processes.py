@@ -82,6 +82,8 @@ def check_kill(directory: Path, seed: int) -> None:
             steps[-1].custom_data["time"],
         )
     assert recover_episode(log) == recovered
+    numbers = (recovered.total_reward, recovered.started, recovered.ended)
+    assert {type(number) for number in numbers} == {float}  # That is what databases take.
 
 
 @pytest.mark.slow
