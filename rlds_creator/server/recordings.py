@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
 import logging
 import shutil
 import threading
@@ -19,8 +18,7 @@ from typing import Any
 import msgspec
 
 import envlogger
-import riegeli
-from envlogger.errors import EnvLoggerError
+from rlds_creator.exporting import Annotations, ExportError
 from rlds_creator.exporting.recordings import ANNOTATIONS_FILE, DELETED_FILE
 from rlds_creator.identifiers import is_identifier
 from rlds_creator.model import Episode, EpisodeState
@@ -35,6 +33,7 @@ __all__ = ["Recordings"]
 
 logger = logging.getLogger(__name__)
 
+_UNFINISHED = (None, EpisodeState.PLAYING, EpisodeState.ENDED)
 _MOST_OPEN = 16
 _CACHE_BYTES = 64 << 20
 
@@ -202,12 +201,14 @@ class Recordings:
     def _unknown(self, directory: Path, agents: Mapping[str, tuple[str, str]]) -> Episode | None:
         """The episode of a log that the store does not know; None if it belongs nowhere."""
         try:
-            found = recover_episode(directory)
-        except (EnvLoggerError, riegeli.RiegeliError, OSError) as error:
+            begun = any(directory.glob("[!.]*"))  # Drafts of files begin with a dot.
+            found = recover_episode(directory) if begun else None
+        except Exception as error:  # Whatever it is, the others are served.
             logger.warning("%s cannot be read, and is left out: %s", directory, error)
             return None
-        if found is None:
-            return None  # What wrote it was killed before its first step.
+        if found is None:  # What wrote it was killed before its first step.
+            shutil.rmtree(directory, ignore_errors=True)
+            return None
         study, person = agents.get(str(found.metadata.get("agent_id")), ("", ""))
         if not study:
             logger.warning("%s is of no study or person here, and is left out", directory)
@@ -220,9 +221,9 @@ class Recordings:
             session="recovered",
             person=person,
             number=0,
-            state=said.get("state") or EpisodeState.ABANDONED,
-            reason=said.get("reason") or str(found.metadata.get("reason") or "stopped"),
-            success=said.get("success"),
+            state=EpisodeState.ABANDONED if said.state in _UNFINISHED else said.state,
+            reason=said.reason or str(found.metadata.get("reason") or "stopped"),
+            success=said.success,
             num_steps=found.num_steps,
             total_reward=found.total_reward,
             started=found.started,
@@ -233,7 +234,7 @@ class Recordings:
         """The episode with as many steps as its log has."""
         try:
             found = recover_episode(self._data.episode(episode.id))
-        except (EnvLoggerError, riegeli.RiegeliError, OSError) as error:
+        except Exception as error:  # It is stored as it was known before.
             logger.warning("the log of episode %s cannot be read: %s", episode.id, error)
             return episode
         if found is None:
@@ -243,12 +244,10 @@ class Recordings:
         )
 
 
-def _said(directory: Path) -> dict[str, Any]:
-    """What the annotations of a log say, if the database that they came from is lost."""
-    with contextlib.suppress(OSError, ValueError):
-        said = json.loads((directory / ANNOTATIONS_FILE).read_bytes())
-        if isinstance(said, dict) and said.get("state") in set(EpisodeState):
-            state = EpisodeState(said["state"])
-            is_over = state not in (EpisodeState.PLAYING, EpisodeState.ENDED)
-            return {**said, "state": state if is_over else EpisodeState.ABANDONED}
-    return {}
+def _said(directory: Path) -> Annotations:
+    """What is said beside a log, if the database that it came from is lost."""
+    try:
+        return Annotations.read(directory)
+    except ExportError as error:
+        logger.warning("%s", error)
+        return Annotations()

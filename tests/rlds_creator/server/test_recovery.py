@@ -66,6 +66,13 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
         gone = directory / "episodes" / new_identifier()
         gone.mkdir()
         (gone / "deleted").touch()
+        # One that was killed before its first step, and something of somebody else.
+        begun = directory / "episodes" / new_identifier()
+        begun.mkdir()
+        (begun / ".metadata.riegeli.0").write_bytes(b"half a fi")
+        broken = directory / "episodes" / new_identifier()
+        broken.mkdir()
+        (broken / "steps.riegeli").write_bytes(b"no file of Riegeli")
         (directory / "episodes" / "not an episode").mkdir()
     with Served(directory) as served:
         assert {one.id for one in served.creator.recovered} == {completed, cut}
@@ -74,6 +81,8 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
         row = served.good("GET", f"/api/episodes/{completed}")
         assert (row["state"], row["num_steps"], row["person_name"]) == ("completed", 3, "you")
         assert not gone.exists()
+        assert not begun.exists()
+        assert broken.exists()
         assert not (directory / "episodes" / cut / "deleted").exists()
         assert (directory / "episodes" / "not an episode").exists()
         with pytest.raises(RuntimeError, match="in use"), Served(directory):
