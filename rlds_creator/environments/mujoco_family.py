@@ -18,8 +18,10 @@ from rlds_creator.environments.gymnasium_family import (
 )
 from rlds_creator.environments.key_maps import KeyMap, key_map
 from rlds_creator.environments.mujoco_pictures import (
+    FREE,
     MuJoCoPictures,
     actuator_names,
+    camera_names,
     check_size,
     draw_without_display,
 )
@@ -154,6 +156,8 @@ class MuJoCoFamily(Family):
                 width,
                 height,
                 getattr(renderer, "default_cam_config", None),
+                # Other cameras of a model are what a robot sees.
+                first="track" if "track" in camera_names(base.model) else FREE,
             )
         except ValueError:
             env.close()

@@ -15,7 +15,14 @@ import numpy as np
 
 from rlds_creator.environments.pictures import is_blank
 
-__all__ = ["FREE", "MuJoCoPictures", "actuator_names", "check_size", "draw_without_display"]
+__all__ = [
+    "FREE",
+    "MuJoCoPictures",
+    "actuator_names",
+    "camera_names",
+    "check_size",
+    "draw_without_display",
+]
 
 FREE = "free"
 """The camera that is of no model: it shows all."""
@@ -57,6 +64,11 @@ def actuator_names(model: Any, shape: tuple[int, ...]) -> list[str]:
     return names if is_named else []
 
 
+def camera_names(model: Any) -> list[str]:
+    """Returns the names of the cameras of a model."""
+    return [model.camera(number).name or f"camera {number}" for number in range(model.ncam)]
+
+
 class MuJoCoPictures:
     """Draws a simulation. Only the thread that makes it may use it.
 
@@ -67,10 +79,10 @@ class MuJoCoPictures:
       height: Their height.
       free: Attributes of the free camera, as `mujoco.MjvCamera` has them.
       geom_groups: Whether geometries are drawn, by their groups, where MuJoCo does otherwise.
-      first: The camera to begin with, if the model has it.
+      first: The camera to begin with, if there is one of this name.
 
     Attributes:
-      cameras: The names of the cameras: those of the model, then the free one.
+      cameras: The names of the cameras: that one, those of the model, and the free one.
     """
 
     def __init__(
@@ -88,10 +100,9 @@ class MuJoCoPictures:
         self._model: Any = None
         self._renderers: dict[bool, Any] = {}
         self._heights: Any = None
-        model, _ = simulation()
-        names = [model.camera(number).name or f"camera {number}" for number in range(model.ncam)]
-        self._numbers = sorted(range(model.ncam), key=lambda number: names[number] != first)
-        self.cameras = [*(names[number] for number in self._numbers), FREE]
+        names = [*camera_names(simulation()[0]), FREE]
+        self._numbers = sorted(range(len(names)), key=lambda number: names[number] != first)
+        self.cameras = [names[number] for number in self._numbers]
         self._is_checked = False
 
     def draw(self, camera: int, *, is_draft: bool = False) -> np.ndarray:
@@ -156,8 +167,9 @@ class MuJoCoPictures:
     def _camera(self, model: Any, number: int) -> Any:
         import mujoco
 
-        if number < len(self._numbers):
-            return self._numbers[number]
+        number = self._numbers[number]
+        if number < model.ncam:
+            return number
         camera = mujoco.MjvCamera()
         mujoco.mjv_defaultFreeCamera(model, camera)
         for name, value in self._free.items():
