@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 
-def family() -> list[int]:
-    """The numbers of this process and of all that it has started, and they, and so on."""
+def family(process: int | None = None) -> list[int]:
+    """The numbers of a process, this one by default, of all that it has started, and so on."""
     parents = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -16,7 +16,7 @@ def family() -> list[int]:
             except OSError:  # It has ended.
                 continue
             parents[int(entry)] = int(status.rpartition(")")[2].split()[1])
-    found = [os.getpid()]
+    found = [os.getpid() if process is None else process]
     for member in found:
         found += [child for child, parent in parents.items() if parent == member]
     return found
@@ -36,9 +36,18 @@ def cpu_time() -> float:
 
 def memory(kind: str = "Pss") -> float:
     """The megabytes of these processes; with `Pss_Anon`, only what is in no file."""
-    total = 0
-    for process in family():
-        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-            if line.startswith(f"{kind}:"):
-                total += int(line.split()[1]) * 1024
-    return total / 1e6
+    return sum(memory_of(process, kind) for process in family())
+
+
+def memory_of(process: int, kind: str = "Pss") -> float:
+    """The megabytes of a process."""
+    for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+        if line.startswith(f"{kind}:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
+
+
+def cpu_time_of(process: int) -> float:
+    """The processor time of a process of its own, without what it has started, in seconds."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,5 +1,6 @@
 """The first table and figure of the page of benchmarks are those of the newest results."""
 
+import dataclasses
 import importlib
 import json
 import os
@@ -8,10 +9,12 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+
+from rlds_creator.frames import Frame
 
 ROOT = Path(__file__).parent.parent
 SVG = "{http://www.w3.org/2000/svg}"
@@ -162,3 +165,76 @@ def test_the_page_shows_the_newest_results_of_feeds(run: ModuleType, feed_page: 
         )
         assert within != ("missed" in row), row
         assert row in page
+
+
+@pytest.fixture
+def creator_goals(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The goals of `bench_creator`."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("creator_goals")
+
+
+def test_a_figure_of_the_creator_is_met_or_missed(creator_goals: ModuleType) -> None:
+    bench_creator = importlib.import_module("bench_creator")
+    found = creator_goals.Found
+    assert list(creator_goals.GOALS) == [f"G{number}" for number in range(1, 11)]
+    for figure, aim, met in (
+        (found("ms", 2.0, 2.0), "at most 2", "yes"),
+        (found("ms", 2.1, 2.0), "at most 2", "missed"),
+        (found("kills", 99, least=100), "at least 100", "missed"),
+        (found("ms", float("nan"), 2.0), "at most 2", "missed"),
+        (found("ms", 1234.5), "", ""),
+    ):
+        assert bench_creator.row("G1", figure)[3:5] == (aim, met)
+
+
+def test_what_kills_cost_is_noticed(
+    creator_goals: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from playing import Player as Worker
+
+    monkeypatch.setenv("RLDS_CREATOR_TESTING", "1")
+    with Worker(tmp_path / "episodes") as worker:
+        for step in range(1, 4):
+            worker.press("ArrowLeft")
+            worker.release("ArrowLeft")
+            worker.until_step(step)
+        worker.control("end")
+        worker.until_state("ended")
+        (episode,) = {one["id"]: one for one in worker.episodes}.values()
+        frames = list(worker.frames)
+    said = tmp_path / "episodes" / episode["id"] / "annotations.json"
+    said.write_text(json.dumps({"state": "abandoned"}))
+    row = {"id": episode["id"], "state": "abandoned", "num_steps": 4}
+
+    def toll(rows: list[dict[str, object]], shown: list[Frame]) -> tuple[int, int]:
+        server = SimpleNamespace(directory=tmp_path, ask=lambda *_: {"episodes": rows})
+        player = SimpleNamespace(seen=[creator_goals.Seen(0.0, frame, 0) for frame in shown])
+        toll = creator_goals.Toll()
+        assert creator_goals._check(server, player, set(), toll) == len(shown)
+        return toll.lost_steps, toll.differences
+
+    assert toll([row], frames) == (0, 0)
+    assert toll([{**row, "num_steps": 3}], frames) == (0, 1)
+    assert toll([row, {**row, "id": "another"}], frames) == (0, 1)
+    assert toll([{**row, "state": "playing"}], frames) == (0, 2)
+    unrecorded = dataclasses.replace(frames[-1], time=frames[-1].time + 1)
+    another = dataclasses.replace(frames[1], picture=b"another")
+    assert toll([row], [*frames, unrecorded]) == (1, 0)
+    assert toll([row], [another, *frames[2:]]) == (1, 0)
+
+
+@pytest.mark.slow
+def test_the_goals_of_the_creator_are_measured() -> None:
+    script = ROOT / "benchmarks" / "bench_creator.py"
+    done = subprocess.run(
+        [sys.executable, script, "--quick", "--json"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    never = [one for one in found if one["most"] == 0]
+    assert {one["goal"] for one in never} == {"G4", "G5", "G8"}
+    assert not [one for one in never if one["found"]]
