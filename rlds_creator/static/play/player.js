@@ -19,6 +19,9 @@ const QUIET_TIME = 500;
 const RATE_WINDOW = 2000;
 /** An environment that steps at its own rate and shows nothing for so long is stuck. */
 const STALL = 3000;
+/** How long the server may take to say that it is there, and how often it is asked. */
+const PROBE_TIMEOUT = 3000;
+const PROBE_INTERVAL = 6000;
 
 export class Player {
   /**
@@ -69,6 +72,7 @@ export class Player {
     this.latencies = [];
     this.stateAt = 0;
     this.endedAt = 0;
+    this.probedAt = 0;
 
     /** Is called when something changed that is not a picture. @type {Set<() => void>} */
     this.listeners = new Set();
@@ -346,13 +350,27 @@ export class Player {
     for (const listen of this.frameListeners) listen();
   }
 
-  /** Says when an environment that should step does not. */
+  /** Says when an environment that should step does not, and finds out whether the network is to blame. */
   #watch() {
+    const now = performance.now();
     const last = Math.max(this.stateAt, this.drawnAt.at(-1) ?? 0);
-    const isStalled = this.isRunning && this.isAsync && performance.now() - last > STALL + 3000 / (this.state.fps || 1);
+    const isStalled = this.isRunning && this.isAsync && now - last > STALL + 3000 / (this.state.fps || 1);
     if (isStalled !== this.isStalled) {
       this.isStalled = isStalled;
       this.#changed();
+    }
+    const [oldest] = this.inputs.sent.values();
+    const isUnanswered = this.isRunning && oldest !== undefined && now - oldest > STALL;
+    if ((isStalled || isUnanswered) && now - this.probedAt > PROBE_INTERVAL) void this.#probe();
+  }
+
+  /** Opens the connection anew if the server does not answer: browsers notice a dead one after minutes. */
+  async #probe() {
+    this.probedAt = performance.now();
+    try {
+      await fetch("/api/me", { cache: "no-store", signal: AbortSignal.timeout(PROBE_TIMEOUT) });
+    } catch {
+      if (!this.isClosed) this.socket?.reconnect();
     }
   }
 

@@ -66,6 +66,11 @@ export class PlaySocket {
     return true;
   }
 
+  /** Opens the connection anew: it is known to be dead, though it does not say so. */
+  reconnect() {
+    this.#lose();
+  }
+
   #open() {
     if (this.isDone || (this.socket && this.lostAt === null)) return;
     this.#drop();
