@@ -3,7 +3,7 @@ import { call, get } from "./api.js";
 import { Above, Button, Empty, Failed, Icon, Loading, Menu, toastError } from "./components.js";
 import { Component, classes, html, render, useCallback, useEffect, useMemo, useRef, useState } from "./html.js";
 import { match, navigate, useAddress } from "./router.js";
-import { MeContext, useMe } from "./session.js";
+import { MeContext, productOf, useMe } from "./session.js";
 
 /** @type {import("./router.js").Route[]} */
 const ROUTES = [
@@ -170,12 +170,12 @@ function Bar() {
     }
   };
   return html`<header class="bar">
-    <a class="brand" href="/" aria-label="RLDS Creator, start">
+    <a class="brand" href="/" aria-label="${productOf(me)}, start">
       <svg viewBox="0 0 32 32" aria-hidden="true">
         <rect class="tile" width="32" height="32" rx="8" />
         <path class="sign" d="M12.5 10.2v11.6c0 .8.9 1.3 1.6.8l8.6-5.8c.6-.4.6-1.2 0-1.6l-8.6-5.8c-.7-.5-1.6 0-1.6.8z" />
       </svg>
-      <span>${me.mode === "view" ? "RLDS View" : "RLDS Creator"}</span>
+      <span>${productOf(me)}</span>
     </a>
     ${isIn &&
     me.mode === "create" &&

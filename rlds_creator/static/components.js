@@ -3,6 +3,7 @@ import { ApiError } from "./api.js";
 import { formatCount, formatTime, inputsOf, keyName } from "./format.js";
 import { Fragment, classes, html, useEffect, useId, useLayoutEffect, useRef, useState } from "./html.js";
 import { Icon } from "./icons.js";
+import { productOf, useMe } from "./session.js";
 
 export { Icon } from "./icons.js";
 
@@ -601,7 +602,7 @@ export function PageHeader({ title, subtitle, back, chips, actions }) {
   useTitle(title);
   return html`<header class="page-header">
     <div>
-      ${back && html`<a class="back" href=${back.href}><${Icon} name="back" size=${15} /> ${back.label}</a>`}
+      ${back && html`<a class="back" href=${back.href}><${Icon} name="back" size=${15} /><span>${back.label}</span></a>`}
       <h1 tabindex="-1">${title}${chips && html` <span class="title-chips">${chips}</span>`}</h1>
       ${subtitle && html`<p class="subtitle">${subtitle}</p>`}
     </div>
@@ -613,8 +614,9 @@ let isFirstPage = true;
 
 /** @param {string} title Of the window; screen readers hear it when one goes to another page. */
 export function useTitle(title) {
+  const product = productOf(useMe());
   useEffect(() => {
-    document.title = title ? `${title} · RLDS Creator` : "RLDS Creator";
+    document.title = title ? `${title} · ${product}` : product;
     if (!isFirstPage) announce(title);
     isFirstPage = false;
   }, [title]);

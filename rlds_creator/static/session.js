@@ -14,6 +14,14 @@ import { createContext, useContext } from "./html.js";
 export const MeContext = createContext(null);
 
 /**
+ * What these pages are called.
+ * @param {{mode: string} | null} me
+ */
+export function productOf(me) {
+  return me?.mode === "view" ? "RLDS View" : "RLDS Creator";
+}
+
+/**
  * Who is there.
  * @returns {Me & {can: (what: string) => boolean, reload: () => Promise<void>}}
  */

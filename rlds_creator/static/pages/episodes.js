@@ -140,7 +140,7 @@ function columns(erase, seesOthers) {
   /** @type {(import("../components.js").Column | false)[]} */
   const all = [
     { name: "started", title: "Started", sortable: true, narrow: "title", cell: (row) => html`<a class="nowrap" href=${address("replay", row.id)}><${Time} seconds=${row.started} /></a>` },
-    { name: "study", title: "Study", cell: (row) => html`<span class="two-lines">${row.study_name}<small class="quiet">${row.environment_name}</small></span>` },
+    { name: "study", title: "Study", cell: (row) => html`<span class="clamp" title=${row.study_name}>${row.study_name}</span><small class="clamp quiet" title=${row.environment_name}>${row.environment_name}</small>` },
     seesOthers && { name: "person", title: "Player", sortable: true, cell: (row) => row.person_name },
     { name: "state", title: "State", sortable: true, cell: (row) => html`<${StateChip} state=${row.state} />` },
     { name: "success", title: "Success", sortable: true, cell: (row) => (row.success === null ? html`<span class="quiet" aria-label="Not said">–</span>` : row.success ? html`<${Chip} tone="good" icon="check">Yes<//>` : html`<${Chip} icon="close">No<//>`) },

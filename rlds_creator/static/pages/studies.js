@@ -33,7 +33,7 @@ function Card({ study }) {
   const left = study.quota === null ? null : Math.max(0, study.quota - study.mine);
   return html`<li class="panel study-card">
     <header>
-      <h2><a href=${address("studies", study.id)}>${study.name}</a></h2>
+      <h2 class="clamp"><a href=${address("studies", study.id)} title=${study.name}>${study.name}</a></h2>
       ${me.can("see") && html`<${StateChip} state=${study.state} of=${STUDY_STATES} />`}
     </header>
     ${(study.instructions || study.description) && html`<p class="study-text">${study.instructions || study.description}</p>`}

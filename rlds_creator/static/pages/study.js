@@ -1,7 +1,7 @@
 /** One study: what to do, where to play, and how it goes. */
 import { call, post, useResource } from "../api.js";
 import {
-  Button, Empty, Figure, Loaded, Menu, Notice, PageHeader, Panel, STUDY_STATES, StateChip, Table, confirm, toast, toastError,
+  Button, Chip, Empty, Figure, Loaded, Menu, Notice, PageHeader, Panel, STUDY_STATES, StateChip, Table, confirm, toast, toastError,
 } from "../components.js";
 import { formatCount, formatDate, formatDuration, formatNumber, formatPercent, plural } from "../format.js";
 import { Fragment, html, useState } from "../html.js";
@@ -88,7 +88,7 @@ function Study({ study, reload }) {
         ${study.labels.length > 0 &&
         html`<div class="study-labels">
           <h3>Tags</h3>
-          <p class="chips">${study.labels.map((/** @type {any} */ label) => html`<span key=${label.name} class="chip plain" title=${label.description}>${label.name}</span>`)}</p>
+          <p class="chips">${study.labels.map((/** @type {any} */ label) => html`<${Chip} key=${label.name} title=${label.description}>${label.name}<//>`)}</p>
         </div>`}
       <//>
       ${study.description && html`<${Panel} title="Description" hint="For those who run the study."><p class="pre">${study.description}</p><//>`}
