@@ -91,7 +91,6 @@ class Page:
         self._wake = asyncio.Event()
         self._is_closing = False
         self._code = 1000
-        self.dropped = 0
 
     def say(self, message: dict[str, Any]) -> None:
         """Sends a message, after those before it."""
@@ -103,7 +102,6 @@ class Page:
 
     def show(self, frame: bytes) -> None:
         """Sends a picture as soon as the page has room for it, unless there is a newer one then."""
-        self.dropped += self._frame is not None
         self._frame = frame
         self._wake.set()
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from rlds_creator.model import Role
-from rlds_creator.server.errors import LoginError, NotFoundError, TooManyError
+from rlds_creator.server.errors import BadRequestError, LoginError, NotFoundError, TooManyError
 from rlds_creator.server.limits import Buckets
 from rlds_creator.server.permissions import ROLES, May, may
 from rlds_creator.server.plays import Plays
@@ -95,6 +95,8 @@ class PeopleRoutes:
             )
         except NotFoundError as error:
             raise LoginError(str(error), code="invite") from None
+        except BadRequestError:  # The invite has no name either, and can be used again.
+            raise BadRequestError("Please say how you are called.", code="name") from None
         response = answer({"person": person})
         self._people.log_in(response, token)
         return response

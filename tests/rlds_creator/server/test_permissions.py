@@ -207,6 +207,12 @@ def test_a_link_lets_in_as_often_as_it_says(people) -> None:
     listed = people.ask("owner", "GET", "/api/people")[1]
     assert token not in str(listed)
 
+    invite = people.ask("owner", "POST", "/api/invites", {"role": "viewer"})[1]
+    token = invite["link"].partition("#")[2]
+    status, answer = people.served.call("POST", "/api/enter", {"token": token, "name": " "})
+    assert (status, answer["error"]["code"]) == (400, "name")
+    people.served.good("POST", "/api/enter", {"token": token, "name": "Sam"})
+
     for cookie in ("", "rlds_creator_0=x", people.cookies["viewer"][:-1] + "_"):
         assert people.served.call("GET", "/api/studies", cookie=cookie)[0] == 401
         assert people.served.good("GET", "/api/me", cookie=cookie)["person"] is None

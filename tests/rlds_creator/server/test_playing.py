@@ -1,6 +1,7 @@
 """People play: over real sockets, in real workers."""
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -205,16 +206,25 @@ def test_seeds_go_on_where_they_were(served) -> None:
 
 
 @pytest.mark.slow
-def test_what_an_environment_starts_ends_with_it(served) -> None:
-    study = served.study(drawn(trouble="print fork"))
-    play = served.play(study)
-    with served.player(play) as player:
-        player.until_step(0)
-        player.walk("Space", "Space", "Space")
-        (group,) = [p.worker.pid for p in served.creator.plays._plays.values() if p.id == play]
-        assert len(processes_of(group)) == 2
-    served.good("DELETE", f"/api/plays/{play}")
-    assert processes_of(group) == []
+def test_an_interpreter_is_named_and_what_it_starts_ends_with_it(tmp_path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nsleep 1000 &\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with Served(tmp_path / "recordings", interpreters={"other": str(python)}) as served:
+        study = served.study({**drawn(), "interpreter": "other"}, {**drawn(), "interpreter": "no"})
+        one, other = (environment["id"] for environment in study["environments"])
+        status, answer = served.call(
+            "POST", "/api/plays", {"study": study["id"], "environment": other}
+        )
+        assert (status, answer["error"]["code"]) == (400, "bad_request")
+        play = served.play(study, one)
+        with served.player(play) as player:
+            player.until_step(0)
+            player.walk("Space")
+            (group,) = [p.worker.pid for p in served.creator.plays._plays.values()]
+            assert len(processes_of(group)) == 2
+        served.good("DELETE", f"/api/plays/{play}")
+        assert processes_of(group) == []
 
 
 def processes_of(group):
