@@ -48,6 +48,8 @@ class Limits:
       starts_per_minute: How often after that.
       until_pause: After what time without an ack an environment that steps by itself is paused.
       until_end: After what time without a page a play ends.
+      until_idle: After what time without an input an environment that steps by itself is paused.
+      until_expired: After what time without an input a play ends.
       until_hello: How long a page may take for its first message.
       messages_per_second: What a page may say; it is heard more slowly if it says more.
       wrong_messages: After how many messages that are none a page is sent away.
@@ -59,6 +61,8 @@ class Limits:
     starts_per_minute: float = 30.0
     until_pause: float = 2.0
     until_end: float = 60.0
+    until_idle: float = 30.0
+    until_expired: float = 900.0
     until_hello: float = 10.0
     messages_per_second: float = 300.0
     wrong_messages: int = 20
@@ -466,6 +470,7 @@ class Plays:
             "env_id": environment.id,
             "next_seed": next_seed,
             "limits": self.limits.of_process,
+            "expiry": {"idle": self.limits.until_idle, "paused": self.limits.until_expired},
         }
         await play.start(python, start)
         self._plays[play.id] = play

@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 _MAX_PAYLOAD = 16 << 20
 # So much may wait for a worker that does not read; inputs are small.
 _MAX_UNREAD = 1 << 20
+_SECONDS_TO_DESCRIBE = 60.0
 # So much of what it prints is kept, for the log if it fails.
 _MAX_OUTPUT = 8192
 
@@ -87,39 +89,41 @@ class Interpreters:
         path = self.path(name)
         task = self._described.get(name)
         if task is None or (task.done() and (task.cancelled() or task.exception())):
-            task = self._described[name] = asyncio.create_task(_describe(path, name))
+            task = self._described[name] = asyncio.create_task(
+                asyncio.to_thread(_describe, path, name)
+            )
         return await asyncio.shield(task)
 
 
-async def _describe(path: str, name: str) -> dict[str, Any]:
-    called = name or "of the server"
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *(path, "-m", "rlds_creator.worker", "--describe"),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            env=_environment(),
-        )
-    except OSError as error:
-        logger.error("the interpreter %s cannot be started: %s", called, error)
-        raise UnavailableError(f"The interpreter {called} cannot be started.") from None
-    try:
-        async with asyncio.timeout(60):
-            output, errors = await process.communicate()
-        described: dict[str, Any] = json.loads(output)
-        return described
-    except (TimeoutError, ValueError):
-        printed = b"" if process.returncode is None else errors
-        logger.error(
-            "the interpreter %s: %s", called, printed[-_MAX_OUTPUT:].decode("utf-8", "replace")
-        )
-        raise UnavailableError(
-            f"The interpreter {called} does not say what it has; is `rlds_creator` installed there?"
-        ) from None
-    finally:
-        _kill_group(process.pid if process.returncode is None else None)
+def _describe(path: str, name: str) -> dict[str, Any]:
+    called = f"{name!r}" if name else "of the server"
+    # What the process starts may live on with its output open: that is in files, not in pipes.
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as printed:
+        try:
+            process = subprocess.Popen(
+                [path, "-m", "rlds_creator.worker", "--describe"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=printed,
+                start_new_session=True,
+                env=_environment(),
+            )
+            try:
+                process.wait(_SECONDS_TO_DESCRIBE)
+            finally:
+                _kill_group(process.pid)
+                process.wait()
+            output.seek(0)
+            described: dict[str, Any] = json.loads(output.read())
+            return described
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            printed.seek(0)
+            said = printed.read()[-_MAX_OUTPUT:].decode("utf-8", "replace")
+            logger.warning("the interpreter %s: %s\n%s", called, error, said)
+            raise UnavailableError(
+                f"The interpreter {called} does not say what it has; is `rlds-ecosystem` installed "
+                "there?"
+            ) from None
 
 
 class WorkerMaker(Protocol):
@@ -295,10 +299,9 @@ class Worker:
                 self._output = (self._output + part)[-_MAX_OUTPUT:]
 
 
-def _kill_group(pid: int | None) -> None:
-    if pid is not None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _environment() -> dict[str, str]:

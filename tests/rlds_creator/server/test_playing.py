@@ -132,6 +132,19 @@ def test_nobody_comes_back(tmp_path) -> None:
 
 
 @pytest.mark.slow
+def test_somebody_looks_and_does_nothing(tmp_path) -> None:
+    with Served(tmp_path, limits=Limits(until_idle=0.3, until_expired=1.0)) as served:
+        study = served.study(drawn(mode="async", fps=30))
+        with served.player(served.play(study)) as player:
+            player.until("state")
+            player.say("control", do="resume")
+            assert player.until("state", state="paused")["why"] == "idle"
+            assert player.until("bye")["reason"] == "expired"
+            episode = player.until("episode")["episode"]
+        assert stored(served, episode, "abandoned")["reason"] == "expired"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trouble", "code"),
     [("raise", "environment"), ("die", "crashed"), ("hang", "hung")],
@@ -210,7 +223,19 @@ def test_an_interpreter_is_named_and_what_it_starts_ends_with_it(tmp_path) -> No
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nsleep 1000 &\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    with Served(tmp_path / "recordings", interpreters={"other": str(python)}) as served:
+    interpreters = {"other": str(python), "broken": "/bin/false"}
+    with Served(tmp_path / "recordings", interpreters=interpreters) as served:
+        described = served.good("GET", "/api/families?interpreter=other")
+        assert described["interpreters"] == ["", "other", "broken"]
+        assert described["families"]["drawn"]["identifiers"] == ["discrete", "box"]
+        assert served.call("GET", "/api/families?interpreter=broken")[0] == 503
+        assert served.call("GET", "/api/families?interpreter=unknown")[0] == 400
+        broken = {"environment": {**drawn(), "interpreter": "broken"}}
+        assert served.good("POST", "/api/environments/test", broken)["error"]
+        good = {"environment": {**drawn(), "interpreter": "other"}}
+        tried = served.good("POST", "/api/environments/test", good)
+        assert (tried["ok"], tried["error"], len(tried["controls"])) == (True, "", 5)
+        assert tried["picture"].startswith("data:image/")
         study = served.study({**drawn(), "interpreter": "other"}, {**drawn(), "interpreter": "no"})
         one, other = (environment["id"] for environment in study["environments"])
         status, answer = served.call(
