@@ -304,6 +304,33 @@ def test_a_player_who_is_away_is_waited_for(tmp_path: Path) -> None:
     assert player.status == 0
 
 
+def test_steps_that_come_late_do_not_slow_the_game_down(tmp_path: Path) -> None:
+    clock = Clock()
+    with Player(tmp_path, clock=clock, mode="async", fps=8.0) as player:
+        player.control("resume")
+        player.until_step(1)
+        # In sixty-fourths of a second, 8 on average: a step each time.
+        for step, ahead in enumerate((9, 7, 10, 6, 15, 1, 8, 8), 2):
+            clock.now += ahead / 64
+            player.sync()
+            player.until_step(step)
+        clock.now += 1.0  # It hung. What was missed is not made up for.
+        player.sync()
+        player.until_step(10)
+        for _ in range(3):
+            player.sync()
+        assert player.frames[-1].step == 10
+        player.send(op="set", fps=1.0)
+        player.sync()
+        clock.now += 0.99
+        player.sync()
+        player.send(op="set", fps=100.0)  # The next step need not wait for a second.
+        player.sync()
+        clock.now += 0.01
+        player.sync()
+        player.until_step(11)
+
+
 def test_what_is_held_goes_on(tmp_path: Path) -> None:
     with Player(tmp_path, fps=120.0, options={"repeats": True}) as player:
         player.press("ArrowLeft")
