@@ -49,6 +49,7 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
     label: _Label
     first: _Step | None = None
     last: _Step | None = None
+    author: str = ""
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True):

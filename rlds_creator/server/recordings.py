@@ -23,7 +23,7 @@ from rlds_creator.exporting.recordings import ANNOTATIONS_FILE, DELETED_FILE
 from rlds_creator.identifiers import is_identifier
 from rlds_creator.model import Episode, EpisodeState
 from rlds_creator.server.directory import DataDirectory
-from rlds_creator.store import EpisodeQuery, NotFoundError, Store
+from rlds_creator.store import EpisodeQuery, NotFoundError, Store, StoreError
 from rlds_creator.viewing import EpisodeView
 from rlds_creator.viewing.steps import Cache, LogSteps
 from rlds_creator.worker.recovery import recover_episode
@@ -186,7 +186,7 @@ class Recordings:
                 people = people or self._agents()
                 unknown = self._unknown(directory, people)
                 if unknown is not None:
-                    found.append(self.save(unknown)[0])
+                    found.append(self._add(unknown, _said(directory)))
         return found
 
     def _agents(self) -> dict[str, tuple[str, str]]:
@@ -229,6 +229,18 @@ class Recordings:
             started=found.started,
             seconds=found.ended - found.started,
         )
+
+    def _add(self, episode: Episode, said: Annotations) -> Episode:
+        """Stores an episode that the store does not know, with what is said beside its log."""
+        self._store.save_episode(episode)
+        try:
+            self._store.set_notes(episode.id, said.notes, 0)
+            for tag in said.tags:
+                self._store.add_tag(episode.id, tag.label, tag.first, tag.last, by=tag.author)
+        except StoreError as error:
+            logger.warning("not all tags of %s could be brought back: %s", episode.id, error)
+        self.annotate(episode.id)
+        return self._store.episode(episode.id)
 
     def _mended(self, episode: Episode) -> Episode:
         """The episode with as many steps as its log has."""

@@ -50,10 +50,9 @@ def recover_episode(directory: str | os.PathLike[str]) -> RecoveredEpisode | Non
     with envlogger.Reader(directory) as reader:
         if not len(reader.episodes):
             return None
-        num_steps, total_reward, times = 0, 0.0, []
-        for step in reader.episodes[0]:
-            num_steps += 1
-            total_reward += total(step.timestep.reward)
-            times.append(float(step.custom_data["time"]))
-        metadata = reader.episode_metadata()[0] or {}
-    return RecoveredEpisode(num_steps, finite(total_reward), metadata, times[0], times[-1])
+        fields = [("reward",), ("custom_data", "time")]
+        rewards, times = zip(*reader.pick(0, range(len(reader.episodes[0])), fields))
+        metadata = reader.episode_metadata()[0]
+    total_reward = finite(sum(map(total, rewards)))
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return RecoveredEpisode(len(times), total_reward, metadata, float(times[0]), float(times[-1]))
