@@ -84,7 +84,7 @@ class AtariFamily(Family):
                 spec_of(env),
                 table={_keys_of(name): n for n, name in enumerate(names) if name != "NOOP"},
                 meanings=[_in_words(name) for name in names],
-                idle=names.index("NOOP"),
+                idle=names.index("NOOP") if "NOOP" in names else None,
                 overrides=keys,
             )
         except ValueError:

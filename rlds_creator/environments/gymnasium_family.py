@@ -29,8 +29,8 @@ _NEEDS = {
     "gymnasium.envs.box2d": "Box2D",
     "gymnasium.envs.classic_control": "pygame",
     "gymnasium.envs.mujoco": "mujoco",
-    "gymnasium.envs.phys2d": "jax",
-    "gymnasium.envs.tabular": "jax",
+    "gymnasium.envs.phys2d": "flax",
+    "gymnasium.envs.tabular": "flax",
     "gymnasium.envs.toy_text": "pygame",
 }
 # These have families of their own.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 __all__ = ["is_blank", "with_caption"]
@@ -16,9 +18,13 @@ def is_blank(picture: np.ndarray) -> bool:
 
 def with_caption(picture: np.ndarray, text: str) -> np.ndarray:
     """Returns a picture with lines of text below it."""
+    return np.concatenate([picture, _caption(text, picture.shape[1])])
+
+
+@functools.lru_cache(maxsize=16)
+def _caption(text: str, width: int) -> np.ndarray:
     from PIL import Image, ImageDraw, ImageFont
 
-    width = picture.shape[1]
     font = ImageFont.load_default(size=max(12, width // 24))
     lines = [""]
     for word in text.split():
@@ -31,4 +37,4 @@ def with_caption(picture: np.ndarray, text: str) -> np.ndarray:
     height = ImageDraw.Draw(Image.new("L", (1, 1))).textbbox((0, 0), text, font)[3] + 2 * _MARGIN
     strip = Image.new("RGB", (width, int(height)))
     ImageDraw.Draw(strip).text((_MARGIN, _MARGIN), text, "white", font)
-    return np.concatenate([picture, np.asarray(strip)])
+    return np.asarray(strip)

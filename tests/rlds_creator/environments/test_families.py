@@ -1,3 +1,4 @@
+import re
 import sys
 from typing import ClassVar
 
@@ -16,9 +17,11 @@ def play(name, options, names, seed=7):
         timesteps, pictures = [playable.environment.reset()], [playable.render()]
         for held in names:
             action = playable.action(Inputs(dict.fromkeys(held, 1.0), held))
-            timesteps.append(
-                playable.environment.step(playable.idle_action if action is None else action)
-            )
+            if action is None:
+                action = playable.idle_action
+            if action is None:
+                action = playable.environment.action_spec().generate_value()
+            timesteps.append(playable.environment.step(action))
             pictures.append(playable.render())
         return playable, timesteps, pictures
     finally:
@@ -57,6 +60,15 @@ def test_games_are_played_and_the_same_inputs_give_the_same_observations(game):
     assert isinstance(playable.info(), dict)
 
 
+@pytest.mark.slow
+def test_all_that_is_listed_can_be_made_and_drawn():
+    for name in ("gymnasium", "minigrid", "atari"):
+        for id in environments.family(name).identifiers():
+            playable, _, (first, second) = play(name, {"id": id}, [["ArrowRight"]])
+            assert first.dtype == second.dtype == np.uint8
+            assert playable.controls
+
+
 def test_another_seed_gives_another_episode():
     _, (first, *_), _ = play("gymnasium", {"id": "CartPole-v1"}, [], seed=1)
     _, (second, *_), _ = play("gymnasium", {"id": "CartPole-v1"}, [], seed=2)
@@ -71,6 +83,13 @@ def test_all_that_a_game_of_atari_can_do_has_keys():
     action = playable.action(Inputs(dict.fromkeys(keys, 1.0)))
     assert playable.describe(action) == "up, left, fire"
     assert words["nothing"] == ["Period"]
+    playable.close()
+
+
+def test_games_that_cannot_wait_do_not_step_by_themselves():
+    playable = environments.make("atari", {"id": "ALE/Backgammon-v5"})
+    assert playable.idle_action is None
+    assert playable.action(Inputs({"Period": 1.0}, ["Period"])) is None
     playable.close()
 
 
@@ -172,12 +191,25 @@ def test_what_is_wrong_is_said(name, options, keys, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "module"), [("gymnasium", "gymnasium"), ("atari", "ale_py"), ("minigrid", "minigrid")]
+    ("name", "module", "requires"),
+    [
+        ("gymnasium", "gymnasium", "'gymnasium[box2d,classic-control]'"),
+        ("atari", "ale_py", "ale-py"),
+        ("minigrid", "minigrid", "minigrid"),
+        ("mujoco", "mujoco", "'gymnasium[mujoco]'"),
+        ("dm_control", "dm_control", "dm-control"),
+        ("nethack", "nle", "nle"),
+        ("procgen", "procgen", "procgen-mirror 'numpy<2'"),
+        ("vizdoom", "vizdoom", "vizdoom"),
+        ("robosuite", "robosuite", "robosuite 'mujoco<3.10'"),
+        ("crafter", "crafter", "crafter"),
+    ],
 )
-def test_a_missing_package_is_named(name, module, monkeypatch):
+def test_a_missing_package_is_named(name, module, requires, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "disabled")  # Families say how to draw; here nothing is drawn.
     monkeypatch.setitem(sys.modules, module, None)
     family = environments.family(name)
-    with pytest.raises(ImportError, match="pip install "):
+    with pytest.raises(ImportError, match=f": pip install {re.escape(requires)}$"):
         family.identifiers()
 
 

@@ -1,4 +1,4 @@
-"""How a terminal is typed at and drawn. The game itself is in test_interpreters."""
+"""How a terminal is typed at and drawn."""
 
 import numpy as np
 import pytest
