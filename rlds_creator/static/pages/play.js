@@ -1,6 +1,6 @@
 /** A person plays: the picture, the keys and what they do, and how it goes. */
 import { Button, Dialog, Icon, Segments, announce, toast, useTitle } from "../components.js";
-import { formatCount, formatDuration, formatNumber, keyName } from "../format.js";
+import { formatCount, formatDuration, formatNumber, inputsOf, keyName } from "../format.js";
 import { Fragment, classes, html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { Gamepads } from "../play/gamepad.js";
 import { COMMANDS, readLayout } from "../play/keys.js";
@@ -255,6 +255,8 @@ const formatValue = (value) => (typeof value === "number" ? formatNumber(value) 
  */
 function flatten(action, name = "") {
   if (action === null || action === undefined) return [];
+  // As NumPy writes a vector.
+  if (typeof action === "string" && /^\[[-+.\de\s]+\]$/.test(action)) return flatten(action.slice(1, -1).trim().split(/\s+/).map(Number), name);
   if (typeof action !== "object") return [{ name, value: action }];
   return Object.entries(action).flatMap(([key, value]) => flatten(value, name ? `${name}/${key}` : key));
 }
@@ -305,7 +307,7 @@ function useHeld(player) {
 function pressing(player, input) {
   /** @param {PointerEvent} event @param {number} value */
   const change = (event, value) =>
-    player.inputs.change(input.split("+").map((name) => ({ t: event.timeStamp, name, value })));
+    player.inputs.change(inputsOf(input).map((name) => ({ t: event.timeStamp, name, value })));
   return {
     tabindex: -1,
     onPointerDown: (/** @type {PointerEvent} */ event) => {
@@ -328,6 +330,34 @@ const PAD = /^(Button|Axis)\d/;
 const SPACE_AXIS = /^Space\d/;
 const POINTER = /^Pointer/;
 
+/** @typedef {{inputs: string[], does: string}} Control */
+
+/** One direction of an axis has a name of its own. */
+const DIRECTION = /^(.+\d)([+-])$/;
+
+/**
+ * Whether an input is held, or a direction of it.
+ * @param {Map<string, number>} held
+ * @param {string} name
+ */
+function isOn(held, name) {
+  const [, axis, sign] = DIRECTION.exec(name) ?? [];
+  return axis ? (held.get(axis) ?? 0) * (sign === "-" ? -1 : 1) > 0.5 : held.has(name);
+}
+
+/**
+ * Controls without those that go without saying: what each of their keys does, done together.
+ * @param {Control[]} controls
+ */
+function withoutSums(controls) {
+  const alone = new Map(controls.flatMap(({ inputs, does }) => inputs.filter((input) => inputsOf(input).length === 1).map((input) => [input, does])));
+  const words = (/** @type {string[]} */ texts) => texts.flatMap((text) => text.split(", ")).sort().join();
+  return controls.filter(({ inputs, does }) => !inputs.every((input) => {
+    const parts = inputsOf(input);
+    return parts.length > 1 && parts.every((part) => alone.has(part)) && words(parts.map((part) => alone.get(part) ?? "")) === words([does]);
+  }));
+}
+
 /** @param {{player: Player}} props */
 function KeyMap({ player }) {
   const held = useHeld(player);
@@ -344,8 +374,8 @@ function KeyMap({ player }) {
     return printed || keyName(code);
   };
   /** @param {string} input */
-  const isHeld = (input) => input.split("+").every((name) => held.has(name));
-  const controls = player.offer.controls.filter((/** @type {any} */ { inputs }) => inputs.some(isShown));
+  const isHeld = (input) => inputsOf(input).every((name) => isOn(held, name));
+  const controls = useMemo(() => withoutSums(player.offer.controls), [player.offer]).filter(({ inputs }) => inputs.some(isShown));
   /** @type {Map<string, string[]>} */
   const commands = new Map();
   for (const [code, command] of player.reserved) commands.set(command, [...(commands.get(command) ?? []), code]);
@@ -360,7 +390,7 @@ function KeyMap({ player }) {
               POINTER.test(input) || PAD.test(input) || SPACE_AXIS.test(input)
                 ? html`<span key=${input} class=${classes("key", isHeld(input) && "is-held")}>${keyName(input)}</span>`
                 : html`<button key=${input} type="button" class=${classes("key", isHeld(input) && "is-held")} data-input=${input} ...${pressing(player, input)}>
-                    ${input.split("+").map(print).join(" + ")}
+                    ${inputsOf(input).map(print).join(" + ")}
                   </button>`,
             )}
           </dt>

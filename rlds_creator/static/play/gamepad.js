@@ -185,12 +185,16 @@ export class Gamepads {
     const changed = [];
     for (const [name, value] of values) {
       const before = this.values.get(name) ?? 0;
-      if (value === before) continue;
       this.values.set(name, value);
-      if (name.startsWith("Button") && before === 0 && this.onPress(name)) this.kept.add(name);
-      else if (this.kept.has(name)) {
-        if (value === 0) this.kept.delete(name);
-      } else if (isListening || value === 0) changed.push({ t, name, value });
+      if (name.startsWith("Button")) {
+        if (before === 0 && value !== 0 && this.onPress(name)) this.kept.add(name);
+        if (this.kept.has(name)) {
+          if (value === 0) this.kept.delete(name);
+          continue;
+        }
+      }
+      // A stick that is held since before the game began counts from then on.
+      if (isListening || value === 0) changed.push({ t, name, value });
     }
     this.inputs.change(changed);
   }

@@ -5,6 +5,8 @@
  * nobody says then when they go up.
  */
 
+import { inputsOf } from "../format.js";
+
 /** @typedef {import("./inputs.js").Inputs} Inputs */
 
 const MODIFIERS = /^(Control|Alt|Meta|OS|AltGraph)/;
@@ -32,7 +34,7 @@ export const COMMANDS = /** @type {const} */ ({
  * @returns {Map<string, Command>} Codes of keys, and what they do.
  */
 export function reserveKeys(controls) {
-  const used = new Set(controls.flatMap(({ inputs }) => inputs.flatMap((input) => input.split("+"))));
+  const used = new Set(controls.flatMap(({ inputs }) => inputs.flatMap(inputsOf)));
   used.delete("Escape");
   /** @type {Map<string, Command>} */
   const reserved = new Map();

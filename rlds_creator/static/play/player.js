@@ -1,5 +1,6 @@
 /** A play of an environment: connection, picture, devices, and what the page shows of them. */
 import { ApiError, post } from "../api.js";
+import { inputsOf } from "../format.js";
 import { decodeFrame } from "../frames.js";
 import { Screen } from "./canvas.js";
 import { Gamepads } from "./gamepad.js";
@@ -274,7 +275,7 @@ export class Player {
         break;
       case "ready":
         this.offer = message;
-        this.used = new Set(message.controls.flatMap((/** @type {any} */ { inputs }) => inputs.flatMap((/** @type {string} */ one) => one.split("+"))));
+        this.used = new Set(message.controls.flatMap((/** @type {any} */ { inputs }) => inputs.flatMap(inputsOf)));
         this.reserved = reserveKeys(message.controls);
         if (message.cameras.length < 2) this.#unreserve("camera");
         if (!document.fullscreenEnabled) this.#unreserve("fullscreen");

@@ -78,6 +78,18 @@ class Game:
         self.page.keyboard.press(key)
         self.await_step(step + 1)
 
+    def mash(self):
+        """Has keys that are meant for the game come just after its end."""
+        self.page.evaluate(
+            """() => new MutationObserver((_, observer) => {
+                if (!document.querySelector(".verdict")) return;
+                observer.disconnect();
+                for (const code of ["Enter", "Backspace", "KeyK"])
+                    dispatchEvent(new KeyboardEvent("keydown", { code, cancelable: true }));
+                window.hasMashed = true;
+            }).observe(document.body, { childList: true, subtree: true })"""
+        )
+
     def judge(self, key, state="ready"):
         self.page.wait_for_selector(".verdict")
         self.page.wait_for_timeout(_QUIET)
@@ -189,10 +201,6 @@ def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, vi
 
     keyboard.press("End")
     page.wait_for_selector(".verdict")
-    # Keys that were meant for the game answer nothing.
-    keyboard.press("Enter")
-    keyboard.press("Backspace")
-    assert page.query_selector(".verdict") is not None
     page.wait_for_timeout(_QUIET)
     keyboard.press("Equal")
     page.wait_for_selector(".verdict input[value=true]:checked", state="attached")
@@ -215,8 +223,9 @@ def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, vi
     assert len(at["ArrowUp"]) in (1, 2)  # In two, if it was up again after a step.
     for key in ("ArrowRight", "ArrowLeft", "ArrowDown", "Space"):
         numbers = at[key]
-        assert len(numbers) >= 2, key
+        assert numbers, key
         assert numbers == list(range(numbers[0], numbers[-1] + 1)), key
+    assert len(at["ArrowRight"]) >= 3
     assert max(at["ArrowLeft"]) <= after_blur
     assert max(at["Space"]) <= after_network
     # All that the page sent while it ran is there, as it was sent.
@@ -417,11 +426,10 @@ def test_a_game_that_waits_steps_once_for_each_press(served, visit):
 
     # The environment ends it while keys are pressed: they answer nothing.
     game.start()
+    game.mash()
     for _ in range(40):
         game.tap("ArrowLeft")
-    page.wait_for_selector(".verdict")
-    keyboard.press("Enter")
-    assert page.query_selector(".verdict") is not None
+    page.wait_for_function("window.hasMashed")
     game.judge("Enter")
 
     rows = episodes_of(served, study)

@@ -13,7 +13,14 @@ import pytest
 from rlds_creator import frames
 
 _TESTS = pathlib.Path(__file__).with_name("play_modules.mjs")
-_MODULES = ("frames.js", "play/inputs.js", "play/keys.js", "play/gamepad.js", "play/pointer.js")
+_MODULES = (
+    "format.js",
+    "frames.js",
+    "play/inputs.js",
+    "play/keys.js",
+    "play/gamepad.js",
+    "play/pointer.js",
+)
 
 
 def test_the_modules_of_the_player_do_what_they_say(tmp_path: pathlib.Path) -> None:
