@@ -350,6 +350,7 @@ class Play:
         if self.page is not None:
             self.page.bye(self._why)
         self.is_over = True
+        self._frame = None
         self._over_since = self._loop.time()
         self._over.set()
 

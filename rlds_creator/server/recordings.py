@@ -252,7 +252,10 @@ class Recordings:
         if found is None:
             return episode
         return msgspec.structs.replace(
-            episode, num_steps=found.num_steps, total_reward=found.total_reward
+            episode,
+            num_steps=found.num_steps,
+            total_reward=found.total_reward,
+            seconds=episode.seconds or found.ended - found.started,
         )
 
 

@@ -57,6 +57,7 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
                     "state": EpisodeState.PLAYING,
                     "num_steps": 1,
                     "total_reward": 0.0,
+                    "seconds": 0.0,
                 }
             )
         )
@@ -83,6 +84,7 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
         assert {one.id for one in served.creator.recovered} == {completed, cut}
         row = served.good("GET", f"/api/episodes/{cut}")
         assert (row["state"], row["num_steps"], row["total_reward"]) == ("abandoned", 2, 5.0)
+        assert row["seconds"] > 0
         row = served.good("GET", f"/api/episodes/{completed}")
         assert (row["state"], row["num_steps"], row["person_name"]) == ("completed", 3, "you")
         assert (row["notes"], row["labels"]) == ("Look at the end.", ["fine", "jump"])
