@@ -6,6 +6,7 @@
 The parts, each of which knows only those above it:
 
     model           what there is: studies, environments, people, episodes, tags
+    recorded        names of what is recorded with steps and episodes
     environments    what can be played, and how keys become actions
     worker          the process of a player: steps, renders and records an environment
     viewing         episodes of recordings and datasets, step by step

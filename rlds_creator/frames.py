@@ -23,11 +23,12 @@ from __future__ import annotations
 import dataclasses
 import struct
 
-__all__ = ["CODECS", "Frame"]
+__all__ = ["CODECS", "Frame", "number_of"]
 
 CODECS = {"jpeg": 1, "webp": 2, "png": 3}
 _VERSION = 1
 _HEADER = struct.Struct("<BBHIIIffdHH")
+_NUMBER = struct.Struct("<4xI")
 _FIRST, _LAST, _REDRAWN = 1, 2, 4
 
 
@@ -116,3 +117,13 @@ class Frame:
             is_last=bool(flags & _LAST),
             is_redrawn=bool(flags & _REDRAWN),
         )
+
+
+def number_of(message: bytes) -> int:
+    """Returns the number of the frame of a message, without reading the rest.
+
+    >>> number_of(Frame(number=7, step=0, picture=b"...", codec="png").encode())
+    7
+    """
+    number: int = _NUMBER.unpack_from(message)[0]
+    return number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 import click
@@ -123,6 +124,8 @@ def command(
     """
     called = invocation()
     called.quiet, called.verbose = quiet, verbose
+    if sys.platform == "win32":  # Processes there cannot be limited, nor be given sockets.
+        raise RuntimeError("`rlds create` needs Linux or macOS; on Windows it runs in WSL")
     for module in ("msgspec", "sqlalchemy", "alembic", "starlette", "uvicorn", "websockets", "PIL"):
         import_extra(module)
     if database.startswith("postgres"):

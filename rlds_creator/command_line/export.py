@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 import rlds_ecosystem
+from rlds_creator.exporting.targets import FORMATS
 from rlds_tools.command_line.printing import invocation, prints_result, wants_progress
 from rlds_tools.results import Block, Result, count, size_of
 
@@ -24,7 +25,6 @@ Examples:
 """
 
 _STATES = ("completed", "cancelled", "rejected", "abandoned", "failed")
-_FORMATS = ("log", "tfds", "minari")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Export(Result):
 @click.option("-o", "--output", required=True, help="The folder to make, or the ZIP file.")
 @click.option(
     "--format",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(tuple(FORMATS)),
     default="log",
     show_default=True,
     help="A log of EnvLogger, a dataset of TFDS, or one of Minari.",

@@ -256,7 +256,7 @@ All but the tags are there only if the export was asked to keep them.
 | `num_steps` | how many steps it has, with the one of the reset |
 | `total_reward` | the sum of its rewards |
 | `state` | `completed`, `cancelled`, `rejected`, `abandoned` or `failed` |
-| `reason` | why it ended: `terminated`, `truncated`, `user`, `expired`, `failed`; `tag` if cut |
+| `reason` | `terminated`, `truncated`, `user`, `expired`, `failed`, `stopped`; `tag` if cut |
 | `success` | what the player said |
 | `tags`, `notes` | what annotators said about the episode, if the export was asked to keep it |
 """

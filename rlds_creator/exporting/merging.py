@@ -14,11 +14,10 @@ from envlogger.errors import EnvLoggerError
 from envlogger.step_data import StepData
 from rlds_creator.exporting.errors import ExportError
 from rlds_creator.exporting.recordings import RecordedEpisode
+from rlds_creator.recorded import STEP_FIELDS
 
-__all__ = ["INTERNAL_FIELDS", "Selection", "tag_field"]
+__all__ = ["Selection", "tag_field"]
 
-# What only the tool needs of a step.
-INTERNAL_FIELDS = ("image", "keys", "info", "inputs", "time", "fps", "camera", "quality")
 # How many steps there are between two reports of progress.
 _STEPS_PER_REPORT = 64
 
@@ -37,7 +36,7 @@ class Selection:
 
     Args:
       directories: The logs of the episodes, in the order in which they are written.
-      keep_internal: Whether to keep what only the tool needs: `INTERNAL_FIELDS` of the steps, and
+      keep_internal: Whether to keep what only the tool needs: `STEP_FIELDS` of the steps, and
         the tags and notes of the episodes.
       end_at: Labels. An episode ends at the first step that has one of them.
 
@@ -121,7 +120,7 @@ class Selection:
         """The steps of an episode as they are exported."""
         episode, length = self.episodes[index], self._lengths[index]
         tagged = episode.tagged_steps()
-        left_out = () if self.keep_internal else INTERNAL_FIELDS
+        left_out = () if self.keep_internal else STEP_FIELDS
         for number, step in enumerate(episode.steps()):
             custom = step.custom_data
             if isinstance(custom, Mapping):

@@ -20,6 +20,7 @@ from envlogger.errors import DamagedDataError, EnvLoggerError
 from rlds.sources.untrusted import SourceError, check_is_file
 from rlds_creator.exporting.errors import ExportError
 from rlds_creator.model import EpisodeState
+from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
 
 __all__ = [
     "ANNOTATIONS_FILE",
@@ -167,9 +168,9 @@ class RecordedEpisode:
         if self.annotations.environment.name:
             return self.annotations.environment.name
         try:
-            recorded = json.loads(self.metadata["rlds_creator:environment"])["name"]
+            recorded = json.loads(self.metadata[ENVIRONMENT])["name"]
         except (KeyError, TypeError, ValueError):
-            recorded = self.metadata.get("rlds_creator:env_id", "")
+            recorded = self.metadata.get(ENVIRONMENT_ID, "")
         return str(recorded)
 
     @property

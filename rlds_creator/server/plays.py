@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-import struct
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Coroutine, Mapping
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from rlds_creator.frames import number_of
 from rlds_creator.identifiers import new_identifier
 from rlds_creator.model import Environment, Episode, EpisodeState, Mode, Person, Study
 from rlds_creator.server import messages
@@ -31,7 +31,6 @@ __all__ = ["WINDOW", "Limits", "Page", "Play", "Plays", "Save"]
 logger = logging.getLogger(__name__)
 
 WINDOW = 2
-_NUMBER = struct.Struct("<4xI")  # Where a picture message has its number, see `frames`.
 # A page that does not take what is said to it is not there any more.
 _MAX_UNSAID = 200
 _POLICY_VIOLATED = 1008
@@ -142,8 +141,7 @@ class Page:
             return False
         elif self._frame is not None and len(self._unacked) < WINDOW:
             frame, self._frame = self._frame, None
-            (number,) = _NUMBER.unpack_from(frame)
-            self._unacked.append(number)
+            self._unacked.append(number_of(frame))
             if len(self._unacked) == WINDOW:
                 self._full_since = asyncio.get_running_loop().time()
             await self._websocket.send_bytes(frame)

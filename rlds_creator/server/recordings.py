@@ -22,6 +22,7 @@ from rlds_creator.exporting import Annotations, ExportError
 from rlds_creator.exporting.recordings import ANNOTATIONS_FILE, DELETED_FILE
 from rlds_creator.identifiers import is_identifier
 from rlds_creator.model import Episode, EpisodeState
+from rlds_creator.recorded import ENVIRONMENT_ID
 from rlds_creator.server.directory import DataDirectory
 from rlds_creator.store import EpisodeQuery, NotFoundError, Store, StoreError
 from rlds_creator.viewing import EpisodeView
@@ -217,7 +218,7 @@ class Recordings:
         return Episode(
             id=directory.name,
             study=study,
-            environment=str(found.metadata.get("rlds_creator:env_id")),
+            environment=str(found.metadata.get(ENVIRONMENT_ID)),
             session="recovered",
             person=person,
             number=0,

@@ -12,6 +12,7 @@ import numpy as np
 import rlds
 import tfds_files
 from envlogger.converters.fields import Field
+from rlds_creator.recorded import FPS, IMAGE, INPUTS, KEYS, TIME
 from rlds_creator.viewing import pictures
 from rlds_creator.viewing.pictures import Layout, Scale
 from rlds_creator.viewing.steps import Steps, num_curves
@@ -27,10 +28,9 @@ _SAMPLES = 5
 # How long an outline waits for rewards: those of long logs take longer to be read.
 _SECONDS = 0.3
 # What says how many steps there are in a second, in the metadata of datasets and episodes.
-_RATES = ("fps", "control_frequency", "control_freq", "control_hz", "control_rate", "frequency_hz")
-# What recordings of `rlds create` keep with each step: the picture that the player saw, and the
-# inputs that led to it.
-_INPUTS = ("keys", "inputs")
+_RATES = (FPS, "control_frequency", "control_freq", "control_hz", "control_rate", "frequency_hz")
+# What recordings of `rlds create` keep of the inputs that led to a step.
+_INPUTS = (KEYS, INPUTS)
 
 
 class EpisodeView:
@@ -116,7 +116,7 @@ class EpisodeView:
         """
         fields = [self._described(path) for path in self._paths()]
         rewards, is_complete = self._rewards(seconds)
-        shown = "image" if self._is_recording() and self._kind_of("image") == "picture" else None
+        shown = IMAGE if self._is_recording() and self._kind_of(IMAGE) == "picture" else None
         return {
             "title": self.title,
             "num_steps": self.num_steps,
@@ -132,7 +132,7 @@ class EpisodeView:
         }
 
     def _is_recording(self) -> bool:
-        return {"image", "keys"} <= set(self.steps.fields)
+        return {IMAGE, KEYS} <= set(self.steps.fields)
 
     def _paths(self) -> list[str]:
         """The paths of all fields: those that all episodes have come first, flags come last."""
@@ -161,9 +161,9 @@ class EpisodeView:
         return [number_or_none(reward) for reward in rewards.tolist()], is_complete
 
     def _times(self) -> list[float] | None:
-        if not self._has_number("time"):
+        if not self._has_number(TIME):
             return None
-        times, _ = self.steps.numbers("time", 0)
+        times, _ = self.steps.numbers(TIME, 0)
         known = np.flatnonzero(np.isfinite(times))
         if not len(known) or known[0] != 0:
             return None
@@ -171,8 +171,8 @@ class EpisodeView:
         return [round(seconds, 4) for seconds in every.tolist()]
 
     def _fps(self) -> float | None:
-        if self._has_number("fps"):  # 0 where the player set the pace.
-            rates = map(float, self.steps.samples("fps", _SAMPLES))
+        if self._has_number(FPS):  # 0 where the player set the pace.
+            rates = map(float, self.steps.samples(FPS, _SAMPLES))
             return max((rate for rate in rates if 0 < rate < math.inf), default=None)
         return _rate_in(self.steps.metadata) or _rate_in(self._about)
 

@@ -29,6 +29,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.folder import FolderSource
 from rlds.sources.nests import at, leaves_at
 from rlds.sources.untrusted import SourceChangedError
+from rlds_creator.recorded import TIME
 from rlds_creator.viewing.cache import Cache, size_of
 from rlds_ecosystem.mapping import map_file
 from rlds_ecosystem.stores import is_local
@@ -160,7 +161,7 @@ class LogSteps(Steps):
         self._scan: Iterator[None] | None = self._scanned()
         self._numbers = {
             path: np.full(self.num_steps, np.nan)
-            for path in (rlds.REWARD, "time")
+            for path in (rlds.REWARD, TIME)
             if num_curves(self.fields.get(path)) == 1
         }
         self._curves: dict[str, np.ndarray] = {}

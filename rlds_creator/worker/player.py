@@ -19,6 +19,7 @@ import numpy as np
 
 from envlogger.converters import spec_codec
 from envlogger.errors import EnvLoggerError
+from rlds_creator import recorded
 from rlds_creator.environments import Inputs, Playable, make
 from rlds_creator.frames import Frame
 from rlds_creator.worker.inputs import InputError, InputQueue
@@ -155,9 +156,9 @@ class Player:
         self._directory: str = start["directory"]
         self._metadata = {
             "agent_id": start["agent_id"],
-            "rlds_creator:study_id": start["study_id"],
-            "rlds_creator:env_id": start["env_id"],
-            "rlds_creator:environment": json.dumps(self._environment),
+            recorded.STUDY_ID: start["study_id"],
+            recorded.ENVIRONMENT_ID: start["env_id"],
+            recorded.ENVIRONMENT: json.dumps(self._environment),
         }
         seed = start.get("next_seed")
         self._next_seed: int | None = self._environment.get("seed") if seed is None else seed
@@ -491,14 +492,14 @@ class Player:
             info = as_json(self._playable.info())
         cameras = self._playable.cameras
         return {
-            "image": picture,
-            "keys": json.dumps(held),
-            "info": info,
-            "inputs": json.dumps(events),
-            "time": now,
-            "fps": self._fps if self._is_async else 0.0,
-            "camera": cameras[self._camera] if cameras else "",
-            "quality": self._quality,
+            recorded.IMAGE: picture,
+            recorded.KEYS: json.dumps(held),
+            recorded.INFO: info,
+            recorded.INPUTS: json.dumps(events),
+            recorded.TIME: now,
+            recorded.FPS: self._fps if self._is_async else 0.0,
+            recorded.CAMERA: cameras[self._camera] if cameras else "",
+            recorded.QUALITY: self._quality,
         }
 
     def _draw(self) -> tuple[bytes, str]:

@@ -6,7 +6,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,22 +14,15 @@ import numpy as np
 
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.step_data import StepData
+from rlds_creator.identifiers import new_identifier
 
-__all__ = ["Recording", "as_json", "finite", "new_episode_id", "total", "versions"]
+__all__ = ["Recording", "as_json", "finite", "total", "versions"]
 
 # What may wait to be written: the worker waits for each step anyway.
 _MAX_PENDING_BYTES = 1 << 20
 
 # After a failure of power, what was recorded longer ago than this is there, in seconds.
 _SYNC_INTERVAL = 1.0
-
-
-def new_episode_id() -> str:
-    """Returns an identifier that nobody can guess."""
-    while True:
-        identifier = secrets.token_urlsafe(12)
-        if not identifier.startswith("-"):  # Commands would take it for an option.
-            return identifier
 
 
 def versions(*distributions: str) -> dict[str, str]:
@@ -65,7 +57,7 @@ class Recording:
     """
 
     def __init__(self, directory: str, specs: Any, metadata: Mapping[str, Any]) -> None:
-        self.id = new_episode_id()
+        self.id = new_identifier()
         self.num_steps = 0
         self.total_reward = 0.0
         self._is_closed = False

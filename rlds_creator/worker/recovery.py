@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import envlogger
+from rlds_creator.recorded import TIME
 from rlds_creator.worker.recording import finite, total
 
 __all__ = ["RecoveredEpisode", "recover_episode"]
@@ -50,7 +51,7 @@ def recover_episode(directory: str | os.PathLike[str]) -> RecoveredEpisode | Non
     with envlogger.Reader(directory) as reader:
         if not len(reader.episodes):
             return None
-        fields = [("reward",), ("custom_data", "time")]
+        fields = [("reward",), ("custom_data", TIME)]
         rewards, times = zip(*reader.pick(0, range(len(reader.episodes[0])), fields))
         metadata = reader.episode_metadata()[0]
     total_reward = finite(sum(map(total, rewards)))

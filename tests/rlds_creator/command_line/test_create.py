@@ -27,6 +27,13 @@ def test_what_is_wrong_with_the_command_line_is_said(tmp_path, capsys) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def test_windows_is_told_what_is_needed(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert commands.run(["create", str(tmp_path / "new")]) == 1
+    assert "Linux or macOS" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.slow
 def test_others_need_an_invite_and_the_first_start_prints_one(tmp_path) -> None:
     def served(*options):

@@ -77,12 +77,3 @@ def test_the_output_is_the_description():
         ended = subprocess.run([*command[:3], *wrong], capture_output=True, text=True)
         assert ended.returncode == 2
         assert "usage" in ended.stderr
-
-
-@pytest.mark.slow
-def test_a_worker_needs_little():
-    code = "import sys, rlds_creator.worker.player; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
-    packages = {name.split(".")[0] for name in loaded.decode().split()}
-    assert "numpy" in packages
-    assert not packages & {"msgspec", "sqlalchemy", "starlette", "uvicorn", "gymnasium"}
