@@ -192,7 +192,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
       person: That of the player.
       number: Which one of the visit, from 0 on.
       state: What became of it.
-      reason: Why it ended: "terminated", "truncated", "user", "expired", "failed", "stopped", if the
+      reason: Why it ended: "terminated", "truncated", "user", "expired", "failed", "stopped" if the
         server was killed, or "".
       success: What the player says; None if nothing.
       num_steps: How many steps it has, with the one of the reset.
