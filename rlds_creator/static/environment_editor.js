@@ -3,7 +3,7 @@ import { post, useResource } from "./api.js";
 import {
   Button, CheckField, Controls, Field, Icon, IconButton, Menu, Notice, NumberField, Segments, SelectField, TextArea, TextField,
 } from "./components.js";
-import { classes, html, useEffect, useId, useRef, useState } from "./html.js";
+import { classes, html, useEffect, useId, useLayoutEffect, useRef, useState } from "./html.js";
 import { KeyField } from "./key_field.js";
 
 /**
@@ -83,7 +83,8 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
   useEffect(() => {
     if (isWrong) setIsOpen(true);
   }, [isWrong]);
-  useEffect(() => {
+  // Before anybody can choose another one.
+  useLayoutEffect(() => {
     if (!environment.family && families) onChange({ ...environment, family: newEnvironment(all).family });
   }, [families]);
   const interpreters = families?.interpreters ?? [""];

@@ -55,7 +55,7 @@ class Shelf:
             raise FileNotFoundError("there is nothing to be shown")
         self._datasets: dict[str, _Dataset] = {}
         for path, found in dict.fromkeys(places):
-            name = os.path.basename(os.path.abspath(path)) if "://" not in path else path
+            name = _name(path)
             kind = _Logs if found == "envlogger" else _Source
             dataset = kind(_identifier(name, path), name, path, found, cache)
             self._datasets[dataset.id] = dataset
@@ -125,6 +125,19 @@ def _places(path: str, format: str | None) -> Iterator[tuple[str, str]]:
         if logs or others:
             return
     yield path, format or marked_format(path) or sources.format_of(path)
+
+
+def _name(path: str) -> str:
+    """What a dataset is called: as its folder, and as the one above it if that is a version.
+
+    >>> _name("logs/run7"), _name("data/walker2d/1.0.0"), _name("gs://bucket/logs")
+    ('run7', 'walker2d/1.0.0', 'gs://bucket/logs')
+    """
+    if "://" in path:
+        return path
+    folder, name = os.path.split(os.path.abspath(path))
+    is_version = re.fullmatch(r"\d+\.\d+\.\d+", name)
+    return f"{os.path.basename(folder)}/{name}" if is_version else name
 
 
 def _identifier(name: str, path: str) -> str:

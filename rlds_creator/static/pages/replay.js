@@ -170,9 +170,9 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
       if (label) apply(label.name);
       else if (playKey(event, playback, numSteps)) {
         // Done.
-      } else if (canTag && event.code === "KeyI") setRange(rangeWith(range, "first", step));
-      else if (canTag && event.code === "KeyO") setRange(rangeWith(range, "last", step));
-      else if (event.code === "Escape" && (range || scope !== "step")) setRange(null);
+      } else if (canTag && event.code === "KeyI") setRange(rangeWith(target.current.range, "first", playback.at()));
+      else if (canTag && event.code === "KeyO") setRange(rangeWith(target.current.range, "last", playback.at()));
+      else if (event.code === "Escape" && (target.current.range || target.current.scope !== "step")) setRange(null);
       else if (event.code === "KeyN" && outline.next) void navigate(outline.next);
       else if (event.code === "KeyB" && outline.previous) void navigate(outline.previous);
       else return;

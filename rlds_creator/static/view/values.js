@@ -19,19 +19,18 @@ const FLAGS = ["is_first", "is_last", "is_terminal"];
 export function useValues(data, step) {
   const [shown, setShown] = useState(/** @type {{values: Record<string, any>, step: number} | null} */ (null));
   const [problem, setProblem] = useState("");
-  const wanted = useRef({ step, isBusy: false });
+  const wanted = useRef({ data, step, isBusy: false });
   useEffect(() => {
-    wanted.current.step = step;
-    let isCurrent = true;
+    Object.assign(wanted.current, { data, step });
     const read = async () => {
       if (wanted.current.isBusy) return;
       wanted.current.isBusy = true;
       // While one plays, only as many steps are asked for as come.
-      for (let at = -1; at !== wanted.current.step && isCurrent; ) {
-        at = wanted.current.step;
+      for (let at = -1, of = data; at !== wanted.current.step || of !== wanted.current.data; ) {
+        ({ data: of, step: at } = wanted.current);
         try {
-          const values = await data.values(at);
-          if (!data.isClosed) {
+          const values = await of.values(at);
+          if (!of.isClosed) {
             setShown({ values, step: at });
             setProblem("");
           }
@@ -42,9 +41,6 @@ export function useValues(data, step) {
       wanted.current.isBusy = false;
     };
     void read();
-    return () => {
-      isCurrent = false;
-    };
   }, [data, step]);
   return { values: shown?.values ?? null, problem };
 }

@@ -30,12 +30,12 @@ def test_what_is_at_paths(tmp_path):
     for name in ("recordings/a", "recordings/b", "other/deep/c"):
         write_log(tmp_path / name)
     tiny_datasets.write_dataset(tmp_path / "tfds" / "1.0.0", [tiny_datasets.episode(3)])
-    assert found(tmp_path) == {"recordings": "envlogger", "c": "envlogger", "1.0.0": "tfds"}
+    assert found(tmp_path) == {"recordings": "envlogger", "c": "envlogger", "tfds/1.0.0": "tfds"}
     assert found(tmp_path / "recordings") == {"recordings": "envlogger"}
     assert found(tmp_path / "recordings" / "a") == {"a": "envlogger"}
     assert found(tmp_path / "other", tmp_path / "tfds", tmp_path / "other") == {
         "c": "envlogger",
-        "1.0.0": "tfds",
+        "tfds/1.0.0": "tfds",
     }
     assert found(tmp_path / "tfds", format="tfds") == {"tfds": "tfds"}
     with pytest.raises(FileNotFoundError):

@@ -1,0 +1,356 @@
+"""The way of a newcomer: from `rlds create` to a policy that was trained on what was played."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import types
+import zipfile
+
+import gymnasium
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+import envlogger
+import rlds
+from rlds_creator.environments import make
+from rlds_creator.frames import Frame
+
+pytestmark = pytest.mark.slow
+
+NUM_EPISODES, NUM_STEPS, SEED = 4, 150, 7
+KEYS = ("ArrowLeft", "ArrowRight")  # By the actions that they make.
+
+
+@contextlib.contextmanager
+def command(*arguments, cwd):
+    """A command that serves pages: gives where, and ends it with Ctrl-C."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RLDS_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rlds_tools", *arguments, "--no-open", "--port", "0"],
+        cwd=cwd,
+        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    said = []
+    try:
+        while "Ctrl-C" not in (line := process.stdout.readline()):
+            said.append(line)
+            assert line, "".join(said)
+        yield types.SimpleNamespace(address=line.split()[0].rstrip("/"), said=said)
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=60)[0]
+    assert (process.returncode, rest) == (0, "")
+
+
+class Hands:
+    """A person at the keyboard, who sees each picture as it comes.
+
+    Attributes:
+      seen: The pictures of the episode that is played.
+    """
+
+    def __init__(self, page):
+        self.page, self.seen, self._socket = page, [], None
+        page.on("websocket", self._meet)
+
+    def _meet(self, socket):
+        self._socket = socket
+        socket.on("framereceived", self._see)
+
+    def _see(self, message):
+        if isinstance(message, bytes):
+            frame = Frame.decode(message)
+            if frame.is_first:
+                self.seen.clear()
+            self.seen.append(frame)
+
+    def begin(self, key):
+        """Begins an episode with a key; without keys, no step is taken before the first press."""
+        self.until("ready")
+        self.page.keyboard.press(key)
+        self.until("running")
+
+    def until(self, state):
+        """Waits until the page is in a state."""
+        self.page.locator(f".play[data-state={state}]").wait_for()
+
+    def press(self, key):
+        """Presses a key, and waits for the pictures of what it does."""
+        before = len(self.seen)
+        self.page.keyboard.press(key)
+        self.wait(before + 1)
+
+    def wait(self, number):
+        """Waits until there are so many pictures of the episode."""
+        while len(self.seen) < number:
+            with self._socket.expect_event("framereceived"):
+                pass
+
+    def judge(self, answer):
+        """Says what an episode is worth."""
+        self.page.get_by_role("dialog").get_by_role("button", name=answer, exact=True).click()
+        self.until("ready")
+
+
+class Twin:
+    """The environment of the player, in the test.
+
+    Attributes:
+      steps: What it returned: observation, action that led there, reward, whether it is the last.
+    """
+
+    def __init__(self, seed):
+        self.env = gymnasium.make("CartPole-v1", max_episode_steps=NUM_STEPS)
+        self.steps = [(self.env.reset(seed=seed)[0], None, None, False)]
+
+    def step(self, action):
+        observation, reward, is_terminal, is_truncated, _ = self.env.step(action)
+        assert not is_terminal  # The rule is good enough.
+        self.steps.append((observation, action, reward, is_truncated))
+
+    def wish(self):
+        """What somebody does who can balance the pole: it is pushed to where it falls."""
+        return int(self.steps[-1][0] @ [0.1, 0.3, 1.0, 0.6] > 0)
+
+
+def played_cart_pole(hands):
+    """Plays the episodes of CartPole, and returns what has to be recorded."""
+    meanings = [json.dumps(meaning) for meaning in ("push left", "push right")]
+    twins, presses = [], []
+    for episode in range(NUM_EPISODES):
+        twin, pressed = Twin(SEED + episode), []
+        hands.begin(KEYS[0])
+        while not hands.seen[-1].is_last:
+            pressed.append(KEYS[twin.wish()])
+            hands.press(pressed[-1])
+            # If the machine is slow, a key may be held for long enough to be repeated.
+            for frame in hands.seen[len(twin.steps) :]:
+                assert frame.step == len(twin.steps)
+                twin.step(meanings.index(frame.action))
+        hands.until("ended")
+        assert len(hands.seen) == len(twin.steps) == NUM_STEPS + 1
+        assert hands.seen[-1].total_reward == NUM_STEPS
+        hands.judge("Good")
+        twins.append(twin)
+        presses.append(pressed)
+    return twins, presses
+
+
+def created(visitor):
+    """Makes the study in the editor; returns its identifier."""
+    page = visitor.open("/")
+    expect(page.get_by_role("heading", name="Breakout")).to_be_visible()
+    page.get_by_role("link", name="New study").click()
+    page.get_by_label("Name").fill("Balance")
+    page.get_by_label("Instructions").fill("Keep the pole up.")
+    page.get_by_role("button", name="Add environment").first.click()
+    page.get_by_label("Family").select_option("gymnasium")
+    environment = page.locator("details.environment")
+    environment.get_by_label("Environment", exact=True).fill("CartPole-v1")
+    environment.get_by_role("radio", name="With each key").check()
+    environment.get_by_label("Longest episode").fill(str(NUM_STEPS))
+    environment.get_by_label("Seed").fill(str(SEED))
+    page.get_by_role("button", name="Test").click()
+    expect(environment.get_by_alt_text("The first picture of Cart Pole")).to_be_visible()
+    page.get_by_role("button", name="Add tag").click()
+    page.get_by_label("Tag", exact=True).fill("steady")
+    page.locator(".labels .key-field").press("s")
+    page.get_by_role("button", name="Create study").click()
+    expect(page.get_by_role("heading", level=1, name="Balance")).to_be_visible()
+    return page.url.rpartition("/")[2]
+
+
+def tagged(page):
+    """Tags a step and a range of the first episode of the table, from its replay."""
+    page.get_by_role("link", name="Episodes").click()
+    page.get_by_label("Study", exact=True).select_option("Balance")
+    expect(page.locator("tbody tr")).to_have_count(NUM_EPISODES)
+    page.get_by_role("row").last.get_by_role("link").first.click()
+    replay = page.locator(".replay")
+    expect(page.get_by_role("button", name="steady")).to_be_visible()
+
+    def go(step):
+        page.get_by_label("Go to step").fill(str(step))
+        page.keyboard.press("Enter")
+        expect(replay).to_have_attribute("data-step", str(step))
+
+    go(10)
+    page.keyboard.press("s")
+    expect(page.get_by_role("button", name="step 10", exact=True)).to_be_visible()
+    go(20)
+    for key in ("i", *["ArrowRight"] * 9, "o", "s"):  # Nobody waits for the page in between.
+        page.keyboard.press(key)
+    expect(page.get_by_role("button", name="steps 20\N{EN DASH}29", exact=True)).to_be_visible()
+
+
+def downloaded(page, study, format, name, folder, *, is_whole):
+    """Downloads the episodes of a study as a format; returns the folder of the data."""
+    page.goto(f"{page.url.partition('/replay')[0].partition('/downloads')[0]}/episodes?{study}")
+    page.get_by_role("checkbox", name="Select all rows of this page").click()
+    page.get_by_role("button", name="Download…").click()
+    page.get_by_role("radio", name=format).check()
+    page.get_by_label("Name").fill(name)
+    page.get_by_role("checkbox", name="Keep what the tool recorded").set_checked(is_whole)
+    page.get_by_role("button", name="Prepare download").click()
+    link = page.get_by_role("link", name=f"Download the file of {name}")
+    link.wait_for(timeout=60_000)
+    with page.expect_download() as waiting:
+        link.click()
+    waiting.value.save_as(folder / f"{name}.zip")
+    with zipfile.ZipFile(folder / f"{name}.zip") as archive:
+        archive.extractall(folder)
+    return folder / name / name
+
+
+def check_log(path, twins, presses):
+    """The log has what the environments returned, and what was pressed."""
+    tagged_steps = {10, *range(20, 30)}
+    with envlogger.Reader(path) as reader:
+        metadata = reader.episode_metadata()
+        assert [one["seed"] for one in metadata] == [SEED + n for n in range(NUM_EPISODES)]
+        assert [one["state"] for one in metadata] == ["completed"] * NUM_EPISODES
+        for number, (episode, twin) in enumerate(zip(reader.episodes, twins, strict=True)):
+            pressed = []
+            for index, (step, expected) in enumerate(zip(episode, twin.steps, strict=True)):
+                observation, action, reward, is_last = expected
+                timestep, custom = step.timestep, step.custom_data
+                assert timestep.observation.dtype == observation.dtype
+                assert timestep.observation.tobytes() == observation.tobytes()
+                assert (step.action, timestep.reward) == (action, reward)
+                assert (timestep.first(), timestep.last()) == (index == 0, is_last)
+                assert timestep.discount == (None if index == 0 else 1.0)
+                held = {} if action is None else {KEYS[action]: 1.0}
+                assert json.loads(custom["keys"]) == held
+                assert custom["tag:steady"] == (number == 0 and index in tagged_steps)
+                assert custom["image"].startswith((b"\xff\xd8", b"\x89PNG", b"RIFF"))
+                events = json.loads(custom["inputs"])
+                pressed += [name for _, name, value, _ in events if value and name in KEYS]
+            assert pressed == presses[number]
+
+
+def check_dataset(path, twins):
+    """The dataset has the same in the alignment of RLDS."""
+    episodes = rlds.sources.open(path)
+    assert len(episodes) == NUM_EPISODES
+    for number, (episode, twin) in enumerate(zip(episodes, twins, strict=True)):
+        observations, actions, rewards, _ = zip(*twin.steps, strict=True)
+        steps = episode.steps
+        np.testing.assert_array_equal(steps["observation"], np.stack(observations), strict=True)
+        assert steps["action"][:-1].tolist() == list(actions[1:])
+        assert steps["reward"][:-1].tolist() == list(rewards[1:])
+        assert steps["is_last"].tolist() == [False] * NUM_STEPS + [True]
+        assert not steps["is_terminal"].any()
+        found = np.flatnonzero(steps["tag:steady"])
+        assert found.tolist() == ([] if number else [10, *range(20, 30)])
+        assert "image" not in steps
+
+
+def trained(path):
+    """Clones what the player did, by logistic regression; returns the policy."""
+    samples = rlds.feeds.open(path).steps(only_real=True)
+    assert len(samples) == NUM_EPISODES * NUM_STEPS
+    weights, scale = np.zeros(4), np.array([0.2, 0.5, 0.1, 0.5])
+    for batch in rlds.feeds.Feed(samples, batch_size=100, epochs=200, seed=0):
+        inputs = batch["observation"] / scale
+        chances = 1 / (1 + np.exp(-(inputs @ weights)))
+        weights += inputs.T @ (batch["action"] - chances) / len(inputs)
+    return lambda observation: int(observation / scale @ weights > 0)
+
+
+def balanced(policy, seed):
+    """How many steps a policy keeps the pole up."""
+    env = gymnasium.make("CartPole-v1")
+    observation, number, is_over = env.reset(seed=seed)[0], 0, False
+    while not is_over:
+        observation, _, is_terminal, is_truncated, _ = env.step(policy(observation))
+        number, is_over = number + 1, is_terminal or is_truncated
+    return number
+
+
+def replayed(path):
+    """Does again what was recorded, in a new environment; returns how many steps are the same."""
+    with envlogger.Reader(path) as reader:
+        metadata, steps = reader.episode_metadata()[0], list(reader.episodes[0])
+    recorded = json.loads(metadata["rlds_creator:environment"])
+    playable = make(recorded["family"], recorded["options"], recorded["keys"])
+    with contextlib.closing(playable):
+        playable.seed(metadata["seed"])
+        for step in steps:
+            if step.action is None:
+                again = playable.environment.reset()
+            else:
+                again = playable.environment.step(step.action)
+            assert again.reward == step.timestep.reward
+            seen = step.timestep.observation
+            for name, value in (seen if isinstance(seen, dict) else {"": seen}).items():
+                other = again.observation[name] if name else again.observation
+                np.testing.assert_array_equal(value, other, strict=not isinstance(value, str))
+    return len(steps)
+
+
+def test_what_a_newcomer_plays_trains_a_policy(visit, tmp_path):
+    with command("create", "recordings", cwd=tmp_path) as served:
+        assert served.said == ["3 studies, 0 episodes\n"]
+        visitor = visit(served, accept_downloads=True)
+        page = visitor.page
+        study = created(visitor)
+        hands = Hands(page)
+        page.get_by_role("link", name="Play Cart Pole").click()
+        twins, presses = played_cart_pole(hands)
+
+        # Games that go by themselves, and those that wait.
+        page.goto(served.address)
+        page.get_by_role("link", name="Play Breakout").click()
+        hands.begin("Space")
+        page.keyboard.down("ArrowRight")
+        hands.wait(12)
+        page.keyboard.up("ArrowRight")
+        page.keyboard.press("Enter")
+        hands.judge("Keep as incomplete")
+        page.goto(served.address)
+        page.get_by_role("link", name="Play MiniGrid").click()
+        hands.begin("ArrowUp")
+        for key in ("ArrowLeft", "ArrowUp", "ArrowRight", "ArrowUp"):
+            hands.press(key)
+        page.keyboard.press("Enter")
+        hands.judge("Good")
+
+        tagged(page)
+        query = f"study={study}&sort=started"
+        log = downloaded(page, query, "Log of EnvLogger", "log", tmp_path, is_whole=True)
+        dataset = downloaded(page, query, "Dataset of TFDS", "dataset", tmp_path, is_whole=False)
+        dataset = dataset / "1.0.0"
+        assert visitor.troubles == []
+    check_log(log, twins, presses)
+    check_dataset(dataset, twins)
+    lengths = [replayed(one) for one in (tmp_path / "recordings" / "episodes").iterdir()]
+    assert len(lengths) == NUM_EPISODES + 2
+    assert min(lengths) == 5
+
+    policy = trained(dataset)
+    assert np.mean([balanced(policy, seed) for seed in range(100, 110)]) >= 400
+
+    with command("view", str(dataset), cwd=tmp_path) as served:
+        visitor = visit(served)
+        page = visitor.open("/")
+        page.get_by_role("link", name="dataset/1.0.0").click()
+        late = []
+        page.route("**/steps/0", lambda route: late.append(route))
+        page.get_by_role("link", name="Episode 0").click()
+        page.get_by_label("Go to step").fill("10")
+        page.keyboard.press("Enter")
+        expect(page.locator(".replay")).to_have_attribute("data-step", "10")
+        late[0].continue_()  # It is not what is to be seen any more.
+        values = page.get_by_role("region", name="Values")
+        for value in twins[0].steps[10][0]:
+            expect(values).to_contain_text(f"{abs(value):.3f}")
+        expect(page.get_by_label("Rewards over the steps")).to_be_visible()
+        visitor.look("journey-view")
+        assert visitor.troubles == []
