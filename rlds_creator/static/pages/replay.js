@@ -384,9 +384,11 @@ function useStepInAddress({ step, isPlaying, seek }, t) {
     return () => clearTimeout(timer);
   }, [step, isPlaying]);
   useEffect(() => {
-    if (t === written.current) return;
-    written.current = t;
-    seek(Number(t ?? 0));
+    // The page may be drawn later than its address changes: what it says now counts.
+    const now = new URLSearchParams(location.search).get("t") ?? undefined;
+    if (now === written.current) return;
+    written.current = now;
+    seek(Number(now ?? 0));
   }, [t]);
 }
 
