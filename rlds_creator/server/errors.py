@@ -7,6 +7,7 @@ the answer has that number only.
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from typing import Any, ClassVar
 
@@ -26,9 +27,15 @@ __all__ = [
     "UnavailableError",
     "answer",
     "as_server_error",
+    "without_folders",
 ]
 
 logger = logging.getLogger(__name__)
+
+# Where an error says which file it is about.
+_FOLDERS = re.compile(
+    r"(?:\b[A-Za-z][A-Za-z0-9+.-]*:/|(?<![\w.~-]))(?:~|\.{1,2})?(?:/[^\s/'\":,;()]+)+/"
+)
 
 
 class ServerError(Exception):
@@ -132,3 +139,12 @@ def answer(error: ServerError) -> Response:
     body = {"error": {"code": error.code, "message": str(error)}, **error.more}
     status = getattr(error, "other_status", error.status)
     return Response(msgspec.json.encode(body), status, media_type="application/json")
+
+
+def without_folders(text: str) -> str:
+    """Returns a message without the folders of the files that it names.
+
+    >>> without_folders("/data/my/run7/steps.riegeli, episode 3: it was cut off")
+    'steps.riegeli, episode 3: it was cut off'
+    """
+    return _FOLDERS.sub("", text)

@@ -22,7 +22,13 @@ from rlds_creator.frames import number_of
 from rlds_creator.identifiers import new_identifier
 from rlds_creator.model import Environment, Episode, EpisodeState, Mode, Person, Study
 from rlds_creator.server import messages
-from rlds_creator.server.errors import BadRequestError, ServerError, TooManyError, UnavailableError
+from rlds_creator.server.errors import (
+    BadRequestError,
+    ServerError,
+    TooManyError,
+    UnavailableError,
+    without_folders,
+)
 from rlds_creator.server.limits import Bucket, Buckets
 from rlds_creator.server.workers import WorkerMaker
 
@@ -288,7 +294,7 @@ class Play:
                 message = {
                     "op": "error",
                     "code": "environment" if message.get("fatal") else "refused",
-                    "message": str(message.get("message"))[:2000],
+                    "message": without_folders(str(message.get("message")))[:2000],
                     "fatal": bool(message.get("fatal")),
                 }
                 if message["fatal"]:

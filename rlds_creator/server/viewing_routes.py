@@ -17,6 +17,7 @@ from starlette.routing import Route
 from envlogger.errors import EnvLoggerError
 from rlds.sources import SourceError
 from rlds_creator.server import errors
+from rlds_creator.server.errors import without_folders
 from rlds_creator.viewing import EpisodeView, Shelf
 
 __all__ = ["dataset_routes", "in_thread", "routes"]
@@ -28,10 +29,6 @@ _THREADS = 4
 _MOST_SIDE = 4096
 # How long a request may wait for the rewards of a long log.
 _MOST_SECONDS = 5
-# Where an error says which file it is about.
-_FOLDERS = re.compile(
-    r"(?:\b[A-Za-z][A-Za-z0-9+.-]*:/|(?<![\w.~-]))(?:~|\.{1,2})?(?:/[^\s/'\":,;()]+)+/"
-)
 
 
 class DamagedError(errors.ServerError):
@@ -153,15 +150,6 @@ def _in_words(error: Exception) -> str:
     where += [f"row {error.row}"] if error.row is not None else []
     where += [f"field {error.field!r}"] if error.field is not None else []
     return without_folders(": ".join(filter(None, [", ".join(where), error.what])))
-
-
-def without_folders(text: str) -> str:
-    """Returns a message without the folders of the files that it names.
-
-    >>> without_folders("/data/my/run7/steps.riegeli, episode 3: it was cut off")
-    'steps.riegeli, episode 3: it was cut off'
-    """
-    return _FOLDERS.sub("", text)
 
 
 def _number(request: Request, name: str) -> int:

@@ -33,7 +33,7 @@ _DIRECTIONS = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)])
 # The step and the action are drawn as rows of so many blocks, black for 0 and white for 1.
 _NUM_BLOCKS = 16
 
-Trouble = Literal["", "raise", "exit", "die", "hang", "print fork", "memory"]
+Trouble = Literal["", "import", "raise", "exit", "die", "hang", "print fork", "memory"]
 Shape = Literal["rgb", "grey", "chw", "float", "nan", "empty", "growing", "none", "huge"]
 
 
@@ -266,6 +266,8 @@ class DrawnFamily(Family):
         repeats: bool = False,
     ) -> Drawn:
         """See `Family`."""
+        if trouble == "import":
+            from json import nothing_of_this_name  # type: ignore[attr-defined]  # noqa: F401
         return Drawn(
             id,
             num_steps,

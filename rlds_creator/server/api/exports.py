@@ -23,6 +23,7 @@ from rlds_creator.server.errors import (
     NotFoundError,
     ServerError,
     TooManyError,
+    without_folders,
 )
 from rlds_creator.server.permissions import May
 from rlds_creator.server.requests import People, answer, body, convert, in_thread
@@ -160,18 +161,20 @@ class ExportRoutes:
             logger.info("export %s has %d episodes", identifier, exported.num_episodes)
         except exporting.ExportError as error:
             logger.warning("export %s: %s\n%s", identifier, error, error.details)
-            changes = {"state": ExportState.FAILED, "error": str(error)}
+            changes = {"state": ExportState.FAILED, "error": without_folders(str(error))}
         except asyncio.CancelledError:
             changes = {"state": ExportState.CANCELLED}
         except Exception:
             logger.exception("export %s", identifier)
             changes = {"state": ExportState.FAILED, "error": "The export could not be made."}
         finally:
-            self._jobs.pop(identifier, None)
-            self._watchers.pop(identifier, None)
             for task in tasks:
                 await task
-            await self._change(identifier, **changes)
+            try:
+                await self._change(identifier, **changes)
+            finally:  # Not before: the end of the server waits for what is under way.
+                self._jobs.pop(identifier, None)
+                self._watchers.pop(identifier, None)
 
     async def _change(self, identifier: str, **changes: Any) -> None:
         if "state" in changes:

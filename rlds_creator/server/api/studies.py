@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from rlds_creator.frames import Frame
 from rlds_creator.model import Environment, Person, Study, StudyState
-from rlds_creator.server.errors import NotFoundError, ServerError, TooManyError
+from rlds_creator.server.errors import NotFoundError, ServerError, TooManyError, without_folders
 from rlds_creator.server.limits import Buckets
 from rlds_creator.server.permissions import May, may, sees_study
 from rlds_creator.server.plays import Plays
@@ -115,7 +115,7 @@ class StudyRoutes:
             elif message["op"] == "ready":
                 tried.update(controls=message["controls"], cameras=message["cameras"])
             elif message["op"] == "error" and message.get("fatal"):
-                tried.update(error=message["message"])
+                tried.update(error=without_folders(str(message["message"])))
                 over.set()
 
         def end(why: str) -> None:
