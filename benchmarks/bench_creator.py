@@ -1,6 +1,7 @@
 """Whether `rlds create` does what it promises: ten goals, measured one by one.
 
-    python benchmarks/bench_creator.py [--quick] [--only G1,G7] [--kills N] [--data DIR] [--json]
+    python benchmarks/bench_creator.py [--quick] [--only G1,G7] [--kills N] [--data DIR]
+        [--json | --markdown]
 
 Servers and workers are processes of their own, as people start them. Players are clients of the
 WebSocket; for the time from a key to its picture there is Chromium with Playwright, if both are
@@ -74,7 +75,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="some goals: G1,G7")
     parser.add_argument("--kills", type=int, help="of G4; 100 by default")
     parser.add_argument("--data", type=Path, help="where data is written; deleted at the end")
-    parser.add_argument("--json", action="store_true", help="a line for each figure")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="a line for each figure")
+    form.add_argument("--markdown", action="store_true", help="the table of docs/benchmarks.md")
     arguments = parser.parse_args()
     chosen = [name.strip().upper() for name in arguments.only.split(",") if name.strip()]
     unknown = set(chosen) - set(creator_goals.GOALS)
@@ -83,13 +86,16 @@ def main() -> None:
     os.environ["RLDS_CREATOR_TESTING"] = "1"
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     console = Console(stderr=True)
-    rows, missed, failed = [], 0, 0
+    rows, missed, failed, loads = [], 0, 0, [os.getloadavg()[0]]
     begin = time.monotonic()
+    if arguments.markdown:
+        print("| | | found | aim | met | |\n|---|---|--:|--:|---|---|", flush=True)
     with tempfile.TemporaryDirectory(dir=arguments.data) as directory:
         kills = arguments.kills or (4 if arguments.quick else 100)
         size = Size(arguments.quick, kills, Path(directory))
         for goal in chosen or creator_goals.GOALS:
             before, start = os.getloadavg()[0], time.monotonic()
+            loads = sorted([*loads, before])
             console.print(f"{goal}: {creator_goals.GOALS[goal].__doc__}")
             try:
                 found = list(creator_goals.GOALS[goal](size))
@@ -101,20 +107,26 @@ def main() -> None:
                 rows.append((goal, "not measured", "", "", "failed", f"{error!r:.200}"))
                 failed += 1
                 continue
+            loads = sorted([*loads, os.getloadavg()[0]])
             load = f"load {before:.1f} to {os.getloadavg()[0]:.1f}"
             console.print(f"  {time.monotonic() - start:.0f} s, {load}")
             missed += sum(not one.is_met for one in found)
             for one in found:
                 rows.append(row(goal, one))
-                if arguments.json:
+                if arguments.markdown:
+                    print(f"| {' | '.join(rows[-1])} |", flush=True)
+                elif arguments.json:
                     line = {"goal": goal, "what": one.what, "found": one.found, "note": one.note}
                     line |= {"most": one.most, "least": one.least, "load": before}
                     print(json.dumps(line), flush=True)
-    if not arguments.json:
-        table = Table(
-            title=f"{datetime.date.today()}, commit {commit()}, {os.cpu_count()} cores, "
-            f"{time.monotonic() - begin:.0f} s, load {os.getloadavg()[2]:.1f} over 15 minutes"
-        )
+    title = (
+        f"{datetime.date.today()}, commit {commit()}, {os.cpu_count()} cores, "
+        f"{time.monotonic() - begin:.0f} s, load {loads[0]:.1f} to {loads[-1]:.1f}"
+    )
+    if arguments.markdown:
+        print(f"\n{title}")
+    elif not arguments.json:
+        table = Table(title=title)
         for name in ("goal", "", "found", "aim", "met", ""):
             table.add_column(name, justify="right" if name == "found" else "left")
         for cells in rows:

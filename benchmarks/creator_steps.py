@@ -83,6 +83,10 @@ class SamePlayable(Playable):
         """See `Playable`."""
         return 0
 
+    def describe(self, action: Any) -> str:
+        """See `Playable`."""
+        return "left"  # As of games; most have names for their actions.
+
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
         """See `Playable`."""
         return self._pictures[self.environment.step_number % len(self._pictures)]
