@@ -4,6 +4,7 @@ errors          what a request can do wrong, and what it is answered
 security        which requests are let in; what browsers may do with the answers
 connections     how many there may be, and how long they may take
 running         a port, a process that answers there, and its end
+bodies          what requests bring, and what they are answered, in JSON
 pages           the files of the pages
 viewing_routes  episodes and datasets, step by step
 view_app        the server of `rlds view`

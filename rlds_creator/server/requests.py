@@ -1,14 +1,13 @@
-"""What all routes do: read requests, ask who sent them, call what takes its time, answer."""
+"""What all routes do: ask who sent a request, and call what takes its time."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import anyio.to_thread
-import msgspec
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
@@ -18,59 +17,12 @@ from rlds_creator.server import errors, permissions
 from rlds_creator.server.permissions import May
 from rlds_creator.store import Store
 
-__all__ = ["People", "answer", "body", "in_thread", "query"]
+__all__ = ["People", "in_thread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOGIN_SECONDS = 30 * 86_400
-
-
-def answer(value: Any = None, status: int = 200) -> Response:
-    """Returns an answer in JSON."""
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
-
-
-async def body(request: Request, kind: type[T]) -> T:
-    """Returns what a request brings.
-
-    Raises:
-      BadRequestError: It is not of that kind; says why.
-    """
-    # What browsers send to other servers without asking them first is not of this type.
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise errors.BadRequestError("The request has to be application/json.")
-    try:
-        return msgspec.json.decode(await request.body(), type=kind)
-    except UnicodeDecodeError:
-        raise errors.BadRequestError("The request is no UTF-8.") from None
-    except RecursionError:
-        raise errors.BadRequestError("The request is nested too deeply.") from None
-
-
-def query(request: Request, kind: type[T]) -> T:
-    """Returns what is asked for in an address.
-
-    Raises:
-      BadRequestError: It is not of that kind; says why.
-    """
-    given: dict[str, Any] = {}
-    for name, value in request.query_params.multi_items():
-        if value:
-            given[name] = [*given[name], value] if name in given else value
-    return convert(given, kind, strict=False)
-
-
-def convert(value: Mapping[str, Any], kind: type[T], *, strict: bool = True) -> T:
-    """Returns a value as a type of the model.
-
-    Raises:
-      BadRequestError: It is none; says why.
-    """
-    try:
-        return msgspec.convert(value, kind, strict=strict)
-    except msgspec.ValidationError as error:
-        raise errors.BadRequestError(str(error)) from None
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from rlds_creator.server import errors
+from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.pages import Pages
 from rlds_creator.server.security import Application, Hosts
 from rlds_creator.server.viewing_routes import dataset_routes
@@ -22,7 +23,6 @@ from rlds_ecosystem import version
 
 __all__ = ["view_app"]
 
-_COOKIE = "rlds_view"
 _ME, _ENTER = "/api/me", "/api/enter"
 
 
@@ -43,13 +43,14 @@ def view_app(shelf: Shelf, hosts: Hosts | None = None, *, token: str = "") -> Ap
     """
     # The cookie is no use for making a link that others can enter with.
     pass_ = hashlib.sha256(token.encode()).hexdigest()
+    cookie = f"rlds_view_{pass_[:8]}"  # Of this server, not of one on another port.
 
     def may_view(headers: Headers) -> bool:
-        given = cookie_parser(headers.get("cookie", "")).get(_COOKIE, "")
+        given = cookie_parser(headers.get("cookie", "")).get(cookie, "")
         return not token or hmac.compare_digest(given.encode(), pass_.encode())
 
     async def me(request: Request) -> Response:
-        return _json(
+        return answer(
             {
                 "person": None,
                 "may": ["view"] if may_view(request.headers) else [],
@@ -60,13 +61,13 @@ def view_app(shelf: Shelf, hosts: Hosts | None = None, *, token: str = "") -> Ap
         )
 
     async def enter(request: Request) -> Response:
-        entry = msgspec.json.decode(await request.body(), type=_Entry)
+        entry = await body(request, _Entry)
         if not hmac.compare_digest(entry.token.encode(), token.encode()):
             raise errors.LoginError(
                 "This link is not valid; it ends with the program that made it."
             )
-        response = _json({"person": None})
-        response.set_cookie(_COOKIE, pass_, httponly=True, samesite="lax")
+        response = answer({"person": None})
+        response.set_cookie(cookie, pass_, httponly=True, samesite="lax")
         return response
 
     class Guard:
@@ -92,7 +93,3 @@ def view_app(shelf: Shelf, hosts: Hosts | None = None, *, token: str = "") -> Ap
         if isinstance(route, Route):
             route.app = Guard(route.app)
     return Application(routes, hosts or Hosts("localhost"))
-
-
-def _json(value: Any) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

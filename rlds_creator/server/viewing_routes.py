@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
-import msgspec
 from anyio.lowlevel import RunVar
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +16,7 @@ from starlette.routing import Route
 from envlogger.errors import EnvLoggerError
 from rlds.sources import SourceError
 from rlds_creator.server import errors
+from rlds_creator.server.bodies import answer
 from rlds_creator.server.errors import without_folders
 from rlds_creator.viewing import EpisodeView, Shelf
 
@@ -57,11 +57,11 @@ def routes(
         found = await (
             in_thread(view.outline) if seconds is None else in_thread(view.outline, seconds)
         )
-        return _json({**found, **(await more(request) if more else {})})
+        return answer({**found, **(await more(request) if more else {})})
 
     async def step(request: Request) -> Response:
         view, number = await locate(request), _number(request, "step")
-        return _json(await in_thread(view.step, number))
+        return answer(await in_thread(view.step, number))
 
     async def picture(request: Request) -> Response:
         view, number = await locate(request), _number(request, "step")
@@ -72,7 +72,7 @@ def routes(
 
     async def series(request: Request) -> Response:
         view = await locate(request)
-        return _json(await in_thread(view.series, request.path_params["path"]))
+        return answer(await in_thread(view.series, request.path_params["path"]))
 
     return [
         Route(base, outline),
@@ -86,7 +86,7 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
     """Returns the routes of datasets, and of their episodes."""
 
     async def datasets(request: Request) -> Response:
-        return _json(await in_thread(_without_folders_in, shelf))
+        return answer(await in_thread(_without_folders_in, shelf))
 
     async def listing(request: Request) -> Response:
         offset, limit = _query(request, "offset", 0), _query(request, "limit", 0)
@@ -95,7 +95,7 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
         for episode in found["episodes"]:
             if "error" in episode:
                 episode["error"] = without_folders(episode["error"])
-        return _json(found)
+        return answer(found)
 
     async def locate(request: Request) -> EpisodeView:
         where = request.path_params["dataset"], request.path_params["split"]
@@ -168,7 +168,3 @@ def _query(request: Request, name: str, least: int, most: int = 10**15) -> int |
     if not re.fullmatch(r"[0-9]{1,15}", text) or not least <= int(text) <= most:
         raise errors.BadRequestError(f"{name}: expected a number from {least} to {most}.")
     return int(text)
-
-
-def _json(value: Any) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -10,10 +10,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from rlds_creator.model import AnnotatedRange, Episode, EpisodeState, Identifier, Name, Person, Text
+from rlds_creator.server.bodies import answer, body, query
 from rlds_creator.server.errors import ConflictError, ForbiddenError, NotFoundError
 from rlds_creator.server.permissions import May, may, of_episode, sees_episode
 from rlds_creator.server.recordings import Recordings
-from rlds_creator.server.requests import People, answer, body, in_thread, query
+from rlds_creator.server.requests import People, in_thread
 from rlds_creator.server.viewing_routes import in_thread as reading
 from rlds_creator.server.viewing_routes import routes as viewing_routes
 from rlds_creator.store import EpisodeQuery, Store

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 from rlds_creator import exporting
 from rlds_creator.model import Export, ExportState, Person
 from rlds_creator.server.api.episodes import seen_by
+from rlds_creator.server.bodies import answer, body, convert
 from rlds_creator.server.directory import DataDirectory
 from rlds_creator.server.errors import (
     BadRequestError,
@@ -26,7 +27,7 @@ from rlds_creator.server.errors import (
     without_folders,
 )
 from rlds_creator.server.permissions import May
-from rlds_creator.server.requests import People, answer, body, convert, in_thread
+from rlds_creator.server.requests import People, in_thread
 from rlds_creator.store import EpisodeQuery, Store
 
 __all__ = ["ExportRoutes"]

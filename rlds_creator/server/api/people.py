@@ -11,11 +11,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from rlds_creator.model import Role
+from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.errors import BadRequestError, LoginError, NotFoundError, TooManyError
 from rlds_creator.server.limits import Buckets
 from rlds_creator.server.permissions import ROLES, May, may
 from rlds_creator.server.plays import Plays
-from rlds_creator.server.requests import People, answer, body, in_thread
+from rlds_creator.server.requests import People, in_thread
 from rlds_creator.store import Store
 from rlds_ecosystem import version
 

@@ -12,11 +12,12 @@ from starlette.websockets import WebSocket
 
 from rlds_creator.model import Environment, Person, Study, StudyState
 from rlds_creator.server.api.studies import seen_study
+from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.directory import DataDirectory
 from rlds_creator.server.errors import ForbiddenError, NotFoundError
 from rlds_creator.server.permissions import May, may
 from rlds_creator.server.plays import Play, Plays
-from rlds_creator.server.requests import People, answer, body, in_thread
+from rlds_creator.server.requests import People, in_thread
 from rlds_creator.server.workers import Interpreters
 from rlds_creator.store import EpisodeQuery, Store
 

@@ -14,12 +14,13 @@ from starlette.routing import BaseRoute, Route
 
 from rlds_creator.frames import Frame
 from rlds_creator.model import Environment, Person, Study, StudyState
+from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.errors import NotFoundError, ServerError, TooManyError, without_folders
 from rlds_creator.server.limits import Buckets
 from rlds_creator.server.permissions import May, may, sees_study
 from rlds_creator.server.plays import Plays
 from rlds_creator.server.recordings import Recordings
-from rlds_creator.server.requests import People, answer, body, in_thread
+from rlds_creator.server.requests import People, in_thread
 from rlds_creator.server.workers import Interpreters, WorkerMaker
 from rlds_creator.store import Store
 

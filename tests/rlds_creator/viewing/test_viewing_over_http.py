@@ -225,19 +225,27 @@ def test_others_need_the_token(folder):
         status, answer = client.json("/api/datasets")
         assert (status, answer["error"]["code"]) == (401, "login")
         entry = {"method": "POST", "body": json.dumps({"token": "another", "name": ""})}
+        client.headers["Content-Type"] = "application/json"
         assert client.json("/api/enter", **entry)[0] == 401
-        assert client.json("/api/datasets", Cookie="rlds_view=x")[0] == 401
-        assert client.json("/api/datasets", Cookie=f"rlds_view={TOKEN.split()[0]}")[0] == 401
-        status, headers, _ = client.get(
-            "/api/enter", method="POST", body=json.dumps({"token": TOKEN, "name": "Somebody"})
-        )
+        # Such as a form of somebody else's page, or none at all, would send.
+        assert client.json("/api/enter", **entry, **{"Content-Type": "text/plain"})[0] == 400
+        assert client.json("/api/enter", **{**entry, "body": b'"\xff'})[0] == 400
+        entry["body"] = json.dumps({"token": TOKEN, "name": "Somebody"})
+        status, headers, _ = client.get("/api/enter", **entry)
         assert status == 200
         cookie = headers["set-cookie"]
+        name = cookie.partition("=")[0]
+        for value in ("x", TOKEN):
+            assert client.json("/api/datasets", Cookie=f"{name}={value}")[0] == 401
         assert "HttpOnly" in cookie
         assert "samesite=lax" in cookie.lower()
         assert TOKEN not in cookie
         client.headers["Cookie"] = cookie.partition(";")[0]
         assert client.json("/api/datasets")[0] == 200
+        with serving(view_app(Shelf([folder / "tiny"]), token="another")) as other:
+            other.headers["Content-Type"] = "application/json"
+            _, others, _ = other.get("/api/enter", method="POST", body='{"token": "another"}')
+            assert others["set-cookie"].partition("=")[0] != name, "one would end the other"
         assert client.json("/api/me")[1]["may"] == ["view"]
         # From a page of somebody else that is open in the same browser.
         assert client.json("/api/datasets", Host="evil.example.com")[0] == 400
@@ -283,6 +291,7 @@ def test_the_command_serves_until_ctrl_c(folder):
             else:
                 assert client.json("/api/datasets")[0] == 401
                 body = json.dumps({"token": link.partition("#")[2], "name": ""})
+                client.headers["Content-Type"] = "application/json"
                 cookie = client.get("/api/enter", method="POST", body=body)[1]["set-cookie"]
                 client.headers["Cookie"] = cookie.partition(";")[0]
                 assert client.json("/api/datasets")[0] == 200

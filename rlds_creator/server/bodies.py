@@ -1,0 +1,63 @@
+"""What requests bring, and what they are answered, in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rlds_creator.server import errors
+
+__all__ = ["answer", "body", "convert", "query"]
+
+T = TypeVar("T")
+
+
+def answer(value: Any = None, status: int = 200) -> Response:
+    """Returns an answer in JSON."""
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+async def body(request: Request, kind: type[T]) -> T:
+    """Returns what a request brings.
+
+    Raises:
+      BadRequestError: It is not of that kind; says why.
+    """
+    # What browsers send to other servers without asking them first is not of this type.
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise errors.BadRequestError("The request has to be application/json.")
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except UnicodeDecodeError:
+        raise errors.BadRequestError("The request is no UTF-8.") from None
+    except RecursionError:
+        raise errors.BadRequestError("The request is nested too deeply.") from None
+
+
+def query(request: Request, kind: type[T]) -> T:
+    """Returns what is asked for in an address.
+
+    Raises:
+      BadRequestError: It is not of that kind; says why.
+    """
+    given: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if value:
+            given[name] = [*given[name], value] if name in given else value
+    return convert(given, kind, strict=False)
+
+
+def convert(value: Mapping[str, Any], kind: type[T], *, strict: bool = True) -> T:
+    """Returns a value as a type of the model.
+
+    Raises:
+      BadRequestError: It is none; says why.
+    """
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise errors.BadRequestError(str(error)) from None
