@@ -37,7 +37,6 @@ _NEEDS = {
 _OTHERS = ("ale_py", "gymnasium.envs.mujoco", "minigrid")
 
 _ARROWS = ("ArrowLeft", "ArrowDown", "ArrowRight", "ArrowUp")
-_TURNS = {"ArrowLeft": 0, "ArrowDown": 1, "ArrowRight": 2}
 
 # Keys of well-known games: what key_map takes, by the beginnings of their identifiers. What begins
 # with a longer one comes first. A table is for actions that are one of several, or for numbers.

@@ -19,7 +19,6 @@ export const Component = /** @type {any} */ (preact.Component);
 /** @type {<T>(initial: T | (() => T)) => [T, (next: T | ((old: T) => T)) => void]} */
 export const useState = hooks.useState;
 /** @type {<S, A>(reducer: (state: S, action: A) => S, initial: S) => [S, (action: A) => void]} */
-export const useReducer = hooks.useReducer;
 /** @type {<T>(initial: T) => {current: T}} */
 export const useRef = hooks.useRef;
 /** @type {(effect: () => void | (() => void), inputs?: unknown[]) => void} */

@@ -114,8 +114,6 @@ class Play:
         if self.state not in (State.RUNNING, State.PAUSED, State.ENDED):
             raise WrongStateError("there is no episode yet that could be discarded")
 
-    check_success = check_retry
-
     def touch(self, now: float, *, is_held: bool) -> None:
         """The player did something.
 
