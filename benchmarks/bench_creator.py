@@ -26,6 +26,7 @@ import argparse
 import datetime
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -83,6 +84,8 @@ def main() -> None:
     unknown = set(chosen) - set(creator_goals.GOALS)
     if unknown:
         parser.error(f"there is no {', '.join(sorted(unknown))}")
+    # Servers are ended then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     os.environ["RLDS_CREATOR_TESTING"] = "1"
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     console = Console(stderr=True)
