@@ -10,9 +10,17 @@ import hashlib
 import re
 import secrets
 
-__all__ = ["check_identifier", "hash_token", "is_identifier", "new_identifier", "new_token"]
+__all__ = [
+    "PATTERN",
+    "check_identifier",
+    "hash_token",
+    "is_identifier",
+    "new_identifier",
+    "new_token",
+]
 
-_IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+PATTERN = "[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
+"""What an identifier is, as a regular expression."""
 
 
 def new_identifier() -> str:
@@ -29,7 +37,7 @@ def is_identifier(text: str) -> bool:
     >>> is_identifier("q7Xb-2_"), is_identifier("../salt"), is_identifier("-rf"), is_identifier("")
     (True, False, False, False)
     """
-    return _IDENTIFIER.fullmatch(text) is not None
+    return re.fullmatch(PATTERN, text) is not None
 
 
 def check_identifier(text: str) -> str:

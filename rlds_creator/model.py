@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from rlds_creator.identifiers import PATTERN
+
 __all__ = [
     "AnnotatedRange",
     "Assignment",
@@ -31,9 +33,9 @@ __all__ = [
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Text = Annotated[str, msgspec.Meta(max_length=20_000)]
-Identifier = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}\Z")]
+Identifier = Annotated[str, msgspec.Meta(pattern=rf"^{PATTERN}\Z")]
 # That of a thing which is yet to be made may be empty.
-NewIdentifier = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_-]{0,63})?\Z")]
+NewIdentifier = Annotated[str, msgspec.Meta(pattern=rf"^({PATTERN})?\Z")]
 
 
 class Role(enum.StrEnum):
