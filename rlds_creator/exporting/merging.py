@@ -15,6 +15,7 @@ from envlogger.step_data import StepData
 from rlds_creator.exporting.errors import ExportError
 from rlds_creator.exporting.recordings import RecordedEpisode
 from rlds_creator.recorded import STEP_FIELDS
+from rlds_creator.worker.recording import total
 
 __all__ = ["Selection", "tag_field"]
 
@@ -109,7 +110,7 @@ class Selection:
                 with writer.episode() as record_step:
                     for step in self._steps(index):
                         _record(record_step, step, episode)
-                        rewards += _sum_of(step.timestep.reward)
+                        rewards += total(step.timestep.reward)
                         num_written += 1
                         if num_written % _STEPS_PER_REPORT == 0:
                             progress(num_written / self.num_steps)
@@ -164,17 +165,6 @@ def _record(
         record_step(step)
     except EnvLoggerError as error:
         raise ExportError(f"episode {episode.name} cannot be stored: {error}") from error
-
-
-def _sum_of(reward: Any) -> float:
-    """The sum of a reward, which may have several parts."""
-    if reward is None:
-        return 0.0
-    if isinstance(reward, Mapping):
-        return sum(map(_sum_of, reward.values()))
-    if isinstance(reward, list | tuple):
-        return sum(map(_sum_of, reward))
-    return float(np.sum(reward, dtype=np.float64))
 
 
 def _check_specs(episodes: Sequence[RecordedEpisode]) -> None:

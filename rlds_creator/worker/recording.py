@@ -104,10 +104,18 @@ class Recording:
 
 
 def total(reward: Any) -> float:
-    """Returns what a reward adds to the sum, of which there may be several or none."""
-    if reward is None:
-        return 0.0
-    return reward if isinstance(reward, float) else float(np.sum(reward))
+    """Returns what a reward adds to the sum: it may be none, or have several parts.
+
+    >>> total(None), total({"left": 1, "right": (np.array([2.0, 3.0]), None)})
+    (0.0, 6.0)
+    """
+    if isinstance(reward, float):
+        return reward
+    if isinstance(reward, Mapping):
+        return sum(map(total, reward.values()))
+    if isinstance(reward, list | tuple):
+        return sum(map(total, reward))
+    return 0.0 if reward is None else float(np.sum(reward, dtype=np.float64))
 
 
 def finite(number: float) -> float:
