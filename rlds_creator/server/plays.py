@@ -337,26 +337,29 @@ class Play:
         self._to_save.put_nowait(None)
 
     async def _save_all(self) -> None:
-        while (next := await self._to_save.get()) is not None:
-            episode, is_cut = next
-            try:
-                stored, may_go_on = await self._save(episode, is_cut=is_cut)
-            except Exception as error:
-                # Its log is there: the next start of the server adds it to the database.
-                if not isinstance(error, ServerError):
-                    logger.exception("episode %s could not be stored", episode.id)
-                self._end("failed", "The episode is recorded, but could not be listed.")
-                continue
+        try:
+            while (next := await self._to_save.get()) is not None:
+                await self._save_one(*next)
+        finally:  # Cancelled too, when the server ends at once: whoever waits for this goes on.
             if self.page is not None:
-                self.page.say({"op": "episode", "episode": msgspec.to_builtins(stored)})
-            if not may_go_on:
-                self._end("quota")
+                self.page.bye(self._why)
+            self.is_over = True
+            self._over_since = self._loop.time()
+            self._over.set()
+
+    async def _save_one(self, episode: Episode, is_cut: bool) -> None:
+        try:
+            stored, may_go_on = await self._save(episode, is_cut=is_cut)
+        except Exception as error:
+            # Its log is there: the next start of the server adds it to the database.
+            if not isinstance(error, ServerError):
+                logger.exception("episode %s could not be stored", episode.id)
+            self._end("failed", "The episode is recorded, but could not be listed.")
+            return
         if self.page is not None:
-            self.page.bye(self._why)
-        self.is_over = True
-        self._frame = None
-        self._over_since = self._loop.time()
-        self._over.set()
+            self.page.say({"op": "episode", "episode": msgspec.to_builtins(stored)})
+        if not may_go_on:
+            self._end("quota")
 
     # The end.
 

@@ -92,6 +92,12 @@ class Served:
         self._thread.join()
         self._stack.close()
 
+    def end_at_once(self, seconds):
+        """Ends as after a second Ctrl-C; whether that took no longer than so many seconds."""
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
     def call(self, *args, **kwargs):
         """Asks for something: the status, and the JSON that is answered."""
         return call(self.address, *args, **kwargs)

@@ -44,6 +44,17 @@ def left(tmp_path):
     return tmp_path, completed["id"], playing["id"]
 
 
+def test_a_second_ctrl_c_ends_a_server_in_the_middle_of_a_game(tmp_path) -> None:
+    with Served(tmp_path) as served:
+        with served.player(served.play(served.study(drawn()))) as player:
+            player.until_step(0)
+            player.walk("Space")
+            identifier = player.until("episode", episode__state="playing")["episode"]["id"]
+            assert served.end_at_once(20)
+    with Served(tmp_path) as served:
+        assert served.creator.store.episode(identifier).state is EpisodeState.ABANDONED
+
+
 def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
     directory, completed, cut = left
     with Served(directory) as served:
