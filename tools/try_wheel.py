@@ -1,13 +1,18 @@
-"""Tries the installed packages: records, reads, opens. Run it with `python -I`.
+"""Tries the installed packages: records, reads, opens, plays. Run it with `python -I`.
 
-Otherwise Python may find the checkout.
+Otherwise Python may find the checkout. What `rlds create` and `rlds view` serve is tried where the
+packages of the extra `creator` are installed.
 """
 
+import contextlib
+import importlib.util
 import platform
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -16,6 +21,60 @@ import riegeli
 import rlds
 from envlogger.testing.catch_env import Catch
 from rlds.feeds import _core as feeds_core
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND = Path(sysconfig.get_path("scripts"), "rlds")
+
+
+@contextlib.contextmanager
+def served(*arguments: str) -> Iterator[str]:
+    """Runs a command that serves pages; gives their address."""
+    command = [str(COMMAND), *arguments, "--no-open", "--port", "0", "--quiet"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip().rstrip("/")
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert process.returncode == 0, process.returncode
+
+
+def try_pages(directory: str) -> None:
+    """Plays a step in a study to try, and looks at a log; each file of the pages is there."""
+    sys.path.append(str(ROOT / "tests" / "support"))
+    from creator_server import Player, call, fetch
+
+    def has_pages(address: str, mode: str) -> None:
+        status, _, index = fetch(address, "GET", "/")
+        assert (status, b'<div id="app">' in index) == (200, True), index
+        assert call(address, "GET", "/api/me")[1]["mode"] == mode
+        folder = index.decode().partition('src="')[2].partition("/theme.js")[0]
+        static = ROOT / "rlds_creator" / "static"
+        files = [file for file in static.rglob("*") if file.suffix in (".js", ".css", ".svg")]
+        assert len(files) > 30, files
+        for file in files:
+            path = f"{folder}/{file.relative_to(static).as_posix()}"
+            status, _, content = fetch(address, "GET", path)
+            assert (status, content) == (200, file.read_bytes()), path
+
+    with tempfile.TemporaryDirectory() as data, served("create", data) as address:
+        has_pages(address, "create")
+        studies = call(address, "GET", "/api/studies")[1]["studies"]
+        (study,) = (one for one in studies if one["name"] == "CartPole")
+        play = call(address, "POST", "/api/plays", {"study": study["id"]})[1]["play"]
+        with Player(f"{address.replace('http', 'ws')}/api/plays/{play}") as player:
+            player.until("state", state="ready")
+            player.say("control", do="resume")
+            player.press("ArrowLeft")
+            while player.receive_frame().step < 2:  # Some may be left out.
+                player.until_frame()
+    with served("view", directory) as address:
+        has_pages(address, "view")
+        dataset = call(address, "GET", "/api/datasets")[1]["datasets"][0]["id"]
+        view = f"/api/datasets/{dataset}/train/0/view"
+        number = call(address, "GET", view)[1]["num_steps"]
+        values = call(address, "GET", f"{view}/steps/{number - 1}")[1]["values"]
+        assert values["is_last"] is True, values
 
 
 def main() -> None:
@@ -38,14 +97,17 @@ def main() -> None:
         assert [step.reward for step in read] == [step.reward for step in recorded]
         assert len(rlds.sources.open(directory)) == 1
 
-        command = Path(sysconfig.get_path("scripts"), "rlds")
         for arguments, expected in (
             (["--version"], version),
             (["inspect", directory], "log of EnvLogger"),
         ):
-            done = subprocess.run([command, *arguments], capture_output=True, text=True, check=True)
+            done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=True)
             assert expected in done.stdout, done.stdout
-    print(f"{version} works on Python {platform.python_version()}")
+        has_creator = importlib.util.find_spec("uvicorn") is not None
+        if has_creator:
+            try_pages(directory)
+    with_pages = ", with its pages," if has_creator else ""
+    print(f"{version}{with_pages} works on Python {platform.python_version()}")
 
 
 if __name__ == "__main__":

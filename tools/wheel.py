@@ -1,8 +1,8 @@
 """Builds the sdist and the wheel, checks them, and tries the wheel: `make wheel`.
 
 The wheel is built from the sdist. On Linux it becomes a manylinux wheel. It is tried on every
-Python at hand, in new environments that have all dependencies but TensorFlow: that takes minutes to
-install, and the trial does not touch what needs it.
+Python at hand, in new environments that have all dependencies, and what serves the pages, but not
+TensorFlow: that takes minutes to install, and the trial does not touch what needs it.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def try_on(python: Path, wheel: Path) -> None:
         environment = Path(name, "venv")
         run(python, "-m", "venv", environment)
         installed = environment / "bin" / "python"
-        run(installed, "-m", "pip", "install", "--quiet", *dependencies())
+        run(installed, "-m", "pip", "install", "--quiet", *dependencies("creator"))
         run(installed, "-m", "pip", "install", "--quiet", "--no-deps", wheel)
         run(installed, "-I", ROOT / "tools" / "try_wheel.py", cwd=Path(name))
 

@@ -15,18 +15,18 @@ TOOLS = {"hypothesis", "pytest"}
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
 
-def dependencies() -> list[str]:
-    """The requirements of the packages."""
-    return [line for line in PROJECT["dependencies"] if not name_of(line).startswith("tensorflow")]
+def dependencies(*extras: str) -> list[str]:
+    """The requirements of the packages, and of some extras."""
+    own = [line for line in PROJECT["dependencies"] if not name_of(line).startswith("tensorflow")]
+    return [*own, *(line for one in extras for line in PROJECT["optional-dependencies"][one])]
 
 
 def requirements(*more: str) -> list[str]:
     """The requirements of the packages, of some extras and of more of them, and of the tests."""
-    extras = PROJECT["optional-dependencies"]
+    tools = PROJECT["optional-dependencies"]["dev"]
     return [
-        *dependencies(),
-        *(line for extra in [*EXTRAS, *more] for line in extras[extra]),
-        *(line for line in extras["dev"] if name_of(line) in TOOLS),
+        *dependencies(*EXTRAS, *more),
+        *(line for line in tools if name_of(line) in TOOLS),
     ]
 
 
