@@ -95,7 +95,9 @@ def test_all_extras_bring_all_others() -> None:
     brought = set(line.removeprefix("rlds-ecosystem[").removesuffix("]").split(","))
     for_the_checkout = {"all", "dev", "docs", "examples", "fuzz", "notebooks", "wheel"}
     frameworks = {"grain", "jax", "torch"}  # Large, and whoever trains with one has it.
-    assert brought == set(PROJECT["optional-dependencies"]) - for_the_checkout - frameworks
+    applications = {"creator", "postgresql"}  # The library does without.
+    others = for_the_checkout | frameworks | applications
+    assert brought == set(PROJECT["optional-dependencies"]) - others
 
 
 def test_the_line_for_an_environment_without_tensorflow() -> None:
