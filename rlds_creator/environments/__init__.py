@@ -47,11 +47,12 @@ _FAMILIES: dict[str, str] = {
 
 @functools.cache
 def families() -> dict[str, str]:
-    """Returns the class of each family as `module:Class`, by its name."""
+    """Returns the class of each family as `module:Class`, by its name: well-known ones first."""
     added = {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
     if "RLDS_CREATOR_TESTING" in os.environ:
         added["drawn"] = "rlds_creator.testing.drawn:DrawnFamily"
-    return {**added, **_FAMILIES}
+    others = {name: target for name, target in added.items() if name not in _FAMILIES}
+    return {**_FAMILIES, **others}
 
 
 def family(name: str) -> Family:

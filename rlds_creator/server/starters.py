@@ -15,7 +15,7 @@ _STARTERS: tuple[tuple[tuple[str, ...], Study], ...] = (
         Study(
             name="CartPole",
             instructions="Push the cart with the arrow keys, left and right, so that the pole "
-            "stays up. The keys act as long as you hold them.",
+            "stays up. Nothing moves until you press a key, and a key acts as long as you hold it.",
             environments=(
                 Environment(
                     name="CartPole",

@@ -22,7 +22,7 @@ def describe() -> dict[str, Any]:
 
     `identifiers` is None where `error` says why there are none.
     """
-    return {name: _describe(name) for name in sorted(families())}
+    return {name: _describe(name) for name in families()}
 
 
 def _describe(name: str) -> dict[str, Any]:
