@@ -41,6 +41,7 @@ _FAMILIES: dict[str, str] = {
     "procgen": "rlds_creator.environments.procgen_family:ProcgenFamily",
     "vizdoom": "rlds_creator.environments.vizdoom_family:VizdoomFamily",
     "robosuite": "rlds_creator.environments.robosuite_family:RobosuiteFamily",
+    "robodesk": "rlds_creator.environments.robodesk_family:RoboDeskFamily",
     "crafter": "rlds_creator.environments.crafter_family:CrafterFamily",
 }
 

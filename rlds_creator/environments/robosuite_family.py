@@ -12,14 +12,15 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
+from rlds_creator.environments.arms import ArmPlayable
 from rlds_creator.environments.gymnasium_family import missing
-from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
+from rlds_creator.environments.key_maps import KeyMap, key_map
 from rlds_creator.environments.mujoco_pictures import (
     MuJoCoPictures,
     check_size,
     draw_without_display,
 )
-from rlds_creator.environments.playable import Control, Family, Inputs
+from rlds_creator.environments.playable import Family
 
 __all__ = ["RobosuiteFamily", "RobosuitePlayable"]
 
@@ -54,7 +55,6 @@ _WORDS = {
     "pitch": ("pitch down", "pitch up"),
     "yaw": ("turn right", "turn left"),
 }
-_TOGGLES = ("Space", "Button0")
 # Collision shapes are not drawn.
 _GROUPS = {0: False, 1: True}
 _MOST_STEPS = 1_000_000
@@ -118,8 +118,8 @@ class _Arm(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         self.task.close()
 
 
-class RobosuitePlayable(KeyedPlayable):
-    """A task of robosuite. The grippers of arms stay as they are until they are told otherwise.
+class RobosuitePlayable(ArmPlayable):
+    """A task of robosuite.
 
     Args:
       arm: The task.
@@ -128,34 +128,11 @@ class RobosuitePlayable(KeyedPlayable):
       grippers: Which numbers of an action open and close grippers.
     """
 
-    has_draft = True
-
     def __init__(
         self, arm: _Arm, keys: KeyMap, pictures: MuJoCoPictures, grippers: Sequence[int]
     ) -> None:
-        super().__init__(arm, keys, ["robosuite", "mujoco"])
-        self._arm, self._pictures, self._grippers = arm, pictures, list(grippers)
-        self.cameras = pictures.cameras
-        if self._grippers:
-            toggle = Control(_TOGGLES, "open or close the gripper")
-            self.controls = [*self.controls, toggle]
-        self._open()
-
-    def action(self, inputs: Inputs) -> Any:
-        """See `Playable`."""
-        presses = sum(name in _TOGGLES for name in inputs.pressed) if self._grippers else 0
-        if presses % 2:
-            self.idle_action = self.idle_action.copy()
-            self.idle_action[self._grippers] *= -1
-        action = self.keys.action(inputs)
-        if action is None:
-            return self.idle_action if presses else None
-        action[self._grippers] = self.idle_action[self._grippers]
-        return action
-
-    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        """See `Playable`."""
-        return self._pictures.draw(camera, is_draft=is_draft)
+        super().__init__(arm, keys, ["robosuite", "mujoco"], pictures, grippers, opened=-1.0)
+        self._arm = arm
 
     def seed(self, seed: int) -> None:
         """See `Playable`."""
@@ -163,20 +140,11 @@ class RobosuitePlayable(KeyedPlayable):
         state = np.random.default_rng(seed).bit_generator.state
         self._arm.task.rng.bit_generator.state = state
         np.random.seed(seed)  # Some tasks use this one.
-        self._open()
+        self.open_grippers()
 
     def info(self) -> Mapping[str, Any]:
         """See `Playable`."""
         return self._arm.info
-
-    def close(self) -> None:
-        """See `Playable`."""
-        self._pictures.close()
-        super().close()
-
-    def _open(self) -> None:
-        self.idle_action = self.keys.idle.copy()
-        self.idle_action[self._grippers] = -1.0
 
 
 class RobosuiteFamily(Family):

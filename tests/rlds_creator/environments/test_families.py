@@ -202,6 +202,7 @@ def test_what_is_wrong_is_said(name, options, keys, message):
         ("procgen", "procgen", "procgen-mirror 'numpy<2'"),
         ("vizdoom", "vizdoom", "vizdoom"),
         ("robosuite", "robosuite", "robosuite 'mujoco<3.10'"),
+        ("robodesk", "robodesk", "robodesk 'pillow<10'"),
         ("crafter", "crafter", "crafter"),
     ],
 )

@@ -1,0 +1,75 @@
+"""Arms with grippers that stay as they are until they are told otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dm_env
+import numpy as np
+
+from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap
+from rlds_creator.environments.mujoco_pictures import MuJoCoPictures
+from rlds_creator.environments.playable import Control, Inputs
+
+__all__ = ["ArmPlayable"]
+
+_TOGGLES = ("Space", "Button0")
+
+
+class ArmPlayable(KeyedPlayable):
+    """Arms, drawn by MuJoCo. A key opens and closes their grippers.
+
+    Args:
+      environment: The environment.
+      keys: How inputs become its actions, but for the grippers.
+      distributions: What it is made by, whose versions are recorded.
+      pictures: What draws it.
+      grippers: Which numbers of an action open and close grippers.
+      opened: What these numbers are for an open gripper; for a closed one they are its negative.
+    """
+
+    has_draft = True
+
+    def __init__(
+        self,
+        environment: dm_env.Environment,
+        keys: KeyMap,
+        distributions: Sequence[str],
+        pictures: MuJoCoPictures,
+        grippers: Sequence[int],
+        opened: float,
+    ) -> None:
+        super().__init__(environment, keys, distributions)
+        self._pictures, self._grippers, self._opened = pictures, list(grippers), opened
+        self.cameras = pictures.cameras
+        if self._grippers:
+            toggle = Control(_TOGGLES, "open or close the gripper")
+            self.controls = [*self.controls, toggle]
+        self.open_grippers()
+
+    def action(self, inputs: Inputs) -> Any:
+        """See `Playable`."""
+        presses = sum(name in _TOGGLES for name in inputs.pressed) if self._grippers else 0
+        if presses % 2:
+            self.idle_action = self.idle_action.copy()
+            self.idle_action[self._grippers] *= -1
+        action = self.keys.action(inputs)
+        if action is None:
+            return self.idle_action if presses else None
+        action[self._grippers] = self.idle_action[self._grippers]
+        return action
+
+    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
+        """See `Playable`."""
+        return self._pictures.draw(camera, is_draft=is_draft)
+
+    def close(self) -> None:
+        """See `Playable`."""
+        self._pictures.close()
+        super().close()
+
+    def open_grippers(self) -> None:
+        """Tells the grippers to be open, as they are when an episode begins."""
+        self.idle_action = self.keys.idle.copy()
+        self.idle_action[self._grippers] = self._opened

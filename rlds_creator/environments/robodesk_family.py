@@ -1,0 +1,261 @@
+"""RoboDesk: a robot arm at a desk with drawers, buttons, blocks and a ball."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import dm_env
+import numpy as np
+from dm_env import specs
+from PIL import Image
+
+from rlds_creator.environments.arms import ArmPlayable
+from rlds_creator.environments.gymnasium_family import missing
+from rlds_creator.environments.key_maps import KeyMap, key_map
+from rlds_creator.environments.mujoco_pictures import (
+    FREE,
+    MuJoCoPictures,
+    check_size,
+    draw_without_display,
+)
+from rlds_creator.environments.playable import Family
+
+__all__ = ["RoboDeskFamily", "RoboDeskPlayable"]
+
+_TASKS = (
+    "open_slide",
+    "open_drawer",
+    "push_green",
+    "stack",
+    "upright_block_off_table",
+    "flat_block_in_bin",
+    "flat_block_in_shelf",
+    "lift_upright_block",
+    "lift_ball",
+    "push_blue",
+    "push_red",
+    "flat_block_off_table",
+    "ball_off_table",
+    "upright_block_in_bin",
+    "ball_in_bin",
+    "upright_block_in_shelf",
+    "ball_in_shelf",
+    "lift_flat_block",
+)
+# What keys do to the five numbers of the hand, as seen from the front of the desk.
+_HAND = ("x", "y", "z", "wrist", "gripper")
+_PAIRS = {
+    "x": ("ArrowLeft", "ArrowRight"),
+    "y": ("ArrowDown", "ArrowUp"),
+    "z": ("KeyS", "KeyW"),
+    "wrist": ("KeyQ", "KeyE"),
+}
+_STICKS = {
+    "Axis0": ("x", 1),
+    "Axis1": ("y", -1),
+    "Axis2": ("wrist", 1),
+    "Axis3": ("z", -1),
+    "Space0": ("x", 1),
+    "Space1": ("y", -1),
+    "Space2": ("z", -1),
+    "Space5": ("wrist", 1),
+}
+_WORDS = {
+    "x": ("left", "right"),
+    "y": ("near", "away"),
+    "z": ("down", "up"),
+    "wrist": ("turn left", "turn right"),
+}
+# What the picture of the observation is drawn by, here for all of the desk.
+_VIEW = {
+    "distance": 1.8,
+    "azimuth": 90.0,
+    "elevation": -60.0,
+    "lookat": np.array([0.0, 0.535, 1.1]),
+}
+_MOST_STEPS = 1_000_000
+
+
+class _Desk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
+    """A task of RoboDesk as an environment of dm_env.
+
+    Args:
+      desk: The task.
+
+    Attributes:
+      info: What the task says beside the observation.
+    """
+
+    def __init__(self, desk: Any) -> None:
+        self.desk = desk
+        self._is_over = True
+        self.info: dict[str, Any] = {}
+        space = desk.action_space
+        self._action = specs.BoundedArray(space.shape, space.dtype, space.low, space.high)
+        self._observation = {
+            name: specs.Array(value.shape, value.dtype, name)
+            for name, value in self._reset().items()
+        }
+
+    def reset(self) -> dm_env.TimeStep:
+        """See `dm_env.Environment`."""
+        return dm_env.restart(self._seen(self._reset(), is_over=False))
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """See `dm_env.Environment`."""
+        if self._is_over:
+            return self.reset()
+        self._draw_here()
+        observation, reward, is_over, info = self.desk.step(action)
+        seen = self._seen(observation, is_over=is_over)
+        kind = dm_env.StepType.LAST if is_over else dm_env.StepType.MID
+        return dm_env.TimeStep(kind, float(reward), info["discount"], seen)
+
+    def _reset(self) -> Any:
+        self._draw_here()
+        return self.desk.reset()
+
+    def _draw_here(self) -> None:
+        """Lets dm_control draw the observation in its own context.
+
+        It does not notice that another one became the current one of this thread.
+        """
+        context = self.desk.physics.contexts.gl
+        with context.make_current() as thread:
+            thread.call(context._platform_make_current)
+
+    def _seen(self, observation: Mapping[str, Any], *, is_over: bool) -> dict[str, np.ndarray]:
+        self._is_over = is_over
+        self.info = {"success": bool(self.desk._get_task_reward(self.desk.task, "success"))}
+        # Some of it changes with the simulation.
+        return {name: np.array(value) for name, value in observation.items()}
+
+    def observation_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return self._observation
+
+    def action_spec(self) -> Any:
+        """See `dm_env.Environment`."""
+        return self._action
+
+    def close(self) -> None:
+        """See `dm_env.Environment`."""
+        self.desk.physics.free()  # Its context has to go before what it is drawn with ends.
+
+
+class RoboDeskPlayable(ArmPlayable):
+    """A task of RoboDesk.
+
+    Args:
+      desk: The task.
+      keys: How inputs become its actions.
+      pictures: What draws it.
+    """
+
+    def __init__(self, desk: _Desk, keys: KeyMap, pictures: MuJoCoPictures) -> None:
+        grippers = [_HAND.index("gripper")]
+        super().__init__(desk, keys, ["robodesk", "mujoco"], pictures, grippers, opened=1.0)
+        self._desk = desk
+
+    def seed(self, seed: int) -> None:
+        """See `Playable`."""
+        np.random.seed(seed)  # Tasks have no generator of their own.
+        self.open_grippers()
+
+    def info(self) -> Mapping[str, Any]:
+        """See `Playable`."""
+        return self._desk.info
+
+
+class RoboDeskFamily(Family):
+    """An arm at a desk: keys move and turn the hand, the space bar opens and closes it."""
+
+    title = "RoboDesk"
+    requires = "robodesk pillow<10"
+
+    def identifiers(self) -> Sequence[str]:
+        """See `Family`."""
+        self._package()
+        return _TASKS
+
+    def make(
+        self,
+        *,
+        id: str,
+        keys: Mapping[str, Any],
+        reward: Literal["dense", "sparse", "success"] = "dense",
+        action_repeat: int = 1,
+        episode_length: int = 500,
+        image_size: int = 64,
+        strength: float = 1.0,
+        width: int = 480,
+        height: int = 480,
+    ) -> RoboDeskPlayable:
+        """See `Family`.
+
+        Args:
+          id: The task.
+          keys: What keys do in place of what they do by themselves.
+          reward: Rewards on the way; or one for each step in which the task is done; or a single
+            one, when it is done for the first time.
+          action_repeat: How many times each action is done.
+          episode_length: After how many actions, repeated ones included, an episode is truncated.
+          image_size: The side of the picture in the observation.
+          strength: How fast a key moves the hand, from 0 to 1. A stick can do it at full speed.
+          width: The width of pictures.
+          height: Their height.
+
+        Raises:
+          ValueError: An option, or an action of a key, is wrong; says which.
+        """
+        check_size(width, height)
+        check_size(image_size, image_size)
+        if not (1 <= action_repeat <= 100 and 1 <= episode_length <= _MOST_STEPS):
+            raise ValueError("action_repeat is 1 to 100, episode_length from 1 on")
+        if not 0 < strength <= 1:
+            raise ValueError(f"strength is {strength}, expected a number above 0 and up to 1")
+        desk = _Desk(
+            self._package().RoboDesk(
+                task=id,
+                reward=reward,
+                action_repeat=action_repeat,
+                episode_length=episode_length,
+                image_size=image_size,
+            )
+        )
+        maps = _key_map_of(desk.action_spec(), keys, strength)
+        physics = desk.desk.physics
+        pictures = MuJoCoPictures(
+            lambda: (physics.model.ptr, physics.data.ptr), width, height, free=_VIEW, first=FREE
+        )
+        return RoboDeskPlayable(desk, maps, pictures)
+
+    def _package(self) -> Any:
+        draw_without_display()
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                package = importlib.import_module("robodesk")
+            if not hasattr(Image, "ANTIALIAS"):
+                raise ImportError("RoboDesk draws with Pillow before 10")
+            return package
+        except ImportError as error:
+            raise missing(self.requires, error) from error
+
+
+def _key_map_of(spec: Any, overrides: Mapping[str, Any], strength: float) -> KeyMap:
+    """Returns the map of the hand."""
+
+    def direction(name: str, amount: float) -> list[float]:
+        return [amount * (name == other) for other in _HAND]
+
+    table = {
+        key: direction(name, amount)
+        for name, pair in _PAIRS.items()
+        for key, amount in zip(pair, (-strength, strength))
+    }
+    table |= {stick: direction(name, sign) for stick, (name, sign) in _STICKS.items()}
+    return key_map(spec, table=table, names=_HAND, words=_WORDS, overrides=overrides)
