@@ -70,13 +70,15 @@ class Served:
       creator: Its parts.
     """
 
-    def __init__(self, directory, *, uvicorn=(), **settings):
-        self.directory, self._settings, self._uvicorn = directory, settings, dict(uvicorn)
+    def __init__(self, directory, *, database="", uvicorn=(), **settings):
+        self.directory, self._database = directory, database
+        self._settings, self._uvicorn = settings, dict(uvicorn)
 
     def __enter__(self):
         self._stack = contextlib.ExitStack()
         data = DataDirectory(self.directory)
-        self.creator = self._stack.enter_context(creator(data, settings=Settings(**self._settings)))
+        opened = creator(data, self._database, Settings(**self._settings))
+        self.creator = self._stack.enter_context(opened)
         listener = self._stack.enter_context(running.bound("127.0.0.1", 0))
         self.address = running.address_of(listener)
         self._server = running.server(self.creator.app, **self._uvicorn)

@@ -1,15 +1,8 @@
 """Stores in memory, in a file, and in PostgreSQL: the same tests run on each."""
 
 import itertools
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import psycopg
 import pytest
 
 from rlds_creator.model import Environment, Episode, EpisodeState, Person, Role, Study
@@ -28,67 +21,6 @@ class Clock:
     def __call__(self) -> float:
         self.now += 0.001
         return self.now
-
-
-def _programs() -> Path | None:
-    """Where PostgreSQL is: Debian has it beside the path."""
-    found = shutil.which("initdb")
-    folders = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
-    folders += [Path(found).resolve().parent] if found else []
-    return next((folder for folder in folders if (folder / "initdb").exists()), None)
-
-
-def _unprivileged() -> dict[str, int]:
-    """Who runs it: it refuses to run as root."""
-    if os.geteuid():
-        return {}
-    for name in ("postgres", "nobody"):
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return {"user": entry.pw_uid, "group": entry.pw_gid}
-    pytest.skip("root cannot run PostgreSQL, and there is no user who can")
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[Callable[[], str]]:
-    """A server that is there for these tests only; a call returns the URL of an empty database."""
-    programs = _programs()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed")
-    who = _unprivileged()
-    root = Path(tempfile.mkdtemp(prefix="postgresql-"))
-    if who:
-        os.chown(root, who["user"], who["group"])
-    data = root / "data"
-
-    def run(*command: str) -> None:
-        done = subprocess.run(command, cwd=root, stdout=subprocess.DEVNULL, check=True, **who)
-        assert done.returncode == 0
-
-    try:
-        initdb = ("--auth=trust", "--username=tester", "--no-sync", "--encoding=UTF8")
-        run(str(programs / "initdb"), "-D", str(data), *initdb, "--locale=C.UTF-8")
-        # No port: nothing else can be in the way.
-        options = f"-c listen_addresses='' -k {root} -c fsync=off"
-        control = (str(programs / "pg_ctl"), "-D", str(data), "-w")
-        run(*control, "-l", str(root / "log"), "-o", options, "start")
-        numbers = itertools.count()
-
-        def make() -> str:
-            name = f"store{next(numbers)}"
-            server = f"host={root} user=tester dbname=postgres"
-            with psycopg.connect(server, autocommit=True) as connection:
-                connection.execute(f"CREATE DATABASE {name}")
-            return f"postgresql://tester@/{name}?host={root}"
-
-        try:
-            yield make
-        finally:
-            run(*control, "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(root)
 
 
 @pytest.fixture(scope="session", params=PLACES)
