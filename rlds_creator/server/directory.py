@@ -26,10 +26,16 @@ class DataDirectory:
       path: Where it is.
       episodes: Where the logs are, each in a directory that is called as its episode.
       exports: Where the downloads are, each in a directory of its own.
+
+    Raises:
+      NotADirectoryError: There is something else in its place.
+      OSError: It cannot be made, or read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
+        if self.path.exists() and not self.path.is_dir():
+            raise NotADirectoryError(f"{self.path} is no directory; name one, or a new one")
         self.episodes = self.path / "episodes"
         self.exports = self.path / "exports"
         for directory in (self.path, self.episodes, self.exports):

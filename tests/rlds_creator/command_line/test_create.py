@@ -25,6 +25,9 @@ def test_what_is_wrong_with_the_command_line_is_said(tmp_path, capsys) -> None:
     assert commands.run(["create", str(tmp_path), "--port", "0", "--database", url]) == 1
     assert "mysql" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+    (tmp_path / "file").touch()
+    assert commands.run(["create", str(tmp_path / "file"), "--port", "0"]) == 1
+    assert f"{tmp_path / 'file'} is no directory" in capsys.readouterr().err
 
 
 def test_windows_is_told_what_is_needed(tmp_path, capsys, monkeypatch) -> None:
