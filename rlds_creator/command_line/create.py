@@ -15,10 +15,8 @@ from rlds_tools.command_line.printing import invocation
 
 EXAMPLES = """\b
 Examples:
-  rlds create
-  rlds create recordings/kitchen --port 8080
+  rlds create recordings --interpreter robosuite=venvs/robosuite/bin/python
   rlds create lab --host 0.0.0.0 --allowed-host lab.example.org --behind-proxy
-  rlds create --interpreter robosuite=venvs/robosuite/bin/python
 """
 
 

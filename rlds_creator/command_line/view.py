@@ -13,9 +13,8 @@ from rlds_tools.command_line.printing import invocation
 
 EXAMPLES = """\b
 Examples:
-  rlds view data/walker2d
-  rlds view logs/run7 logs/run8 --episode 3
-  rlds view ~/tensorflow_datasets --port 8000 --no-open
+  rlds view data/walker2d --episode 3
+  rlds view logs/run7 logs/run8 ~/tensorflow_datasets --port 8000 --no-open
 """
 
 
