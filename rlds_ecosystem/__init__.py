@@ -34,6 +34,7 @@ _EXTRA_OF = {
     "grain": "grain",
     "gymnasium": "gymnasium",
     "h5py": "hdf5",
+    "imagecodecs": "zarr",
     "msgspec": "creator",
     "psycopg": "postgresql",
     "pyarrow": "parquet",

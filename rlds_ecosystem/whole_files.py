@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 from rlds_ecosystem.stores import PathLike, as_path, is_local
 
@@ -17,7 +19,7 @@ try:
 except ImportError:  # On Windows.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["can_lock", "lock", "locked", "sync", "try_to_lock", "write_at_once"]
+__all__ = ["can_lock", "lock", "locked", "made_at_once", "sync", "try_to_lock", "write_at_once"]
 
 
 def write_at_once(path: PathLike, content: bytes, *, durable: bool = True) -> None:
@@ -47,6 +49,56 @@ def write_at_once(path: PathLike, content: bytes, *, durable: bool = True) -> No
         with contextlib.suppress(FileNotFoundError):
             os.unlink(draft)
         raise
+
+
+@contextlib.contextmanager
+def made_at_once(target: PathLike) -> Iterator[Path]:
+    """Gives a place to write to, which becomes a file or a folder of this machine if all went well.
+
+    What a process left that was killed is removed by the next one that makes the same.
+
+    Args:
+      target: The file or the folder; it must not exist, or be an empty folder.
+
+    Yields:
+      A path at which there is nothing, to make the file or the folder.
+
+    Raises:
+      FileExistsError: There is something at the target, or another process is making it.
+    """
+    target = Path(os.path.abspath(target))
+    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} exists and is not overwritten; name another, or remove it")
+    place = target.with_name(f".{target.name}.draft")
+    place.mkdir(parents=True, exist_ok=True)
+    descriptor = try_to_lock(place)
+    if descriptor is None and can_lock(place):
+        raise FileExistsError(f"{target}: another process is making it")
+    try:
+        made = place / target.name  # Some libraries look at the end of a name.
+        if made.is_dir():  # By a process that was killed.
+            shutil.rmtree(made)
+        made.unlink(missing_ok=True)
+        yield made
+        if target.exists():
+            target.rmdir()
+        sync_all(made)
+        os.rename(made, target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def sync_all(path: PathLike) -> None:
+    """Brings a file, or a folder with all that is in it, to the disk."""
+    for directory, _, names in os.walk(path):
+        for name in names:
+            sync(os.path.join(directory, name))
+        sync(directory)
+    if os.path.isfile(path):
+        sync(path)
 
 
 def sync(path: PathLike) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 import rlds
 import tfds_files
-from envlogger.converters.fields import Field, match_columns
+from envlogger.converters.fields import match_columns
 from envlogger.converters.rlds_episode import stack_values
 from rlds._nests import map_named_leaves
 from rlds.sources.episode_fields import fields_of
@@ -24,13 +19,14 @@ from rlds.sources.nests import leaves_at, nest
 from rlds.sources.opening import format_of, formats
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import SourceError, files_of
+from rlds.sources.stored_features import as_features
 from rlds.sources.untrusted import source_errors
 from rlds.validation import Validator
 from rlds_ecosystem import stores
 from rlds_ecosystem.progress import show_progress
-from rlds_ecosystem.whole_files import can_lock, sync, try_to_lock
+from rlds_ecosystem.whole_files import made_at_once
 from tfds_files.example_scan import direct_encoding
-from tfds_files.features import Dataset, Feature, Features, Image, Tensor
+from tfds_files.features import Dataset, Features, Tensor
 from tfds_files.summary import INFO_FILE
 
 __all__ = ["materialise"]
@@ -98,7 +94,10 @@ def materialise(
     all_episodes = _splits_of(source, split, options)
     first = all_episodes[0]
     copy = _copy_of(first, None if fields is None else [*fields], images_as_png)
-    with _made_at_once(directory) as place, show_progress(progress) as bars:
+    if not stores.is_local(directory):
+        raise ValueError(f"{os.fspath(directory)}: feeds read datasets on this machine only")
+    with made_at_once(directory) as place, show_progress(progress) as bars:
+        place.mkdir()
         with tfds_files.DatasetWriter(
             place,
             copy.features,
@@ -172,7 +171,7 @@ def _copy_of_folder(source: FolderSource, wanted: list[str] | None) -> _Copy:
         assert isinstance(steps, Dataset)
         assert isinstance(steps.feature, Features)
         kept = nest(dict(leaves_at(steps.feature, wanted)))
-        steps = dataclasses.replace(steps, feature=_as_features(kept))
+        steps = dataclasses.replace(steps, feature=as_features(kept))
         features = dataclasses.replace(features, features={**features.features, rlds.STEPS: steps})
         paths.remove(rlds.STEPS)
         paths += [f"{rlds.STEPS}/{path}" for path in wanted]
@@ -204,7 +203,7 @@ def _copy_of_source(episodes: Episodes, wanted: list[str] | None, images_as_png:
     """Episodes become what a conversion makes of them, too."""
     others = dict(episodes.spec)
     steps = nest(dict(leaves_at(others.pop(rlds.STEPS), wanted)))
-    features = _as_features({rlds.STEPS: steps, **others}, images_as_png)
+    features = as_features({rlds.STEPS: steps, **others}, images_as_png)
     features = dataclasses.replace(
         features,
         features={**features.features, rlds.STEPS: Dataset(feature=features[rlds.STEPS])},
@@ -233,70 +232,3 @@ def _copy_of_source(episodes: Episodes, wanted: list[str] | None, images_as_png:
             yield episodes.place(index)[0], episode.key, example
 
     return _Copy("", features, examples)
-
-
-def _as_features(
-    fields: Mapping[str, Any], images_as_png: bool = False, path: str = ""
-) -> Features:
-    """Features of fields, or of features in dicts."""
-    children: dict[str, Feature] = {}
-    for name, field in sorted(fields.items()):
-        inner = f"{path}/{name}" if path else name
-        if isinstance(field, Feature):
-            children[name] = field
-        elif isinstance(field, Mapping):
-            children[name] = _as_features(field, images_as_png, inner)
-        elif not isinstance(field, Field):
-            raise ValueError(f"{inner}: {field} cannot be copied; name the other fields")
-        elif field.encoding or (images_as_png and _is_image(field)):
-            children[name] = Image(
-                shape=field.shape,
-                dtype=field.column_dtype,
-                encoding_format=field.encoding or "png",
-                doc=field.doc,
-            )
-        else:
-            children[name] = Tensor(
-                shape=field.shape,
-                dtype=field.column_dtype,
-                encoding=direct_encoding(field.shape, field.column_dtype),
-                doc=field.doc,
-            )
-    return Features(features=children)
-
-
-def _is_image(field: Field) -> bool:
-    shape = field.shape
-    return field.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4) and 0 not in shape
-
-
-# --- Where it goes.
-
-
-@contextlib.contextmanager
-def _made_at_once(directory: str | os.PathLike[str]) -> Iterator[Path]:
-    """Gives a place to write to, which becomes the directory if all went well."""
-    if not stores.is_local(directory):
-        raise ValueError(f"{os.fspath(directory)}: feeds read datasets on this machine only")
-    target = Path(os.path.abspath(directory))
-    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
-        raise FileExistsError(f"{target} is not empty; name another directory, or remove it")
-    place = target.with_name(f".{target.name}.materialising")
-    place.mkdir(parents=True, exist_ok=True)
-    lock = try_to_lock(place)
-    if lock is None and can_lock(place):
-        raise FileExistsError(f"{target}: another process is making it")
-    try:
-        made = place / "dataset"
-        if made.exists():  # By a process that was killed.
-            shutil.rmtree(made)
-        made.mkdir()
-        yield made
-        if target.exists():
-            target.rmdir()
-        made.rename(target)
-        sync(target.parent)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)

@@ -5,11 +5,14 @@
     episodes.columns(7, ["action", "observation/camera"], start=10, stop=20)
     print(episodes.explain())
 
+    rlds.sources.export(episodes, "lerobot", "my_robot")  # In the formats of others.
+
 A source knows a format, and nothing of what becomes of its episodes. It loads no TensorFlow.
 """
 
 from envlogger.converters.fields import Field
 from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import Export, Exported, Placement, export, exports
 from rlds.sources.opening import Format, format_of, formats, open
 from rlds.sources.source import (
     DamagedEpisode,
@@ -23,13 +26,18 @@ from rlds.sources.source import (
 __all__ = [
     "DamagedEpisode",
     "Episodes",
+    "Export",
+    "Exported",
     "Field",
     "Format",
     "Origin",
+    "Placement",
     "RandomAccessSource",
     "Source",
     "SourceEpisode",
     "SourceError",
+    "export",
+    "exports",
     "format_of",
     "formats",
     "open",

@@ -76,10 +76,14 @@ class Format:
         return options_of(self.load())
 
     def recognizes(self, path: str | os.PathLike[str]) -> bool:
-        """Whether a path seems to be of this format; reads little of it."""
+        """Whether a path seems to be of this format; reads little of it.
+
+        Raises:
+          ImportError: What would be needed to look is not installed; says how to install it.
+        """
         try:
             return self.load().recognizes(path)
-        except (OSError, ImportError):  # ImportError: what reads it is not installed.
+        except OSError:
             return False
         except Exception as error:
             if not is_damage(error):
@@ -182,6 +186,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
     Raises:
       FileNotFoundError: There is nothing at the path.
+      ImportError: The format is unknown, and what would look for others is not installed.
       SourceError: The format is unknown.
       ValueError: The data could be of several formats.
     """
@@ -189,7 +194,9 @@ def format_of(path: str | os.PathLike[str]) -> str:
     if _is_plain_folder_of_tfds(path):
         return "tfds"
     known = formats()
-    found = [name for name, format in known.items() if format.recognizes(path)]
+    found, missing = _recognized(path, known)
+    if len(found) > 1:
+        found = [name for name in found if not known[name].load().is_general] or found
     if len(found) > 1:
         raise ValueError(
             f"{os.fspath(path)!r} could be {' or '.join(found)}: say format={found[0]!r}, or "
@@ -198,9 +205,25 @@ def format_of(path: str | os.PathLike[str]) -> str:
     if found:
         return found[0]
     _check_is_there(path)
+    if missing:
+        raise missing[0]
     if os.fspath(path).endswith(SUFFIXES):
         raise SourceError("an archive: unpack it, and open what is in it", file=path)
     raise SourceError(_why_unknown(stores.as_path(path), known), file=path)
+
+
+def _recognized(
+    path: str | os.PathLike[str], known: Mapping[str, Format]
+) -> tuple[list[str], list[ImportError]]:
+    """Returns the formats that a path seems to be of, and why others could not look."""
+    found, missing = [], []
+    for name, format in known.items():
+        try:
+            if format.recognizes(path):
+                found.append(name)
+        except ImportError as error:
+            missing.append(error)
+    return found, missing
 
 
 def _is_plain_folder_of_tfds(path: str | os.PathLike[str]) -> bool:

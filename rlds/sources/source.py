@@ -261,6 +261,8 @@ class Source(abc.ABC):
         conversion an error.
       images_as_png: Whether a dataset stores uint8 arrays of shape `(height, width, 1 | 3 | 4)` as
         PNG files.
+      is_general: Whether data of other formats may look like its data: what another format
+        recognizes, is of that format.
     """
 
     description: str = ""
@@ -270,6 +272,7 @@ class Source(abc.ABC):
     finite_fields: Sequence[str] = ()
     inputs_may_grow: bool = False
     images_as_png: bool = True
+    is_general: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Has all that derived classes read go through the door."""

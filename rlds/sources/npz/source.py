@@ -66,6 +66,8 @@ class NpzSource(RandomAccessSource):
       ValueError: The first file has none of the arrays of a name in `per_episode`.
     """
 
+    is_general = True
+
     def __init__(self, path: str | os.PathLike[str], *, per_episode: Sequence[str] = ()) -> None:
         self._per_episode = tuple(per_episode)
         self._files = _find_files(path)

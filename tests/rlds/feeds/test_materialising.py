@@ -177,7 +177,7 @@ def test_a_source_that_is_damaged_leaves_nothing(tmp_path):
 
 def test_places_that_are_taken(tmp_path):
     log = record(tmp_path / "log", [1])
-    with pytest.raises(FileExistsError, match="is not empty"):
+    with pytest.raises(FileExistsError, match="exists and is not overwritten"):
         materialise(log, log)
     with pytest.raises(ValueError, match="on this machine only"):
         materialise(log, "gs://bucket/made")
@@ -201,7 +201,7 @@ def test_a_killed_process_leaves_no_dataset(tmp_path):
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert not (tmp_path / "made").exists()
-    assert (tmp_path / ".made.materialising").exists()
+    assert (tmp_path / ".made.draft").exists()
     with pytest.raises(FileNotFoundError):
         sources.open(tmp_path / "made")
     materialise(log, tmp_path / "made")

@@ -1,0 +1,310 @@
+"""What a format has no place for, kept beside its data, so that episodes come back as they were.
+
+Formats of demonstrations hold an observation and an action in each of `T` rows, and not much else:
+no final observation, no flags, no metadata of episodes, no text of any length. An export writes the
+rows as its format has them, and puts all else into an `Aside`: a text in JSON for the dataset, and
+some bytes for each episode, a `tf.train.Example`. It keeps them where other readers do not look.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+import rlds
+import tfds_files
+from envlogger.converters.fields import Field, match_columns
+from envlogger.converters.rlds_episode import stack_values, step_flags
+from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, TRUNCATED, fields_of
+from rlds.sources.episodes import Episodes
+from rlds.sources.nests import leaves_at, nest
+from rlds.sources.source import Origin, SourceEpisode
+from rlds.sources.stored_features import as_features
+from tfds_files.features import Dataset, Features, Image, images_as_bytes
+
+__all__ = ["Aside"]
+
+_VERSION = 1
+_NUM_STEPS, _FLAGS, _FINAL, _METADATA = "num_steps", "flags", "final", "metadata"
+
+
+@dataclasses.dataclass(frozen=True)
+class Aside:
+    """What is kept beside the data of a format.
+
+    Attributes:
+      steps: All fields of a step, by path, without flags.
+      episode: The fields of episodes that the source declares, by path.
+      places: Where the format holds fields of a step. All others are kept aside.
+      whole: Which of `places` have a row for the final observation, too. Of the others, its row is
+        kept aside.
+      metadata: What is said of the data as a whole: attributes of `Source`, by name.
+
+    >>> aside = Aside({"x": Field(np.float32)}, {}, {"x": "data/x"})
+    >>> steps = {"x": np.array([1, 2, 3], "f4"), **step_flags([3], [True])}
+    >>> episode = SourceEpisode("a", steps, Origin("a.npz", 0, 3), truncated=False)
+    >>> data = aside.pack(episode)
+    >>> aside = Aside.from_json(aside.to_json())
+    >>> aside.unpack(data, {"x": steps["x"][:2]}).steps["x"]
+    array([1., 2., 3.], dtype=float32)
+    """
+
+    steps: Mapping[str, Field]
+    episode: Mapping[str, Field]
+    places: Mapping[str, str]
+    whole: Collection[str] = ()
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, episodes: Episodes, places: Mapping[str, str], whole: Collection[str] = ()
+    ) -> Aside:
+        """Returns what has to be kept aside of episodes.
+
+        Args:
+          episodes: The episodes.
+          places: See the class.
+          whole: See the class.
+
+        Raises:
+          ValueError: A field of the episodes cannot be stored.
+        """
+        source = episodes.source
+        spec = episodes.spec
+        steps = dict(leaves_at(spec.pop(rlds.STEPS), None))
+        others = {name: field for name, field in spec.items() if name not in EPISODE_FIELDS}
+        fields = {**steps, **(episode := dict(leaves_at(others, None)))}
+        for path, field in fields.items():
+            if not isinstance(field, Field):
+                raise ValueError(f"{path}: {field} cannot be exported")
+        said = {
+            "metadata": source.metadata(),
+            "description": source.description,
+            "homepage": source.homepage,
+            "citation": source.citation,
+            "license": source.license,
+        }
+        steps = {path: field for path, field in steps.items() if path not in rlds.STEP_FLAGS}
+        return cls(steps, episode, dict(places), tuple(whole), said)
+
+    def to_json(self) -> str:
+        """Returns all but the episodes."""
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "steps": {path: _field_json(field) for path, field in self.steps.items()},
+                "episode": {path: _field_json(field) for path, field in self.episode.items()},
+                "places": dict(self.places),
+                "whole": list(self.whole),
+                "metadata": self.metadata,
+            },
+            indent=1,
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Aside:
+        """Reads what `to_json` returns.
+
+        Raises:
+          ValueError: It is something else, or of a later version.
+        """
+        content = json.loads(text)
+        if not isinstance(content, dict) or content.get("version") != _VERSION:
+            raise ValueError(f"expected version {_VERSION} of what RLDS keeps aside")
+        try:
+            steps, episode = (
+                {str(path): _field_from_json(field) for path, field in content[name].items()}
+                for name in ("steps", "episode")
+            )
+            places = {str(path): str(place) for path, place in content["places"].items()}
+            whole = [str(path) for path in content["whole"]]
+            metadata = dict(content["metadata"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not what RLDS keeps aside: {error}") from error
+        if not places.keys() | set(whole) <= steps.keys():
+            raise ValueError("not what RLDS keeps aside: places of unknown fields")
+        return cls(steps, episode, places, whole, metadata)
+
+    def pack(self, episode: SourceEpisode) -> bytes:
+        """Returns what is kept aside of an episode.
+
+        Raises:
+          ValueError: The episode has not the fields that were declared.
+        """
+        num_steps = episode.num_steps
+        columns = self.columns(episode)
+        last = num_steps - episode.final_observation_known
+        canonical = step_flags([num_steps], [bool(episode.steps[rlds.IS_TERMINAL][-1])])
+        flags = {
+            name: [] if np.array_equal(episode.steps[name], flag) else episode.steps[name]
+            for name, flag in canonical.items()
+            if name in episode.steps
+        }
+        example = {
+            **{name: value for name, value in fields_of(episode).items() if name in EPISODE_FIELDS},
+            _NUM_STEPS: np.int64(num_steps),
+            rlds.IS_TERMINAL: np.bool_(canonical[rlds.IS_TERMINAL][-1]),
+            _FLAGS: {name: np.asarray(flags.get(name, []), bool) for name in canonical},
+            _METADATA: self._metadata_of(episode),
+            _FINAL: {path: columns[path][last:] for path in self._final},
+            rlds.STEPS: {path: columns[path] for path in self._others},
+        }
+        return tfds_files.ExampleEncoder(self._features).encode(example)
+
+    def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
+        """Returns the columns of an episode by path, as their fields say.
+
+        Raises:
+          ValueError: They do not fit.
+        """
+        flags = {name: Field(np.bool_) for name in episode.steps if name in rlds.STEP_FLAGS}
+        fields = {**nest(self.steps), **flags}
+        matched = match_columns(
+            episode.steps, fields, rows=episode.num_steps, where=f"episode {episode.key}"
+        )
+        return {path: column for path, column in leaves_at(matched, None) if path not in flags}
+
+    def unpack(
+        self,
+        data: bytes,
+        columns: Mapping[str, np.ndarray],
+        fields: Iterable[str] | None = None,
+        fraction: float | None = None,
+    ) -> SourceEpisode:
+        """Puts an episode together.
+
+        Args:
+          data: What was kept aside.
+          columns: The rows that the format has of each of `places`. Images that fields have as
+            arrays may be files.
+          fields: Paths of fields to return; all by default. `columns` may lack all others.
+          fraction: See `SourceEpisode`.
+
+        Raises:
+          ValueError: They do not belong together, or are damaged.
+        """
+        found = tfds_files.ExampleDecoder(images_as_bytes(self._features)).decode(data)
+        num_steps, known = int(found[_NUM_STEPS]), bool(found[rlds.FINAL_OBSERVATION_KNOWN])
+        paths = self.steps if fields is None else list(fields)
+        steps = {
+            path: self._column(path, columns, found, num_steps, known)
+            for path in paths
+            if path in self.steps
+        }
+        flags = step_flags([num_steps], [bool(found[rlds.IS_TERMINAL])])
+        for name, flag in found[_FLAGS].items():
+            if len(flag) not in (0, num_steps):
+                raise ValueError(f"{name}: {len(flag)} values, expected {num_steps}")
+            flags[name] = flag if len(flag) else flags[name]
+        origin = found[ORIGIN]
+        return SourceEpisode(
+            key=found[rlds.metadata.EPISODE_ID].decode(),
+            steps={**nest(steps), **flags},
+            origin=Origin(origin["file"].decode(), int(origin["begin"]), int(origin["end"])),
+            truncated=bool(found[TRUNCATED]),
+            complete=bool(found[COMPLETE]),
+            final_observation_known=known,
+            metadata=nest({path: self._value(path, found[_METADATA]) for path in self.episode}),
+            fraction=fraction,
+        )
+
+    def _value(self, path: str, metadata: Mapping[str, Any]) -> Any:
+        value = metadata[path]
+        return value.decode() if self.episode[path].dtype == str else value
+
+    def _metadata_of(self, episode: SourceEpisode) -> dict[str, Any]:
+        if not self.episode:
+            return {}
+        matched = match_columns(
+            stack_values([episode.metadata]), nest(self.episode), rows=1, where=episode.key
+        )
+        return {path: column[0] for path, column in leaves_at(matched, None)}
+
+    def _column(
+        self,
+        path: str,
+        columns: Mapping[str, np.ndarray],
+        found: Mapping[str, Any],
+        num_steps: int,
+        known: bool,
+    ) -> np.ndarray:
+        """A field of all steps."""
+        field = self.steps[path]
+        if path not in self.places:
+            column = found[rlds.STEPS][path]
+            num_rows = num_steps
+        else:
+            column, num_rows = columns[path], num_steps - known * (path not in self.whole)
+            if column.dtype.kind == "O" and not (field.is_text or field.encoding):
+                column = _decoded(column, field)
+        if len(column) != num_rows:
+            raise ValueError(f"{path}: {len(column)} rows, expected {num_rows}")
+        if num_rows < num_steps:
+            column = np.concatenate([column, found[_FINAL][path]])
+        if field.dtype == str:
+            texts = [item.decode() if isinstance(item, bytes) else item for item in column.flat]
+            column = np.array([*texts, None], object)[:-1].reshape(column.shape)
+        return np.asarray(column)
+
+    @property
+    def _final(self) -> list[str]:
+        return [path for path in self.places if path not in self.whole]
+
+    @property
+    def _others(self) -> list[str]:
+        return [path for path in self.steps if path not in self.places]
+
+    @property
+    def _features(self) -> Features:
+        features = as_features(
+            {
+                **EPISODE_FIELDS,
+                _NUM_STEPS: Field(np.int64),
+                rlds.IS_TERMINAL: Field(np.bool_),
+                _FLAGS: {name: Field(np.bool_, (None,)) for name in rlds.STEP_FLAGS},
+            }
+        )
+        steps = {path: _stored(field) for path, field in self.steps.items()}
+        episode = {path: _stored(field) for path, field in self.episode.items()}
+        tables = {
+            name: Dataset(feature=Features(features={path: steps[path] for path in paths}))
+            for name, paths in ((_FINAL, self._final), (rlds.STEPS, self._others))
+        }
+        children = {**features, _METADATA: Features(features=episode), **tables}
+        return Features(features=children)
+
+
+def _stored(field: Field) -> Any:
+    """How a field is kept: image files as they are, all else as plain values."""
+    if field.encoding:
+        return Image(shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding)
+    return as_features({"": field})[""]
+
+
+def _decoded(column: np.ndarray, field: Field) -> np.ndarray:
+    image = Image(shape=field.shape, dtype=field.column_dtype)
+    images = [tfds_files.decode_image(data, image) for data in column]
+    return np.stack(images) if images else np.zeros((0, *map(int, field.shape)), field.dtype)  # type: ignore[arg-type]
+
+
+def _field_json(field: Field) -> dict[str, Any]:
+    dtype = "str" if field.dtype == str else "bytes" if field.is_text else str(field.column_dtype)
+    said = {"encoding": field.encoding, "names": field.names, "unit": field.unit, "doc": field.doc}
+    return {"dtype": dtype, "shape": field.shape, **{k: v for k, v in said.items() if v}}
+
+
+def _field_from_json(content: Mapping[str, Any]) -> Field:
+    kinds: Mapping[str, Any] = {"str": str, "bytes": bytes}
+    names = content.get("names")
+    return Field(
+        kinds.get(content["dtype"], content["dtype"]),
+        tuple(None if size is None else int(size) for size in content["shape"]),
+        encoding=str(content.get("encoding", "")),
+        names=None if names is None else tuple(map(str, names)),
+        unit=content.get("unit"),
+        doc=str(content.get("doc", "")),
+    )

@@ -1,0 +1,407 @@
+"""Episodes of any source, written in the formats of others: any to any.
+
+An `Export` says for each field where its format has it, before anything is written. What the format
+has no place for is kept beside its data (`rlds.sources.aside`), so that reading it back gives the
+same episodes. What is written is read back, and compared.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import importlib
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from rlds.sources.aside import Aside
+from rlds.sources.episodes import Episodes
+from rlds.sources.nests import leaves_at
+from rlds.sources.opening import open as open_episodes
+from rlds.sources.options import Option, options_of
+from rlds.sources.source import Source, SourceEpisode, SourceError
+from rlds_ecosystem import stores
+from rlds_ecosystem.progress import show_progress
+from rlds_ecosystem.whole_files import made_at_once
+
+__all__ = [
+    "Export",
+    "Exported",
+    "Placement",
+    "differences",
+    "export",
+    "export_class",
+    "exports",
+    "kept_aside",
+    "prepare",
+]
+
+# The formats that can be written, and the class that writes each.
+_EXPORTS: dict[str, str] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """What becomes of a field.
+
+    Attributes:
+      field: The path of a field of an episode, such as `steps/action`.
+      place: Where the format has it; empty if nowhere.
+      how: "exact" if the format holds it; "aside" if it is kept beside the data, where only this
+        library reads it; "changed" if its values become others; "lost" if nothing is left of it.
+      why: What changes, or why it is lost.
+    """
+
+    field: str
+    place: str
+    how: Literal["exact", "aside", "changed", "lost"]
+    why: str = ""
+
+    def __str__(self) -> str:
+        where = f" -> {self.place}" if self.place else ""
+        why = f": {self.why}" if self.why else ""
+        return f"{self.field}{where} ({self.how}{why})"
+
+
+class Export(abc.ABC):
+    """Writes episodes in a format.
+
+    Derived classes are made from episodes and options, and check there what can be checked without
+    reading an episode. `docs/own_format.md` shows one.
+
+    Args:
+      episodes: The episodes.
+
+    Attributes:
+      format: The name of the format, which `rlds.sources.open` has it by.
+      is_file: Whether it is a file, rather than a folder.
+      episodes: The episodes.
+      skip_damaged: Whether `each` leaves out episodes that cannot be read.
+      left_out: What is wrong with those that it left out.
+    """
+
+    format: ClassVar[str]
+    is_file: ClassVar[bool] = False
+
+    def __init__(self, episodes: Episodes) -> None:
+        self.episodes = episodes
+        self.skip_damaged = False
+        self.left_out: list[SourceError] = []
+        self._advance: Callable[[], None] = lambda: None
+
+    @abc.abstractmethod
+    def placements(self) -> Sequence[Placement]:
+        """Returns what becomes of each field; reads no episode."""
+
+    @abc.abstractmethod
+    def write(self, path: Path) -> None:
+        """Writes all episodes, in their order.
+
+        Args:
+          path: The file or the folder, at which there is nothing yet.
+
+        Raises:
+          SourceError: An episode cannot be read.
+          ValueError: The format cannot hold an episode.
+        """
+
+    def read_options(self) -> Mapping[str, Any]:
+        """Returns the options with which the format reads it back."""
+        return {}
+
+    def each(self) -> Iterator[SourceEpisode]:
+        """Yields the episodes; counts them for the progress bar.
+
+        Raises:
+          SourceError: One cannot be read; not with `skip_damaged`.
+        """
+        index = 0
+        while self.episodes.has(index):
+            try:
+                episode = self.episodes.episode(index)
+            except SourceError as error:
+                if not self.skip_damaged:
+                    raise
+                self.left_out.append(error)
+            else:
+                yield episode
+            index += 1
+            self._advance()
+
+
+def kept_aside(aside: Aside, why: Mapping[str, str] | None = None) -> list[Placement]:
+    """Returns the placements of an export that changes nothing.
+
+    Args:
+      aside: What the format holds, and what is kept aside.
+      why: Why fields are kept aside, by path.
+    """
+    why = why or {}
+    return [
+        Placement(
+            f"steps/{path}",
+            aside.places.get(path, ""),
+            "exact" if path in aside.places else "aside",
+            why.get(path, ""),
+        )
+        for path in aside.steps
+    ] + [Placement(path, "", "aside", why.get(path, "")) for path in aside.episode]
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """What an export has made.
+
+    Attributes:
+      path: Where it is.
+      format: Its format.
+      num_episodes: How many episodes it has.
+      num_steps: How many steps they have.
+      placements: What has become of each field.
+      left_out: What is wrong with the episodes that were left out, as they are damaged.
+    """
+
+    path: str
+    format: str
+    num_episodes: int
+    num_steps: int
+    placements: tuple[Placement, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def exports() -> dict[str, Mapping[str, Option]]:
+    """Returns the formats that can be written, each with the options of `export` for it."""
+    return {name: options_of(export_class(name)) for name in _EXPORTS}
+
+
+def export_class(format: str) -> type[Export]:
+    """Returns the class that writes a format.
+
+    Raises:
+      ValueError: There is none; says which formats can be written.
+    """
+    if format not in _EXPORTS:
+        known = ", ".join(_EXPORTS)
+        raise ValueError(f"format: got {format!r}, expected one that can be written: {known}")
+    module, _, name = _EXPORTS[format].partition(":")
+    found: type[Export] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def export(
+    source: str | os.PathLike[str] | Episodes | Source,
+    format: str,
+    path: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    source_format: str | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    allow_loss: bool = False,
+    skip_damaged: bool = False,
+    verify: bool = True,
+    progress: bool | None = False,
+    **options: Any,
+) -> Exported:
+    """Writes episodes of any source in another format.
+
+    Whatever can be read can be written. What the format has no place for is kept beside its data,
+    where other readers do not look; `rlds.sources.open` gives the same episodes again. The file or
+    the folder appears when it is complete.
+
+    Args:
+      source: What `open` takes, the episodes that it returns, or a source.
+      format: The format to write, one of `exports()`.
+      path: The file or the folder to make, here or in an object store.
+      split: The split, or a part such as `train[:10%]`; needed if there are several splits.
+      source_format: The format of the source, if it cannot be recognized.
+      source_options: Options of the source.
+      allow_loss: Whether fields may change, or be lost. If not, that is an error before anything is
+        written.
+      skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
+      verify: Whether to read back what was written, and to compare it.
+      progress: Whether to show a progress bar; if None, on a terminal.
+      **options: Options of the format, see `exports`.
+
+    Raises:
+      FileExistsError: There is something at the path; it is left as it is.
+      SourceError: An episode is damaged; says where. Nothing is left at the path.
+      TypeError: The format has no such option.
+      ValueError: The format cannot hold the episodes as they are; says which fields. Or there is no
+        such format.
+      OSError: It cannot be written.
+    """
+    writer = prepare(
+        source,
+        format,
+        split=split,
+        source_format=source_format,
+        source_options=source_options,
+        **options,
+    )
+    placements = tuple(writer.placements())
+    losses = [str(found) for found in placements if found.how in ("changed", "lost")]
+    if losses and not allow_loss:
+        raise ValueError(
+            f"{format} cannot hold all of the episodes as they are: {'; '.join(losses)}. Pass "
+            "allow_loss=True (--allow-loss on the command line) to write them nevertheless"
+        )
+    writer.skip_damaged = skip_damaged
+    with _target(path, writer.is_file) as draft, show_progress(progress) as bars:
+        total = len(writer.episodes) if writer.episodes.has_random_access else None
+        task = bars.add_task(f"episodes to {format}", total=total)
+        writer._advance = lambda: bars.advance(task)
+        writer.write(draft)
+        if writer.left_out:
+            warnings.warn(
+                f"{len(writer.left_out)} episodes are left out, as they are damaged; the first: "
+                f"{writer.left_out[0]}",
+                stacklevel=2,
+            )
+        again = open_episodes(draft, "all", format=format, **writer.read_options())
+        counts = _check(writer, again, placements, bars) if verify else _count(again)
+    left_out = tuple(map(str, writer.left_out))
+    return Exported(os.fspath(path), format, *counts, placements, left_out)
+
+
+def prepare(
+    source: str | os.PathLike[str] | Episodes | Source,
+    format: str,
+    *,
+    split: str | None = None,
+    source_format: str | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Export:
+    """Returns what will write episodes in a format, for its `placements`; see `export`."""
+    written_by = export_class(format)
+    known = options_of(written_by)
+    if unknown := options.keys() - known.keys():
+        names = ", ".join(map(str, known.values())) or "none"
+        raise TypeError(f"{format} has no option {min(unknown)!r}; its options are: {names}")
+    if isinstance(source, Episodes):
+        episodes = source
+        if split is not None:
+            episodes = Episodes(source.source, split, format=source.format)
+    elif isinstance(source, Source):
+        episodes = Episodes(source, split or "all")
+    else:
+        episodes = open_episodes(source, split, format=source_format, **(source_options or {}))
+    return written_by(episodes, **options)
+
+
+def _target(path: str | os.PathLike[str], is_file: bool) -> Any:
+    """A place to write to, which becomes what is at the path."""
+    return made_at_once(path) if stores.is_local(path) else _Uploaded(path, is_file)
+
+
+class _Uploaded:
+    """A place on this machine, of which the files go to an object store if all went well."""
+
+    def __init__(self, path: str | os.PathLike[str], is_file: bool) -> None:
+        self._path, self._is_file = stores.as_path(path), is_file
+        self._directory = Path()
+
+    def __enter__(self) -> Path:
+        if self._path.exists():
+            raise FileExistsError(f"{self._path} exists and is not overwritten; name another")
+        self._directory = Path(tempfile.mkdtemp())
+        return self._directory / str(self._path.name)
+
+    def __exit__(self, error_type: Any, error: Any, traceback: Any) -> None:
+        try:
+            made = self._directory / self._path.name
+            if error_type is None and self._is_file:
+                stores.copy_file(made, self._path)
+            elif error_type is None:
+                for file in sorted(found for found in made.rglob("*") if found.is_file()):
+                    stores.copy_file(file, self._path / file.relative_to(made).as_posix())
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+# --- What was written is what was read.
+
+
+def _count(episodes: Episodes) -> tuple[int, int]:
+    steps = [outline.num_steps for outline in episodes.outlines()]
+    return len(steps), sum(steps)
+
+
+def _check(
+    writer: Export, found: Episodes, placements: Sequence[Placement], bars: Any
+) -> tuple[int, int]:
+    """Compares all episodes with those that were written; returns how many, and their steps."""
+    inexact = {place.field for place in placements if place.how in ("changed", "lost")}
+    task = bars.add_task("episodes read back", total=None)
+    writer._advance = lambda: bars.advance(task)
+    writer.left_out = []
+    index = num_steps = 0
+    for episode in writer.each():
+        if not found.has(index):
+            raise ValueError(f"{writer.format}: episode {index} is missing in what was written")
+        for difference in differences(episode, found.episode(index), inexact):
+            raise ValueError(
+                f"{writer.format}, episode {index} ({episode.key}): what was written is not what "
+                f"was read: {difference}"
+            )
+        index += 1
+        num_steps += episode.num_steps
+    if found.has(index):
+        raise ValueError(f"{writer.format}: more than {index} episodes were written")
+    return index, num_steps
+
+
+def differences(
+    episode: SourceEpisode, other: SourceEpisode, but: Collection[str] = ()
+) -> Iterator[str]:
+    """Yields in which ways an episode is not another one, bit by bit.
+
+    Args:
+      episode: An episode.
+      other: Another one.
+      but: The paths of fields that may differ, such as `steps/action`.
+    """
+    for name in ("key", "truncated", "complete", "final_observation_known"):
+        one, two = getattr(episode, name), getattr(other, name)
+        if name not in but and one != two:
+            yield f"{name}: {one!r} became {two!r}"
+    for prefix, one, two in (
+        ("steps/", episode.steps, other.steps),
+        ("", episode.metadata, other.metadata),
+    ):
+        ones = {prefix + path: leaf for path, leaf in leaves_at(one, None)}
+        others = {prefix + path: leaf for path, leaf in leaves_at(two, None)}
+        for path in ones.keys() | others.keys():
+            if path in but:
+                continue
+            if path not in ones or path not in others:
+                yield f"{path}: {'missing' if path not in others else 'is new'}"
+            elif (what := _difference(ones[path], others[path])) is not None:
+                yield f"{path}: {what}"
+
+
+def _difference(one: Any, other: Any) -> str | None:
+    one, other = np.asarray(one), np.asarray(other)
+    if one.dtype.kind in "USO" and other.dtype.kind in "USO":
+        if one.shape != other.shape:
+            return f"shape {one.shape} became {other.shape}"
+        pairs = zip(one.reshape(-1).tolist(), other.reshape(-1).tolist())
+        differ = [row for row, (a, b) in enumerate(pairs) if _text(a) != _text(b)]
+        return f"value {differ[0]} is another" if differ else None
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return f"{one.dtype} of shape {one.shape} became {other.dtype} of shape {other.shape}"
+    if one.tobytes() != other.tobytes():
+        return "values are others"
+    return None
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, value.tobytes())
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,168 @@
+"""Any source in another format, and back: what exports have in common."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import raw_npz
+
+import rlds.sources
+from envlogger.converters.fields import Field
+from rlds.sources import exporting
+from rlds.sources.aside import Aside
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import Export, differences, export, kept_aside
+from rlds.sources.npz.source import NpzSource
+from rlds.sources.opening import Format
+from rlds.sources.source import RandomAccessSource, SourceError
+
+
+class TableSource(RandomAccessSource):
+    """A format with two arrays for an episode, each in a file."""
+
+    def __init__(self, path):
+        self._path = Path(path)
+        self._aside = Aside.from_json((self._path / "rlds.json").read_text())
+
+    def step_fields(self):
+        return dict(self._aside.steps)
+
+    def episode_fields(self):
+        return dict(self._aside.episode)
+
+    def inputs(self):
+        return sorted(self._path.iterdir())
+
+    def num_episodes(self, split):
+        return len(list(self._path.glob("*.bin")))
+
+    def key(self, split, index):
+        return str(index)
+
+    def read(self, split, index):
+        columns = {
+            path: np.load(self._path / f"{index}.{place}.npy")
+            for path, place in self._aside.places.items()
+        }
+        return self._aside.unpack((self._path / f"{index}.bin").read_bytes(), columns)
+
+
+class TableExport(Export):
+    """Writes it."""
+
+    format = "table"
+
+    def __init__(self, episodes, *, whole: bool = False):
+        super().__init__(episodes)
+        places = {"observation/joints": "o", "action": "a"}
+        self.aside = Aside.of(episodes, places, ["observation/joints"] if whole else [])
+        self.breaks_at = None
+
+    def placements(self):
+        return kept_aside(self.aside)
+
+    def write(self, path):
+        path.mkdir()
+        for index, episode in enumerate(self.each()):
+            assert index != self.breaks_at
+            (path / f"{index}.bin").write_bytes(self.aside.pack(episode))
+            columns = self.aside.columns(episode)
+            for field, place in self.aside.places.items():
+                last = episode.num_steps - (
+                    episode.final_observation_known and field not in self.aside.whole
+                )
+                np.save(path / f"{index}.{place}.npy", columns[field][:last])
+        (path / "rlds.json").write_text(self.aside.to_json())
+
+
+@pytest.fixture
+def table(monkeypatch):
+    """The format, among the others."""
+    monkeypatch.setitem(exporting._EXPORTS, "table", f"{__name__}:TableExport")
+    known = {**rlds.sources.formats(), "table": Format("table", f"{__name__}:TableSource")}
+    monkeypatch.setattr("rlds.sources.opening.formats", lambda: known)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_there_and_back(table, tmp_path, whole):
+    files = raw_npz.sample()
+    files["short.npz"] = raw_npz.episode(2, seed=4)
+    path = raw_npz.write_folder(tmp_path / "raw", files)
+    made = export(path, "table", tmp_path / "table", whole=whole)
+    assert (made.num_episodes, made.num_steps) == (4, 4 + 6 + 5 + 3)
+    assert {place.how for place in made.placements} == {"exact", "aside"}
+    for one, two in zip(Episodes(NpzSource(path)), rlds.sources.open(made.path, format="table")):
+        assert list(differences(one, two)) == []
+        assert one.steps["note"].tolist() == two.steps["note"].tolist()
+        assert one.origin == two.origin
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["raw", "table"]
+    with pytest.raises(FileExistsError, match="exists and is not overwritten"):
+        export(path, "table", tmp_path / "table")
+
+
+def test_odd_episodes_come_back(table):
+    """Flags that break the rules, text with zeros, values of any length, images as files."""
+    aside = Aside(
+        {"image": Field(np.uint8, (2, 2, 3), encoding="png"), "text": Field(str), "x": Field("f8")},
+        {"seed": Field(np.int64), "words": Field(bytes, (None,))},
+        {"x": "x"},
+    )
+    png = bytes.fromhex("89504e470d0a1a0a") + b"\x00 rest"
+    steps = {
+        "image": np.array([png, png, png], object),
+        "text": np.array(["", "a\0", "ü"], object),
+        "x": np.array([np.nan, -0.0, np.inf]),
+        "is_first": np.array([False] * 3),
+        "is_last": np.array([False] * 3),
+        "is_terminal": np.array([False, True, True]),
+    }
+    metadata = {"seed": np.int64(7), "words": np.array([b"a\0", b""], object)}
+    episode = rlds.sources.SourceEpisode(
+        "k", steps, rlds.sources.Origin("f", 0, 3), truncated=True, metadata=metadata
+    )
+    found = Aside.from_json(aside.to_json()).unpack(aside.pack(episode), {"x": steps["x"][:2]})
+    assert list(differences(episode, found)) == []
+    changed = dataclasses.replace(found, key="other", metadata={"seed": np.int64(7)})
+    assert list(differences(episode, changed)) == [
+        "key: 'k' became 'other'",
+        "words: missing",
+    ]
+
+
+def test_what_cannot_be_exported(table, tmp_path):
+    path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    with pytest.raises(ValueError, match=r"expected one that can be written: .*table"):
+        export(path, "floppy", tmp_path / "made")
+    with pytest.raises(TypeError, match="no option 'hole'; its options are: whole=true"):
+        export(path, "table", tmp_path / "made", hole=True)
+    (path / "episode_2.npz").write_bytes(b"PK")
+    with pytest.raises(SourceError, match=r"episode_2\.npz"):
+        export(path, "table", tmp_path / "made")
+    assert [found.name for found in tmp_path.iterdir()] == ["raw"]
+    with pytest.warns(UserWarning, match="1 episodes are left out"):
+        made = export(path, "table", tmp_path / "made", skip_damaged=True)
+    assert (made.num_episodes, len(made.left_out)) == (2, 1)
+
+
+def test_losses_are_said_before_anything_is_written(table, tmp_path, monkeypatch):
+    path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    lost = exporting.Placement("steps/goal", "", "lost", "there is no place for goals")
+    monkeypatch.setattr(TableExport, "placements", lambda self: [lost])
+    with pytest.raises(ValueError, match=r"steps/goal .lost: there is no place for goals"):
+        export(path, "table", tmp_path / "made")
+    assert export(path, "table", tmp_path / "made", allow_loss=True).placements == (lost,)
+
+
+def test_an_export_that_loses_something_is_found_out(table, tmp_path, monkeypatch):
+    path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    real = Aside.pack
+
+    def pack(self, episode):
+        steps = {**episode.steps, "reward": episode.steps["reward"] + 1}
+        return real(self, dataclasses.replace(episode, steps=steps))
+
+    monkeypatch.setattr(Aside, "pack", pack)
+    with pytest.raises(ValueError, match=r"episode 0 .*steps/reward: values are others"):
+        export(path, "table", tmp_path / "made")
+    assert not (tmp_path / "made").exists()

@@ -1,0 +1,59 @@
+"""The readers of other projects, in an environment of their own, for what we export.
+
+`ROBOTICS_PYTHON` names a Python that has some of lerobot, robomimic, zarr 2, d3rlpy, imitation,
+stable_baselines3, mani_skill, minari, webdataset and mcap. Tests of a library that it has not are
+skipped, and say so. CONTRIBUTING.md has the versions.
+"""
+
+import functools
+import json
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+PYTHON = os.environ.get("ROBOTICS_PYTHON", "")
+
+
+def run(library: str, script: str, *arguments: Any, seconds: float = 300) -> Any:
+    """Runs a script where a library is installed.
+
+    Args:
+      library: The library; the test is skipped if it cannot be imported.
+      script: Python that prints JSON in its last line.
+      *arguments: `sys.argv[1:]` of it.
+      seconds: How long it may take.
+
+    Returns:
+      What it prints in its last line.
+    """
+    if not PYTHON:
+        pytest.skip(f"ROBOTICS_PYTHON names no Python with {library}")
+    if why := _why_missing(library):
+        pytest.skip(f"{PYTHON} has no {library}: {why}")
+    return json.loads(_run(script, *map(os.fspath, map(str, arguments)), seconds=seconds))
+
+
+@functools.cache
+def _why_missing(library: str) -> str:
+    try:
+        _run(f"import {library}; print()", seconds=120)
+    except AssertionError as error:
+        return str(error).strip().splitlines()[-1]
+    return ""
+
+
+def _run(script: str, *arguments: str, seconds: float) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [PYTHON, "-c", script, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        cwd="/",
+    )
+    assert not done.returncode, done.stderr[-4000:]
+    return done.stdout.rstrip().rpartition("\n")[2]
