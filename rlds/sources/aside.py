@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,17 @@ from envlogger.converters.rlds_episode import stack_values, step_flags
 from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, TRUNCATED, fields_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.nests import leaves_at, nest
-from rlds.sources.source import Origin, SourceEpisode
+from rlds.sources.source import Origin, SourceEpisode, require_files
 from rlds.sources.stored_features import as_features
+from rlds.sources.untrusted import source_errors
+from rlds_ecosystem import stores
 from tfds_files.features import Dataset, Features, Image, images_as_bytes
+from tfds_files.record_files import TFRecordWriter
 
-__all__ = ["Aside"]
+__all__ = ["Aside", "AsideFolder", "AsideWriter"]
+
+# The files of a folder in which it is kept: the text, and the bytes of all episodes.
+_TEXT_FILE, _EPISODES_FILE = "rlds.json", "rlds.tfrecord"
 
 _VERSION = 1
 _NUM_STEPS, _FLAGS, _FINAL, _METADATA = "num_steps", "flags", "final", "metadata"
@@ -168,6 +176,21 @@ class Aside:
         )
         return {path: column for path, column in leaves_at(matched, None) if path not in flags}
 
+    def rows(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
+        """Returns the columns that the format holds, by path: without the final observation's row.
+
+        Those of `whole` have it.
+
+        Raises:
+          ValueError: They do not fit.
+        """
+        last = episode.num_steps - episode.final_observation_known
+        columns = self.columns(episode)
+        return {
+            path: columns[path] if path in self.whole else columns[path][:last]
+            for path in self.places
+        }
+
     def unpack(
         self,
         data: bytes,
@@ -276,6 +299,75 @@ class Aside:
         }
         children = {**features, _METADATA: Features(features=episode), **tables}
         return Features(features=children)
+
+
+class AsideWriter:
+    """Keeps what is put aside in a folder, for formats that are one.
+
+    Args:
+      directory: The folder, on this machine; it must exist.
+      aside: What is kept aside.
+    """
+
+    def __init__(self, directory: Path, aside: Aside) -> None:
+        self._aside = aside
+        (directory / _TEXT_FILE).write_text(aside.to_json())
+        self._records = TFRecordWriter(stores.as_path(directory / _EPISODES_FILE))
+
+    def add(self, episode: SourceEpisode) -> None:
+        """Keeps what belongs to the next episode.
+
+        Raises:
+          ValueError: The episode has not the fields that were declared.
+        """
+        self._records.write(self._aside.pack(episode))
+
+    def __enter__(self) -> AsideWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._records.close()
+
+
+class AsideFolder:
+    """What was put aside in a folder; can be pickled.
+
+    Args:
+      directory: The folder.
+
+    Attributes:
+      aside: What is kept aside.
+      files: The files, for `Source.inputs`.
+
+    Raises:
+      SourceError: It is damaged.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        place = stores.as_path(directory)
+        self.files = require_files(place / _TEXT_FILE, place / _EPISODES_FILE)
+        with source_errors(self.files[0]):
+            self.aside = Aside.from_json(self.files[0].read_bytes())
+        self._records = tfds_files.open_record_file(self.files[1], "tfrecord")
+
+    @staticmethod
+    def exists(directory: str | os.PathLike[str]) -> bool:
+        """Whether something was put aside in a folder."""
+        return bool((stores.as_path(directory) / _TEXT_FILE).exists())
+
+    def __len__(self) -> int:
+        """Of how many episodes something was put aside."""
+        with source_errors(self.files[1]):
+            return len(self._records)
+
+    def read(self, index: int) -> bytes:
+        """Returns what was put aside of an episode, for `Aside.unpack`.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        with source_errors(self.files[1], row=index):
+            return bytes(self._records.read(index))
 
 
 def _stored(field: Field) -> Any:

@@ -10,7 +10,7 @@ import raw_npz
 import rlds.sources
 from envlogger.converters.fields import Field
 from rlds.sources import exporting
-from rlds.sources.aside import Aside
+from rlds.sources.aside import Aside, AsideFolder, AsideWriter
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, differences, export, kept_aside
 from rlds.sources.npz.source import NpzSource
@@ -23,7 +23,8 @@ class TableSource(RandomAccessSource):
 
     def __init__(self, path):
         self._path = Path(path)
-        self._aside = Aside.from_json((self._path / "rlds.json").read_text())
+        self._folder = AsideFolder(self._path)
+        self._aside = self._folder.aside
 
     def step_fields(self):
         return dict(self._aside.steps)
@@ -35,7 +36,7 @@ class TableSource(RandomAccessSource):
         return sorted(self._path.iterdir())
 
     def num_episodes(self, split):
-        return len(list(self._path.glob("*.bin")))
+        return len(self._folder)
 
     def key(self, split, index):
         return str(index)
@@ -45,7 +46,7 @@ class TableSource(RandomAccessSource):
             path: np.load(self._path / f"{index}.{place}.npy")
             for path, place in self._aside.places.items()
         }
-        return self._aside.unpack((self._path / f"{index}.bin").read_bytes(), columns)
+        return self._aside.unpack(self._folder.read(index), columns)
 
 
 class TableExport(Export):
@@ -57,23 +58,17 @@ class TableExport(Export):
         super().__init__(episodes)
         places = {"observation/joints": "o", "action": "a"}
         self.aside = Aside.of(episodes, places, ["observation/joints"] if whole else [])
-        self.breaks_at = None
 
     def placements(self):
         return kept_aside(self.aside)
 
     def write(self, path):
         path.mkdir()
-        for index, episode in enumerate(self.each()):
-            assert index != self.breaks_at
-            (path / f"{index}.bin").write_bytes(self.aside.pack(episode))
-            columns = self.aside.columns(episode)
-            for field, place in self.aside.places.items():
-                last = episode.num_steps - (
-                    episode.final_observation_known and field not in self.aside.whole
-                )
-                np.save(path / f"{index}.{place}.npy", columns[field][:last])
-        (path / "rlds.json").write_text(self.aside.to_json())
+        with AsideWriter(path, self.aside) as aside:
+            for index, episode in enumerate(self.each()):
+                aside.add(episode)
+                for field, column in self.aside.rows(episode).items():
+                    np.save(path / f"{index}.{self.aside.places[field]}.npy", column)
 
 
 @pytest.fixture
