@@ -15,7 +15,6 @@ Values are kept as bytes (in base64) with dtype and shape, so that not a bit is 
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import math
 import os
@@ -25,6 +24,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rlds.sources.files.hdf5_access import Hdf5File
+from rlds.sources.files.hdf5_layout import (
+    array_layout,
+    attributes_layout,
+    create_array,
+    create_attributes,
+    decode_dtype,
+    decode_value,
+    encode_data,
+    is_ragged,
+    items_of,
+)
 from rlds.sources.source import require_files
 from rlds.sources.untrusted import Budget, SourceChangedError, SourceError
 from rlds_ecosystem import import_extra
@@ -205,12 +215,6 @@ class RowReader:
         return rows.astype(rows.dtype.newbyteorder("="), copy=False)
 
 
-def is_ragged(dtype: np.dtype) -> bool:
-    """Whether rows of a dtype have different lengths."""
-    h5py = import_extra("h5py")
-    return h5py.check_vlen_dtype(dtype) is not None
-
-
 def describe_file(
     hdf5: Hdf5File, file: Any, num_rows: int, constants: tuple[str, ...] = ()
 ) -> dict[str, Any]:
@@ -236,9 +240,12 @@ def describe_file(
         "left_out": [],
     }
     rows, kept = hdf5.budget(), hdf5.budget(_MAX_CONSTANT_BYTES)
-    _describe_attributes(hdf5, description, file, "/", kept)
-    for path, item in _items(hdf5, file, rows):
-        _describe_attributes(hdf5, description, item, path, kept)
+    for path, item in [("/", file), *items_of(hdf5, file, rows)]:
+        attributes = attributes_layout(hdf5, item, path, kept)
+        if attributes:
+            description["attributes"][path] = attributes
+        if path == "/":
+            continue
         if not hasattr(item, "dtype"):
             description["groups"].append(path)
         elif path.startswith(_VIRTUAL):
@@ -254,7 +261,7 @@ def describe_file(
         ):
             hdf5.check_values(item, path)
             rows.take(item.nbytes + _chunk_bytes(item), path)
-            description["arrays"][path] = _describe_array(file, path, item)
+            description["arrays"][path] = array_layout(file, path, item)
         else:
             hdf5.check_values(item, path)
             description["constants"][path] = _describe_constant(file, path, item, kept)
@@ -278,7 +285,7 @@ def make_file(
         for name in description["groups"]:
             file.require_group(name)
         for name, facts in description["arrays"].items():
-            array = _create(file, name, facts)
+            array = create_array(file, name, facts)
             size = _block_size(array)
             for begin in range(0, len(array), size):
                 end = min(begin + size, len(array))
@@ -287,107 +294,21 @@ def make_file(
                 )
         for name, facts in description["constants"].items():
             if facts["shape"] is None:
-                file[name] = h5py.Empty(_decode_dtype(facts["dtype"]))
+                file[name] = h5py.Empty(decode_dtype(facts["dtype"]))
             else:
-                _create(file, name, facts)[...] = decode_value(facts)
+                create_array(file, name, facts)[...] = decode_value(facts)
         for name, window in description["virtual"].items():
             _create_window(file, name, window)
         for name, attributes in description["attributes"].items():
-            for key, facts in attributes.items():
-                dtype = _decode_dtype(facts["dtype"])
-                value = h5py.Empty(dtype) if facts["shape"] is None else decode_value(facts)
-                file[name].attrs.create(key, value, dtype=dtype)
-
-
-def decode_value(facts: Mapping[str, Any]) -> Any:
-    """Returns the value of a constant or an attribute: an array, a NumPy scalar, or bytes."""
-    shape = tuple(facts["shape"])
-    if isinstance(facts["data"], list):
-        strings = [base64.b64decode(item) for item in facts["data"]]
-        value = np.array([*strings, None], object)[:-1].reshape(shape)
-    else:
-        dtype = _decode_dtype(facts["dtype"])
-        value = np.frombuffer(base64.b64decode(facts["data"]), dtype).reshape(shape)
-    return value[()]
-
-
-def _items(
-    hdf5: Hdf5File, group: Any, budget: Budget, prefix: str = "", above: tuple[Any, ...] = ()
-) -> Iterator[tuple[str, Any]]:
-    """Yields all arrays and groups with their paths; an array with two names, by both."""
-    above = (*above, group)
-    for name in group:
-        path = f"{prefix}{_text(hdf5, name, prefix)}"
-        budget.enter(len(above), path)
-        item = hdf5.member(group, name, path)
-        if item in above:
-            raise hdf5.error("a link to a group that it is in itself", path)
-        yield path, item
-        if not hasattr(item, "dtype"):
-            yield from _items(hdf5, item, budget, f"{path}/", above)
-
-
-def _text(hdf5: Hdf5File, name: str | bytes, path: str) -> str:
-    """A name in the file, which h5py leaves as bytes where they are not UTF-8."""
-    if isinstance(name, bytes):
-        raise hdf5.error(f"the name {name!r} is not in UTF-8", path or "/")
-    return name
-
-
-def _describe_array(file: Any, path: str, array: Any) -> dict[str, Any]:
-    options = {
-        "chunks": array.chunks,
-        "maxshape": None if array.maxshape == array.shape else array.maxshape,
-        "compression": array.compression,
-        "compression_opts": array.compression_opts,
-        "shuffle": array.shuffle,
-        "fletcher32": array.fletcher32,
-    }
-    return {
-        "dtype": _encode_dtype(file, path, array.dtype),
-        "shape": None if array.shape is None else list(array.shape),
-        **{
-            name: _as_list(value)
-            for name, value in options.items()
-            if value is not None and value is not False
-        },
-    }
-
-
-def _create(file: Any, name: str, facts: Mapping[str, Any]) -> Any:
-    options = {
-        option: tuple(value) if isinstance(value, list) else value
-        for option, value in facts.items()
-        if option not in ("dtype", "shape", "data")
-    }
-    dtype = _decode_dtype(facts["dtype"])
-    return file.create_dataset(name, shape=tuple(facts["shape"]), dtype=dtype, **options)
+            create_attributes(file[name], attributes)
 
 
 def _describe_constant(file: Any, path: str, array: Any, budget: Budget) -> dict[str, Any]:
-    facts = _describe_array(file, path, array)
+    facts = array_layout(file, path, array)
     if array.shape is None:
         return facts
     budget.take(array.nbytes, path)
-    return {**facts, "data": _encode_data(array[()], facts["dtype"])}
-
-
-def _describe_attributes(
-    hdf5: Hdf5File, description: dict[str, Any], item: Any, path: str, budget: Budget
-) -> None:
-    attributes: dict[str, Any] = {}
-    for name in item.attrs:
-        stored = item.attrs.get_id(_text(hdf5, name, path))
-        dtype = _encode_dtype(item.file, f"{path}@{name}", stored.dtype)
-        budget.take(stored.get_storage_size(), f"{path}@{name}")
-        value = hdf5.attribute(item, name)
-        if isinstance(value, import_extra("h5py").Empty):
-            attributes[name] = {"dtype": dtype, "shape": None}
-        else:
-            data = _encode_data(value, dtype)
-            attributes[name] = {"dtype": dtype, "shape": list(stored.shape), "data": data}
-    if attributes:
-        description["attributes"][path] = attributes
+    return {**facts, "data": encode_data(array[()], facts["dtype"])}
 
 
 def _window(hdf5: Hdf5File, file: Any, array: Any) -> dict[str, Any] | None:
@@ -413,42 +334,6 @@ def _create_window(file: Any, name: str, window: Mapping[str, Any]) -> None:
     layout = h5py.VirtualLayout(source.shape, file[window["of"]].dtype)
     layout[...] = source
     file.create_virtual_dataset(name, layout)
-
-
-def _encode_dtype(file: Any, path: str, dtype: np.dtype) -> Any:
-    h5py = import_extra("h5py")
-    string = h5py.check_string_dtype(dtype)
-    if string is not None:
-        return {"string": string.encoding, "length": string.length}
-    if dtype.kind not in "biufc" or dtype.metadata:
-        what = "rows of different lengths" if is_ragged(dtype) else f"arrays of {dtype}"
-        raise SourceError(
-            f"{what} are not supported, only numbers and strings",
-            file=file.filename,
-            field=path,
-        )
-    return dtype.str
-
-
-def _decode_dtype(encoded: Any) -> np.dtype:
-    if isinstance(encoded, str):
-        return np.dtype(encoded)
-    h5py = import_extra("h5py")
-    dtype: np.dtype = h5py.string_dtype(encoded["string"], encoded["length"])
-    return dtype
-
-
-def _encode_data(value: Any, encoded_dtype: Any) -> Any:
-    if isinstance(encoded_dtype, dict) and encoded_dtype["length"] is None:
-        items = np.asarray(value, object).flat
-        strings = [item.encode() if isinstance(item, str) else item for item in items]
-        return [base64.b64encode(item).decode() for item in strings]
-    value = value.encode() if isinstance(value, str) else value
-    return base64.b64encode(np.asarray(value).tobytes()).decode()
-
-
-def _as_list(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _block_size(array: Any) -> int:
