@@ -32,7 +32,6 @@ from rlds.sources.files.hdf5_layout import (
     decode_dtype,
     decode_value,
     encode_data,
-    is_ragged,
     items_of,
 )
 from rlds.sources.source import require_files
@@ -43,7 +42,6 @@ __all__ = [
     "RowReader",
     "decode_value",
     "describe_file",
-    "is_ragged",
     "make_file",
     "rank_of_rewards",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import rlds
-from rlds.sources.d4rl.hdf5 import describe_file, is_ragged
+from rlds.sources.d4rl.hdf5 import describe_file
 from rlds.sources.files.hdf5_access import Hdf5File
 from rlds.sources.nests import root_of
 
@@ -74,7 +74,7 @@ def describe(hdf5: Hdf5File) -> dict[str, Any]:
 
 
 def _check_rank(hdf5: Hdf5File, name: str, array: Any) -> None:
-    if is_ragged(array.dtype):
+    if array.dtype.kind == "O":
         raise hdf5.error("rows of different lengths, expected one", name)
     shape = array.shape
     if shape is None:

@@ -52,7 +52,7 @@ _MAX_ATTRIBUTE_BYTES = 64 << 20
 def is_ragged(dtype: np.dtype) -> bool:
     """Whether rows of a dtype have different lengths."""
     h5py = import_extra("h5py")
-    return h5py.check_vlen_dtype(dtype) is not None
+    return h5py.check_vlen_dtype(dtype) not in (None, str, bytes)
 
 
 def items_of(

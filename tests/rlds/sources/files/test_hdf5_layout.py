@@ -47,7 +47,7 @@ def dump(path):
         array = ()
         if isinstance(item, h5py.Dataset):
             values = None if item.shape is None else item[()]
-            if h5py.check_vlen_dtype(item.dtype) is not None:
+            if h5py.check_vlen_dtype(item.dtype) == np.uint8:
                 values = np.array([row.tobytes() for row in values], object)
             values = values.tolist() if hasattr(values, "tolist") else values
             options = item.chunks, item.compression, item.compression_opts, item.shuffle
