@@ -145,7 +145,7 @@ def test_tensorflow_is_loaded_where_tensors_are_only():
     light = [
         *(floor for floor in FLOORS if floor != "tfds_builders"),
         *("rlds.alignment", "rlds.loader_profiles", "rlds.normalization", "rlds.statistics"),
-        *("rlds.feeds", "rlds.sources", "rlds.validation"),
+        *("rlds.feeds", "rlds.robotics", "rlds.sources", "rlds.validation"),
         *(module for module in MODULES if module.startswith("rlds.feeds.")),
     ]
     found = "[name for name in sys.modules if name.partition('.')[0] in {}]"

@@ -1,0 +1,85 @@
+"""How the table says what a part of the standard is made of.
+
+0                                   a zero
+observation/state                   a field
+observation/state[0:6]              some of its elements
+invert(clip(action[6]))             these after rules, of which the inner one comes first
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+
+__all__ = ["RULES", "Piece", "parse"]
+
+RULES = ("binarize", "clip", "euler", "invert", "reached", "rel2abs")
+"""The rules that there are; see `rlds.robotics.standard_columns`."""
+
+_CALL = re.compile(r"(\w+)\((.+)\)")
+_NUMBER = re.compile(r"-?[0-9.]+")
+_FIELD = re.compile(r"([^\[\]()]+)(?:\[(-?[0-9]*)(:?)(-?[0-9]*)\])?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A part of the standard, or of what is stored.
+
+    Attributes:
+      path: The field; empty for a constant.
+      constant: The constant.
+      begin: The first element.
+      end: The element after the last one; None for the last one of the field.
+      rules: The rules, in the order in which they are applied.
+    """
+
+    path: str = ""
+    constant: float = 0.0
+    begin: int | None = None
+    end: int | None = None
+    rules: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int | None:
+        """How many elements of the field it has; None if that depends on the field."""
+        if not self.path:
+            return 1
+        if self.begin is None or (self.end is None and self.begin >= 0):
+            return None
+        return (self.end or 0) - self.begin
+
+    @property
+    def elements(self) -> slice:
+        """The elements of the field."""
+        return slice(self.begin, self.end)
+
+
+@functools.cache
+def parse(text: str) -> Piece:
+    """Returns the piece that a text means.
+
+    Raises:
+      ValueError: It means none.
+
+    >>> parse("invert(clip(action[-1]))")
+    Piece(path='action', constant=0.0, begin=-1, end=None, rules=('clip', 'invert'))
+    """
+    if match := _CALL.fullmatch(text):
+        rule, inner = match.groups()
+        if rule not in RULES:
+            raise ValueError(f"{text!r}: {rule!r} is none of the rules {', '.join(RULES)}")
+        piece = parse(inner)
+        return dataclasses.replace(piece, rules=(*piece.rules, rule))
+    if _NUMBER.fullmatch(text):
+        return Piece(constant=float(text))
+    match = _FIELD.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is neither a number nor a field such as 'action[0:6]'")
+    path, begin, is_range, end = match.groups()
+    if begin is None:
+        return Piece(path)
+    if not is_range:
+        first = int(begin)
+        return Piece(path, begin=first, end=first + 1 or None)
+    return Piece(path, begin=int(begin or 0), end=int(end) if end else None)

@@ -1,0 +1,516 @@
+"""The table of datasets: which field is what, in which unit and frame, and who says so."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rlds.robotics.expressions import Piece, parse
+
+__all__ = [
+    "CONFIDENCE",
+    "DatasetMeaning",
+    "Dimension",
+    "Disagreement",
+    "Gripper",
+    "find_meaning",
+    "is_misspelled",
+    "known_datasets",
+    "meaning_from",
+    "meaning_of",
+    "register",
+]
+
+CONFIDENCE = {
+    "measured": "somebody has compared it with the data",
+    "stated": "those who made or publish the dataset say so",
+    "used": "those who train with it take it so",
+    "disputed": "what is published differs",
+    "user": "you say so",
+}
+"""How sure a statement is, in words."""
+
+_TABLE = Path(__file__).with_name("datasets.json")
+_GRIPPER = "gripper"
+_JOINTS = tuple(f"joint_{number}" for number in range(1, 8))
+_ARMS = tuple(f"{arm}_{name}" for arm in ("left", "right") for name in (*_JOINTS[:6], _GRIPPER))
+_POSE = ("x", "y", "z", "roll", "pitch", "yaw")
+
+# The elements of what policies train on.
+ACTIONS = {
+    "EEF_POS": (*_POSE, _GRIPPER),
+    "JOINT_POS": (*_JOINTS, _GRIPPER),
+    "JOINT_POS_BIMANUAL": _ARMS,
+    "JOINT_POS_BIMANUAL_NAV": (*_ARMS, "base_linear", "base_angular"),
+}
+STATES = {
+    "POS_EULER": (*_POSE, "pad", _GRIPPER),
+    "POS_QUAT": ("x", "y", "z", "qx", "qy", "qz", "qw", _GRIPPER),
+    "JOINT": (*_JOINTS, _GRIPPER),
+    "JOINT_BIMANUAL": _ARMS,
+}
+# What an action has beside what moves the robot.
+_NO_MOVEMENT = ("terminate", "other")
+
+
+@dataclasses.dataclass(frozen=True)
+class Dimension:
+    """An element of an action or of a state.
+
+    Attributes:
+      name: What it is called, such as "x" or "left_gripper".
+      field: The path of the field of a step that has it.
+      element: Its index there; negative ones count from the end.
+      quantity: What it measures, such as "position_delta".
+      unit: Its unit; empty where nobody says.
+      frame: The frame that it is given in; empty where nobody says.
+      low: The least value, if there is one.
+      high: The largest value, if there is one.
+      doc: What it is, in words.
+      confidence: How sure this is, one of `CONFIDENCE`.
+      assumed: Which of these attributes are taken for granted: nobody says so.
+    """
+
+    name: str
+    field: str
+    element: int = 0
+    quantity: str = ""
+    unit: str = ""
+    frame: str = ""
+    low: float | None = None
+    high: float | None = None
+    doc: str = ""
+    confidence: str = "used"
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def range(self) -> str:
+        """The least and the largest value, in words."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{self.low:g} to {self.high:g}"
+
+    def __str__(self) -> str:
+        facts = [
+            self.range,
+            f"in {self.unit}" if self.unit else "",
+            f"frame: {self.frame}" if self.frame else "",
+            self.doc,
+        ]
+        known = "; ".join(filter(None, facts))
+        sure = ", ".join([self.confidence, *(f"{name} assumed" for name in self.assumed)])
+        return f"{self.name} ({self.field}[{self.element}]): {known} ({sure})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Gripper:
+    """What the command of the gripper means.
+
+    Attributes:
+      meaning: "absolute" if a value says how far it is open, "relative" if it says what to change,
+        "none" if there is no such command, "unknown" if nobody says.
+      open: The value that is open, or that opens.
+      closed: The value that is closed, or that closes.
+      rules: What makes it 1 for open and 0 for closed; see `standard_columns`.
+      doc: What else is known.
+    """
+
+    meaning: Literal["absolute", "relative", "none", "unknown"] = "unknown"
+    open: float | None = None
+    closed: float | None = None
+    rules: tuple[str, ...] = ()
+    doc: str = ""
+
+    def __str__(self) -> str:
+        if self.open is None or self.closed is None:
+            said = {"none": "no command", "unknown": "nobody says which value is open"}
+            return self.doc or said.get(self.meaning, self.meaning)
+        if self.meaning == "relative":
+            return f"{self.closed:+g} closes, {self.open:+g} opens, 0 keeps it"
+        return f"{self.open:g} is open, {self.closed:g} is closed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Disagreement:
+    """What is published in different ways.
+
+    Attributes:
+      about: What it is about: "gripper", "cameras", "language" and so on.
+      said: What is said, by who says it.
+    """
+
+    about: str
+    said: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.about}: " + "; ".join(f"{who}: {what}" for who, what in self.said.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetMeaning:
+    """What the fields of a dataset mean.
+
+    Attributes:
+      name: The name of the dataset.
+      aliases: Other names that it goes by.
+      robot: The robot.
+      control_hz: How many steps a second has; None if it is not known.
+      cameras: The field of each camera: "primary", "secondary", "wrist".
+      depth: The field of the depth of each camera.
+      action: The elements of the stored action: those of its fields one after the other.
+      action_encoding: Which standard the action can be given in, one of `ACTIONS`.
+      standard_action: How to make it: see `standard_columns`. Empty if nobody has said how.
+      state: The elements of the stored state, as far as the standard takes them.
+      state_encoding: Which standard the state can be given in, one of `STATES`.
+      standard_state: How to make it.
+      kept: The first step that the standard has a place for, and the one after the last.
+      gripper: What the command of the gripper means.
+      language: The fields of the instruction.
+      defects: What is known to be wrong, or to be different from what one expects.
+      disagreements: What is published in different ways.
+      confidence: How sure all this is, one of `CONFIDENCE`.
+      sources: Who says so.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    robot: str = ""
+    control_hz: float | None = None
+    cameras: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    depth: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    action: tuple[Dimension, ...] = ()
+    action_encoding: str = ""
+    standard_action: tuple[str, ...] = ()
+    state: tuple[Dimension, ...] = ()
+    state_encoding: str = ""
+    standard_state: tuple[str, ...] = ()
+    kept: tuple[int, int | None] = (0, None)
+    gripper: Gripper = dataclasses.field(default_factory=Gripper)
+    language: tuple[str, ...] = ()
+    defects: tuple[str, ...] = ()
+    disagreements: tuple[Disagreement, ...] = ()
+    confidence: str = "used"
+    sources: tuple[str, ...] = ()
+
+    @property
+    def action_fields(self) -> tuple[str, ...]:
+        """The fields of the action that move the robot."""
+        moving = (d.field for d in self.action if d.quantity not in _NO_MOVEMENT)
+        return tuple(dict.fromkeys(moving))
+
+    @property
+    def state_fields(self) -> tuple[str, ...]:
+        """The fields of the state."""
+        pieces = map(parse, self.standard_state)
+        return tuple(dict.fromkeys(piece.path for piece in pieces if piece.path))
+
+    @property
+    def action_mask(self) -> tuple[bool, ...]:
+        """Which elements of the standard action to normalize: all but the grippers."""
+        return tuple(not name.endswith(_GRIPPER) for name in self._standard_names)
+
+    @property
+    def absolute_action_mask(self) -> tuple[bool, ...]:
+        """Which elements of the standard action are absolute, as OpenVLA takes them."""
+        are_absolute = "BIMANUAL" in self.action_encoding
+        return tuple(are_absolute or name.endswith(_GRIPPER) for name in self._standard_names)
+
+    @property
+    def _standard_names(self) -> tuple[str, ...]:
+        return ACTIONS.get(self.action_encoding, ()) if self.standard_action else ()
+
+    def names_of(self, field: str, length: int) -> tuple[str, ...] | None:
+        """Returns what the elements of a field are called; None if that is not known of each."""
+        named: dict[int, str] = {}
+        for dimension in (*self.action, *self.state):
+            if dimension.field == field and -length <= dimension.element < length:
+                named.setdefault(dimension.element % length, dimension.name)
+        if not length or len(named) < length:
+            return None
+        return tuple(named[element] for element in range(length))
+
+    def unit_of(self, field: str) -> str:
+        """Returns the unit of a field, if all of its elements have one and the same."""
+        units = {d.unit for d in (*self.action, *self.state) if d.field == field}
+        return units.pop() if len(units) == 1 else ""
+
+
+def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning:
+    """Returns what the fields of a dataset mean.
+
+    Args:
+      name: The name of the dataset, with or without config and version.
+      metadata: What is said of the dataset as a whole. What it has under "robotics" counts more
+        than the table, in the same form as `register` takes it.
+
+    Raises:
+      KeyError: Nothing is known of it; says which names are like it.
+      ValueError: What the metadata says cannot be understood.
+
+    >>> bridge = meaning_of("bridge_dataset/1.0.0")
+    >>> bridge.action[6].name, bridge.action[6].range, str(bridge.gripper)
+    ('gripper', '0 to 1', '1 is open, 0 is closed')
+    """
+    found = find_meaning(name, metadata)
+    if found is not None:
+        return found
+    near = difflib.get_close_matches(name, _names(), n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise KeyError(f"nothing is known of the dataset {name!r}{hint}")
+
+
+def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning | None:
+    """Returns what the fields of a dataset mean; None if nothing is known. See `meaning_of`."""
+    own = (metadata or {}).get("robotics")
+    known = _known_name(name)
+    if own is None:
+        return None if known is None else _of_table(known)
+    if not isinstance(own, Mapping):
+        raise ValueError(f"the metadata of {name}: robotics is {own!r:.100}, expected an object")
+    return meaning_from(known or name, {**_entries().get(known or "", {}), **_marked(own)})
+
+
+def known_datasets() -> list[str]:
+    """Returns the names of the datasets that something is known of.
+
+    >>> len(known_datasets()) >= 60, "droid" in known_datasets()
+    (True, True)
+    """
+    return list(_entries())
+
+
+def is_misspelled(name: str) -> str | None:
+    """Returns the dataset whose name a name resembles, but is not; None if there is none."""
+    if _known_name(name) is not None:
+        return None if name in _names() else _known_name(name)
+    near = difflib.get_close_matches(name, _names(), n=1, cutoff=0.9)
+    return _names()[near[0]] if near else None
+
+
+def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
+    """Adds datasets to the table of this process, or changes what it says of some.
+
+    Args:
+      entries: By the name of the dataset what to say, in the form of the table: see
+        `docs/robotics_oxe.md`. What is not said of a known dataset stays. Or the path of a file
+        of these, in JSON or TOML.
+
+    Raises:
+      ValueError: It cannot be understood; says which entry.
+
+    >>> register({"my_arm": {"action": {"action[0:3]": "position_delta", "action[3]": "gripper"}}})
+    >>> [dimension.name for dimension in meaning_of("my_arm").action]
+    ['x', 'y', 'z', 'gripper']
+    """
+    if not isinstance(entries, Mapping):
+        entries = _read(Path(entries))
+    added = {}
+    for name, entry in entries.items():
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"{name}: got {entry!r:.100}, expected an object")
+        known = _known_name(name) or name
+        added[known] = {**_entries().get(known, {}), **_marked(entry)}
+        meaning_from(known, added[known])
+    _entries().update(added)
+    _of_table.cache_clear()
+    _names.cache_clear()
+
+
+def _marked(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What a user says, which is as sure as the user is."""
+    return {"confidence": "user", "assumed": [], **entry}
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        if path.suffix == ".toml":
+            import tomllib
+
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{path}: expected an object with the names of datasets")
+    return content
+
+
+@functools.cache
+def _table() -> Mapping[str, Any]:
+    table: Mapping[str, Any] = json.loads(_TABLE.read_text(encoding="utf-8"))
+    return table
+
+
+@functools.cache
+def _entries() -> dict[str, Any]:
+    """What the table says of each dataset, with what the user has registered."""
+    return dict(_table()["datasets"])
+
+
+@functools.cache
+def _names() -> dict[str, str]:
+    """The datasets, by all of their names."""
+    aliases = ((alias, name) for name, e in _entries().items() for alias in e.get("aliases", ()))
+    return {**dict(aliases), **{name: name for name in _entries()}}
+
+
+def _key(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", name.lower())
+
+
+def _known_name(name: str) -> str | None:
+    """The dataset that is called so, with or without config and version, or almost so."""
+    names = _names()
+    parts = [name, *reversed(name.split("/"))] if "/" in name else [name]
+    for part in parts:
+        if part in names:
+            return names[part]
+    keys = {_key(known): dataset for known, dataset in names.items()}
+    return next((keys[_key(part)] for part in parts if _key(part) in keys), None)
+
+
+@functools.cache
+def _of_table(name: str) -> DatasetMeaning:
+    return meaning_from(name, _entries()[name])
+
+
+# --- From the form of the table.
+
+_PLAIN = ("robot", "control_hz", "cameras", "depth", "action_encoding", "state_encoding")
+_LISTS = ("aliases", "standard_action", "language", "defects", "sources")
+_OTHERS = ("action", "state", "gripper", "disagreements", "kept", "frame", "unit", "assumed")
+
+
+def meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
+    """Returns what an entry of the table means.
+
+    Raises:
+      ValueError: It cannot be understood.
+    """
+    try:
+        return _meaning_from(name, entry)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"what is said of the dataset {name!r}: {what}") from error
+
+
+def _meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
+    unknown = entry.keys() - {*_PLAIN, *_LISTS, *_OTHERS, "confidence"}
+    if unknown:
+        raise ValueError(f"{min(unknown)!r} is none of {sorted({*_PLAIN, *_LISTS, *_OTHERS})}")
+    if entry.get("confidence", "used") not in CONFIDENCE:
+        raise ValueError(f"confidence {entry['confidence']!r} is none of {list(CONFIDENCE)}")
+    for key, known in (("action_encoding", ACTIONS), ("state_encoding", STATES)):
+        if entry.get(key, "") not in ("", *known):
+            raise ValueError(f"{key} {entry[key]!r} is none of {list(known)}")
+    standard_action = tuple(entry.get("standard_action", ()))
+    rules = parse(standard_action[-1]).rules if standard_action else ()
+    gripper = Gripper(**entry.get("gripper", {}), rules=rules)
+    standard_state = tuple(entry.get("state", ()))
+    begin, end = entry.get("kept", (0, None))
+    lists: dict[str, Any] = {key: tuple(entry[key]) for key in _LISTS if key in entry}
+    return DatasetMeaning(
+        name=name,
+        **{key: entry[key] for key in _PLAIN if key in entry},
+        **lists,
+        action=tuple(_dimensions(entry, gripper)),
+        state=tuple(_state(standard_state, entry)),
+        standard_state=standard_state,
+        kept=(begin, end),
+        gripper=gripper,
+        disagreements=tuple(Disagreement(**given) for given in entry.get("disagreements", ())),
+        confidence=entry.get("confidence", "used"),
+    )
+
+
+def _dimensions(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[Dimension]:
+    quantities = _table()["quantities"]
+    for text, given in entry.get("action", {}).items():
+        piece = parse(text)
+        part: dict[str, Any] = {"is": given} if isinstance(given, str) else dict(given)
+        if part.get("is") not in quantities:
+            raise ValueError(f"{text} is {part.get('is')!r}, expected one of {list(quantities)}")
+        quantity = quantities[part["is"]]
+        names = _element_names(quantity["names"], piece, part.get("size"))
+        prefix = f"{part['part']}_" if "part" in part else ""
+        for offset, element in enumerate(names):
+            yield Dimension(
+                name=prefix + element,
+                field=piece.path,
+                element=(piece.begin or 0) + offset,
+                quantity=part["is"],
+                **_about(entry, part, quantity, gripper),
+            )
+
+
+def _about(
+    entry: Mapping[str, Any],
+    part: Mapping[str, Any],
+    quantity: Mapping[str, Any],
+    gripper: Gripper,
+) -> dict[str, Any]:
+    """What is known of the elements of a part of the action."""
+    low, high, doc = part.get("low"), part.get("high"), part.get("doc") or quantity["doc"]
+    is_spatial = "unit" in quantity or part["is"].endswith("velocity")
+    unit = entry.get("unit", {}).get(quantity.get("unit"), "")
+    if part["is"] == _GRIPPER:
+        doc = part.get("doc") or str(gripper)
+        if gripper.open is not None and gripper.closed is not None:
+            low, high = sorted((gripper.open, gripper.closed))
+    return {
+        "unit": part.get("unit", unit),
+        "frame": part.get("frame", entry.get("frame", "") if is_spatial else ""),
+        "low": low,
+        "high": high,
+        "doc": doc,
+        "confidence": part.get("confidence", entry.get("confidence", "used")),
+        "assumed": tuple(entry.get("assumed", ())) if unit else (),
+    }
+
+
+def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -> list[str]:
+    """What the elements of a part are called."""
+    size = piece.size or size
+    if not isinstance(names, str):
+        if size not in (None, len(names)):
+            raise ValueError(f"{piece} has {size} elements, expected {len(names)}: {names}")
+        return list(names)
+    if size is None:
+        size = 1
+    return [names] if size == 1 else [f"{names}_{number}" for number in range(1, size + 1)]
+
+
+def _state(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimension]:
+    """The elements of the stored state, by which place they have in the standard one."""
+    names = STATES.get(entry.get("state_encoding", ""), ())
+    pieces = [parse(text) for text in standard]
+    open_ended = [piece for piece in pieces if piece.size is None]
+    rest = len(names) - sum(piece.size or 0 for piece in pieces)
+    if len(open_ended) > 1 or (open_ended and rest < 1) or (not open_ended and rest):
+        return
+    units, place = entry.get("unit", {}), 0
+    for piece in pieces:
+        size = piece.size or rest
+        for offset in range(size if piece.path else 0):
+            name = names[place + offset]
+            kind = "position" if name in _POSE[:3] else "rotation"
+            is_spatial = name in _POSE or name.startswith("joint")
+            unit = units.get(kind, "") if is_spatial else ""
+            yield Dimension(
+                name=name,
+                field=piece.path,
+                element=(piece.begin or 0) + offset,
+                quantity="state",
+                unit=unit,
+                frame=entry.get("frame", "") if name in _POSE else "",
+                confidence="user" if entry.get("confidence") == "user" else "used",
+                assumed=tuple(entry.get("assumed", ())) if unit else (),
+            )
+        place += size

@@ -1,0 +1,93 @@
+"""What makes the commands of all grippers alike, and other small rules, for columns of an episode.
+
+All of them take the values of one or more elements in each step, of shape `[steps, elements]`, and
+return the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+__all__ = ["RULES", "binarize", "clip", "euler", "invert", "reached", "rel2abs"]
+
+# Above and below these a gripper is open or closed; between them it is on its way.
+_OPEN, _CLOSED = 0.95, 0.05
+# A relative command below this changes nothing.
+_NOTHING = 0.1
+
+
+def binarize(values: np.ndarray) -> np.ndarray:
+    """Returns 1 where a gripper is open or about to be, and 0 where it is closed or about to be.
+
+    What lies between 0.05 and 0.95 becomes what is reached next. If nothing is reached until the
+    end, it becomes the last value.
+
+    >>> binarize(np.array([[1.0], [0.6], [0.0], [0.3]])).ravel().tolist()
+    [1.0, 0.0, 0.0, 0.3]
+    """
+    is_clear = (values > _OPEN) | (values < _CLOSED)
+    rows = np.arange(len(values))[:, np.newaxis]
+    # The next row that is clear: from behind, the smallest one seen so far.
+    ahead = np.where(is_clear, rows, len(values))
+    ahead = np.minimum.accumulate(ahead[::-1], axis=0)[::-1]
+    found = np.take_along_axis(values, np.minimum(ahead, len(values) - 1), axis=0)
+    result: np.ndarray = np.where(ahead < len(values), found > _OPEN, values[-1:])
+    return result.astype(values.dtype)
+
+
+def rel2abs(values: np.ndarray) -> np.ndarray:
+    """Returns where a gripper is that is told to close (above 0.1) or to open (below -0.1).
+
+    1 is open. The first command is taken to change something, so that the gripper was the other way
+    before it; without any command it is open.
+
+    >>> rel2abs(np.array([[0.0], [1.0], [0.0], [-1.0]])).ravel().tolist()
+    [1.0, 0.0, 0.0, 1.0]
+    """
+    is_open, is_closed = values < -_NOTHING, values > _NOTHING
+    is_command = is_open | is_closed
+    rows = np.arange(len(values))[:, np.newaxis]
+    behind = np.maximum.accumulate(np.where(is_command, rows, -1), axis=0)
+    found = np.take_along_axis(is_open, np.maximum(behind, 0), axis=0)
+    first = np.argmax(is_command, axis=0)[np.newaxis]
+    before = ~np.take_along_axis(is_open, first, axis=0) | ~is_command.any(axis=0)
+    result: np.ndarray = np.where(behind >= 0, found, before)
+    return result.astype(values.dtype)
+
+
+def invert(values: np.ndarray) -> np.ndarray:
+    """Returns 1 minus the values."""
+    return 1 - values
+
+
+def clip(values: np.ndarray) -> np.ndarray:
+    """Returns the values, but at least 0 and at most 1."""
+    return values.clip(0, 1)
+
+
+def reached(values: np.ndarray) -> np.ndarray:
+    """Returns how the values change until the next step; 0 in the last one."""
+    return np.diff(values, axis=0, append=values[-1:])
+
+
+def euler(values: np.ndarray) -> np.ndarray:
+    """Returns roll, pitch and yaw of unit quaternions x, y, z, w.
+
+    These are rotations about the fixed axes x, y and z, one after the other.
+
+    >>> np.round(euler(np.array([[0.0, 0.0, 0.5**0.5, 0.5**0.5]])), 4).tolist()
+    [[0.0, 0.0, 1.5708]]
+    """
+    x, y, z, w = values.T
+    roll = np.arctan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
+    pitch = np.arcsin((2 * (w * y - z * x)).clip(-1, 1))
+    yaw = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+    return np.stack([roll, pitch, yaw], axis=1)
+
+
+RULES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    rule.__name__: rule for rule in (binarize, clip, euler, invert, reached, rel2abs)
+}
+"""The rules by the names that the table has for them."""

@@ -1,0 +1,137 @@
+"""The action and the state of a step in the form that Octo and OpenVLA train on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds._nests import named_leaves
+from rlds.robotics.expressions import Piece, parse
+from rlds.robotics.registry import ACTIONS, DatasetMeaning
+from rlds.robotics.rules import RULES
+
+__all__ = ["fields_of", "standard_columns", "widths_of"]
+
+
+def standard_columns(steps: Mapping[str, Any], meaning: DatasetMeaning) -> dict[str, np.ndarray]:
+    """Returns the standard action and state of each step of an episode, in float32.
+
+    The stored fields are read only. A gripper is 1 where it is open.
+
+    Args:
+      steps: The columns of all steps of the episode: rules look back and ahead.
+      meaning: What they mean.
+
+    Returns:
+      The columns "action" and "state", as far as the meaning says how to make them, and "is_kept":
+      false in steps for which the standard has no action, such as the first and the last one of
+      Bridge.
+
+    Raises:
+      KeyError: A field is missing; says which.
+      ValueError: A field does not have the elements that it should.
+
+    >>> from rlds.robotics import meaning_of
+    >>> steps = {
+    ...     "observation": {"state": np.arange(21.0).reshape(3, 7)},
+    ...     "action": np.tile([0, 0, 0, 0, 0, 0, 0.99], (3, 1)),
+    ... }
+    >>> found = standard_columns(steps, meaning_of("bridge_dataset"))
+    >>> found["action"][1].tolist(), found["is_kept"].tolist()
+    ([7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 1.0], [False, True, False])
+    """
+    leaves = dict(named_leaves(steps))
+    found, length = {}, 0
+    for name, texts in _parts(meaning).items():
+        pieces = [parse(text) for text in texts]
+        columns = {piece.path: _column(leaves, piece.path) for piece in pieces if piece.path}
+        length = len(next(iter(columns.values())))
+        parts = [_values(columns, piece, length) for piece in pieces]
+        found[name] = np.concatenate(parts, axis=1, dtype=np.float32, casting="same_kind")
+    _check_width(meaning, {name: column.shape[1] for name, column in found.items()})
+    is_kept = np.zeros(length, np.bool_)
+    is_kept[slice(*meaning.kept)] = True
+    return {**found, "is_kept": is_kept}
+
+
+def fields_of(meaning: DatasetMeaning) -> dict[str, tuple[str, ...]]:
+    """Returns the fields that the standard action and state are made of."""
+    return {
+        name: tuple(dict.fromkeys(piece.path for piece in map(parse, texts) if piece.path))
+        for name, texts in _parts(meaning).items()
+    }
+
+
+def widths_of(
+    meaning: DatasetMeaning, shapes: Mapping[str, Sequence[int | None]]
+) -> dict[str, int]:
+    """Returns how many elements the standard action and state have.
+
+    Args:
+      meaning: What the fields mean.
+      shapes: The shapes of the fields of a step, by their paths.
+
+    Raises:
+      KeyError: A field is missing; says which.
+      ValueError: A field does not have the elements that it should.
+    """
+    widths = {}
+    for name, texts in _parts(meaning).items():
+        widths[name] = 0
+        for piece in map(parse, texts):
+            size = 1
+            if piece.path:
+                if piece.path not in shapes:
+                    raise KeyError(_missing(piece.path, shapes))
+                total = math.prod(n or 0 for n in shapes[piece.path])
+                size = len(range(total)[piece.elements])
+                _check_size(piece, size, total)
+            widths[name] += 3 if "euler" in piece.rules else size
+    _check_width(meaning, widths)
+    return widths
+
+
+def _parts(meaning: DatasetMeaning) -> dict[str, tuple[str, ...]]:
+    parts = {"action": meaning.standard_action, "state": meaning.standard_state}
+    return {name: texts for name, texts in parts.items() if texts}
+
+
+def _values(columns: Mapping[str, np.ndarray], piece: Piece, length: int) -> np.ndarray:
+    if not piece.path:
+        return np.full((length, 1), piece.constant, np.float32)
+    column = columns[piece.path]
+    values = column[:, piece.elements]
+    _check_size(piece, values.shape[1], column.shape[1])
+    for rule in piece.rules if length else ():
+        values = RULES[rule](values)
+    return values
+
+
+def _column(leaves: Mapping[str, Any], path: str) -> np.ndarray:
+    if path not in leaves:
+        raise KeyError(_missing(path, leaves))
+    rows = np.asarray(leaves[path])
+    rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+    return rows if rows.dtype == np.float64 else rows.astype(np.float32)
+
+
+def _missing(path: str, there: Mapping[str, Any]) -> str:
+    return f"no field {path!r}, which the standard is made of; there are {', '.join(there)}"
+
+
+def _check_size(piece: Piece, size: int, total: int) -> None:
+    wanted = 4 if "euler" in piece.rules else piece.size
+    if wanted not in (None, size):
+        raise ValueError(f"{piece.path} has {total} elements, too few for {piece.elements}")
+
+
+def _check_width(meaning: DatasetMeaning, widths: Mapping[str, int]) -> None:
+    expected = len(ACTIONS.get(meaning.action_encoding, ()))
+    if expected and widths.get("action", expected) != expected:
+        raise ValueError(
+            f"{meaning.name}: the action would have {widths['action']} elements, but "
+            f"{meaning.action_encoding} has {expected}: the fields are not those that are known"
+        )

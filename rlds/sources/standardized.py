@@ -1,0 +1,197 @@
+"""Episodes of a robot that also have the action and the state that policies train on."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from envlogger.converters.fields import Field
+from rlds._nests import named_leaves
+from rlds.robotics.registry import ACTIONS, STATES, DatasetMeaning, meaning_of
+from rlds.robotics.standard import fields_of, standard_columns, widths_of
+from rlds.sources.episodes import Episodes
+from rlds.sources.nests import is_in, nest
+from rlds.sources.source import (
+    Outline,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+    files_of,
+)
+
+__all__ = ["STANDARD", "StandardizedSource", "standardized"]
+
+STANDARD = "standard"
+"""The field of a step that has the standard action and state."""
+
+
+def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -> Episodes:
+    """Returns the same episodes with the action and the state that Octo and OpenVLA train on.
+
+    They are new fields of a step: `standard/action`, `standard/state`, and `standard/is_kept`,
+    which is false in steps that the standard leaves out. All that is stored stays as it is.
+
+    Args:
+      episodes: The episodes.
+      name: The name of the dataset, or what its fields mean; what its files say if None.
+
+    Raises:
+      KeyError: Nothing is known of the dataset, or a field is missing.
+      TypeError: The episodes cannot be read in any order.
+      ValueError: The fields are not those that are known, or nobody has said how to make the
+        standard.
+    """
+    source = episodes.source
+    if not isinstance(source, RandomAccessSource):
+        raise TypeError(f"{files_of(source)}: episodes are read in their order; convert them first")
+    if not isinstance(name, DatasetMeaning):
+        name = meaning_of(name or name_of(source), source.metadata())
+    if name.confidence == "disputed":
+        said = "; ".join(map(str, name.disagreements))
+        warnings.warn(f"{name.name}: what is published differs: {said}", stacklevel=2)
+    return Episodes(StandardizedSource(source, name), episodes.split, format=episodes.format)
+
+
+def name_of(source: Any) -> str:
+    """Returns the name of the dataset that a source reads, as its files have it; may be empty."""
+    return str(getattr(source, "name", ""))
+
+
+class StandardizedSource(RandomAccessSource):
+    """A source whose steps also have the standard action and state; see `standardized`.
+
+    Args:
+      source: The source.
+      meaning: What its fields mean.
+
+    Raises:
+      KeyError: A field is missing.
+      ValueError: The fields are not those that are known.
+    """
+
+    def __init__(self, source: RandomAccessSource, meaning: DatasetMeaning) -> None:
+        self.source, self.meaning = source, meaning
+        leaves = dict(named_leaves(source.step_fields()))
+        shapes = {path: getattr(field, "shape", ()) for path, field in leaves.items()}
+        if STANDARD in (path.partition("/")[0] for path in leaves):
+            raise ValueError(f"{files_of(source)}: the steps have a field {STANDARD!r} already")
+        if not meaning.standard_action:
+            raise ValueError(f"{meaning.name}: nobody has said how to make the standard action")
+        widths = widths_of(meaning, shapes)
+        named = {
+            "action": ACTIONS[meaning.action_encoding],
+            "state": STATES.get(meaning.state_encoding, ()),
+        }
+        self._fields = {
+            kind: Field(
+                np.float32,
+                (width,),
+                names=named[kind] if len(named[kind]) == width else None,
+            )
+            for kind, width in widths.items()
+        }
+        self._fields["is_kept"] = Field(np.bool_)
+        self._made_of = {path for paths in fields_of(meaning).values() for path in paths}
+        for name in ("description", "homepage", "citation", "license", "images_as_png"):
+            setattr(self, name, getattr(source, name))
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """See `Source`."""
+        return self.source.splits
+
+    @property
+    def step_flags(self) -> Sequence[str]:
+        """See `Source`."""
+        return self.source.step_flags
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """Returns those of the source, and `standard`."""
+        return {**self.source.step_fields(), STANDARD: self._fields}
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        return self.source.episode_fields()
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns that of the source, and under `standard` how it is made."""
+        made = {
+            "dataset": self.meaning.name,
+            "action": list(self.meaning.standard_action),
+            "action_encoding": self.meaning.action_encoding,
+            "state": list(self.meaning.standard_state),
+            "state_encoding": self.meaning.state_encoding,
+        }
+        return {**self.source.metadata(), STANDARD: made}
+
+    def inputs(self) -> Sequence[Any]:
+        """See `Source`."""
+        return self.source.inputs()
+
+    def options(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        return {**self.source.options(), STANDARD: self.metadata()[STANDARD]}
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """See `Source`."""
+        return self.source.totals(split)
+
+    def num_episodes(self, split: str) -> int:
+        """See `Source`."""
+        return self.source.num_episodes(split)
+
+    def num_steps(self, split: str) -> Sequence[int] | None:
+        """See `Source`."""
+        return self.source.num_steps(split)
+
+    def shard_lengths(self, split: str) -> Sequence[int]:
+        """See `Source`."""
+        return self.source.shard_lengths(split)
+
+    def faults(self, split: str) -> Iterator[SourceError]:
+        """See `Source`."""
+        return self.source.faults(split)
+
+    def key(self, split: str, index: int) -> str:
+        """See `RandomAccessSource`."""
+        return self.source.key(split, index)
+
+    def outline(self, split: str, index: int) -> Outline:
+        """See `RandomAccessSource`."""
+        return self.source.outline(split, index)
+
+    def peek(self, split: str, index: int) -> SourceEpisode:
+        """See `RandomAccessSource`."""
+        return self.source.peek(split, index)
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode, and adds `standard`."""
+        episode = self.source.read(split, index)
+        made = standard_columns(episode.steps, self.meaning)
+        return dataclasses.replace(episode, steps={**episode.steps, STANDARD: made})
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads the steps of an episode; `standard` takes all of them, but not all fields."""
+        if fields is None:
+            return self.read(split, index).steps
+        stored = [path for path in fields if not is_in(path, STANDARD)]
+        if len(stored) == len(fields):
+            return self.source.read_steps(split, index, fields)
+        wanted = dict.fromkeys([*stored, *sorted(self._made_of)])
+        steps = self.source.read_steps(split, index, list(wanted))
+        return {**steps, STANDARD: standard_columns(steps, self.meaning)}
+
+    def read_span(
+        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
+    ) -> Mapping[str, Any]:
+        """Reads consecutive steps; with `standard`, by way of all of them."""
+        if fields is not None and not any(is_in(path, STANDARD) for path in fields):
+            return self.source.read_span(split, index, fields, begin, end)
+        steps = dict(named_leaves(self.read_steps(split, index, fields)))
+        return nest({path: column[begin:end] for path, column in steps.items()})

@@ -1,0 +1,179 @@
+"""Against plain loops over the stored fields, written after what is published of the rules."""
+
+import pickle
+
+import numpy as np
+import pytest
+import raw_oxe
+
+import rlds.robotics
+import rlds.sources
+from rlds.robotics import rules, standard
+
+
+def binarize_in_a_loop(values):
+    found, carry = np.empty(len(values)), values[-1]
+    for row in reversed(range(len(values))):
+        if values[row] > 0.95 or values[row] < 0.05:
+            carry = float(values[row] > 0.95)
+        found[row] = carry
+    return found
+
+
+def rel2abs_in_a_loop(values):
+    commands = [1 if value < -0.1 else -1 if value > 0.1 else 0 for value in values]
+    first = next((command for command in commands if command), -1)
+    found, carry = [], -first
+    for command in commands:
+        carry = command or carry
+        found.append((carry + 1) / 2)
+    return np.array(found)
+
+
+def rotation(axis, angle):
+    sin, cos = np.sin(angle), np.cos(angle)
+    matrix = np.eye(3)
+    one, other = [number for number in range(3) if number != axis]
+    sign = -1 if axis == 1 else 1
+    matrix[one, one] = matrix[other, other] = cos
+    matrix[one, other], matrix[other, one] = -sign * sin, sign * sin
+    return matrix
+
+
+def test_rules_of_grippers_against_loops():
+    rng = np.random.default_rng(0)
+    for length in (1, 2, 3, 40):
+        for _ in range(40):
+            values = rng.choice([0.0, 0.02, 0.3, 0.7, 0.97, 1.0], (length, 2))
+            loop = np.stack([binarize_in_a_loop(column) for column in values.T], axis=1)
+            np.testing.assert_array_equal(rules.binarize(values), loop)
+            values = rng.choice([0.0, 0.0, 0.0, 0.05, 1.0, -1.0], (length, 2))
+            loop = np.stack([rel2abs_in_a_loop(column) for column in values.T], axis=1)
+            np.testing.assert_array_equal(rules.rel2abs(values), loop)
+
+
+def test_euler_angles_turn_as_the_quaternion_does():
+    rng = np.random.default_rng(1)
+    quaternions = rng.normal(size=(50, 4))
+    quaternions /= np.linalg.norm(quaternions, axis=1, keepdims=True)
+    for (x, y, z, w), angles in zip(quaternions, rules.euler(quaternions)):
+        turned = rotation(2, angles[2]) @ rotation(1, angles[1]) @ rotation(0, angles[0])
+        cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+        expected = np.eye(3) + 2 * w * cross + 2 * cross @ cross
+        np.testing.assert_allclose(turned, expected, atol=1e-9)
+
+
+def opened(write, tmp_path):
+    return rlds.sources.open(write(tmp_path / "data"), "train")
+
+
+def test_bridge(tmp_path):
+    episodes = opened(raw_oxe.bridge_dataset, tmp_path)
+    made = rlds.robotics.standardized(episodes)
+    assert len(made) == len(raw_oxe.EPISODES)
+    for number, length in enumerate(raw_oxe.EPISODES):
+        stored, found = episodes[number].steps, made[number].steps
+        np.testing.assert_array_equal(found["action"], stored["action"])
+        assert list(found) == [*stored, "standard"]
+        state, standard = stored["observation"]["state"], found["standard"]
+        gripper = binarize_in_a_loop(stored["action"][:, 6])
+        kept = [row for row in range(length) if 0 < row < length - 1]
+        assert np.flatnonzero(standard["is_kept"]).tolist() == kept
+        for row in kept:
+            expected = [*(state[row + 1, :6] - state[row, :6]), gripper[row]]
+            np.testing.assert_array_equal(standard["action"][row], np.float32(expected))
+        for row in range(length):
+            expected = [*state[row, :6], 0, state[row, 6]]
+            np.testing.assert_array_equal(standard["state"][row], np.float32(expected))
+    field = made.spec["steps"]["standard"]["action"]
+    assert field.names == ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
+
+
+def test_actions_in_parts(tmp_path):
+    episodes = opened(raw_oxe.fractal, tmp_path)
+    made = rlds.robotics.standardized(episodes)
+    for before, after in zip(episodes, made):
+        action, observation = before.steps["action"], before.steps["observation"]
+        standard = after.steps["standard"]
+        gripper = rel2abs_in_a_loop(action["gripper_closedness_action"][:, 0])
+        assert standard["is_kept"].all()
+        for row in range(before.num_steps):
+            expected = [*action["world_vector"][row], *action["rotation_delta"][row], gripper[row]]
+            np.testing.assert_array_equal(standard["action"][row], expected)
+            pose, closed = observation["base_pose_tool_reached"], observation["gripper_closed"]
+            np.testing.assert_array_equal(standard["state"][row], [*pose[row], *closed[row]])
+
+
+def test_what_is_compressed_and_names_with_slashes(tmp_path):
+    episodes = opened(raw_oxe.kuka, tmp_path)
+    made = rlds.robotics.standardized(episodes)
+    path = "observation/clip_function_input/base_pose_tool_reached"
+    for number in range(len(raw_oxe.EPISODES)):
+        state = made.columns(number, ["standard/state"])["standard"]["state"]
+        pose = episodes.columns(number, [path])["observation"]["clip_function_input"]
+        np.testing.assert_array_equal(state[:, :7], pose["base_pose_tool_reached"])
+        # Without any command the gripper is open.
+        assert (made[number].steps["standard"]["action"][:, 6] == 1).all()
+
+
+def test_clipped_inverted_and_cast(tmp_path):
+    episodes = opened(raw_oxe.roboturk, tmp_path / "roboturk")
+    for before, after in zip(episodes, rlds.robotics.standardized(episodes)):
+        closed = before.steps["action"]["gripper_closedness_action"][:, 0]
+        expected = [1 - min(max(value, 0), 1) for value in closed.tolist()]
+        found = after.steps["standard"]["action"][:, 6]
+        np.testing.assert_allclose(found, expected, atol=1e-7)
+        assert "state" not in after.steps["standard"]
+    episodes = opened(raw_oxe.droid, tmp_path / "droid")
+    for before, after in zip(episodes, rlds.robotics.standardized(episodes)):
+        parts, made = before.steps["action_dict"], after.steps["standard"]["action"]
+        np.testing.assert_array_equal(made[:, :6], np.float32(parts["cartesian_velocity"]))
+        np.testing.assert_array_equal(made[:, 6:], np.float32(1 - parts["gripper_position"]))
+        assert made.dtype == np.float32
+        assert before.steps["action"].dtype == after.steps["action"].dtype == np.float64
+
+
+def test_some_fields_and_steps(tmp_path):
+    made = rlds.robotics.standardized(opened(raw_oxe.bridge_dataset, tmp_path))
+    whole = made[2].steps
+    found = made.columns(2, ["standard/action", "observation/state"], start=3, stop=6)
+    assert list(found) == ["standard", "observation"]
+    np.testing.assert_array_equal(found["standard"]["action"], whole["standard"]["action"][3:6])
+    np.testing.assert_array_equal(found["observation"]["state"], whole["observation"]["state"][3:6])
+    again = pickle.loads(pickle.dumps(made))
+    np.testing.assert_array_equal(
+        again.columns(1, ["standard"])["standard"]["state"], made[1].steps["standard"]["state"]
+    )
+    assert [outline.num_steps for outline in made.outlines()] == list(raw_oxe.EPISODES)
+    part = rlds.robotics.standardized(rlds.sources.open(made.source.source.directory, "train[1:]"))
+    assert part.columns(0, ["standard/state"])["standard"]["state"].shape == (2, 8)
+    assert made.metadata["standard"]["action"][-1] == "binarize(action[6])"
+
+
+def test_what_cannot_be_standardized(tmp_path):
+    bridge = opened(raw_oxe.bridge_dataset, tmp_path / "bridge")
+    with pytest.raises(KeyError, match=r"no field 'action/world_vector'.*there are action, "):
+        rlds.robotics.standardized(bridge, "fractal20220817_data")
+    with pytest.raises(ValueError, match="would have 8 elements, but EEF_POS has 7"):
+        wide = rlds.robotics.DatasetMeaning(
+            "wide", action_encoding="EEF_POS", standard_action=("action", "0")
+        )
+        rlds.robotics.standardized(bridge, wide)
+    with pytest.raises(KeyError, match="nothing is known of the dataset 'mine'"):
+        rlds.robotics.standardized(bridge, "mine")
+    with pytest.raises(ValueError, match="nobody has said how"):
+        rlds.robotics.standardized(opened(raw_oxe.mt_opt, tmp_path / "mt_opt"))
+    twice = rlds.robotics.standardized(bridge)
+    with pytest.raises(ValueError, match="a field 'standard' already"):
+        rlds.robotics.standardized(twice, "bridge_dataset")
+    with pytest.warns(UserWarning, match="what is published differs.*1 is closed: inverted"):
+        with pytest.raises(KeyError):
+            rlds.robotics.standardized(bridge, "berkeley_mvp")
+
+
+def test_a_field_that_is_too_short():
+    droid = rlds.robotics.meaning_of("droid")
+    shapes = {"action_dict/cartesian_velocity": (6,), "action_dict/gripper_position": (1,)}
+    with pytest.raises(ValueError, match="cartesian_position has 5 elements"):
+        shapes |= {"observation/cartesian_position": (5,), "observation/gripper_position": (1,)}
+        standard.widths_of(droid, shapes)
