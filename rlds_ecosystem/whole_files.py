@@ -70,6 +70,7 @@ def made_at_once(target: PathLike) -> Iterator[Path]:
     if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists and is not overwritten; name another, or remove it")
     place = target.with_name(f".{target.name}.draft")
+    new_parents = [parent for parent in target.parents if not parent.exists()]
     place.mkdir(parents=True, exist_ok=True)
     descriptor = try_to_lock(place)
     if descriptor is None and can_lock(place):
@@ -85,8 +86,12 @@ def made_at_once(target: PathLike) -> Iterator[Path]:
         sync_all(made)
         os.rename(made, target)
         sync(target.parent)
+        new_parents = []
     finally:
         shutil.rmtree(place, ignore_errors=True)
+        with contextlib.suppress(OSError):  # Somebody else writes there by now.
+            for parent in new_parents:
+                parent.rmdir()
         if descriptor is not None:
             os.close(descriptor)
 

@@ -194,7 +194,7 @@ def card(
 def _source(path: str | os.PathLike[str], format: str) -> Source:
     from rlds import sources
 
-    return sources.formats()[format].load()(path)  # type: ignore[call-arg]
+    return sources.formats()[format].source(path)
 
 
 def _folder_of(file: str | os.PathLike[str]) -> str:

@@ -1,6 +1,6 @@
-"""`rlds convert`: data in any format becomes a dataset of TFDS, and that Minari or D4RL.
+"""`rlds convert`: data in any format becomes a dataset of TFDS, or data in the format of others.
 
-This is the only command that loads TensorFlow: TFDS writes with it.
+Datasets of TFDS are written by TFDS, which loads TensorFlow. All others are exports, which do not.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlds_tools.results import Block, Result, printable
+from rlds_tools.results import Block, Result, Table, printable
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
+    from rlds.sources import Placement
     from tfds_builders.builder import SourceBuilder
 
 __all__ = [
     "FILE_FORMATS",
-    "TARGETS",
     "Conversion",
+    "Export",
     "builder_of",
     "builders",
     "convert",
     "convert_known",
     "dataset_name",
+    "export",
+    "targets",
 ]
 
 FILE_FORMATS = ("tfrecord", "array_record")
-_EXPORTS = ("minari", "d4rl", "d4rl_pybullet")
-TARGETS = (*FILE_FORMATS, *_EXPORTS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,117 @@ class Conversion(Result):
         yield f"next: rlds inspect {self.path} · rlds validate {self.path}"
 
 
+@dataclasses.dataclass(frozen=True)
+class Export(Result):
+    """What an export has made, or would make.
+
+    Attributes:
+      path: The file or the folder.
+      to: Its format.
+      is_written: Whether it was written; if not, the rest says what would become of the fields.
+      episodes: How many episodes it has.
+      steps: How many steps they have.
+      fields: What becomes of each field: `field`, `place`, `how` and `why`, see
+        `rlds.sources.Placement`.
+      left_out: What is wrong with the episodes that were left out, as they are damaged.
+    """
+
+    path: str
+    to: str
+    is_written: bool
+    episodes: int
+    steps: int
+    fields: tuple[Placement, ...]
+    left_out: tuple[str, ...] = ()
+
+    def blocks(self) -> Iterator[Block]:
+        """See `Result`."""
+        yield self.path if self.is_written else f"{self.path}: nothing is written"
+        counted = f"{self.episodes:,} episodes, {self.steps:,} steps"
+        yield counted if self.is_written else f"fields in the format {self.to}"
+        shown = [field for field in self.fields if not self.is_written or field.how != "exact"]
+        if self.is_written and not shown:
+            yield "the format holds all fields"
+        if shown:
+            rows = [[field.field, field.place, field.how, field.why] for field in shown]
+            yield Table(["field", "place", "how", "why"], rows)
+        if any(field.how == "aside" for field in shown):
+            yield "aside: kept beside the data, where rlds finds it, and other readers do not look"
+        for what in self.left_out:
+            yield printable(f"left out: {what}")
+        if self.is_written:
+            yield f"next: rlds inspect {self.path} · rlds validate {self.path}"
+
+
+def targets() -> tuple[str, ...]:
+    """Returns what `rlds convert` can make: formats of the files of TFDS, and all exports."""
+    from rlds import sources
+
+    return (*FILE_FORMATS, *sources.exports())
+
+
+def export(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    to: str,
+    split: str | None = None,
+    format: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
+    allow_loss: bool = False,
+    plan: bool = False,
+    skip_damaged: bool = False,
+    verify: bool = True,
+    progress: bool | None = None,
+) -> Export:
+    """Writes data of any format in the format of others; see `rlds.sources.export`.
+
+    Args:
+      source: The data.
+      target: The file or the folder to make.
+      to: The format, one of `rlds.sources.exports()`.
+      split: The split, if there are several, or a part such as `train[:10%]`.
+      format: The format of the source, if it cannot be recognized.
+      options: Options of the source.
+      target_options: Options of the new format.
+      allow_loss: Whether fields may change, or be lost.
+      plan: Whether to say only what would become of each field.
+      skip_damaged: Whether to leave out episodes that cannot be read.
+      verify: Whether to read back what was written, and to compare it.
+      progress: Whether to show a progress bar; if None, on a terminal.
+
+    Raises:
+      FileExistsError: There is something at the target; it is left as it is.
+      SourceError: The source is damaged, or of no known format.
+      ValueError: The format cannot hold the data as it is; says which fields.
+    """
+    from rlds.sources import exporting
+
+    chosen: dict[str, Any] = {
+        "split": split,
+        "source_format": format,
+        "source_options": options,
+        **(target_options or {}),
+    }
+    if plan:
+        fields = exporting.prepare(source, to, **chosen).placements()
+        return Export(os.fspath(target), to, False, 0, 0, tuple(fields))
+    made = exporting.export(
+        source,
+        to,
+        target,
+        allow_loss=allow_loss,
+        skip_damaged=skip_damaged,
+        verify=verify,
+        progress=progress,
+        **chosen,
+    )
+    return Export(
+        made.path, to, True, made.num_episodes, made.num_steps, made.placements, made.left_out
+    )
+
+
 def convert(
     source: str | os.PathLike[str],
     directory: str | os.PathLike[str],
@@ -80,13 +192,12 @@ def convert(
     beam_options: Sequence[str] = (),
     **storage: Any,
 ) -> Conversion:
-    """Converts data in any format to a dataset; see `tfds_builders.convert`.
+    """Converts data in any format to a dataset of TFDS; see `tfds_builders.convert`.
 
     Args:
-      source: The data. For Minari and D4RL, a dataset that TFDS has written.
-      directory: For a dataset of TFDS, the directory that keeps datasets: the new one is
-        `<directory>/<name>/<version>`. Otherwise the Minari dataset or the D4RL file to make.
-      to: One of `TARGETS`.
+      source: The data.
+      directory: The directory that keeps datasets: the new one is `<directory>/<name>/<version>`.
+      to: One of `FILE_FORMATS`.
       name: The name of the dataset; by default that of the source, as far as TFDS allows it.
       version: Its version.
       format: The format of the source, if it cannot be recognized.
@@ -106,17 +217,15 @@ def convert(
     """
     from rlds import sources
 
-    if to not in TARGETS:
-        raise ValueError(f"to: got {to!r}, expected one of {', '.join(TARGETS)}")
+    if to not in FILE_FORMATS:
+        raise ValueError(f"to: got {to!r}, expected one of {', '.join(FILE_FORMATS)}")
     format = format or sources.format_of(source)
-    if to in _EXPORTS:
-        return _export(source, directory, to, format, quiet_process)
     _check_format(format)
     with _libraries(quiet_process):
         import tfds_builders
 
         made = tfds_builders.convert(
-            sources.formats()[format].load()(source, **(options or {})),  # type: ignore[call-arg]
+            sources.formats()[format].source(source, **(options or {})),
             name=name or _name_for(source),
             version=version,
             data_dir=directory,
@@ -218,37 +327,6 @@ def _unknown_config(dataset: str, config: str, known: Sequence[str]) -> str:
         return f"{dataset} has no configs, got {config!r}"
     near = difflib.get_close_matches(config, known, n=5, cutoff=0.4) or known[:5]
     return f"{dataset} has no config {config!r}; it has {len(known)}, such as: {', '.join(near)}"
-
-
-def _export(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    to: str,
-    format: str,
-    quiet_process: bool,
-) -> Conversion:
-    if format != "tfds":
-        raise ValueError(
-            f"{os.fspath(source)} is in the format {format!r}; only datasets of TFDS become {to}: "
-            "convert it to one first"
-        )
-    with _libraries(quiet_process):
-        import tfds_builders
-        import tfds_files
-
-        directory = tfds_files.find_folder(source)
-        if to == "minari":
-            made = os.fspath(tfds_builders.export_minari(directory, _as_path(target)))
-        elif to == "d4rl":
-            tfds_builders.export_d4rl(directory, made := os.fspath(target))
-        else:
-            tfds_builders.export_d4rl_pybullet(directory, made := os.fspath(target))
-    return Conversion(made, to)
-
-
-def _as_path(target: str | os.PathLike[str]) -> str:
-    """A place on this machine: a plain name would be an identifier of Minari."""
-    return os.path.abspath(target)
 
 
 def _check_format(format: str) -> None:

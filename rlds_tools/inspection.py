@@ -495,7 +495,7 @@ def _from_source(path: str, format: str | None) -> Inspection:
     from rlds_ecosystem import stores
 
     format = format or marked_format(path) or sources.format_of(path)
-    source = sources.formats()[format].load()(path)  # type: ignore[call-arg]
+    source = sources.formats()[format].source(path)
     files = [stores.as_path(file) for file in source.inputs()]
     splits, fields = [], {}
     for name in source.splits:

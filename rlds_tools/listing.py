@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rlds_tools.inspection import Inspection, inspect, marked_format
 from rlds_tools.results import Block, Result, Table, count, size_of
+
+if TYPE_CHECKING:
+    from rlds.sources.options import Option
 
 __all__ = ["Formats", "Found", "Listing", "find_datasets", "list_datasets", "list_formats"]
 
@@ -77,10 +80,11 @@ class Listing(Result):
 
 @dataclasses.dataclass(frozen=True)
 class Formats(Result):
-    """The formats that can be read.
+    """The formats that can be read, and which of them can be written.
 
     Attributes:
-      formats: For each its name, what it is, and its options in words.
+      formats: For each its `name`, its `description`, its `options` in words, whether it can be
+        written (`is_written`), and the options for that (`export_options`).
     """
 
     formats: tuple[dict[str, Any], ...]
@@ -88,11 +92,20 @@ class Formats(Result):
     def blocks(self) -> Iterator[Block]:
         """See `Result`."""
         yield "formats that rlds reads"
-        yield Table(["format", "what"], [[f["name"], f["description"]] for f in self.formats])
+        rows = [
+            [f["name"], "written" if f["is_written"] else "", f["description"]]
+            for f in self.formats
+        ]
+        yield Table(["format", "", "what"], rows)
         yield "options, for --option NAME=VALUE"
         yield Table(
             ["format", "option"],
             [[f["name"], option] for f in self.formats for option in f["options"]],
+        )
+        yield "options of those that rlds convert --to writes, for --to-option NAME=VALUE"
+        yield Table(
+            ["format", "option"],
+            [[f["name"], option] for f in self.formats for option in f["export_options"]],
         )
 
 
@@ -117,16 +130,24 @@ def list_formats() -> Formats:
     """Returns the formats that `rlds.sources.open` reads, with their options."""
     from rlds import sources
 
+    exports = sources.exports()
     return Formats(
         tuple(
             {
                 "name": name,
                 "description": format.description,
-                "options": [str(option) for option in format.options.values() if option.is_json],
+                "options": _in_words(format.options),
+                # Datasets of TFDS are made by conversions.
+                "is_written": name in exports or name == "tfds",
+                "export_options": _in_words(exports.get(name, {})),
             }
             for name, format in sources.formats().items()
         )
     )
+
+
+def _in_words(options: Mapping[str, Option]) -> list[str]:
+    return [str(option) for option in options.values() if option.is_json]
 
 
 def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:

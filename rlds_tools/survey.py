@@ -67,7 +67,7 @@ def open_splits(path: str, split: str | None = None, format: str | None = None) 
     options = {"decode_images": False} if format == "tfds" else {}
     if split is not None:
         return [sources.open(path, split, format=format, **options)]
-    source = sources.formats()[format].load()(path, **options)  # type: ignore[call-arg]
+    source = sources.formats()[format].source(path, **options)
     return [Episodes(source, name, format=format) for name in source.splits]
 
 

@@ -130,7 +130,7 @@ def _splits_of(
         return [open_episodes(source, split, **options)]
     given = dict(options)
     name = given.pop("format", None) or format_of(source)
-    opened = formats()[name].load()(source, **given)  # type: ignore[call-arg]
+    opened = formats()[name].source(source, **given)
     return [Episodes(opened, each, format=name) for each in opened.splits]
 
 

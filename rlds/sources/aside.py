@@ -202,8 +202,8 @@ class Aside:
 
         Args:
           data: What was kept aside.
-          columns: The rows that the format has of each of `places`. Images that fields have as
-            arrays may be files.
+          columns: The rows that the format has of each of `places`; they may have a placeholder for
+            the last step. Images that fields have as arrays may be files.
           fields: Paths of fields to return; all by default. `columns` may lack all others.
           fraction: See `SourceEpisode`.
 
@@ -264,6 +264,8 @@ class Aside:
             column, num_rows = columns[path], num_steps - known * (path not in self.whole)
             if column.dtype.kind == "O" and not (field.is_text or field.encoding):
                 column = _decoded(column, field)
+            if num_rows < num_steps == len(column):  # With a placeholder.
+                column = column[:num_rows]
         if len(column) != num_rows:
             raise ValueError(f"{path}: {len(column)} rows, expected {num_rows}")
         if num_rows < num_steps:

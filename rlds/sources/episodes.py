@@ -29,7 +29,7 @@ from rlds.sources.source import (
 from rlds_ecosystem.forking import begin_anew_in_forks
 from tfds_files.splits import ranges_of
 
-__all__ = ["Episodes"]
+__all__ = ["Episodes", "as_values"]
 
 
 class Episodes(Sequence[SourceEpisode]):
@@ -201,7 +201,7 @@ class Episodes(Sequence[SourceEpisode]):
             for path, field in wanted.items():
                 column = found.get(path)
                 values = None if column is None else column[start:stop]
-                put(chosen, path, _values(values, field, decode_images))
+                put(chosen, path, as_values(values, field, decode_images))
         except ValueError as error:
             what = error.what if isinstance(error, MismatchError) else str(error)
             file = files_of(self.source)
@@ -242,8 +242,13 @@ class Episodes(Sequence[SourceEpisode]):
         return "\n".join(lines)
 
 
-def _values(column: Any, field: Any, decode_images: bool) -> Any:
-    """A column as its field says, with images as arrays if they are to be decoded.
+def as_values(column: Any, field: Any, decode_images: bool = True) -> Any:
+    """Returns a column as its field says, with images as arrays if they are to be decoded.
+
+    Args:
+      column: The values of a field; None if there are none.
+      field: What one of them is.
+      decode_images: Whether images that are files become arrays.
 
     Raises:
       ValueError: It does not fit, or an image is damaged.
@@ -253,7 +258,7 @@ def _values(column: Any, field: Any, decode_images: bool) -> Any:
     if _is_of_sizes(column, field):
         made = np.empty(len(column), object)
         for row, value in enumerate(column):
-            made[row] = _values(value[np.newaxis], field, decode_images)[0]
+            made[row] = as_values(value[np.newaxis], field, decode_images)[0]
         return made
     values = match_columns(column, field, rows=0 if column is None else len(column), where="")
     is_of_files = isinstance(field, Field) and field.encoding and values.dtype == object

@@ -20,12 +20,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+import rlds
+import tfds_files
 from rlds.sources.aside import Aside
+from rlds.sources.episode_fields import ORIGIN
 from rlds.sources.episodes import Episodes
+from rlds.sources.folder import FolderSource
 from rlds.sources.nests import leaves_at
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
-from rlds.sources.source import Source, SourceEpisode, SourceError
+from rlds.sources.source import Origin, Source, SourceEpisode, SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.whole_files import made_at_once
@@ -40,10 +44,15 @@ __all__ = [
     "exports",
     "kept_aside",
     "prepare",
+    "write_export",
 ]
 
 # The formats that can be written, and the class that writes each.
-_EXPORTS: dict[str, str] = {}
+_EXPORTS: dict[str, str] = {
+    "minari": "rlds.sources.minari.export:MinariExport",
+    "d4rl": "rlds.sources.d4rl.export:D4rlExport",
+    "d4rl_pybullet": "rlds.sources.d4rl.export:D4rlPybulletExport",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,12 +91,15 @@ class Export(abc.ABC):
       format: The name of the format, which `rlds.sources.open` has it by.
       is_file: Whether it is a file, rather than a folder.
       episodes: The episodes.
+      is_exact: Whether reading back what was written gives the same episodes, but for the fields
+        that change or are lost. If not, they are only counted.
       skip_damaged: Whether `each` leaves out episodes that cannot be read.
       left_out: What is wrong with those that it left out.
     """
 
     format: ClassVar[str]
     is_file: ClassVar[bool] = False
+    is_exact: bool = True
 
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
@@ -111,6 +123,18 @@ class Export(abc.ABC):
           ValueError: The format cannot hold an episode.
         """
 
+    def check_target(self, path: str | os.PathLike[str]) -> None:
+        """Checks the place where it is to be, before anything is written.
+
+        Raises:
+          ValueError: The format cannot be there.
+        """
+        del path
+
+    def finish(self, path: str | os.PathLike[str]) -> None:
+        """Does what has to be done beside it, once it is at its place."""
+        del path
+
     def read_options(self) -> Mapping[str, Any]:
         """Returns the options with which the format reads it back."""
         return {}
@@ -130,9 +154,23 @@ class Export(abc.ABC):
                     raise
                 self.left_out.append(error)
             else:
-                yield episode
+                yield _as_converted(episode)
             index += 1
             self._advance()
+
+
+def _as_converted(episode: SourceEpisode) -> SourceEpisode:
+    """An episode of a dataset that was converted, with the key and the origin that it had."""
+    fields = dict(episode.metadata)
+    key, origin = fields.pop(rlds.metadata.EPISODE_ID, None), fields.pop(ORIGIN, None)
+    changes: dict[str, Any] = {}
+    if key is not None:
+        changes["key"] = key.decode() if isinstance(key, bytes) else str(key)
+    if origin is not None:
+        changes["origin"] = Origin(
+            origin["file"].decode(), int(origin["begin"]), int(origin["end"])
+        )
+    return dataclasses.replace(episode, metadata=fields, **changes) if changes else episode
 
 
 def kept_aside(aside: Aside, why: Mapping[str, str] | None = None) -> list[Placement]:
@@ -244,6 +282,28 @@ def export(
         source_options=source_options,
         **options,
     )
+    return write_export(
+        writer,
+        path,
+        allow_loss=allow_loss,
+        skip_damaged=skip_damaged,
+        verify=verify,
+        progress=progress,
+    )
+
+
+def write_export(
+    writer: Export,
+    path: str | os.PathLike[str],
+    *,
+    allow_loss: bool = False,
+    skip_damaged: bool = False,
+    verify: bool = True,
+    progress: bool | None = False,
+) -> Exported:
+    """Does what `export` does, with what `prepare` returns."""
+    format = writer.format
+    writer.check_target(path)
     placements = tuple(writer.placements())
     losses = [str(found) for found in placements if found.how in ("changed", "lost")]
     if losses and not allow_loss:
@@ -264,7 +324,11 @@ def export(
                 stacklevel=2,
             )
         again = open_episodes(draft, "all", format=format, **writer.read_options())
-        counts = _check(writer, again, placements, bars) if verify else _count(again)
+        if verify and writer.is_exact:
+            counts = _check(writer, again, placements, bars)
+        else:
+            counts = _count(again)
+    writer.finish(path)
     left_out = tuple(map(str, writer.left_out))
     return Exported(os.fspath(path), format, *counts, placements, left_out)
 
@@ -285,14 +349,16 @@ def prepare(
         names = ", ".join(map(str, known.values())) or "none"
         raise TypeError(f"{format} has no option {min(unknown)!r}; its options are: {names}")
     if isinstance(source, Episodes):
-        episodes = source
-        if split is not None:
-            episodes = Episodes(source.source, split, format=source.format)
+        split, source_format = split or source.split, source.format
+        source = source.source
     elif isinstance(source, Source):
-        episodes = Episodes(source, split or "all")
+        split = split or "all"
     else:
-        episodes = open_episodes(source, split, format=source_format, **(source_options or {}))
-    return written_by(episodes, **options)
+        found = open_episodes(source, split, format=source_format, **(source_options or {}))
+        split, source_format, source = found.split, found.format, found.source
+    if isinstance(source, FolderSource):  # Images that are files stay the same files.
+        source = FolderSource(source.directory, decode_images=False)
+    return written_by(Episodes(source, split, format=source_format or ""), **options)
 
 
 def _target(path: str | os.PathLike[str], is_file: bool) -> Any:
@@ -388,6 +454,8 @@ def differences(
 
 def _difference(one: Any, other: Any) -> str | None:
     one, other = np.asarray(one), np.asarray(other)
+    if (one.dtype.kind == "O") != (other.dtype.kind == "O"):  # Images as files, and as arrays.
+        one, other = _pixels(one, other), _pixels(other, one)
     if one.dtype.kind in "USO" and other.dtype.kind in "USO":
         if one.shape != other.shape:
             return f"shape {one.shape} became {other.shape}"
@@ -405,3 +473,10 @@ def _text(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes())
     return value.encode() if isinstance(value, str) else value
+
+
+def _pixels(images: np.ndarray, like: np.ndarray) -> np.ndarray:
+    if images.dtype.kind != "O" or not all(isinstance(image, bytes) for image in images.flat):
+        return images
+    feature = tfds_files.Image(shape=(None, None, like.shape[-1]), dtype=like.dtype)
+    return tfds_files.stack([tfds_files.decode_image(image, feature) for image in images])

@@ -133,7 +133,9 @@ class FolderSource(StoredSource, RandomAccessSource):
         """See `Source`."""
         return {
             name: field
-            for name, field in _fields_of(self._folder.features).items()
+            for name, field in _fields_of(
+                self._folder.features, image_files=not self._decode_images
+            ).items()
             if name not in RESERVED
         }
 

@@ -14,6 +14,7 @@ from etils import epath
 from rlds.sources.episodes import Episodes
 from rlds.sources.files.archives import SUFFIXES
 from rlds.sources.options import Option, options_of
+from rlds.sources.restored import restored
 from rlds.sources.source import Source, SourceError, files_of
 from rlds.sources.untrusted import is_damage
 from rlds_ecosystem import stores
@@ -64,6 +65,14 @@ class Format:
         module, _, name = self.target.partition(":")
         loaded: type[Source] = getattr(importlib.import_module(module), name)
         return loaded
+
+    def source(self, path: str | os.PathLike[str], **options: Any) -> Source:
+        """Returns the source for data; with what an export has kept beside it.
+
+        Raises:
+          Exception: What the class that reads the format raises.
+        """
+        return restored(self.load()(path, **options))  # type: ignore[call-arg]
 
     @property
     def description(self) -> str:
@@ -171,7 +180,7 @@ def open(
     if unknown := options.keys() - options_of(source_class).keys():
         names = ", ".join(map(str, options_of(source_class).values())) or "none"
         raise TypeError(f"{format} has no option {min(unknown)!r}; its options are: {names}")
-    source = source_class(path, **options)  # type: ignore[call-arg]
+    source = known[format].source(path, **options)
     return Episodes(source, only_split(source, split), format=format)
 
 

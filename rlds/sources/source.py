@@ -15,7 +15,7 @@ import functools
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from etils import epath
 
@@ -30,6 +30,9 @@ from rlds.sources.untrusted import (
     source_errors,
 )
 from rlds_ecosystem import stores
+
+if TYPE_CHECKING:
+    from rlds.sources.aside import AsideFolder
 
 __all__ = [
     "DamagedEpisode",
@@ -371,6 +374,13 @@ class Source(abc.ABC):
         """Returns how many episodes each shard of a split has, if there are shards."""
         del split
         return ()
+
+    def kept_aside(self) -> AsideFolder | None:
+        """Returns what an export has kept beside the data, with the places by paths of fields.
+
+        `rlds.sources.open` puts it together with the episodes, see `rlds.sources.restored`.
+        """
+        return None
 
 
 class StoredSource(Source):

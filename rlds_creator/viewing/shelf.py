@@ -284,7 +284,7 @@ class _Source(_Dataset):
 
     def _open(self) -> None:
         options = {"decode_images": False} if self.format == "tfds" else {}
-        source = sources.formats()[self.format].load()(self.path, **options)  # type: ignore[call-arg]
+        source = sources.formats()[self.format].source(self.path, **options)
         self._source = source
         self.splits = list(source.splits)
         self.description, self.metadata = source.description, source.metadata()

@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from rlds_tools.command_line.printing import invocation, prints_result, wants_progress
-from rlds_tools.converting import FILE_FORMATS, TARGETS
+from rlds_tools.converting import FILE_FORMATS
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
 Examples:
   rlds convert logs/run7 data --name run7
-  rlds convert data/hopper/1.0.0 minari/hopper-v0 --to minari
+  rlds convert data/my_robot my_robot --to lerobot --plan
 """
 
 # Words of the command line that nothing here knows may be options of Apache Beam.
@@ -75,11 +75,23 @@ def _storage_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("words", nargs=-1, metavar="SRC DST [BEAM_OPTIONS]")
 @click.option(
     "--to",
-    type=click.Choice(TARGETS),
     default="tfrecord",
-    help="The new format: a dataset of TFDS in one of two file formats, or one for others.",
+    metavar="FORMAT",
+    help="The new format: tfrecord or array_record for a dataset of TFDS, or one that `rlds list "
+    "--formats` shows as written.",
 )
 @click.option("--format", help="The format of SRC, if it cannot be recognized.")
+@click.option("--split", help="What to write in other formats: train, or a part: train[:10%].")
+@click.option(
+    "--to-option",
+    "-T",
+    "to_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of another format; may be given several times.",
+)
+@click.option("--allow-loss", is_flag=True, help="Write other formats even if fields get lost.")
+@click.option("--plan", is_flag=True, help="Say what becomes of each field, and write nothing.")
 @click.option("--dataset", help="What SRC is, if a builder knows it: rlds_d4rl/hopper-medium-v2.")
 @click.option("--version", default="1.0.0", help="The version of the new dataset.")
 @_storage_options
@@ -88,16 +100,21 @@ def command(
     words: Sequence[str],
     to: str,
     format: str | None,
+    split: str | None,
+    to_options: Sequence[str],
+    allow_loss: bool,
+    plan: bool,
     dataset: str | None,
     version: str,
     **options: Any,
 ) -> Result:
-    """Convert data in any format to a dataset.
+    """Convert data in any format to a dataset, or to the format of others.
 
-    SRC becomes a dataset of TFDS below the folder DST: DST/NAME/VERSION.
-    `rlds list --formats` has the formats, and their options. For Minari and D4RL, SRC is a dataset
-    of TFDS, and DST the dataset or the file to make. A conversion that was interrupted goes on when
-    it is called again. Options such as --direct_num_workers=4 go to Beam, if there is a --runner.
+    SRC becomes a dataset of TFDS below the folder DST: DST/NAME/VERSION. In other formats, DST is
+    the file or the folder to make; what they have no place for is kept beside it, and if anything
+    would be lost, nothing is written. `rlds list --formats` has the formats, and their options.
+    A conversion that was interrupted goes on when it is called again. Options such as
+    --direct_num_workers=4 go to Beam, if there is a --runner.
     """
     places, beam_options = _split_words(words, options["runner"])
     if len(places) != 2:
@@ -110,14 +127,50 @@ def command(
     from rlds import sources
     from rlds_tools import converting
 
+    if to not in converting.targets():
+        known = ", ".join(converting.targets())
+        raise click.UsageError(f"--to: no format {to!r} can be written; there are: {known}")
     format = format or sources.format_of(source)
-    known = sources.formats()[format].options if format in sources.formats() else {}
-    storage, arguments = _arguments(options, known, format, beam_options)
+    known_options = sources.formats()[format].options if format in sources.formats() else {}
+    if to not in FILE_FORMATS:
+        _check_options(to, {"--version": version != "1.0.0", **_given(options)})
+        return converting.export(
+            source,
+            directory,
+            to=to,
+            split=split,
+            format=format,
+            options=_parsed(known_options, options["given"], format),
+            target_options=_parsed(sources.exports()[to], to_options, to),
+            allow_loss=allow_loss,
+            plan=plan,
+            skip_damaged=options["skip_damaged"],
+            verify=options["verify"],
+            progress=wants_progress(),
+        )
+    _check_options(
+        to,
+        {"--split": split, "--to-option": to_options, "--allow-loss": allow_loss, "--plan": plan},
+    )
+    storage, arguments = _arguments(options, known_options, format, beam_options)
     if storage["shuffle"] is None:
         del storage["shuffle"]
     return converting.convert(
         source, directory, to=to, format=format, version=version, **arguments, **storage
     )
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of datasets of TFDS that were given."""
+    names = ("name", "float64", "tensor_encoding", "num_shards", "runner")
+    given = {f"--{name.replace('_', '-')}": options[name] for name in names}
+    return {**given, "--shuffle": options["shuffle"] is not None}
+
+
+def _check_options(to: str, given: Mapping[str, Any]) -> None:
+    wrong = [name for name, value in given.items() if value]
+    if wrong:
+        raise click.UsageError(f"{', '.join(wrong)}: not for --to {to}")
 
 
 @click.command(name="python -m tfds_builders", context_settings=_SETTINGS)
@@ -203,12 +256,7 @@ def _arguments(
     options: Mapping[str, Any], known: Mapping[str, Any], owner: str, beam_options: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns how the dataset is stored, and the other arguments of both functions."""
-    from rlds.sources.options import parse_options
-
-    try:
-        parsed = parse_options(known, options["given"], owner)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    parsed = _parsed(known, options["given"], owner)
     called = invocation()
     names = ("float64", "tensor_encoding", "shuffle", "skip_damaged", "verify")
     return {name: options[name] for name in names}, {
@@ -220,3 +268,12 @@ def _arguments(
         "progress": wants_progress(),
         "quiet_process": called.owns_process and not called.verbose,
     }
+
+
+def _parsed(known: Mapping[str, Any], words: Sequence[str], owner: str) -> dict[str, Any]:
+    from rlds.sources.options import parse_options
+
+    try:
+        return parse_options(known, words, owner)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None

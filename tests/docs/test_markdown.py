@@ -38,7 +38,7 @@ BLOCKS = {
     "docs/report.md": 1,
     "docs/rlds_tfds.md": 11,
     "docs/semantics.md": 5,
-    "docs/sources.md": 3,
+    "docs/sources.md": 4,
     "docs/tfds_builders.md": 2,
     "docs/tfds_files.md": 5,
     "docs/tour.md": 4,
@@ -60,7 +60,7 @@ OUTPUTS = {
 }
 COMMANDS = {
     "README.md": 4,
-    "docs/cli.md": 17,
+    "docs/cli.md": 19,
     "docs/index.md": 1,
     "docs/recover.md": 2,
     "docs/report.md": 1,

@@ -333,8 +333,25 @@ def test_any_source_to_a_dataset_and_on_to_minari(log, tmp_path, capsys):
     target = tmp_path / "minari" / "catch-v0"
     assert commands.run(["convert", shown["path"], str(target), "--to", "minari"]) == 0
     assert rlds_tools.inspect(target).splits[0].episodes == 3
-    assert commands.run(["convert", log, str(tmp_path / "x-v0"), "--to", "minari"]) == 1
-    assert "only datasets of TFDS become minari" in capsys.readouterr().err
+    capsys.readouterr()
+    planned = ["convert", log, str(tmp_path / "x-v0"), "--to", "minari", "-T", "data_format=arrow"]
+    assert commands.run([*planned, "--plan"]) == 0
+    assert "steps/action actions exact" in " ".join(capsys.readouterr().out.split())
+    assert not (tmp_path / "x-v0").exists()
+    assert commands.run([*planned, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["episodes"], shown["steps"], shown["is_written"]) == (3, 30, True)
+    assert {field["how"] for field in shown["fields"]} == {"exact"}
+    differences = rlds_tools.diff(log, shown["path"], statistics=True).differences
+    assert [found.what for found in differences] == ["format"]
+    for wrong, why in (
+        (["--to", "floppy"], "no format 'floppy' can be written; there are: tfrecord"),
+        (["--to", "minari", "--name", "x"], "--name: not for --to minari"),
+        (["--plan"], "--plan: not for --to tfrecord"),
+        (["--to", "minari", "-T", "x=1"], "minari has no option 'x'"),
+    ):
+        assert commands.run(["convert", log, str(tmp_path / "y-v0"), *wrong]) == 2
+        assert why in capsys.readouterr().err
     assert commands.run(["convert", log]) == 2
     assert "expected SRC and DST, got 1 places" in capsys.readouterr().err
     assert commands.run(["convert", log, str(tmp_path), "--dataset", "rlds_chess"]) == 2

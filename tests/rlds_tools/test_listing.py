@@ -29,3 +29,8 @@ def test_the_formats():
     found = rlds_tools.list_formats()
     assert {"tfds", "minari", "d4rl"} <= {format["name"] for format in found.formats}
     assert "length=integer" in str(found)
+    written = {
+        format["name"]: format["export_options"] for format in found.formats if format["is_written"]
+    }
+    assert "tfds" in written
+    assert any(option.startswith("data_format=") for option in written["minari"])

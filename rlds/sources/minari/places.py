@@ -9,7 +9,10 @@ from typing import Any
 
 from rlds_ecosystem import stores
 
-__all__ = ["dataset_directory", "datasets_root", "make_namespaces", "new_dataset"]
+__all__ = ["ASIDE", "dataset_directory", "datasets_root", "make_namespaces", "new_dataset"]
+
+# The folder in `data` in which an export keeps what Minari has no place for.
+ASIDE = "rlds"
 
 _DATASET_ID = re.compile(r"(?:[-_\w][-_\w/]*[-_\w]+/)?[-_\w]+-v\d+")
 _NAMESPACE_FILE = "namespace_metadata.json"

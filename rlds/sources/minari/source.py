@@ -20,6 +20,7 @@ from etils import epath
 import rlds
 from envlogger.converters.fields import Field
 from rlds.alignment import from_sars
+from rlds.sources.aside import AsideFolder
 from rlds.sources.files.jpeg_images import black_jpeg, jpeg_shape
 from rlds.sources.minari.attributes import (
     ATTRIBUTES,
@@ -36,7 +37,7 @@ from rlds.sources.minari.attributes import (
 )
 from rlds.sources.minari.formats import FORMATS, open_storage
 from rlds.sources.minari.hdf5_files import Hdf5Storage
-from rlds.sources.minari.places import dataset_directory
+from rlds.sources.minari.places import ASIDE, dataset_directory
 from rlds.sources.minari.spaces import Leaf, Spaces, merged, parse_space
 from rlds.sources.minari.storage import (
     ACTIONS,
@@ -61,7 +62,7 @@ from rlds.sources.source import (
 from rlds.sources.untrusted import check_is_file, source_errors
 from rlds_ecosystem import stores
 
-__all__ = ["COLUMNS_KEY", "METADATA_KEY", "MinariSource"]
+__all__ = ["COLUMNS_KEY", "METADATA_KEY", "MinariSource", "field_path"]
 
 # Under this name, the metadata of a dataset holds what Minari's metadata.json says.
 METADATA_KEY = "minari"
@@ -227,6 +228,13 @@ class MinariSource(RandomAccessSource):
 
     # --- What it becomes.
 
+    def kept_aside(self) -> AsideFolder | None:
+        """See `Source`."""
+        place = self._directory / "data" / ASIDE
+        folder = AsideFolder(place) if AsideFolder.exists(place) else None
+        # Minari may have added episodes to those that were exported.
+        return folder if folder is not None and len(folder) == len(self._indices) else None
+
     def step_fields(self) -> Mapping[str, Any]:
         """Returns the fields of a step, see the class."""
         nested = nest({path: self._field(path) for path in self._columns})
@@ -339,7 +347,7 @@ class MinariSource(RandomAccessSource):
         """Reads the steps of an episode: the wanted columns, and those that say how it ended."""
         del split
         wanted = self._step_paths(fields)
-        paths = {path for path in self._columns if _field_path(path) in wanted}
+        paths = {path for path in self._columns if field_path(path) in wanted}
         raw = self._storage.read(index, paths | {REWARDS, TERMINATIONS})
         steps = self._steps(index, raw, Irregularities(raw), paths)
         return nest(dict(leaves_at(steps, wanted)))
@@ -349,7 +357,7 @@ class MinariSource(RandomAccessSource):
     ) -> Mapping[str, Any]:
         """Reads consecutive steps; only of observations and infos in HDF5 files no others."""
         wanted = self._step_paths(fields)
-        paths = {_field_path(path): path for path in self._columns if _field_path(path) in wanted}
+        paths = {field_path(path): path for path in self._columns if field_path(path) in wanted}
         roots = {root_of(path) for path in paths.values()}
         has_rows = len(paths) == len(wanted) and roots <= {*_OF_OBSERVATIONS}
         if not (isinstance(self._storage, Hdf5Storage) and has_rows):
@@ -484,7 +492,7 @@ def _read_metadata(file: Any) -> dict[str, Any]:
     return dict(metadata)
 
 
-def _field_path(path: str) -> str:
+def field_path(path: str) -> str:
     """Returns the path that a column has in a step."""
     root = root_of(path)
     return _FIELDS.get(root, root) + path.removeprefix(root)

@@ -1,14 +1,16 @@
+import dataclasses
+
 import h5py
 import numpy as np
 import pytest
 import raw_d4rl
-import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from rlds.sources.d4rl.export import D4rlExport
 from rlds.sources.d4rl.source import D4rlSource
+from rlds.sources.nests import leaves_at, nest
 from rlds.tfds import load
 from tfds_builders.builder import convert
-from tfds_builders.export import d4rl as export
 from tfds_builders.export.d4rl import export_d4rl, export_d4rl_pybullet, read_constants
 
 STORAGE = ("chunks", "maxshape", "compression", "compression_opts", "shuffle", "fletcher32")
@@ -242,13 +244,14 @@ def test_other_datasets_are_refused(tmp_path):
 def test_episodes_that_were_shortened_are_refused(tmp_path, monkeypatch):
     builder = converted(raw_d4rl.write_family(tmp_path, "hopper_medium"), tmp_path)
 
-    def shortened(builder, split):
-        dataset = load(builder, split)
-        return dataset.map(
-            lambda e: {**e, "steps": tf.nest.map_structure(lambda x: x[:3], e["steps"])}
-        )
+    whole = D4rlExport.each
 
-    monkeypatch.setattr(export, "load", shortened)
+    def shortened(self):
+        for episode in whole(self):
+            steps = {path: column[:3] for path, column in leaves_at(episode.steps, None)}
+            yield dataclasses.replace(episode, steps=nest(steps))
+
+    monkeypatch.setattr(D4rlExport, "each", shortened)
     with pytest.raises(
         ValueError, match=r"rows \d+ to \d+: their episode has \d+ bytes of actions"
     ):

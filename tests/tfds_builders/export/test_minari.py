@@ -407,10 +407,10 @@ def test_fields_can_be_left_out(tmp_path):
     episode["steps"]["ragged"] = [[1], [1, 2]]
     metadata = {"picture": features.Image(shape=(2, 2, 3)), "name": features.Text()}
     path = write_rlds(tmp_path, step, [episode], metadata)
-    with pytest.raises(ValueError, match=r"steps/ragged: Minari cannot hold Sequence.*`fields`"):
+    with pytest.raises(ValueError, match=r"steps/ragged: Minari cannot hold int64.*`fields`"):
         export_minari(path, "some-v0")
     fields = ["observation", "action", "reward"]
-    with pytest.raises(ValueError, match=r"picture: Minari cannot hold Image.*`episode_fields`"):
+    with pytest.raises(ValueError, match=r"picture: Minari cannot hold uint8.*`episode_fields`"):
         export_minari(path, "some-v0", fields=fields)
     exported = export_minari(path, "some-v0", fields=fields, episode_fields=["name"])
     with h5py.File(exported / "data" / "main_data.hdf5") as file:
@@ -421,7 +421,7 @@ def test_fields_can_be_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("step", "episode", "message"),
     [
-        ({"reward": None}, {}, "the steps have no 'reward'"),
+        ({"action": None}, {}, "the steps have no 'action'"),
         (
             {"reward": features.Tensor(shape=(2,), dtype=np.float32)},
             {"reward": np.zeros((3, 2), np.float32)},
@@ -430,12 +430,12 @@ def test_fields_can_be_left_out(tmp_path):
         (
             {"observation": features.Tensor(shape=(None,), dtype=np.float64, encoding="bytes")},
             {"observation": np.zeros((3, 2))},
-            "steps/observation: Gymnasium has no space for Tensor",
+            "steps/observation: Minari cannot hold float64 of shape",
         ),
         (
             {"observation": features.Tensor(shape=(), dtype=np.complex64, encoding="bytes")},
             {"observation": np.zeros(3, np.complex64)},
-            "steps/observation: Gymnasium has no space for Tensor",
+            "steps/observation: Gymnasium has no space for complex64",
         ),
         (
             {"infos": {"a": np.int64}, "a": np.int64},

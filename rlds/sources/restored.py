@@ -1,0 +1,96 @@
+"""Episodes that were exported to another format, as they were before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlds.sources.aside import AsideFolder
+from rlds.sources.nests import leaves_at, nest
+from rlds.sources.source import RandomAccessSource, Source, SourceEpisode
+from rlds.sources.untrusted import source_errors
+
+__all__ = ["RestoredSource", "restored"]
+
+
+def restored(source: Source) -> Source:
+    """Returns a source with what an export has kept beside its data; or the source itself."""
+    folder = source.kept_aside()
+    if folder is None or not isinstance(source, RandomAccessSource):
+        return source
+    return RestoredSource(source, folder)
+
+
+class RestoredSource(RandomAccessSource):
+    """The episodes of a source, put together with what was kept aside of them.
+
+    Args:
+      source: The source. The places that were noted are paths of the fields of its steps.
+      folder: What was kept aside.
+    """
+
+    def __init__(self, source: RandomAccessSource, folder: AsideFolder) -> None:
+        self.source, self._folder = source, folder
+        said = folder.aside.metadata
+        self.description, self.homepage = str(said["description"]), str(said["homepage"])
+        self.citation, self.license = str(said["citation"]), str(said["license"])
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """Those of the source."""
+        return self.source.splits
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """The fields that the steps had."""
+        return nest(self._folder.aside.steps)
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """The fields that the episodes had."""
+        return nest(self._folder.aside.episode)
+
+    def metadata(self) -> Mapping[str, Any]:
+        """What was said of the data as a whole."""
+        return dict(self._folder.aside.metadata["metadata"])
+
+    def inputs(self) -> Sequence[Any]:
+        """The files of the source, and those that were kept beside them."""
+        return [*self.source.inputs(), *self._folder.files]
+
+    def options(self) -> Mapping[str, Any]:
+        """Those of the source."""
+        return self.source.options()
+
+    def num_episodes(self, split: str) -> int:
+        """See `RandomAccessSource`."""
+        return self.source.num_episodes(split)
+
+    def key(self, split: str, index: int) -> str:
+        """The key that the episode has in the source."""
+        return self.source.key(split, index)
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """See `RandomAccessSource`."""
+        return self._read(split, index, None)
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """See `RandomAccessSource`."""
+        wanted = self._step_paths(fields)
+        return nest(dict(leaves_at(self._read(split, index, wanted).steps, wanted)))
+
+    def _read(self, split: str, index: int, wanted: list[str] | None) -> SourceEpisode:
+        aside = self._folder.aside
+        places = {
+            path: place for path, place in aside.places.items() if wanted is None or path in wanted
+        }
+        columns: Mapping[str, Any] = {}
+        if places:
+            columns = self.source.read_steps(split, index, [*places.values()])
+        found = dict(leaves_at(columns, None))
+        with source_errors(self._folder.files[1], row=index):
+            return aside.unpack(
+                self._folder.read(index),
+                {path: found[place] for path, place in places.items()},
+                wanted,
+            )

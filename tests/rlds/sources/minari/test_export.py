@@ -1,0 +1,60 @@
+"""Episodes of any source as Minari datasets, and back, without TensorFlow."""
+
+import json
+
+import minari
+import numpy as np
+import pytest
+import raw_npz
+
+import rlds.sources
+from rlds.sources.exporting import differences
+
+
+@pytest.mark.parametrize("data_format", ["hdf5", "parquet"])
+def test_there_and_back(tmp_path, data_format):
+    files = raw_npz.sample()
+    for arrays in files.values():
+        arrays["when"] = np.arange(len(arrays["action"]) + 1)
+    raw = raw_npz.write_folder(tmp_path / "raw", files)
+    made = rlds.sources.export(raw, "minari", tmp_path / "npz-v0", data_format=data_format)
+    how = {place.field: place.how for place in made.placements}
+    assert how["steps/observation/camera"] == how["steps/reward"] == "exact"
+    assert how["seed"] == "aside"
+    dataset = minari.MinariDataset(tmp_path / "npz-v0" / "data")
+    assert (dataset.total_episodes, dataset.total_steps) == (3, 12)
+    again = rlds.sources.open(tmp_path / "npz-v0")
+    assert again.format == "minari"
+    for one, two, seen in zip(rlds.sources.open(raw), again, dataset, strict=True):
+        assert list(differences(one, two)) == []
+        np.testing.assert_array_equal(seen.rewards, one.steps["reward"][:-1])
+        np.testing.assert_array_equal(
+            seen.observations["joints"], one.steps["observation"]["joints"]
+        )
+    window = again.columns(1, ["observation/joints", "action"], 2, 4)
+    np.testing.assert_array_equal(window["action"], files["episode_2.npz"]["action"][2:4])
+
+
+def test_what_minari_has_changed_since(tmp_path):
+    """Episodes that Minari added are there; what was kept aside is not of all of them."""
+    raw = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    rlds.sources.export(raw, "minari", tmp_path / "npz-v0")
+    rlds.sources.export(raw, "minari", tmp_path / "more-v0")
+    described = json.loads((tmp_path / "npz-v0/data/metadata.json").read_text())
+    (tmp_path / "npz-v0/data/rlds/rlds.tfrecord").write_bytes(b"")
+    assert described["total_episodes"] == 3
+    assert "terminations" in rlds.sources.open(tmp_path / "npz-v0").spec["steps"]
+    assert "terminations" not in rlds.sources.open(tmp_path / "more-v0").spec["steps"]
+
+
+def test_no_rewards(tmp_path):
+    files = raw_npz.sample()
+    for arrays in files.values():
+        del arrays["reward"]
+    raw = raw_npz.write_folder(tmp_path / "raw", files)
+    made = rlds.sources.export(raw, "minari", tmp_path / "npz-v0")
+    assert any("Minari gets zeros" in place.why for place in made.placements)
+    assert "reward" not in rlds.sources.open(made.path)[0].steps
+    assert not minari.MinariDataset(tmp_path / "npz-v0" / "data")[0].rewards.any()
+    with pytest.raises(ValueError, match="does not end with <name>-v<number>"):
+        rlds.sources.export(raw, "minari", tmp_path / "npz")
