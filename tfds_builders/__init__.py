@@ -12,6 +12,7 @@ if _error := _missing_tensorflow(__name__):
     raise _error
 
 from rlds.alignment import append_row, from_rsa, from_sars
+from rlds.sources.aloha.source import AlohaSource
 from rlds.sources.atari_dqn_replay.source import AtariDqnReplaySource
 from rlds.sources.creator import RldsCreatorSource
 from rlds.sources.d4rl.pybullet import D4rlPybulletSource
@@ -37,6 +38,7 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
+from tfds_builders.aloha import RldsAloha
 from tfds_builders.atari_dqn_replay import RldsAtariDqnReplay
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.creator import RldsCreator
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from tfds_builders.streaming import episodes_from_logs, episodes_from_source
 
 __all__ = [
+    "AlohaSource",
     "AtariDqnReplaySource",
     "D4rlPybulletSource",
     "D4rlSource",
@@ -75,6 +78,7 @@ __all__ = [
     "MinariSource",
     "Origin",
     "RandomAccessSource",
+    "RldsAloha",
     "RldsAtariDqnReplay",
     "RldsCreator",
     "RldsCreatorSource",

@@ -235,6 +235,16 @@ class Aside:
             fraction=fraction,
         )
 
+    def key(self, data: bytes) -> str:
+        """Returns the key of an episode, of which this was kept aside.
+
+        Raises:
+          ValueError: It is damaged.
+        """
+        name = rlds.metadata.EPISODE_ID
+        found = tfds_files.ExampleDecoder(images_as_bytes(self._features), [name]).decode(data)
+        return str(found[name].decode())
+
     def _value(self, path: str, metadata: Mapping[str, Any]) -> Any:
         value = metadata[path]
         return value.decode() if self.episode[path].dtype == str else value

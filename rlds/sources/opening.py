@@ -29,6 +29,7 @@ _FORMATS = {
     "envlogger": "rlds.sources.logs.source:EnvLoggerSource",
     "tfds": "rlds.sources.folder:FolderSource",
     "minari": "rlds.sources.minari.source:MinariSource",
+    "aloha": "rlds.sources.aloha.source:AlohaSource",
     "npz": "rlds.sources.npz.source:NpzSource",
     "d4rl": "rlds.sources.d4rl.source:D4rlSource",
     "d4rl_pybullet": "rlds.sources.d4rl.pybullet:D4rlPybulletSource",

@@ -35,6 +35,7 @@ import google_crc32c
 import h5py
 import hostile_records
 import numpy as np
+import raw_aloha
 import raw_d4rl
 import raw_d4rl_pybullet
 import raw_npz
@@ -176,6 +177,10 @@ FORMATS: dict[str, Raw] = {
         )
         for data_format in ("hdf5", "arrow", "parquet")
     },
+    "aloha": Raw(
+        lambda path: raw_aloha.write_folder(path, {0: 3, 1: 2}, images="padded", mobile=True),
+        tfds_builders.AlohaSource,
+    ),
     "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
     "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
     **{

@@ -19,6 +19,7 @@ import conversions
 import dm_env
 import numpy as np
 import pytest
+import raw_aloha
 import raw_atari_dqn_replay
 import raw_d4rl
 import raw_d4rl_pybullet
@@ -77,6 +78,10 @@ def d4rl_pybullet(directory):
 def minari(directory):
     os.environ["MINARI_DATASETS_PATH"] = str(directory)
     return tfds_builders.MinariSource(raw_minari.write_buffers("all-v1"))
+
+
+def aloha(directory):
+    return tfds_builders.AlohaSource(raw_aloha.write_folder(directory, images="padded"))
 
 
 def npz(directory):
@@ -171,6 +176,7 @@ SOURCES = {
         d4rl,
         d4rl_pybullet,
         minari,
+        aloha,
         npz,
         rlu_atari,
         rlu_dmlab,

@@ -1,0 +1,1 @@
+"""ACT and ALOHA: folders of HDF5 files, an episode each."""

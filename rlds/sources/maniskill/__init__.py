@@ -1,0 +1,1 @@
+"""ManiSkill: trajectories in HDF5, and a JSON file that describes them."""

@@ -1,0 +1,1 @@
+"""RoboMIND: a folder for each embodiment, task and episode."""
