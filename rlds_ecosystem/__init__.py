@@ -36,6 +36,7 @@ _EXTRA_OF = {
     "h5py": "hdf5",
     "imagecodecs": "zarr",
     "msgspec": "creator",
+    "numcodecs": "zarr",
     "psycopg": "postgresql",
     "pyarrow": "parquet",
     "s3fs": "s3",

@@ -37,6 +37,7 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
+from rlds.sources.zarr_buffers.source import ZarrSource
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
 from tfds_builders.aloha import RldsAloha
 from tfds_builders.atari_dqn_replay import RldsAtariDqnReplay
@@ -59,6 +60,7 @@ from tfds_builders.rlu import (
     RldsRluLocomotionWindows,
     RldsRluRwrl,
 )
+from tfds_builders.zarr import RldsZarr
 
 if TYPE_CHECKING:
     from tfds_builders.export.d4rl import export_d4rl, export_d4rl_pybullet
@@ -98,6 +100,7 @@ __all__ = [
     "RldsRluLocomotionWindows",
     "RldsRluRwrl",
     "RldsSacLocomotion",
+    "RldsZarr",
     "RluAtariSource",
     "RluAtariTransitionsSource",
     "RluBsuiteSource",
@@ -111,6 +114,7 @@ __all__ = [
     "SourceBuilder",
     "SourceEpisode",
     "SourceError",
+    "ZarrSource",
     "append_row",
     "build_from_logs",
     "convert",

@@ -52,6 +52,7 @@ _EXPORTS: dict[str, str] = {
     "minari": "rlds.sources.minari.export:MinariExport",
     "d4rl": "rlds.sources.d4rl.export:D4rlExport",
     "d4rl_pybullet": "rlds.sources.d4rl.export:D4rlPybulletExport",
+    "zarr": "rlds.sources.zarr_buffers.export:ZarrExport",
 }
 
 
@@ -89,7 +90,6 @@ class Export(abc.ABC):
 
     Attributes:
       format: The name of the format, which `rlds.sources.open` has it by.
-      is_file: Whether it is a file, rather than a folder.
       episodes: The episodes.
       is_exact: Whether reading back what was written gives the same episodes, but for the fields
         that change or are lost. If not, they are only counted.
@@ -98,7 +98,6 @@ class Export(abc.ABC):
     """
 
     format: ClassVar[str]
-    is_file: ClassVar[bool] = False
     is_exact: bool = True
 
     def __init__(self, episodes: Episodes) -> None:
@@ -312,7 +311,7 @@ def write_export(
             "allow_loss=True (--allow-loss on the command line) to write them nevertheless"
         )
     writer.skip_damaged = skip_damaged
-    with _target(path, writer.is_file) as draft, show_progress(progress) as bars:
+    with _target(path) as draft, show_progress(progress) as bars:
         total = len(writer.episodes) if writer.episodes.has_random_access else None
         task = bars.add_task(f"episodes to {format}", total=total)
         writer._advance = lambda: bars.advance(task)
@@ -361,16 +360,16 @@ def prepare(
     return written_by(Episodes(source, split, format=source_format or ""), **options)
 
 
-def _target(path: str | os.PathLike[str], is_file: bool) -> Any:
+def _target(path: str | os.PathLike[str]) -> Any:
     """A place to write to, which becomes what is at the path."""
-    return made_at_once(path) if stores.is_local(path) else _Uploaded(path, is_file)
+    return made_at_once(path) if stores.is_local(path) else _Uploaded(path)
 
 
 class _Uploaded:
     """A place on this machine, of which the files go to an object store if all went well."""
 
-    def __init__(self, path: str | os.PathLike[str], is_file: bool) -> None:
-        self._path, self._is_file = stores.as_path(path), is_file
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = stores.as_path(path)
         self._directory = Path()
 
     def __enter__(self) -> Path:
@@ -382,7 +381,7 @@ class _Uploaded:
     def __exit__(self, error_type: Any, error: Any, traceback: Any) -> None:
         try:
             made = self._directory / self._path.name
-            if error_type is None and self._is_file:
+            if error_type is None and made.is_file():
                 stores.copy_file(made, self._path)
             elif error_type is None:
                 for file in sorted(found for found in made.rglob("*") if found.is_file()):

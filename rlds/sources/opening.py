@@ -30,6 +30,7 @@ _FORMATS = {
     "tfds": "rlds.sources.folder:FolderSource",
     "minari": "rlds.sources.minari.source:MinariSource",
     "aloha": "rlds.sources.aloha.source:AlohaSource",
+    "zarr": "rlds.sources.zarr_buffers.source:ZarrSource",
     "npz": "rlds.sources.npz.source:NpzSource",
     "d4rl": "rlds.sources.d4rl.source:D4rlSource",
     "d4rl_pybullet": "rlds.sources.d4rl.pybullet:D4rlPybulletSource",

@@ -39,6 +39,7 @@ import raw_aloha
 import raw_d4rl
 import raw_d4rl_pybullet
 import raw_npz
+import raw_zarr
 from file_watch import Watch
 
 import envlogger
@@ -160,6 +161,13 @@ def _write_folder(directory: Path, *, file_format: str) -> None:
     _folder(directory, file_format=file_format)
 
 
+def _zarr(directory: Path) -> None:
+    raw_zarr.write_umi(directory / "a.zarr", lengths=(2, 3))
+    for file in (directory / "a.zarr").iterdir():
+        file.rename(directory / file.name)
+    (directory / "a.zarr").rmdir()
+
+
 FORMATS: dict[str, Raw] = {
     "d4rl": Raw(_d4rl, lambda path: tfds_builders.D4rlSource(path / "hopper.hdf5")),
     "d4rl_plain": Raw(
@@ -181,6 +189,7 @@ FORMATS: dict[str, Raw] = {
         lambda path: raw_aloha.write_folder(path, {0: 3, 1: 2}, images="padded", mobile=True),
         tfds_builders.AlohaSource,
     ),
+    "zarr": Raw(_zarr, tfds_builders.ZarrSource),
     "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
     "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
     **{
@@ -499,7 +508,7 @@ def _in_gzip(content: bytes, rng: random.Random) -> bytes:
 # What looks into files, by the ends of their names; others are added by the formats that have them.
 STRUCTURED: dict[str, Callable[[bytes, random.Random], bytes]] = {
     ".hdf5": _hdf5,
-    ".json": _json,
+    **dict.fromkeys((".json", ".zarray", ".zattrs"), _json),
     ".riegeli": _in_records(_read_riegeli, _write_riegeli),
     **{
         end: functools.partial(mutate, change=_change)

@@ -27,6 +27,7 @@ import raw_minari
 import raw_npz
 import raw_rlds_creator
 import raw_rlu
+import raw_zarr
 import tensorflow_datasets as tfds
 
 import envlogger
@@ -87,6 +88,10 @@ def aloha(directory):
 def npz(directory):
     raw_npz.write_folder(directory, raw_npz.sample())
     return NpzSource(directory)
+
+
+def zarr(directory):
+    return tfds_builders.ZarrSource(raw_zarr.write_umi(directory / "dataset.zarr.zip"))
 
 
 def rlu_atari(directory):
@@ -178,6 +183,7 @@ SOURCES = {
         minari,
         aloha,
         npz,
+        zarr,
         rlu_atari,
         rlu_dmlab,
         rlu_rwrl,

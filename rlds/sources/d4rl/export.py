@@ -44,7 +44,6 @@ class D4rlExport(Export):
     """
 
     format: ClassVar[str] = "d4rl"
-    is_file = True
     is_exact = False  # The keys of episodes have the name of the file.
 
     def __init__(self, episodes: Episodes) -> None:

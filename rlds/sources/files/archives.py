@@ -32,7 +32,7 @@ from rlds.sources.untrusted import (
 )
 from rlds_ecosystem import stores
 
-__all__ = ["SUFFIXES", "extracted", "read_member"]
+__all__ = ["SUFFIXES", "check_method", "extracted", "read_member"]
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
 
@@ -116,7 +116,7 @@ def read_member(archive: epath.Path, name: str, max_bytes: int) -> bytes:
     """
     with archive.open("rb") as file, zipfile.ZipFile(file) as opened:
         info = opened.getinfo(name)
-        _check_method(info, archive)
+        check_method(info, archive)
         size = min(info.compress_size, archive.stat().length)
         most = min(max_bytes, trusted_bytes(size))
         if info.file_size > most:  # No more than that is ever read.
@@ -209,11 +209,16 @@ def _zip_members(archive: epath.Path) -> Iterator[_Member]:
             kind = _DIRECTORY if info.is_dir() else _FILE
             if stat.S_ISLNK(info.external_attr >> 16):
                 kind = "a symbolic link"
-            _check_method(info, archive)
+            check_method(info, archive)
             yield _Member(info.filename, kind, _zip_pieces(opened, info))
 
 
-def _check_method(info: zipfile.ZipInfo, file: epath.Path) -> None:
+def check_method(info: zipfile.ZipInfo, file: epath.Path) -> None:
+    """Checks that a member of a zip archive is stored as it is, or compressed by deflate.
+
+    Raises:
+      SourceError: It is not.
+    """
     if info.compress_type not in _METHODS:
         raise SourceError(
             f"compressed by method {info.compress_type} of zip, expected none or deflate",

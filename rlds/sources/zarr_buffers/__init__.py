@@ -1,0 +1,1 @@
+"""Replay buffers in Zarr, as Diffusion Policy and UMI have them."""

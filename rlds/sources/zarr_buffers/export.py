@@ -1,0 +1,314 @@
+"""Episodes of any source as a replay buffer in Zarr v2."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+import rlds
+import tfds_files
+from envlogger.converters.fields import Field
+from rlds.sources.aside import Aside
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.nests import leaves_at, nest
+from rlds.sources.source import SourceEpisode
+from rlds.sources.zarr_buffers.arrays import IMAGE_CODECS, ZarrSpec
+from rlds.sources.zarr_buffers.source import (
+    ASIDE_ENDS,
+    ASIDE_EPISODES,
+    ASIDE_GROUP,
+    CHUNKS,
+    DATA,
+    EPISODE_ENDS,
+    META,
+    METADATA_KEY,
+)
+from rlds.sources.zarr_buffers.writing import ArrayWriter, ZarrWriter, array_json
+
+__all__ = ["ZarrExport"]
+
+# What Diffusion Policy calls "default" and "disk".
+_COMPRESSORS: Mapping[str, Any] = {
+    "default": {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 0, "blocksize": 0},
+    "disk": {"id": "blosc", "cname": "zstd", "clevel": 5, "shuffle": 2, "blocksize": 0},
+}
+_CHUNK_BYTES = 2_000_000
+_PNG = "png"
+
+
+class ZarrExport(Export):
+    """A replay buffer in Zarr v2, for Diffusion Policy and UMI; `.zarr.zip` is an archive.
+
+    `data` gets an array for each field of steps that has numbers of one shape: `action`, and parts
+    of the observation without that word, as `observation/camera/wrist` in `data/camera_wrist`. PNG
+    files become the arrays that they hold, and JPEG files too, which are kept aside as well. All
+    else is kept aside in the group `rlds`, which `ReplayBuffer` does not look into: final
+    observations, flags, text, fields of episodes.
+
+    Episodes that came from a replay buffer get its arrays again, with their dtypes, chunks, codecs
+    and attributes, and the bytes of chunks that are images.
+
+    Args:
+      episodes: The episodes.
+      compressor: How arrays are compressed that are new, by Diffusion Policy's names: `default` is
+        fast to read, `disk` is small.
+    """
+
+    format = "zarr"
+
+    def __init__(
+        self, episodes: Episodes, *, compressor: Literal["default", "disk"] = "disk"
+    ) -> None:
+        super().__init__(episodes)
+        self._compressor = _COMPRESSORS[compressor]
+        spec = episodes.spec
+        steps = dict(leaves_at(spec[rlds.STEPS], None))
+        self._said = _said_of(episodes.metadata)
+        # What is where: `.zarray` by the names of arrays.
+        self._arrays: dict[str, dict[str, Any]] = {}
+        self._columns: dict[str, str] = {}  # The arrays by the paths of fields of steps.
+        self._constants: dict[str, str] = {}  # And of fields of episodes: in each row,
+        self._of_episodes: dict[str, str] = {}  # or in one for each episode.
+        self._place_again(steps, dict(leaves_at(spec, None)))
+        of_source = dict(leaves_at(episodes.source.episode_fields(), None))
+        self._is_native = (
+            {*steps} == {*self._columns, rlds.DISCOUNT, *rlds.STEP_FLAGS}
+            and steps[rlds.DISCOUNT] == Field(np.float32)
+            and {*of_source} == {*self._constants, *self._of_episodes}
+        )
+        for path, field in steps.items():
+            if path not in self._columns and (path != rlds.DISCOUNT or not self._is_native):
+                self._place_anew(path, field)
+        if not self._columns:
+            raise ValueError("no field of steps has numbers of one shape, which Zarr could hold")
+        self._pngs = [path for path in self._columns if _encoding(steps[path]) == _PNG]
+        self._copies = [p for p in self._columns if _encoding(steps[p]) not in ("", _PNG)]
+        places = {p: name for p, name in self._columns.items() if p not in self._copies}
+        aside = Aside.of(episodes, places)
+        plain = {path: dataclasses.replace(aside.steps[path], encoding="") for path in self._pngs}
+        self._aside = dataclasses.replace(aside, steps={**aside.steps, **plain})
+
+    def _place_again(self, steps: Mapping[str, Any], episode: Mapping[str, Any]) -> None:
+        """Finds the fields that the arrays became, of which the episodes were read."""
+        for name, described in self._said["arrays"].items():
+            spec, path = ZarrSpec(described), name.removeprefix(DATA)
+            if not name.startswith(DATA):
+                if name.startswith(META) and name in episode:
+                    self._of_episodes[name] = name
+                    self._arrays[name] = described
+                continue
+            if f"{CHUNKS}/{path}" in steps and spec.is_image_file:
+                self._columns[f"{CHUNKS}/{path}"] = name
+            elif path in episode:
+                self._constants[path] = name
+            else:
+                path = path if path in steps else f"{rlds.OBSERVATION}/{path}"
+                if path not in steps or not _fits(steps[path], spec):
+                    continue
+                self._columns[path] = name
+                if spec.codec in IMAGE_CODECS:  # They were decoded.
+                    described = {**described, "compressor": _COMPRESSORS["disk"]}
+            self._arrays[name] = described
+
+    def _place_anew(self, path: str, field: Any) -> None:
+        if path in rlds.STEP_FLAGS or not isinstance(field, Field):
+            return
+        dtype, shape = field.column_dtype, field.shape
+        if dtype.kind not in "biuf" or None in shape or 0 in shape:
+            return
+        sizes = tuple(int(size) for size in shape if size is not None)
+        short = path.removeprefix(f"{rlds.OBSERVATION}/").replace("/", "_")
+        names = [short, path.replace("/", "_"), *(f"{short}_{n}" for n in range(len(self._arrays)))]
+        name = next(DATA + name for name in names if DATA + name not in self._arrays)
+        row = math.prod(sizes) * dtype.itemsize
+        is_image = len(sizes) >= 2 and row >= 10_000
+        rows = 1 if is_image else max(1, _CHUNK_BYTES // row)
+        self._arrays[name] = array_json(dtype, sizes, rows, self._compressor)
+        self._columns[path] = name
+
+    def placements(self) -> Sequence[Placement]:
+        """See `Export`."""
+        why = {path: f"its pixels are in {self._columns[path]}, too" for path in self._copies}
+        again = {**self._constants, **self._of_episodes}
+        return [
+            dataclasses.replace(place, place=again[place.field], how="exact")
+            if place.field in again
+            else place
+            for place in kept_aside(self._aside, why)
+        ]
+
+    def each(self) -> Iterator[SourceEpisode]:
+        """Yields the episodes, with arrays for PNG files."""
+        for episode in super().each():
+            if self._pngs:
+                steps = dict(leaves_at(episode.steps, None))
+                for path in self._pngs:
+                    steps[path] = _decoded(steps[path], self._aside.steps[path])
+                episode = dataclasses.replace(episode, steps=nest(steps))
+            yield episode
+
+    def read_options(self) -> Mapping[str, Any]:
+        """Says which arrays are fields of episodes."""
+        return {"per_episode": [name.removeprefix(DATA) for name in self._constants.values()]}
+
+    def write(self, path: Path) -> None:
+        """See `Export`."""
+        with ZarrWriter(path) as writer:
+            said = self._said["attributes"]
+            groups = {"": None, "data": None, "meta": None}
+            arrays = self._said["arrays"]
+            groups |= {name: said[name] for name in said if name not in arrays}
+            for group, attributes in groups.items():
+                writer.group(group, attributes)
+            made = {
+                name: writer.array(name, described, said.get(name))
+                for name, described in self._arrays.items()
+            }
+            ends = self._write_episodes(writer, made)
+            self._write_values(writer, ends)
+            writer.finish(consolidated=self._said["is_consolidated"])
+
+    def _write_episodes(self, writer: ZarrWriter, made: Mapping[str, ArrayWriter]) -> list[int]:
+        ends: list[int] = []
+        asides: list[bytes] = []
+        kept = None if self._is_native else _AsideWriter(writer, self._aside)
+        is_plain = self._is_native
+        for index, episode in enumerate(self.each()):
+            last = episode.num_steps - episode.final_observation_known
+            columns = self._aside.columns(episode)
+            for path, name in self._columns.items():
+                self._append(made[name], path, columns[path][:last])
+            values = dict(leaves_at(episode.metadata, None))
+            for path, name in self._constants.items():
+                array = made[name]
+                value = np.asarray(values[path], array.spec.dtype)
+                array.append(np.broadcast_to(value, (last, *value.shape)))
+            for path, name in self._of_episodes.items():
+                array = made[name]
+                array.append(_as_rows(np.asarray(values[path])[np.newaxis], array.spec))
+            ends.append((ends[-1] if ends else 0) + last)
+            data = self._aside.pack(episode)
+            if kept is not None:
+                kept.add(data)
+                continue
+            asides.append(data)
+            is_plain = is_plain and _is_plain(episode, index)
+        if not is_plain and kept is None:
+            kept = _AsideWriter(writer, self._aside)
+            for data in asides:
+                kept.add(data)
+        return ends
+
+    def _append(self, array: ArrayWriter, path: str, rows: np.ndarray) -> None:
+        if path.startswith(f"{CHUNKS}/") and array.spec.codec in IMAGE_CODECS:
+            array.append_files(rows)
+        elif path in self._copies:
+            field = self._aside.steps[path]
+            array.append(_decoded(rows, field))
+        else:
+            array.append(_as_rows(rows, array.spec))
+
+    def _write_values(self, writer: ZarrWriter, ends: list[int]) -> None:
+        described = self._said["arrays"].get(EPISODE_ENDS)
+        if described is None:
+            described = array_json(np.dtype(np.int64), (), max(1, len(ends)), None)
+        values = {EPISODE_ENDS: (described, np.array(ends, np.int64))}
+        for name, value in self._said["values"].items():
+            described = self._said["arrays"][name]
+            spec = ZarrSpec(described)
+            dtype = object if spec.dtype.kind in "USO" else spec.dtype
+            values[name] = described, np.array(value, dtype).reshape(spec.shape)
+        for name, (described, value) in values.items():
+            array = writer.array(name, described, self._said["attributes"].get(name))
+            if array.spec.shape:
+                array.append(_as_rows(value, array.spec))
+            else:
+                array.put_scalar(value)
+
+
+class _AsideWriter:
+    """The group that other readers do not look into."""
+
+    def __init__(self, writer: ZarrWriter, aside: Aside) -> None:
+        writer.group(ASIDE_GROUP, {"aside": json.loads(aside.to_json())})
+        compressor = _COMPRESSORS["disk"]
+        self._data = writer.array(
+            ASIDE_EPISODES, array_json(np.dtype("u1"), (), _CHUNK_BYTES, compressor)
+        )
+        self._ends = writer.array(ASIDE_ENDS, array_json(np.dtype("i8"), (), 1 << 16, None))
+
+    def add(self, data: bytes) -> None:
+        self._data.append(np.frombuffer(data, np.uint8))
+        self._ends.append(np.array([self._data.num_rows], np.int64))
+
+
+def _said_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of the arrays that the episodes were read of, if they were."""
+    nothing: dict[str, Any] = {
+        "arrays": {},
+        "attributes": {},
+        "values": {},
+        "is_consolidated": False,
+    }
+    found = metadata.get(METADATA_KEY)
+    return {**nothing, **found} if isinstance(found, dict) else nothing
+
+
+def _fits(field: Any, spec: ZarrSpec) -> bool:
+    if not isinstance(field, Field) or field.encoding not in ("", _PNG):
+        return False
+    if field.is_text:
+        return spec.dtype.kind in "USO" and field.shape == spec.row_shape
+    return (field.dtype, field.shape) == (spec.dtype.newbyteorder("="), spec.row_shape)
+
+
+def _encoding(field: Any) -> str:
+    return field.encoding if isinstance(field, Field) else ""
+
+
+def _as_rows(values: np.ndarray, spec: ZarrSpec) -> np.ndarray:
+    """Values as an array has them: text is text, in arrays of text, and bytes in others."""
+    if spec.dtype.kind not in "USO":
+        return values.astype(spec.dtype, copy=False)
+    to_bytes = spec.dtype.kind == "S"
+    texts = [_text(value, to_bytes) for value in values.reshape(-1)]
+    return np.array([*texts, None], object)[:-1].reshape(values.shape)
+
+
+def _text(value: Any, to_bytes: bool) -> Any:
+    if isinstance(value, str) and to_bytes:
+        return value.encode()
+    return value.decode() if isinstance(value, bytes) and not to_bytes else value
+
+
+def _decoded(column: np.ndarray, field: Field) -> np.ndarray:
+    """Images as arrays; they may be so already."""
+    if column.dtype != object:
+        return column
+    image = tfds_files.Image(shape=field.shape, dtype=field.column_dtype)
+    shape = tuple(int(size) for size in field.shape if size is not None)
+    images = [tfds_files.decode_image(data, image) for data in column]
+    return np.stack(images) if images else np.zeros((0, *shape), field.column_dtype)
+
+
+def _is_plain(episode: SourceEpisode, index: int) -> bool:
+    """Whether reading the arrays alone gives the same episode."""
+    steps = episode.steps
+    return (
+        not episode.final_observation_known
+        and episode.truncated
+        and episode.complete
+        and bool(re.fullmatch(f"episode_{index}", episode.key))
+        and not steps[rlds.IS_TERMINAL].any()
+        and [int(row) for row in np.flatnonzero(steps[rlds.IS_FIRST])] == [0]
+        and [int(row) for row in np.flatnonzero(steps[rlds.IS_LAST])] == [episode.num_steps - 1]
+        and bool((np.asarray(steps.get(rlds.DISCOUNT, 1)) == 1).all())
+    )

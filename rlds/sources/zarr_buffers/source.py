@@ -1,0 +1,406 @@
+"""Replay buffers of Diffusion Policy and of UMI: Zarr v2, in a folder or in a `.zarr.zip` archive.
+
+    data/<name>           a row for each step of all episodes, one after the other
+    meta/episode_ends     the row after the last one of each episode
+    meta/<name>           what else is said of the dataset
+
+A row holds an observation and the action taken on it. There are no rewards, flags, or final
+observations.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+import rlds
+from envlogger.converters.fields import Field
+from envlogger.converters.rlds_episode import step_flags
+from rlds.sources.aside import Aside
+from rlds.sources.episode_fields import RESERVED
+from rlds.sources.nests import leaves_at, nest
+from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.untrusted import source_errors
+from rlds.sources.zarr_buffers.arrays import ZarrArray
+from rlds.sources.zarr_buffers.files import ATTRIBUTES, CONSOLIDATED, GROUP, ZarrFiles
+
+__all__ = ["ASIDE_GROUP", "CHUNKS", "METADATA_KEY", "ZarrSource"]
+
+# Under this name, the metadata of a dataset holds what the JSON files say.
+METADATA_KEY = "zarr"
+# The step fields that hold the files of images are below this one.
+CHUNKS = "chunks"
+# The group that other readers do not look into.
+ASIDE_GROUP = "rlds"
+ASIDE_EPISODES, ASIDE_ENDS = f"{ASIDE_GROUP}/episodes", f"{ASIDE_GROUP}/episode_ends"
+DATA, META, EPISODE_ENDS = "data/", "meta/", "meta/episode_ends"
+
+# Rows of UMI that say the same in each step of an episode.
+_CONSTANT = ("demo_start_pose", "demo_end_pose")
+# What is no observation.
+_OF_STEPS = (rlds.ACTION, rlds.REWARD, "stage", "timestamp")
+
+
+class ZarrSource(RandomAccessSource):
+    """The episodes of a replay buffer in Zarr v2, of Diffusion Policy or UMI.
+
+    `action`, `reward`, `timestamp` and `stage` are fields of a step; all other arrays of `data` are
+    parts of the observation. An array whose name ends in `demo_start_pose` or `demo_end_pose` has
+    the same value in all rows of an episode, and is a field of the episode. So is an array of
+    `meta` with a value for each episode; it keeps its path. There is no action if the buffer has
+    none, as that of UMI: its loader takes the next pose.
+
+    Where each frame is a chunk in JPEG XL or JPEG 2000, the step field `chunks/<name>` has the
+    bytes of that chunk: they are not decoded, so nothing is lost, and an export writes them again.
+    `imagecodecs.imread` decodes one.
+
+    Rows after the last end are of an episode that was aborted. It is the last one, and not
+    `complete`. No final observation is known.
+
+    Args:
+      path: The folder, the archive, or a folder with `replay_buffer.zarr`.
+      images: Whether frames that are files are read as the bytes of their chunks, or are decoded
+        to arrays in the observation.
+      per_episode: The names of arrays of `data` with a constant value in each episode, if they are
+        others than those above.
+
+    Raises:
+      FileNotFoundError: There is no replay buffer.
+      SourceError: What is said of an array is damaged.
+      ValueError: There is no array of a name in `per_episode`.
+    """
+
+    description = "Episodes of a replay buffer in Zarr."
+    homepage = "https://diffusion-policy.cs.columbia.edu"
+    reads_spans = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        images: Literal["chunks", "frames"] = "chunks",
+        per_episode: Sequence[str] | None = None,
+    ) -> None:
+        self._images, self._per_episode = images, per_episode
+        self._files = ZarrFiles(path)
+        with source_errors(self._files.path):
+            names = [name for name in self._files.arrays() if name.isprintable()]
+            self._arrays = {name: ZarrArray(self._files, name) for name in names}
+            self._ends = self._read_ends()
+            self._data = [name for name in names if name.startswith(DATA)]
+            if not self._data:
+                raise SourceError("no array in the group data", file=self._files.path)
+            self._check_shapes()
+            self._aside = self._read_aside()
+            self._steps = self._step_columns()
+            self._constants, self._of_episodes = self._episode_columns()
+        for name in per_episode or ():
+            if DATA + name not in self._data:
+                raise ValueError(f"per_episode: {name!r} is none of {self._data}")
+            if name in RESERVED:
+                raise ValueError(f"per_episode: every episode has a field {name!r} of its own")
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        return bool(ZarrFiles(path).path)
+
+    # --- What there is.
+
+    def _read_ends(self) -> np.ndarray:
+        array = self._arrays[EPISODE_ENDS]
+        if len(array.spec.shape) != 1 or array.spec.dtype.kind not in "iu":
+            raise array.error(f"{array.spec.dtype} of shape {array.spec.shape}, expected integers")
+        ends = array.all().astype(np.int64)
+        falls = np.flatnonzero(np.diff(ends, prepend=0) < 0)
+        if len(falls):
+            raise array.error(f"{ends[falls[0]]}, less than the one before", int(falls[0]))
+        return ends
+
+    def _check_shapes(self) -> None:
+        for name in self._data:
+            if not self._arrays[name].spec.shape:
+                raise self._arrays[name].error("a scalar, expected a row for each step")
+
+    @property
+    def _num_rows(self) -> int:
+        """How many rows all arrays have."""
+        return min(len(self._arrays[name]) for name in self._data)
+
+    @property
+    def _has_aborted(self) -> bool:
+        return self._num_rows > self._last_end
+
+    @property
+    def _last_end(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def _read_aside(self) -> Aside | None:
+        attributes = self._files.read(f"{ASIDE_GROUP}/{ATTRIBUTES}")
+        if attributes is None:
+            return None
+        aside = Aside.from_json(json.dumps(json.loads(attributes)["aside"]))
+        for place in aside.places.values():
+            if place not in self._data:
+                raise SourceError("no such array", file=self._files.path, field=place)
+        return aside
+
+    def _step_columns(self) -> dict[str, str]:
+        """The arrays of `data`, by the paths of the fields that they become."""
+        if self._aside is not None:
+            return dict(self._aside.places)
+        columns = {}
+        for name in self._data:
+            if self._is_constant(name):
+                continue
+            path = name.removeprefix(DATA)
+            if self._is_kept(name):
+                path = f"{CHUNKS}/{path}"
+            elif path not in _OF_STEPS and not path.startswith(f"{rlds.ACTION}/"):
+                path = f"{rlds.OBSERVATION}/{path}"
+            columns[path] = name
+        return columns
+
+    def _episode_columns(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Arrays by the paths of fields of episodes: with a row for each step, and for each one."""
+        if self._aside is not None:
+            return {}, {}
+        constants = {
+            name.removeprefix(DATA): name for name in self._data if self._is_constant(name)
+        }
+        found = {
+            name: name
+            for name, array in self._arrays.items()
+            if name.startswith(META) and name != EPISODE_ENDS and self._has_row_of_each(array)
+        }
+        return constants, found
+
+    def _has_row_of_each(self, array: ZarrArray) -> bool:
+        return array.spec.shape[:1] == (len(self._ends),) and not self._has_aborted
+
+    def _is_constant(self, name: str) -> bool:
+        name = name.removeprefix(DATA)
+        if self._per_episode is not None:
+            return name in self._per_episode
+        return name.endswith(_CONSTANT)
+
+    def _is_kept(self, name: str) -> bool:
+        return self._images == "chunks" and self._arrays[name].spec.is_image_file
+
+    # --- What it becomes.
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See the class."""
+        if self._aside is not None:
+            return nest(self._aside.steps)
+        fields = {path: self._field(name) for path, name in self._steps.items()}
+        return nest({**fields, rlds.DISCOUNT: Field(np.float32)})
+
+    def _field(self, name: str) -> Field:
+        spec = self._arrays[name].spec
+        if self._is_kept(name) and name in self._steps.values():
+            height, width, *_ = (*spec.row_shape, 0, 0)
+            file = spec.codec.removeprefix("imagecodecs_")
+            return Field(bytes, doc=f"An image of {height} x {width} pixels as a {file} file.")
+        return Field(_KINDS.get(spec.dtype.kind, spec.dtype), spec.row_shape)
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """See the class."""
+        if self._aside is not None:
+            return nest(self._aside.episode)
+        names = {**self._constants, **self._of_episodes}
+        return nest({path: self._field(name) for path, name in names.items()})
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns the JSON files of groups and arrays, and the values of arrays of `meta`."""
+        if self._aside is not None:
+            return dict(self._aside.metadata["metadata"])
+        values = {
+            name: array.all().tolist()
+            for name, array in self._arrays.items()
+            if name != EPISODE_ENDS and name not in (*self._data, *self._of_episodes)
+        }
+        return {
+            METADATA_KEY: {
+                "arrays": {name: array.spec.described for name, array in self._arrays.items()},
+                "attributes": {**self._group_attributes(), **self._array_attributes()},
+                "values": values,
+                "is_consolidated": self._files.has(CONSOLIDATED),
+            }
+        }
+
+    def _group_attributes(self) -> dict[str, Any]:
+        """The attributes of groups; None for those that have no such file."""
+        parents = {name.rpartition("/")[0] for name in self._arrays}
+        found = {}
+        for group in sorted({"", *parents}):
+            prefix = f"{group}/" if group else ""
+            if self._files.has(f"{prefix}{GROUP}"):
+                text = self._files.read(f"{prefix}{ATTRIBUTES}")
+                found[group] = None if text is None else json.loads(text)
+        return found
+
+    def _array_attributes(self) -> dict[str, Any]:
+        return {name: array.attributes for name, array in self._arrays.items()}
+
+    def inputs(self) -> Sequence[str | os.PathLike[str]]:
+        """Returns all files of the folder, or the archive."""
+        return self._files.inputs()
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the arguments."""
+        per_episode = None if self._per_episode is None else list(self._per_episode)
+        return {"images": self._images, "per_episode": per_episode}
+
+    def num_episodes(self, split: str) -> int:
+        """See `Source`."""
+        del split
+        return len(self._ends) + (self._aside is None and self._has_aborted)
+
+    def num_steps(self, split: str) -> Sequence[int] | None:
+        """See `Source`."""
+        if self._aside is not None:  # There may be final observations.
+            return None
+        rows = [self._rows(index) for index in range(self.num_episodes(split))]
+        return [end - begin for begin, end in rows]
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """Returns how many rows the arrays have."""
+        del split
+        return {"rows": self._num_rows} if self._aside is None else {}
+
+    def faults(self, split: str) -> Any:
+        """Yields which arrays have other rows than the others."""
+        del split
+        expected = self._num_rows
+        for array in (self._arrays[name] for name in self._data):
+            if len(array) != expected:
+                yield array.error(f"{len(array)} rows, but others have {expected}", expected)
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the number of an episode: "episode_0", ...."""
+        del split
+        return f"episode_{index}"
+
+    def _rows(self, index: int) -> tuple[int, int]:
+        begin = int(self._ends[index - 1]) if index else 0
+        end = int(self._ends[index]) if index < len(self._ends) else self._num_rows
+        return begin, end
+
+    # --- One episode.
+
+    def outline(self, split: str, index: int) -> Outline:
+        """See `RandomAccessSource`."""
+        return self.peek(split, index).outline
+
+    def peek(self, split: str, index: int) -> SourceEpisode:
+        """Reads no array with a row for each step, but those of fields of the episode."""
+        return self._episode(split, index, [])
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode; see `RandomAccessSource`."""
+        return self._episode(split, index, None)
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads the rows of the wanted arrays."""
+        wanted = self._step_paths(fields)
+        steps = self._episode(split, index, wanted).steps
+        return nest(dict(leaves_at(steps, wanted)))
+
+    def read_span(
+        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
+    ) -> Mapping[str, Any]:
+        """Reads consecutive rows of the wanted arrays."""
+        if self._aside is not None:
+            return super().read_span(split, index, fields, begin, end)
+        first, last = self._checked_rows(split, index)
+        length = last - first
+        begin, end = min(begin, length), min(end, length)
+        flags = _others(length)
+        return nest(
+            {
+                path: self._column(path, first + begin, first + end)
+                if path in self._steps
+                else flags[path][begin:end]
+                for path in self._step_paths(fields)
+            }
+        )
+
+    def _checked_rows(self, split: str, index: int) -> tuple[int, int]:
+        begin, end = self._rows(index)
+        what = f"{self._num_rows} rows, but it ends at {end}" if end > self._num_rows else ""
+        if begin == end:
+            what = "no rows"
+        if what:
+            raise SourceError(
+                what, file=self._files.path, episode=self.key(split, index), field=EPISODE_ENDS
+            )
+        return begin, end
+
+    def _episode(self, split: str, index: int, wanted: Iterable[str] | None) -> SourceEpisode:
+        if self._aside is not None:
+            return self._unpacked(self._aside, index, wanted)
+        begin, end = self._checked_rows(split, index)
+        paths = [path for path in self._steps if wanted is None or path in wanted]
+        steps = {path: self._column(path, begin, end) for path in paths}
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps=nest({**steps, **_others(end - begin)}),
+            origin=Origin(str(self._files.path.name), begin, end),
+            truncated=True,
+            final_observation_known=False,
+            complete=index < len(self._ends),
+            metadata=nest(self._metadata_of(index, begin, end)),
+            counts={"rows": end - begin},
+        )
+
+    def _unpacked(self, aside: Aside, index: int, wanted: Iterable[str] | None) -> SourceEpisode:
+        begin, end = self._rows(index)
+        ends = self._arrays[ASIDE_ENDS].read(max(index - 1, 0), index + 1).tolist()
+        first, last = (0, *ends)[-2:]
+        data = self._arrays[ASIDE_EPISODES].read(first, last).tobytes()
+        paths = list(aside.steps if wanted is None else set(wanted) & aside.steps.keys())
+        columns = {path: self._column(path, begin, end) for path in paths if path in self._steps}
+        with source_errors(self._files.path, episode=index, field=ASIDE_EPISODES):
+            return aside.unpack(data, columns, paths)
+
+    def _column(self, path: str, begin: int, end: int) -> np.ndarray:
+        name = self._steps[path]
+        array = self._arrays[name]
+        if self._aside is None and self._is_kept(name):
+            return array.files_of_rows(begin, end)
+        return array.read(begin, end)
+
+    def _metadata_of(self, index: int, begin: int, end: int) -> dict[str, Any]:
+        found = {}
+        for path, name in self._of_episodes.items():
+            found[path] = self._arrays[name].read(index, index + 1)[0]
+        for path, name in self._constants.items():
+            rows = self._arrays[name].read(begin, end)
+            others = np.flatnonzero([_bits(row) != _bits(rows[0]) for row in rows])
+            if len(others):
+                raise self._arrays[name].error(
+                    "another value than in the row where the episode begins; pass per_episode "
+                    "without it to have it as a field of steps",
+                    begin + int(others[0]),
+                )
+            found[path] = rows[0]
+        return found
+
+
+_KINDS: Mapping[str, Any] = {"U": str, "O": str, "S": bytes}
+
+
+def _bits(row: np.ndarray) -> Any:
+    return row.tolist() if row.dtype == object else row.tobytes()
+
+
+def _others(length: int) -> dict[str, np.ndarray]:
+    """The fields of steps that no array has."""
+    return {rlds.DISCOUNT: np.ones(length, np.float32), **step_flags([length], [False])}

@@ -1,0 +1,212 @@
+"""Replay buffers in Zarr, against plain loops over the arrays that the library zarr reads."""
+
+import pickle
+
+import conversions
+import imagecodecs
+import numpy as np
+import pytest
+import raw_zarr
+
+import rlds.sources
+import tfds_builders
+from rlds.sources.source import SourceError
+from rlds.sources.zarr_buffers.source import ZarrSource
+
+
+def check_rows(episodes, raw, ends):
+    """Compares all rows of all episodes with those of the arrays; returns which were looked at."""
+    seen = set()
+    for index, (begin, end) in enumerate(zip([0, *ends], ends)):
+        episode = episodes[index]
+        assert episode.key == f"episode_{index}"
+        assert (episode.origin.begin, episode.origin.end) == (begin, end)
+        assert episode.truncated
+        assert not episode.final_observation_known
+        steps = {**episode.steps["observation"], **episode.steps}
+        for name in raw.keys() & steps.keys():
+            assert steps[name].dtype == raw[name].dtype
+            np.testing.assert_array_equal(steps[name], raw[name][begin:end])
+            seen.add(name)
+        for name in raw.keys() & episode.metadata.keys():
+            np.testing.assert_array_equal(episode.metadata[name], raw[name][begin])
+            seen.add(name)
+    return seen
+
+
+@pytest.mark.parametrize("name", ["pusht.zarr", "pusht.zarr.zip"])
+def test_a_buffer_of_diffusion_policy(tmp_path, name):
+    path = raw_zarr.write_pusht(tmp_path / name)
+    episodes = rlds.sources.open(path)
+    assert episodes.format == "zarr"
+    raw = raw_zarr.pusht()
+    assert check_rows(episodes, raw, [4, 6, 12]) == {*raw}
+    assert [episode.metadata["meta"]["seeds"] for episode in episodes] == [7, 8, 9]
+    assert all(episode.complete for episode in episodes)
+    said = episodes.metadata["zarr"]
+    assert said["values"] == {"meta/joints": [0, 1, 2, 3], "meta/rate": 10}
+    assert said["attributes"]["data/action"] == {"frame": "world"}
+    assert said["attributes"][""] == {"made by": "somebody"}
+    assert said["arrays"]["data/keypoint"]["compressor"] == {"id": "zlib", "level": 3}
+    assert episodes.source.faults("train") is not None
+    assert list(episodes.source.faults("train")) == []
+
+
+def test_rows_of_an_aborted_episode(tmp_path):
+    path = raw_zarr.write_pusht(tmp_path / "replay_buffer.zarr", aborted=3)
+    episodes = rlds.sources.open(tmp_path)  # The folder that has it, and videos.
+    assert check_rows(episodes, raw_zarr.pusht(aborted=3), [4, 6, 12, 15])
+    assert [episode.complete for episode in episodes] == [True] * 3 + [False]
+    assert episodes.source.totals("train") == {"rows": 15}
+    (path / "data" / "img" / ".zarray").write_text(
+        (path / "data" / "img" / ".zarray").read_text().replace("15,", "14,", 1)
+    )
+    episodes = rlds.sources.open(path)
+    assert episodes[3].num_steps == 2
+    faults = [str(fault) for fault in episodes.source.faults("train")]
+    assert len(faults) == 6
+    assert "row 14, field 'data/action': 15 rows, but others have 14" in faults[0]
+
+
+@pytest.mark.parametrize("codec", [None, raw_zarr.jpeg2k()])
+def test_frames_that_are_files(tmp_path, codec):
+    raw = raw_zarr.umi()
+    for name in ("dataset.zarr", "dataset.zarr.zip"):
+        path = raw_zarr.write_umi(tmp_path / name, codec=codec)
+        episodes = rlds.sources.open(path)
+        assert "action" not in episodes.spec["steps"]
+        assert check_rows(episodes, raw, [4, 6, 12]) == raw.keys() - {"camera0_rgb"}
+        frames = raw_zarr.read_all(path)["data/camera0_rgb"]
+        assert 0 < np.abs(frames.astype(int) - raw["camera0_rgb"]).mean() < 20  # It is lossy.
+        files = np.concatenate([episode.steps["chunks"]["camera0_rgb"] for episode in episodes])
+        for row, file in enumerate(files):
+            np.testing.assert_array_equal(imagecodecs.imread(file), frames[row])
+            if name == "dataset.zarr":
+                assert file == (path / f"data/camera0_rgb/{row}.0.0.0").read_bytes()
+        decoded = rlds.sources.open(path, images="frames")
+        assert "chunks" not in decoded.spec["steps"]
+        assert "camera0_rgb" in check_rows(decoded, {"camera0_rgb": frames}, [4, 6, 12])
+
+
+def test_only_the_rows_that_are_asked_for_are_read(tmp_path):
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr")
+    for row in (5, 6, 8):
+        (path / f"data/img/{row}.0.0.0").write_bytes(b"spoilt")
+    (path / "data/img/9.0.0.0").unlink()  # Zeros.
+    episodes = pickle.loads(pickle.dumps(rlds.sources.open(path)))
+    raw = raw_zarr.pusht()["img"]
+    found = episodes.columns(2, ["observation/img", "is_last"], 3, 9)
+    np.testing.assert_array_equal(found["observation"]["img"][1:], raw[10:])
+    assert not found["observation"]["img"][0].any()
+    assert found["is_last"].tolist() == [False, False, True]
+    assert episodes.columns(2, ["action"], 1, 2)["action"].tolist() == [
+        raw_zarr.pusht()["action"][7].tolist()
+    ]
+    with pytest.raises(SourceError, match=r"a\.zarr, episode episode_2, row 6, field 'data/img'"):
+        episodes[2]
+    assert episodes[0].num_steps == 4
+
+
+def test_what_is_said_of_an_episode_is_constant(tmp_path):
+    arrays = raw_zarr.umi()
+    arrays["robot0_demo_end_pose"][5, 2] += 1
+    path = raw_zarr.write(tmp_path / "a.zarr", arrays)
+    episodes = rlds.sources.open(path)
+    with pytest.raises(SourceError, match="row 5, field 'data/robot0_demo_end_pose': another"):
+        episodes[1]
+    assert episodes[2].metadata.keys() == {*raw_zarr.POSES}
+    episodes = rlds.sources.open(path, per_episode=["robot0_demo_start_pose"])
+    np.testing.assert_array_equal(
+        episodes[1].steps["observation"]["robot0_demo_end_pose"],
+        arrays["robot0_demo_end_pose"][4:6],
+    )
+    with pytest.raises(ValueError, match="per_episode: 'poses' is none of"):
+        ZarrSource(path, per_episode=["poses"])
+
+
+def test_text_big_endian_numbers_and_other_orders(tmp_path):
+    """As any writer of Zarr may have them."""
+    import zarr
+    from numcodecs import GZip
+
+    rng = np.random.default_rng(0)
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    values = {
+        "data/f": np.asfortranarray(rng.random((5, 3, 2))).astype(">f8"),
+        "data/words": np.array(["pick", "it", "", "ü", "up"]),
+        "data/long": np.array(["pick", "it", "", "ü", "up"], object),
+        "meta/episode_ends": np.array([2, 5]),
+    }
+    for name, array in values.items():
+        order = "F" if name == "data/f" else "C"
+        dtype = str if array.dtype == object else array.dtype
+        config = {"compressors": GZip()} if name != "data/long" else {}
+        made = root.create_array(
+            name,
+            shape=array.shape,
+            chunks=(2, *array.shape[1:]),
+            dtype=dtype,
+            order=order,
+            **config,
+        )
+        made[:] = array
+    episode = rlds.sources.open(tmp_path / "a.zarr")[1]
+    found = episode.steps["observation"]
+    np.testing.assert_array_equal(found["f"], values["data/f"][2:])
+    assert found["f"].dtype == np.float64
+    assert found["words"].tolist() == found["long"].tolist() == ["", "ü", "up"]
+
+
+SPOILT = {
+    "a pickle": (
+        "data/action/.zarray",
+        '"filters": null',
+        '"filters": [{"id": "pickle"}]',
+        "pickle",
+    ),
+    "a codec": ("data/action/.zarray", '"blosc"', '"x"', "compressor 'x' is not read, only blosc"),
+    "a dtype": ("data/action/.zarray", '"<f4"', '"<c8"', "dtype '<c8', expected numbers"),
+    "format 3": ("data/action/.zarray", '"zarr_format": 2', '"zarr_format": 3', "zarr_format 3"),
+    "no JSON": ("data/action/.zarray", "{", "", "cannot be read: JSONDecodeError"),
+    "chunks": ("data/action/.zarray", "\n    5,", "\n    0,", "chunks"),
+    "ends": ("meta/episode_ends/.zarray", '"<i8"', '"<f8"', "float64 of shape"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_what_is_said_is_damaged(tmp_path, case):
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr")
+    file, old, new, message = SPOILT[case]
+    text = (path / file).read_text()
+    assert old in text
+    (path / file).write_text(text.replace(old, new, 1))
+    with pytest.raises(SourceError, match=message):
+        ZarrSource(path)
+
+
+def test_sizes_that_are_not_there(tmp_path):
+    """Rows without chunks, and chunks of huge sizes, take no memory."""
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr", lengths=(4, 2, 6))
+    ends = path / "meta/episode_ends/0"
+    ends.write_bytes(np.array([4, 6, 2**40], "<i8").tobytes())
+    episodes = rlds.sources.open(path)
+    assert episodes[1].num_steps == 2
+    with pytest.raises(SourceError, match=r"episode_2.*12 rows, but it ends at 1099511627776"):
+        episodes[2]
+    for name in episodes.metadata["zarr"]["arrays"]:
+        if name.startswith("data/"):
+            file = path / name / ".zarray"
+            file.write_text(file.read_text().replace("12", str(2**40), 1))
+    with pytest.raises(SourceError, match=r"bytes stand for \d+,"):
+        rlds.sources.open(path)[2]
+    ends.write_bytes(np.array([4, 3, 6], "<i8").tobytes())
+    with pytest.raises(SourceError, match=r"row 1.*3, less than the one before"):
+        rlds.sources.open(path)
+
+
+@pytest.mark.slow
+def test_a_conversion(tmp_path):
+    path = raw_zarr.write_umi(tmp_path / "dataset.zarr.zip")
+    conversions.check_conversion(
+        lambda: ZarrSource(path), tmp_path, builder=tfds_builders.RldsZarr, path=path
+    )
