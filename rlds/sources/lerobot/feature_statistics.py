@@ -1,0 +1,128 @@
+"""The statistics of features, as LeRobot has them: of each episode, and of all.
+
+Numbers have them along the last dimension; the others count as rows. Images have them for each
+channel, of pixels between 0 and 1, and not of all frames. The quantiles of an episode are exact,
+where LeRobot takes them from histograms. Those of all episodes are the mean of theirs, as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+
+__all__ = ["QUANTILES", "Statistics", "Total", "of_column", "of_images", "sampled_frames"]
+
+# The arrays of a feature, by name: min, max, mean, std, count, and the quantiles.
+Statistics: TypeAlias = dict[str, np.ndarray]
+
+QUANTILES: Mapping[str, float] = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
+
+# How many frames of an episode are looked at, and how large images are looked at.
+_MIN_FRAMES, _MAX_FRAMES, _POWER = 100, 10_000, 0.75
+_LARGE, _SMALL = 300, 150
+
+
+def of_column(column: np.ndarray) -> Statistics:
+    """Returns the statistics of a feature of numbers in an episode.
+
+    Args:
+      column: The rows, at least one.
+
+    >>> found = of_column(np.array([[1, 8], [2, 6], [3, 7]]))
+    >>> found["min"], found["mean"], found["q50"], found["count"]
+    (array([1., 6.]), array([2., 7.]), array([2., 7.]), array([3]))
+    """
+    rows = column.reshape(-1, column.shape[-1] if column.ndim > 1 else 1).astype(np.float64)
+    ordered = np.sort(rows, axis=0)
+    with np.errstate(all="ignore"):  # There may be infinite numbers, and NaN.
+        found = {"min": ordered[0], "max": ordered[-1], "mean": rows.mean(0), "std": rows.std(0)}
+    found["count"] = np.array([len(column)])
+    if np.isnan(ordered[-1]).any():
+        found["min"] = np.where(np.isnan(ordered[-1]), np.nan, ordered[0])
+    return found | {name: ordered[_rank(share, len(rows))] for name, share in QUANTILES.items()}
+
+
+def of_images(images: Iterable[np.ndarray], *, scale: float = 255.0) -> Statistics:
+    """Returns the statistics of a feature of images in an episode.
+
+    Args:
+      images: The sampled frames, at least one: arrays of height, width and channels, uint8 or
+        uint16.
+      scale: By what pixels are divided: 1 for depth.
+    """
+    counts, num_images = np.zeros((0, 0), np.int64), 0
+    for image in images:
+        image = _shrunk(image)
+        if not num_images:
+            counts = np.zeros((image.shape[-1], np.iinfo(image.dtype).max + 1), np.int64)
+        for channel, row in enumerate(counts):
+            row += np.bincount(image[..., channel].reshape(-1), minlength=len(row))
+        num_images += 1
+    values = np.arange(counts.shape[1], dtype=np.float64)
+    sums = counts.cumsum(axis=1)
+    number = int(sums[0, -1])
+    mean = counts @ values / number
+    variance = [row @ (values - center) ** 2 / number for row, center in zip(counts, mean)]
+    ranks = {"min": 0, "max": number - 1}
+    ranks |= {name: _rank(share, number) for name, share in QUANTILES.items()}
+    found: dict[str, np.ndarray] = {"mean": mean, "std": np.sqrt(variance)}
+    for name, rank in ranks.items():
+        found[name] = np.array([np.searchsorted(row, rank, "right") for row in sums])
+    shaped = {name: value.reshape(-1, 1, 1) / scale for name, value in found.items()}
+    return {**shaped, "count": np.array([num_images])}
+
+
+def sampled_frames(num_frames: int) -> list[int]:
+    """Returns the frames of an episode that its statistics are of.
+
+    >>> len(sampled_frames(50)), len(sampled_frames(1000)), sampled_frames(150)[:4]
+    (50, 177, [0, 2, 3, 5])
+    """
+    number = max(min(_MIN_FRAMES, num_frames), min(int(num_frames**_POWER), _MAX_FRAMES))
+    frames: list[int] = np.round(np.linspace(0, num_frames - 1, number)).astype(int).tolist()
+    return frames
+
+
+class Total:
+    """The statistics of all episodes, by the names of features."""
+
+    def __init__(self) -> None:
+        self.features: dict[str, Statistics] = {}
+
+    def add(self, episode: Mapping[str, Statistics]) -> None:
+        """Adds those of an episode."""
+        for name, found in episode.items():
+            so_far = self.features.get(name)
+            self.features[name] = found if so_far is None else _merged(so_far, found)
+
+
+def _merged(one: Statistics, other: Statistics) -> Statistics:
+    number = one["count"] + other["count"]
+    share = other["count"] / number
+    apart = other["mean"] - one["mean"]
+    variance = one["std"] ** 2 * (1 - share) + other["std"] ** 2 * share
+    merged = {
+        "min": np.minimum(one["min"], other["min"]),
+        "max": np.maximum(one["max"], other["max"]),
+        "mean": one["mean"] + apart * share,
+        "std": np.sqrt(variance + apart**2 * share * (1 - share)),
+        "count": number,
+    }
+    quantiles = [name for name in QUANTILES if name in one and name in other]
+    return merged | {name: one[name] * (1 - share) + other[name] * share for name in quantiles}
+
+
+def _rank(share: float, number: int) -> int:
+    """Which of the ordered values is a quantile."""
+    return max(0, int(np.ceil(share * number)) - 1)
+
+
+def _shrunk(image: np.ndarray) -> np.ndarray:
+    """Large images, with some of their rows and columns."""
+    height, width = image.shape[:2]
+    if max(height, width) < _LARGE:
+        return image
+    step = int((width if width > height else height) / _SMALL)
+    return image[::step, ::step]

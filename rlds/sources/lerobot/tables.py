@@ -1,0 +1,168 @@
+"""The tables of LeRobot datasets: Parquet files that both of its generations read.
+
+The schema of a data file says in the metadata `huggingface` what its columns hold. Lists of fixed
+length are called `Sequence` there: readers of version 2.1 know no other name for them, and those of
+version 3.0 know this one, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlds_ecosystem import import_extra
+
+__all__ = ["TableFiles", "column_array", "data_schema", "image_array", "tasks_table"]
+
+_MEGABYTE = 1 << 20
+_TASK = "task"
+
+
+def data_schema(features: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Returns the schema of data files.
+
+    Args:
+      features: What `info.json` says of the features.
+    """
+    arrow = import_extra("pyarrow")
+    fields, said = [], {}
+    for name, feature in features.items():
+        if feature["dtype"] != "video":
+            fields.append(arrow.field(name, _arrow_type(feature)))
+            said[name] = _feature_of_datasets(feature)
+    metadata = {"huggingface": json.dumps({"info": {"features": said}})}
+    return arrow.schema(fields, metadata)
+
+
+def column_array(column: np.ndarray, arrow_type: Any) -> Any:
+    """Returns a column of numbers or texts as it is in a table."""
+    arrow = import_extra("pyarrow")
+    if column.dtype == object:
+        return arrow.array(column.tolist(), arrow_type)
+    found = arrow.array(np.ascontiguousarray(column).reshape(-1))
+    types = [arrow_type]
+    while arrow.types.is_nested(types[-1]):
+        types.append(types[-1].value_type)
+    for axis, kind in reversed([*enumerate(types[:-1], 1)]):
+        if arrow.types.is_fixed_size_list(kind):
+            found = arrow.FixedSizeListArray.from_arrays(found, type=kind)
+        else:
+            starts = np.arange(0, len(found) + 1, column.shape[axis], dtype=np.int32)
+            found = arrow.ListArray.from_arrays(starts, found, type=kind)
+    return found
+
+
+def image_array(files: Sequence[bytes], paths: Sequence[str | None]) -> Any:
+    """Returns a column of images as it is in a table."""
+    arrow = import_extra("pyarrow")
+    columns = [arrow.array(files, arrow.binary()), arrow.array(paths, arrow.string())]
+    return arrow.StructArray.from_arrays(columns, ["bytes", "path"])
+
+
+def tasks_table(tasks: Sequence[str]) -> Any:
+    """Returns the table of tasks, as pandas would write it with their texts as the index."""
+    arrow = import_extra("pyarrow")
+    table = arrow.table(
+        {"task_index": arrow.array(range(len(tasks)), arrow.int64()), _TASK: list(tasks)}
+    )
+    column = {"metadata": None, "numpy_type": "int64", "pandas_type": "int64"}
+    text = {"metadata": None, "numpy_type": "object", "pandas_type": "unicode"}
+    pandas = {
+        "index_columns": [_TASK],
+        "column_indexes": [],
+        "columns": [
+            {"name": "task_index", "field_name": "task_index", **column},
+            {"name": _TASK, "field_name": _TASK, **text},
+        ],
+        "creator": {"library": "pyarrow", "version": arrow.__version__},
+        "pandas_version": "2.0.0",
+    }
+    return table.replace_schema_metadata({"pandas": json.dumps(pandas)})
+
+
+class TableFiles:
+    """Parquet files that tables are added to, one after the other; closes them.
+
+    Args:
+      directory: The folder that `template` begins in.
+      template: Their names, by `chunk_index` and `file_index`.
+      most_megabytes: How large a file becomes; a single table may be larger.
+      files_per_chunk: How many files there are in a chunk.
+    """
+
+    def __init__(
+        self, directory: Path, template: str, *, most_megabytes: float, files_per_chunk: int = 1000
+    ) -> None:
+        self._directory, self._template = directory, template
+        self._most, self._per_chunk = most_megabytes * _MEGABYTE, files_per_chunk
+        self._file, self._num_rows = -1, 0
+        self._writer: Any = None
+        self._sink: Any = None
+
+    def place(self, num_rows: int) -> tuple[int, int]:
+        """Returns the chunk and the file that a table of so many rows goes to."""
+        if self._writer is not None:
+            size = self._sink.tell()
+            if size + size / self._num_rows * num_rows >= self._most:
+                self.close()
+        return divmod(self._file + (self._writer is None), self._per_chunk)
+
+    def add(self, table: Any) -> tuple[int, int]:
+        """Writes a table as a group of rows; returns its chunk and its file."""
+        arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
+        chunk, file = self.place(table.num_rows)
+        if self._writer is None:
+            name = self._template.format(chunk_index=chunk, file_index=file)
+            path = self._directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._sink = arrow.OSFile(str(path), "wb")
+            self._writer = parquet.ParquetWriter(self._sink, table.schema, compression="snappy")
+            self._file += 1
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._num_rows += table.num_rows
+        return chunk, file
+
+    def close(self) -> None:
+        """Completes the file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._sink.close()
+        self._writer, self._num_rows = None, 0
+
+    def __enter__(self) -> TableFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _arrow_type(feature: Mapping[str, Any]) -> Any:
+    arrow = import_extra("pyarrow")
+    if feature["dtype"] == "image":
+        return arrow.struct({"bytes": arrow.binary(), "path": arrow.string()})
+    *outer, size = feature["shape"]
+    found = _value_type(feature["dtype"])
+    if not outer:
+        return found if size == 1 else arrow.list_(found, size)
+    for _ in feature["shape"]:
+        found = arrow.list_(found)
+    return found
+
+
+def _value_type(dtype: str) -> Any:
+    arrow = import_extra("pyarrow")
+    return arrow.string() if dtype == "string" else arrow.from_numpy_dtype(dtype)
+
+
+def _feature_of_datasets(feature: Mapping[str, Any]) -> dict[str, Any]:
+    dtype, shape = feature["dtype"], list(feature["shape"])
+    if dtype == "image":
+        return {"_type": "Image"}
+    if len(shape) > 1:
+        return {"shape": shape, "dtype": dtype, "_type": f"Array{len(shape)}D"}
+    value = {"dtype": dtype, "_type": "Value"}
+    return value if shape == [1] else {"feature": value, "length": shape[0], "_type": "Sequence"}
