@@ -29,6 +29,7 @@ from rlds.sources.rlu.dmlab import RluDmlabSource
 from rlds.sources.rlu.locomotion import RluLocomotionSource
 from rlds.sources.rlu.locomotion_windows import RluLocomotionWindowsSource
 from rlds.sources.rlu.rwrl import RluRwrlSource
+from rlds.sources.robomimic.source import RobomimicSource
 from rlds.sources.source import (
     DamagedEpisode,
     Origin,
@@ -60,6 +61,7 @@ from tfds_builders.rlu import (
     RldsRluLocomotionWindows,
     RldsRluRwrl,
 )
+from tfds_builders.robomimic import RldsRobomimic
 from tfds_builders.zarr import RldsZarr
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ __all__ = [
     "RldsRluLocomotion",
     "RldsRluLocomotionWindows",
     "RldsRluRwrl",
+    "RldsRobomimic",
     "RldsSacLocomotion",
     "RldsZarr",
     "RluAtariSource",
@@ -110,6 +113,7 @@ __all__ = [
     "RluLocomotionSource",
     "RluLocomotionWindowsSource",
     "RluRwrlSource",
+    "RobomimicSource",
     "Source",
     "SourceBuilder",
     "SourceEpisode",

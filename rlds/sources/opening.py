@@ -31,6 +31,7 @@ _FORMATS = {
     "minari": "rlds.sources.minari.source:MinariSource",
     "aloha": "rlds.sources.aloha.source:AlohaSource",
     "zarr": "rlds.sources.zarr_buffers.source:ZarrSource",
+    "robomimic": "rlds.sources.robomimic.source:RobomimicSource",
     "npz": "rlds.sources.npz.source:NpzSource",
     "d4rl": "rlds.sources.d4rl.source:D4rlSource",
     "d4rl_pybullet": "rlds.sources.d4rl.pybullet:D4rlPybulletSource",

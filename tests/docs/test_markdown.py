@@ -38,6 +38,7 @@ BLOCKS = {
     "docs/report.md": 1,
     "docs/rlds_tfds.md": 11,
     "docs/robotics_zarr.md": 2,
+    "docs/robotics_hdf5.md": 2,
     "docs/semantics.md": 5,
     "docs/sources.md": 4,
     "docs/tfds_builders.md": 2,

@@ -39,6 +39,7 @@ import raw_aloha
 import raw_d4rl
 import raw_d4rl_pybullet
 import raw_npz
+import raw_robomimic
 import raw_zarr
 from file_watch import Watch
 
@@ -190,6 +191,16 @@ FORMATS: dict[str, Raw] = {
         tfds_builders.AlohaSource,
     ),
     "zarr": Raw(_zarr, tfds_builders.ZarrSource),
+    **{
+        f"robomimic_{name}": Raw(
+            lambda path, write=write: write(path / "demos.hdf5"),
+            lambda path: tfds_builders.RobomimicSource(path / "demos.hdf5"),
+        )
+        for name, write in (
+            ("all", raw_robomimic.robomimic),
+            ("isaac_lab", raw_robomimic.isaac_lab),
+        )
+    },
     "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
     "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
     **{
@@ -211,6 +222,8 @@ OPENED = {
     "minari_hdf5": ("toy-v0", "minari"),
     "minari_arrow": ("toy-v0", "minari"),
     "minari_parquet": ("toy-v0", "minari"),
+    "robomimic_all": ("demos.hdf5", "robomimic"),
+    "robomimic_isaac_lab": ("", "robomimic"),
     "logs": ("", "envlogger"),
     "folder_tfrecord": ("", "tfds"),
     "folder_array_record": ("", "tfds"),

@@ -27,6 +27,7 @@ import raw_minari
 import raw_npz
 import raw_rlds_creator
 import raw_rlu
+import raw_robomimic
 import raw_zarr
 import tensorflow_datasets as tfds
 
@@ -92,6 +93,11 @@ def npz(directory):
 
 def zarr(directory):
     return tfds_builders.ZarrSource(raw_zarr.write_umi(directory / "dataset.zarr.zip"))
+
+
+def robomimic(directory):
+    raw_robomimic.libero_folder(directory / "libero")
+    return tfds_builders.RobomimicSource(directory / "libero", alignment="shift")
 
 
 def rlu_atari(directory):
@@ -184,6 +190,7 @@ SOURCES = {
         aloha,
         npz,
         zarr,
+        robomimic,
         rlu_atari,
         rlu_dmlab,
         rlu_rwrl,

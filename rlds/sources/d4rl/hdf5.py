@@ -27,15 +27,15 @@ from rlds.sources.files.hdf5_access import Hdf5File
 from rlds.sources.files.hdf5_layout import (
     array_layout,
     attributes_layout,
+    constant_layout,
     create_array,
     create_attributes,
-    decode_dtype,
+    create_constant,
     decode_value,
-    encode_data,
     items_of,
 )
 from rlds.sources.source import require_files
-from rlds.sources.untrusted import Budget, SourceChangedError, SourceError
+from rlds.sources.untrusted import SourceChangedError, SourceError
 from rlds_ecosystem import import_extra
 
 __all__ = [
@@ -262,7 +262,7 @@ def describe_file(
             description["arrays"][path] = array_layout(file, path, item)
         else:
             hdf5.check_values(item, path)
-            description["constants"][path] = _describe_constant(file, path, item, kept)
+            description["constants"][path] = constant_layout(file, path, item, kept)
     return description
 
 
@@ -291,22 +291,11 @@ def make_file(
                     end - begin, *array.shape[1:]
                 )
         for name, facts in description["constants"].items():
-            if facts["shape"] is None:
-                file[name] = h5py.Empty(decode_dtype(facts["dtype"]))
-            else:
-                create_array(file, name, facts)[...] = decode_value(facts)
+            create_constant(file, name, facts)
         for name, window in description["virtual"].items():
             _create_window(file, name, window)
         for name, attributes in description["attributes"].items():
             create_attributes(file[name], attributes)
-
-
-def _describe_constant(file: Any, path: str, array: Any, budget: Budget) -> dict[str, Any]:
-    facts = array_layout(file, path, array)
-    if array.shape is None:
-        return facts
-    budget.take(array.nbytes, path)
-    return {**facts, "data": encode_data(array[()], facts["dtype"])}
 
 
 def _window(hdf5: Hdf5File, file: Any, array: Any) -> dict[str, Any] | None:

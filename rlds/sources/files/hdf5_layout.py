@@ -28,8 +28,10 @@ __all__ = [
     "Layout",
     "array_layout",
     "attributes_layout",
+    "constant_layout",
     "create_array",
     "create_attributes",
+    "create_constant",
     "decode_dtype",
     "decode_value",
     "encode_data",
@@ -202,8 +204,38 @@ def create_array(group: Any, name: str, facts: Mapping[str, Any]) -> Any:
     return group.create_dataset(name, shape=tuple(facts["shape"]), dtype=dtype, **options)
 
 
-def attributes_layout(hdf5: Hdf5File, item: Any, path: str, budget: Budget) -> dict[str, Any]:
+def constant_layout(file: Any, path: str, array: Any, budget: Budget) -> dict[str, Any]:
+    """Returns the layout of an array, with its shape and its values.
+
+    Raises:
+      SourceError: It cannot be kept.
+    """
+    facts = array_layout(file, path, array)
+    if array.shape is None:
+        return facts
+    budget.take(array.nbytes, path)
+    return {**facts, "data": encode_data(array[()], facts["dtype"])}
+
+
+def create_constant(group: Any, name: str, facts: Mapping[str, Any]) -> None:
+    """Creates the array of which `constant_layout` returned the layout and the values."""
+    if facts["shape"] is None:
+        group[name] = import_extra("h5py").Empty(decode_dtype(facts["dtype"]))
+    else:
+        create_array(group, name, facts)[...] = decode_value(facts)
+
+
+def attributes_layout(
+    hdf5: Hdf5File, item: Any, path: str, budget: Budget, *, values: bool = True
+) -> dict[str, Any]:
     """Returns the attributes of an array or a group: dtypes, shapes and values.
+
+    Args:
+      hdf5: The file.
+      item: The array or the group.
+      path: What to call it.
+      budget: What the values may take.
+      values: Whether they are needed.
 
     Raises:
       SourceError: One cannot be kept.
@@ -215,9 +247,10 @@ def attributes_layout(hdf5: Hdf5File, item: Any, path: str, budget: Budget) -> d
         dtype = _encode_dtype(item.file, f"{path}@{name}", stored.dtype)
         attributes[name] = {"dtype": dtype, "shape": None}
         if stored.get_space().get_simple_extent_type() != h5py.h5s.NULL:
-            budget.take(stored.get_storage_size(), f"{path}@{name}")
-            data = encode_data(hdf5.attribute(item, name), dtype)
-            attributes[name] |= {"shape": list(stored.shape), "data": data}
+            attributes[name]["shape"] = list(stored.shape)
+            if values:
+                budget.take(stored.get_storage_size(), f"{path}@{name}")
+                attributes[name]["data"] = encode_data(hdf5.attribute(item, name), dtype)
     return attributes
 
 

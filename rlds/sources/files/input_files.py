@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rlds.sources.untrusted import SourceChangedError
 from rlds_ecosystem import stores
 
-__all__ = ["FileState", "changed", "check_unchanged", "state_of"]
+__all__ = ["FileState", "changed", "check_unchanged", "natural_order", "state_of"]
 
 # Of a file as large as them or smaller, all is looked at.
 _NUM_SAMPLES, _SAMPLE_BYTES = 16, 1 << 14
@@ -72,6 +73,16 @@ def changed(path: str | os.PathLike[str]) -> SourceChangedError:
         "together; convert again when nothing writes to it any more",
         file=path,
     )
+
+
+def natural_order(name: str) -> tuple[list[int | str], str]:
+    """The key by which numbers in names count as numbers.
+
+    >>> sorted(["ep10.npz", "ep2.npz"], key=natural_order)
+    ['ep2.npz', 'ep10.npz']
+    """
+    pieces = re.split("([0-9]+)", name)  # Text and digits take turns.
+    return [int(piece) if index % 2 else piece for index, piece in enumerate(pieces)], name
 
 
 def _samples(path: str | os.PathLike[str], size: int) -> str:

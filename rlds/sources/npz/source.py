@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ import rlds
 from envlogger.converters.fields import Field
 from rlds.alignment import from_sars
 from rlds.sources.episode_fields import RESERVED
+from rlds.sources.files.input_files import natural_order
 from rlds.sources.nests import leaves_at, nest, root_of
 from rlds.sources.npz.arrays import OF_TRANSITIONS, EpisodeFile, has_actions, open_episode
 from rlds.sources.source import (
@@ -214,9 +214,4 @@ def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:
         for entry in stores.list_directory(place)
         if entry.name.endswith(_SUFFIX) and not entry.name.startswith(".") and not entry.is_dir
     ]
-    return [place / name for name in sorted(names, key=_natural)]
-
-
-def _natural(name: str) -> tuple[list[int | str], str]:
-    pieces = re.split("([0-9]+)", name)  # Text and digits take turns.
-    return [int(piece) if index % 2 else piece for index, piece in enumerate(pieces)], name
+    return [place / name for name in sorted(names, key=natural_order)]

@@ -1,0 +1,1 @@
+"""robomimic's format of demonstrations and its dialects, in both directions."""

@@ -1,0 +1,357 @@
+"""Files of demonstrations: what is in each, and the values of it.
+
+    data/<demo>/actions              T rows
+    data/<demo>/obs/<name>           T rows
+    data/<demo>/<any other path>     arrays
+    mask/<name>                      the names of some demonstrations
+
+Everything may have attributes. What all demonstrations of a file have in common is their structure:
+which arrays and groups there are, of which dtypes and shapes, but for the number of rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from rlds.sources.files.hdf5_access import Hdf5File
+from rlds.sources.files.hdf5_layout import (
+    array_layout,
+    attributes_layout,
+    constant_layout,
+    items_of,
+)
+from rlds.sources.files.input_files import natural_order
+from rlds.sources.robomimic.dialects import FirstLook
+from rlds.sources.untrusted import SourceChangedError, SourceError
+from rlds_ecosystem import import_extra
+
+__all__ = ["KEPT", "Array", "Demo", "DemoFile", "Structure", "actions_in"]
+
+# The attribute of a file, and the group, that have what robomimic has no place for.
+KEPT = "rlds"
+_DATA, _MASK, _ACTIONS = "data", "mask", "actions"
+_SAMPLES = "num_samples"
+# All that is not in a demonstration, and the attributes of one: more would not do as JSON.
+_MAX_CONSTANT_BYTES = 64 << 20
+# What may be different in each demonstration, although it is compressed in the same way.
+_OWN_LAYOUT = ("chunks", "maxshape")
+
+
+@dataclasses.dataclass(frozen=True)
+class Array:
+    """An array of a demonstration.
+
+    Attributes:
+      dtype: What it holds: that of objects for strings.
+      kind: "text" for strings of UTF-8 of any length; "bytes" for other strings.
+      shape: The shape of a row; None for a single value.
+    """
+
+    dtype: np.dtype
+    kind: Literal["numbers", "text", "bytes"]
+    shape: tuple[int, ...] | None
+
+    @property
+    def empty(self) -> Any:
+        """What stands in the place of a value."""
+        return {"numbers": 0, "text": "", "bytes": b""}[self.kind]
+
+    def values(self, raw: Any) -> np.ndarray:
+        """Returns what h5py reads, in the byte order of this machine, text as `str`."""
+        values = np.asarray(raw, None if self.kind == "numbers" else object)
+        if self.kind == "numbers":
+            return values.astype(self.dtype, copy=False)
+        strings = [_string(item, self.kind) for item in values.reshape(-1)]
+        return np.array([*strings, None], object)[:-1].reshape(values.shape)
+
+
+def _string(item: Any, kind: str) -> Any:
+    item = bytes(item)
+    return item.decode() if kind == "text" else item
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Structure:
+    """What demonstrations have in common.
+
+    Attributes:
+      name: A digest of the description.
+      arrays: The arrays, by path.
+      attributes: The types of the attributes of the demonstration, by name.
+      description: All of it, in the types of JSON, for who makes such a demonstration.
+    """
+
+    name: str
+    arrays: Mapping[str, Array]
+    attributes: Mapping[str, Mapping[str, Any]]
+    description: Mapping[str, Any]
+
+
+@dataclasses.dataclass
+class Demo:
+    """A demonstration.
+
+    Attributes:
+      file: In which of several files it is.
+      name: Its name in the file.
+      structure: What it has; nothing if it is damaged.
+      rows: How many rows its arrays have, by path.
+      layout: How its arrays are stored, as far as that may be different in each demonstration.
+      damage: What is wrong with it.
+      num_steps: How many steps it makes.
+    """
+
+    file: int
+    name: str
+    structure: Structure
+    rows: Mapping[str, int]
+    layout: Mapping[str, Mapping[str, Any]]
+    damage: SourceError | None = None
+    num_steps: int = 0
+
+    @property
+    def length(self) -> int:
+        """How many actions there are."""
+        return next(rows for path, rows in self.rows.items() if is_action(path))
+
+
+def is_action(path: str) -> bool:
+    """Whether the rows of an array are actions."""
+    return path == _ACTIONS or path.startswith(f"{_ACTIONS}/")
+
+
+def actions_in(path: str | os.PathLike[str]) -> bool:
+    """Whether a file has demonstrations.
+
+    Raises:
+      OSError: There is no such file.
+      SourceError: It is no HDF5 file.
+    """
+    hdf5 = Hdf5File(path)
+    with hdf5.read() as file:
+        if not hdf5.has(file, _DATA):
+            return False
+        data = hdf5.member(file, _DATA, _DATA)
+        first = next(iter(data), None) if hasattr(data, "keys") else None
+        if first is None:
+            return False
+        demo = hdf5.member(data, first, f"{_DATA}/{first}")
+        return hasattr(demo, "keys") and hdf5.has(demo, _ACTIONS)
+
+
+class DemoFile:
+    """A file of demonstrations; can be pickled.
+
+    Args:
+      path: The file.
+      number: Which of several files it is.
+      follow_links: See `Hdf5File`.
+
+    Attributes:
+      hdf5: The file.
+      name: Its name.
+      demos: The demonstrations, in the order of their numbers.
+      description: What is in the file beside them, see `rlds.sources.files.hdf5_layout`.
+      attributes: The attributes of the group `data` that are text.
+      masks: The demonstrations that each of the masks names.
+      first_look: What shows in which dialect it is.
+      kept: The attribute in which RLDS keeps what the format has no place for, if it is there.
+
+    Raises:
+      SourceError: It is no HDF5 file, or cut short; it has no group `data`.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], number: int = 0, *, follow_links: bool = False
+    ) -> None:
+        self.hdf5 = Hdf5File(path, follow_links=follow_links, whole_arrays=True)
+        self.name = os.path.basename(os.fspath(path))
+        self._structures: dict[str, Structure] = {}
+        with self.hdf5.read() as file:
+            self.kept: str | None = None
+            if KEPT in file.attrs:
+                self.kept = _as_text(self.hdf5.attribute(file, KEPT))
+            data = self.hdf5.member(file, _DATA, _DATA)
+            names = sorted(data, key=natural_order)
+            self._describe(file, data)
+            self.demos = [
+                self._scan(file, data, name, number)
+                for name in names
+                if f"{_DATA}/{name}" not in self.description["constants"]
+            ]
+            self.first_look = self._look(data, names[:1])
+
+    def _describe(self, file: Any, data: Any) -> None:
+        """Describes what is not in a demonstration."""
+        budget, kept = self.hdf5.budget(), self.hdf5.budget(_MAX_CONSTANT_BYTES)
+        found: list[tuple[str, Any]] = [("/", file), (_DATA, data)]
+        for name in file:
+            if name not in (_DATA, KEPT):
+                item = self.hdf5.member(file, name, name)
+                found.append((name, item))
+                if not hasattr(item, "dtype"):
+                    found += items_of(self.hdf5, item, budget, f"{name}/")
+        for name in data:
+            item = self.hdf5.member(data, name, f"{_DATA}/{name}")
+            if hasattr(item, "dtype"):
+                found.append((f"{_DATA}/{name}", item))
+        attributes: dict[str, Any] = {}
+        constants: dict[str, Any] = {}
+        masks: dict[str, Any] = {}
+        for path, item in found:
+            if of_item := attributes_layout(self.hdf5, item, path, kept):
+                attributes[path] = of_item
+            if hasattr(item, "dtype"):
+                self.hdf5.check_values(item, path)
+                constants[path] = constant_layout(file, path, item, kept)
+                if path.startswith(f"{_MASK}/") and item.dtype.kind in "SO":
+                    names = item[()].reshape(-1).tolist()
+                    masks[path.removeprefix(f"{_MASK}/")] = [_as_text(name) for name in names]
+        attributes.get("/", {}).pop(KEPT, None)
+        groups = [path for path, item in found[2:] if not hasattr(item, "dtype")]
+        self.masks: Mapping[str, list[str]] = masks
+        self.description = {"groups": groups, "constants": constants, "attributes": attributes}
+        self.attributes = {
+            name: _as_text(self.hdf5.attribute(data, name))
+            for name, facts in attributes.get(_DATA, {}).items()
+            if isinstance(facts["dtype"], dict) and facts["shape"] == []
+        }
+
+    def _look(self, data: Any, names: list[str]) -> FirstLook:
+        demo: Any = self.hdf5.member(data, names[0], f"{_DATA}/{names[0]}") if names else None
+        if not hasattr(demo, "keys"):
+            return FirstLook(self.attributes, (), (), (), False)
+        parts = {
+            name: self.hdf5.member(demo, name, f"{_DATA}/{names[0]}/{name}")
+            for name in ("obs", "states")
+            if self.hdf5.has(demo, name)
+        }
+        groups = {name: list(part) for name, part in parts.items() if hasattr(part, "keys")}
+        return FirstLook(
+            self.attributes, list(demo.attrs), list(demo), groups.get("obs", ()), "states" in groups
+        )
+
+    # --- What the demonstrations are.
+
+    def _scan(self, file: Any, data: Any, name: str, number: int) -> Demo:
+        try:
+            return self._demo(file, data, name, number)
+        except SourceChangedError:
+            raise
+        except SourceError as error:
+            error.locate(episode=name)
+            return Demo(number, name, Structure("", {}, {}, {}), {}, {}, error)
+
+    def _demo(self, file: Any, data: Any, name: str, number: int) -> Demo:
+        hdf5 = self.hdf5
+        demo = hdf5.member(data, name, f"{_DATA}/{name}")
+        budget, kept = hdf5.budget(), hdf5.budget(_MAX_CONSTANT_BYTES)
+        h5py = import_extra("h5py")
+        arrays: dict[str, Array] = {}
+        described: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
+        layout: dict[str, Any] = {}
+        rows: dict[str, int] = {}
+        groups = []
+        for path, item in items_of(hdf5, demo, budget):
+            if h5py.h5a.get_num_attrs(item.id):
+                attributes[path] = attributes_layout(hdf5, item, path, kept)
+            if not hasattr(item, "dtype"):
+                groups.append(path)
+                continue
+            facts = array_layout(file, path, item)
+            chunk = hdf5.check_place(item.id, path, item.dtype)
+            if facts["shape"] is None:
+                raise hdf5.error("an array without values", path)
+            budget.take(item.nbytes + chunk * item.dtype.itemsize, path)
+            own = {key: facts.pop(key) for key in _OWN_LAYOUT if key in facts}
+            if own:
+                layout[path] = own
+            shape = facts.pop("shape")
+            if shape:
+                rows[path] = shape[0]
+            facts["shape"] = shape[1:] if shape else None
+            described[path] = facts
+            arrays[path] = _array(facts)
+        types = attributes_layout(hdf5, demo, "", kept, values=False)
+        if not self._length(rows, demo, types):
+            raise hdf5.error("there is not a single row", _ACTIONS)
+        description = {
+            "arrays": described,
+            "groups": groups,
+            "attributes": attributes,
+            "types": types,
+        }
+        text = json.dumps(description)
+        digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        if digest not in self._structures:
+            self._structures[digest] = Structure(digest, arrays, types, description)
+        return Demo(number, name, self._structures[digest], rows, layout)
+
+    def _length(self, rows: Mapping[str, int], demo: Any, types: Mapping[str, Any]) -> int:
+        lengths = {rows[path] for path in rows if is_action(path)}
+        if len(lengths) != 1:
+            what = "they differ in their number of rows" if lengths else "missing"
+            raise self.hdf5.error(what, _ACTIONS)
+        (length,) = lengths
+        said = self.hdf5.attribute(demo, _SAMPLES) if _SAMPLES in types else length
+        if not np.array_equal(said, length):
+            raise self.hdf5.error(f"{said}, but there are {length} actions", _SAMPLES)
+        return length
+
+    # --- The values of one.
+
+    def array(self, file: Any, demo: Demo, path: str, rows: slice = slice(None)) -> np.ndarray:
+        """Reads rows of an array of a demonstration.
+
+        Args:
+          file: What `hdf5.read()` lends.
+          demo: The demonstration.
+          path: The path of the array in it.
+          rows: Which rows.
+
+        Raises:
+          SourceError: They are damaged.
+        """
+        h5py = import_extra("h5py")
+        known = demo.structure.arrays[path]
+        where = f"{_DATA}/{demo.name}/{path}".encode(errors="surrogateescape")
+        array = h5py.h5d.open(file.id, where)
+        shape = (*([] if known.shape is None else [demo.rows[path]]), *(known.shape or ()))
+        if array.shape != shape:
+            raise self.hdf5.error("it was changed while it was read", path)
+        if known.kind == "numbers" and rows == slice(None) and 0 not in shape:
+            values = np.empty(shape, known.dtype)
+            array.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+            return values
+        raw = h5py.Dataset(array, readonly=True)[() if known.shape is None else rows]
+        return known.values(raw)
+
+    def attribute(self, file: Any, demo: Demo, name: str) -> Any:
+        """Reads an attribute of a demonstration: text, bytes, or an array."""
+        group = self.hdf5.member(file[_DATA], demo.name, f"{_DATA}/{demo.name}")
+        value = self.hdf5.attribute(group, name)
+        if isinstance(value, str):
+            return value.encode(errors="surrogateescape").decode()
+        return value
+
+
+def _array(facts: Mapping[str, Any]) -> Array:
+    shape = None if facts["shape"] is None else tuple(facts["shape"])
+    dtype = facts["dtype"]
+    if isinstance(dtype, str):
+        return Array(np.dtype(dtype).newbyteorder("="), "numbers", shape)
+    is_text = dtype["string"] == "utf-8" and dtype["length"] is None
+    return Array(np.dtype(object), "text" if is_text else "bytes", shape)
+
+
+def _as_text(value: Any) -> str:
+    value = value.item() if isinstance(value, np.generic) else value
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,276 @@
+"""Small files in robomimic's format, with what is odd about each of its dialects.
+
+`DIALECTS` has a writer for each, which returns the file. Names, dtypes and attributes are those of
+the published files; episodes have few rows, and images few pixels. `data_of` is all that is in one.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+LENGTHS = {"demo_0": 3, "demo_2": 5, "demo_10": 4}
+MODEL = "<mujoco>" + "<body/>" * 200 + "</mujoco>"
+ENV_ARGS = {
+    "env_name": "Lift",
+    "type": 1,
+    "env_kwargs": {"controller_configs": {"type": "OSC_POSE"}, "control_freq": 20},
+}
+
+
+def walk(rng: np.random.Generator, length: int) -> dict[str, np.ndarray]:
+    """`length + 1` observations of a robot."""
+    return {
+        "object": rng.normal(size=(length + 1, 10)),
+        "robot0_eef_pos": rng.normal(size=(length + 1, 3)),
+        "robot0_eef_quat": rng.normal(size=(length + 1, 4)).astype("f4"),
+        "agentview_image": rng.integers(0, 256, (length + 1, 4, 5, 3), np.uint8),
+    }
+
+
+def robomimic(
+    path: Any,
+    *,
+    next_obs: bool = True,
+    masks: bool = True,
+    dones: str = "both",
+    lengths: Mapping[str, int] = LENGTHS,
+    **compression: Any,
+) -> Path:
+    """All that robomimic has: demonstrations out of order, two models, masks, metadata.
+
+    Args:
+      path: The file.
+      next_obs: Whether it has `next_obs`.
+      masks: Whether it has masks.
+      dones: "both": at each end and each success; "success"; "end".
+      lengths: How many actions each demonstration has.
+      **compression: Options of the arrays.
+    """
+    rng = np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        data.attrs["total"] = sum(lengths.values())
+        data.attrs["env_args"] = json.dumps(ENV_ARGS)
+        for index, (name, length) in enumerate(lengths.items()):
+            demo = data.create_group(name)
+            observations = walk(rng, length)
+            succeeded = index != 1
+            rewards = (np.arange(length) == length - 1) * float(succeeded)
+            flags = {"success": succeeded, "end": True, "both": True}
+            last = (np.arange(length) == length - 1).astype(np.int64) * flags[dones]
+            arrays = {
+                "actions": rng.uniform(-1, 1, (length, 7)),
+                "actions_abs": rng.normal(size=(length, 7)),
+                "action_dict/rel_pos": rng.normal(size=(length, 3)).astype("f4"),
+                "action_dict/gripper": rng.normal(size=(length, 1)).astype("f4"),
+                "states": rng.normal(size=(length, 12)),
+                "rewards": rewards,
+                "dones": last,
+                **{f"obs/{key}": value[:-1] for key, value in observations.items()},
+            }
+            if next_obs:
+                following = {f"next_obs/{key}": value[1:] for key, value in observations.items()}
+                arrays |= {key: value.copy() for key, value in following.items()}
+            for key, value in arrays.items():
+                demo.create_dataset(key, data=value, **compression)
+            demo.attrs["num_samples"] = length
+            demo.attrs["model_file"] = MODEL + "<!-- other -->" * (name == "demo_2")
+            demo.attrs["ep_meta"] = json.dumps({"lang": f"lift cube {index}", "layout_id": index})
+            demo.attrs["camera_info"] = json.dumps({"agentview": {"fov": 45 + index}})
+            demo["obs"].attrs["note"] = "upright"
+            demo["actions"].attrs["scale"] = np.float32([0.05, 0.5])
+        if masks:
+            names = np.array([*lengths], "S")
+            file["mask/train"] = names[:2]
+            file["mask/valid"] = names[2:]
+            file["mask/20_percent"] = np.array(["demo_99", "demo_0"], "S")
+    return Path(path)
+
+
+def robosuite(path: Any) -> Path:
+    """Raw: no observations, the first demonstration is `demo_1`."""
+    rng = np.random.default_rng(1)
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        data.attrs.update(
+            {"date": "11 22 2026", "time": "10:0:0", "repository_version": "1.5.1", "env": "Lift"}
+        )
+        data.attrs["env_info"] = json.dumps({"robots": "Panda"})
+        for number, length in ((1, 4), (2, 3), (10, 2)):
+            demo = data.create_group(f"demo_{number}")
+            demo.attrs["model_file"] = MODEL
+            demo["states"] = rng.normal(size=(length, 32))
+            demo["actions"] = rng.uniform(-1, 1, (length, 7))
+    return Path(path)
+
+
+def mimicgen(path: Any) -> Path:
+    """With where each part comes from, and an episode without the groups that others have."""
+    robomimic(path, next_obs=False)
+    rng = np.random.default_rng(2)
+    with h5py.File(path, "a") as file:
+        for name, length in LENGTHS.items():
+            demo = file["data"][name]
+            del demo["rewards"], demo["dones"], demo["action_dict"], demo["actions_abs"]
+            demo["src_demo_inds"] = np.arange(2)
+            demo["src_demo_labels"] = np.repeat(np.arange(2), [1, length - 1])[:, None]
+            if name != "demo_2":
+                demo["datagen_info/eef_pose"] = rng.normal(size=(length, 4, 4))
+                demo["datagen_info/object_poses/cube"] = rng.normal(size=(length, 4, 4))
+    return Path(path)
+
+
+def libero(path: Any, *, states: int = 9) -> Path:
+    """As published: `obs` of a row is what followed its action. Each value says when it was.
+
+    Args:
+      path: The file.
+      states: How many numbers a state has; each task has another number.
+    """
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        problem = {"problem_name": "tabletop", "language_instruction": "open the drawer"}
+        data.attrs.update(
+            {
+                "env_name": "Libero_Kitchen_Tabletop_Manipulation",
+                "problem_info": json.dumps(problem),
+                "bddl_file_name": "chiliocosm/bddl_files/open_the_drawer.bddl",
+                "bddl_file_content": "(define (problem kitchen))",
+                "macros_image_convention": "opengl",
+                "num_demos": 2,
+                "total": 7,
+                "env_args": json.dumps({"type": 1, "env_name": "Libero", "env_kwargs": {}}),
+            }
+        )
+        for name, length in (("demo_0", 4), ("demo_1", 3)):
+            time = np.arange(length, dtype="f8")[:, None]  # Of the state and the action.
+            demo = data.create_group(name)
+            demo.attrs["num_samples"] = length
+            demo.attrs["model_file"] = MODEL
+            demo.attrs["init_state"] = np.zeros(states)
+            _write_libero(demo, time, states, seen=time + 1)
+    return Path(path)
+
+
+def libero_regenerated(path: Any, *, states: int = 9) -> Path:
+    """As OpenVLA replays it: `obs` is what was there before the action; nothing has attributes."""
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        for name, length in (("demo_0", 4), ("demo_7", 3)):
+            time = np.arange(length, dtype="f8")[:, None]
+            _write_libero(data.create_group(name), time, states, seen=time)
+    return Path(path)
+
+
+def _write_libero(demo: Any, time: np.ndarray, states: int, seen: np.ndarray) -> None:
+    length = len(time)
+    last = (np.arange(length) == length - 1).astype(np.uint8)
+    arrays = {
+        "actions": np.repeat(time, 7, 1),
+        "states": np.repeat(time, states, 1),
+        "robot_states": np.repeat(seen, 9, 1),
+        "rewards": last,
+        "dones": last,
+        "obs/ee_pos": np.repeat(seen, 3, 1),
+        "obs/ee_ori": np.repeat(seen, 3, 1),
+        "obs/gripper_states": np.repeat(seen, 2, 1),
+        "obs/agentview_rgb": np.broadcast_to(seen[..., None, None], (length, 4, 4, 3)),
+    }
+    for key, value in arrays.items():
+        demo[key] = value.astype(np.uint8) if key.endswith("rgb") else value
+
+
+def isaac_lab(path: Any) -> Path:
+    """float32, compressed, nested; `states` follow the action, and there are initial ones."""
+    rng = np.random.default_rng(3)
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        data.attrs["total"] = 9
+        data.attrs["env_args"] = json.dumps({"env_name": "Isaac-Stack-Cube-v0", "type": 2})
+        for number, length in enumerate((4, 5)):
+            demo = data.create_group(f"demo_{number}")
+            demo.attrs["num_samples"] = length
+            demo.attrs["seed"] = 7 + number
+            demo.attrs["success"] = np.bool_(number == 0)
+            sizes = {
+                "articulation/robot/root_pose": 7,
+                "articulation/robot/joint_position": 9,
+                "rigid_object/cube/root_velocity": 6,
+            }
+            arrays = {
+                "actions": rng.normal(size=(length, 7)),
+                "processed_actions": rng.normal(size=(length, 9)),
+                "obs/eef_pos": rng.normal(size=(length, 3)),
+                "obs/rgb_camera/table": rng.normal(size=(length, 2)),
+            }
+            for name, size in sizes.items():
+                states = rng.normal(size=(length + 1, size))
+                arrays[f"initial_state/{name}"] = states[:1]
+                arrays[f"states/{name}"] = states[1:]
+            for key, value in arrays.items():
+                demo.create_dataset(key, data=value.astype("f4"), compression="gzip")
+    return Path(path)
+
+
+def robocasa(path: Any) -> Path:
+    """robomimic without `next_obs`, with an empty group and a text for each row."""
+    robomimic(path, next_obs=False, masks=False, dones="success")
+    with h5py.File(path, "a") as file:
+        for name, length in LENGTHS.items():
+            demo = file["data"][name]
+            demo.create_group("empty/inner")
+            demo["subtask"] = np.array([f"part {row} ü" for row in range(length)], object)
+            demo["code"] = np.array([b"a", b"bcd"] * length, "S3")[:length]
+            demo["is_grasped"] = np.arange(length) > 1
+            demo["wrench"] = np.arange(length, dtype=">i2")
+            demo["goal"] = np.arange(6.0).reshape(2, 3)
+            demo["version"] = "1.0"
+    return Path(path)
+
+
+# By the names of their files, each of which is that of the dialect.
+DIALECTS: Mapping[str, Callable[[Any], Path]] = {
+    "robomimic": robomimic,
+    "robosuite": robosuite,
+    "mimicgen": mimicgen,
+    "libero": libero,
+    "libero_regenerated": libero_regenerated,
+    "isaac_lab": isaac_lab,
+    "robocasa": robocasa,
+}
+
+
+def libero_folder(directory: Path) -> Path:
+    """Two tasks, with states of different sizes."""
+    directory.mkdir()
+    libero(directory / "KITCHEN_SCENE10_open_the_drawer_demo.hdf5")
+    libero(directory / "KITCHEN_SCENE2_close_the_drawer_demo.hdf5", states=11)
+    return directory
+
+
+def data_of(path: Any) -> dict[str, Any]:
+    """All groups, arrays and attributes of a file: dtype, shape, and values."""
+    found: dict[str, Any] = {}
+    with h5py.File(path, "r") as file:
+
+        def visit(name: str, item: Any) -> None:
+            attributes = {
+                key: _facts(item.attrs.get_id(key), item.attrs[key]) for key in item.attrs
+            }
+            array = _facts(item, item[()]) if isinstance(item, h5py.Dataset) else None
+            if array is not None:
+                array += (item.chunks, item.compression, item.compression_opts, item.maxshape)
+            found[name] = (array, attributes)
+
+        visit("", file["/"])
+        file.visititems(visit)
+    return found
+
+
+def _facts(stored: Any, value: Any) -> tuple[Any, ...]:
+    string = h5py.check_string_dtype(stored.dtype)
+    return (stored.dtype.str, string, stored.shape, np.asarray(value).tolist())
