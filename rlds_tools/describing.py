@@ -85,6 +85,7 @@ class Stats(Result):
       by: The field that episodes are grouped by.
       groups: The groups, the largest first.
       statistics: The moments, extremes and quantiles of each field, by element.
+      names: What the elements of a field are called, if that is known.
     """
 
     path: str
@@ -96,6 +97,7 @@ class Stats(Result):
     by: str | None
     groups: tuple[Group, ...]
     statistics: Statistics
+    names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def blocks(self) -> Iterator[Block]:
         """See `Result`."""
@@ -106,6 +108,12 @@ class Stats(Result):
         if self.by is not None:
             yield _table_of_groups(self.by, self.groups)
         headings, *rows = self.statistics.rows()
+        called = {
+            f"{path}[{number}]": f"{path}[{number}] {name}"
+            for path, names in self.names.items()
+            for number, name in enumerate(names)
+        }
+        rows = [[called.get(row[0], row[0]), *row[1:]] for row in rows]
         rows = [row + [""] * (len(headings) - len(row)) for row in rows]
         yield Table(["field", *(f">{heading}" for heading in headings[1:])], rows)
         yield f"next: rlds stats {self.path} --out stats.json · rlds report {self.path}"
@@ -172,6 +180,7 @@ def stats(
     from rlds import sources
 
     episodes = sources.open(path, split, format=format)
+    leaves = dict(named_leaves(episodes.spec["steps"]))
     chosen = _numeric(episodes.spec["steps"]) if fields is None else list(fields)
     lengths: list[int] = []
     returns: list[float] = []
@@ -199,6 +208,7 @@ def stats(
         by=by,
         groups=tuple(sorted(map(_group, groups.items()), key=lambda g: (-g.episodes, g.value))),
         statistics=statistics,
+        names={path: names for path in statistics if (names := _names(leaves.get(path)))},
     )
 
 
@@ -213,6 +223,12 @@ def _numeric(fields: Mapping[str, Any]) -> list[str]:
     leaves = dict(named_leaves(fields))
     left_out = {*rlds.STEP_FLAGS, *cameras_of(leaves)}
     return [path for path, field in leaves.items() if path not in left_out and _is_numeric(field)]
+
+
+def _names(field: Any) -> tuple[str, ...]:
+    """What the elements of a vector are called, if that is known."""
+    is_vector = isinstance(field, Field) and len(field.shape) == 1
+    return (field.names or ()) if is_vector else ()
 
 
 def _is_numeric(field: Any) -> bool:

@@ -8,6 +8,7 @@ one is named.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import tfds_files
 from rlds_tools.results import Block, Result, Table, count, plain, size_of
 
 if TYPE_CHECKING:
+    from rlds.robotics import DatasetMeaning
     from rlds.sources import Episodes
 
 __all__ = [
@@ -94,6 +96,7 @@ class Inspection(Result):
       step_fields: The fields of a step.
       episode_fields: The fields of an episode beside the steps.
       metadata: What is said of the data as a whole.
+      robotics: What the fields mean, if the dataset is of a robot and known.
     """
 
     path: str
@@ -108,6 +111,7 @@ class Inspection(Result):
     step_fields: tuple[Field, ...]
     episode_fields: tuple[Field, ...]
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    robotics: DatasetMeaning | None = None
 
     def blocks(self) -> Iterator[Block]:
         """See `Result`."""
@@ -126,6 +130,8 @@ class Inspection(Result):
             yield _table_of_fields("field of a step", self.step_fields)
         if self.episode_fields:
             yield _table_of_fields("of an episode", self.episode_fields)
+        if self.robotics is not None:
+            yield from _known_of(self.robotics)
         if self.metadata:
             yield f"metadata: {', '.join(self.metadata)} (all of it with --json)"
         if self.step_fields:
@@ -401,6 +407,54 @@ def _open(path: str | os.PathLike[str], split: str | None, format: str | None) -
     return sources.open(path, split, format=format)
 
 
+# --- What the fields of a robot dataset mean.
+
+
+def _known_of(meaning: DatasetMeaning) -> Iterator[Block]:
+    facts = [
+        meaning.robot,
+        "" if meaning.control_hz is None else f"{meaning.control_hz:g} Hz",
+        f"gripper: {meaning.gripper}",
+        meaning.confidence,
+    ]
+    yield f"known as {meaning.name}: {' · '.join(filter(None, facts))}"
+    rows = [
+        [
+            f"  {number}",
+            dimension.name,
+            f"{dimension.field}[{dimension.element}]",
+            f"{dimension.unit}, assumed" if "unit" in dimension.assumed else dimension.unit,
+            dimension.frame,
+            dimension.range,
+            dimension.doc,
+        ]
+        for number, dimension in enumerate(meaning.action)
+    ]
+    yield Table(["action", "name", "field", "unit", "frame", "range", "what"], rows)
+    yield from (f"known: {defect}" for defect in meaning.defects)
+    yield from (f"published differently: {found}" for found in meaning.disagreements)
+
+
+def _meaning(name: str, metadata: Mapping[str, Any]) -> DatasetMeaning | None:
+    """What is known of a dataset. Loads `rlds` only if something is."""
+    spec = importlib.util.find_spec("rlds")
+    folders = (spec and spec.submodule_search_locations) or []
+    tables = [os.path.join(folder, "robotics", "datasets.json") for folder in folders]
+    if "rlds_robotics" not in metadata and not any(_names(table, name) for table in tables):
+        return None
+    from rlds.robotics import find_meaning
+
+    try:
+        return find_meaning(name, metadata)
+    except ValueError:
+        return None  # `rlds validate` says what is wrong with the metadata.
+
+
+def _names(table: str, name: str) -> bool:
+    with open(table, encoding="utf-8") as file:
+        return f'"{name}"' in file.read()
+
+
 # --- A dataset of TFDS, from its JSON files.
 
 
@@ -431,6 +485,7 @@ def _from_summary(path: str, summary: tfds_files.FolderSummary) -> Inspection:
             _summarized(field, 0) for field in summary.fields if field.path[:1] != (_STEPS,)
         ),
         metadata=summary.metadata,
+        robotics=_meaning(summary.name, summary.metadata),
     )
 
 
@@ -523,6 +578,7 @@ def _from_source(path: str, format: str | None) -> Inspection:
         step_fields=_ordered(_fields_of(fields.pop(_STEPS, {}))),
         episode_fields=tuple(_fields_of(fields)),
         metadata=source.metadata(),
+        robotics=_meaning(getattr(source, "name", ""), source.metadata()),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import collections
+import dataclasses
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ from rlds_tools.cameras import Frames, cameras_of, fault_of
 from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps
 from rlds_tools.results import count
+from rlds_tools.robots import check_description, known_defect, meaning_or_none
 from rlds_tools.values import NumericField
 from tfds_files import RaggedColumn, TfdsFilesError
 
@@ -42,6 +44,10 @@ _PLACEHOLDERS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 _AT_LIMIT, _FEW_VALUES = 0.1, 16
 # An episode of so many steps hardly is one; and from so many on a constant is no accident.
 _SHORT, _ENOUGH_STEPS = 2, 10
+# In which share of the episodes the first action is zero, and of all other steps any is, for it to
+# be no accident.
+_FIRST_ZERO, _OTHERS_ZERO = 0.9, 0.1
+_FIRST_ACTION = "the first action"
 _INSTRUCTIONS = (
     *("instruction", "language_instruction", "natural_language_instruction", "language"),
     *("task", "task_description", "prompt"),
@@ -176,6 +182,10 @@ class Survey:
         self._waiting_bytes = self._waiting_steps = self._num_terminal = 0
         self.is_whole = episodes.split in episodes.splits
         self._shapes: dict[str, tuple[int, ...]] | None = None
+        self._meaning = meaning_or_none(episodes)
+        # In how many episodes with actions that are floats the first one is zero, how many these
+        # are, and the same for all other steps.
+        self._zero_actions = np.zeros(4, np.int64)
 
     def read(self, indices: Iterable[int]) -> None:
         """Reads episodes, and looks at them."""
@@ -196,7 +206,12 @@ class Survey:
         return self.episodes.source.num_episodes(self.episodes.split)
 
     def look_at_files(self) -> None:
-        """Compares the files with what is said about them, if they are of a whole split."""
+        """Compares the files with what is said about them, if they are of a whole split.
+
+        What is said about the dataset as a whole is looked at in any case.
+        """
+        for text, field in check_description(self.episodes):
+            self._tally.add("warning", text, field=field)
         if not self.is_whole:
             return
         try:
@@ -235,11 +250,19 @@ class Survey:
         """Returns what is wrong with all that was read."""
         self._look_at_numbers()
         self._look_at_duplicates()
+        self._look_at_first_actions()
         if self.num_steps and rlds.IS_TERMINAL not in self.fields:
             self._tally.add("warning", "is_terminal is missing: ends and cuts look the same")
         elif self.num_steps and not self._num_terminal and len(self.table) > 1:
             self._tally.add("warning", "is_terminal is false in all steps of all episodes")
-        return self._tally.result()
+        return tuple(
+            finding if finding.hint else dataclasses.replace(finding, hint=self._known(finding))
+            for finding in self._tally.result()
+        )
+
+    def _known(self, finding: Finding) -> str:
+        words = [finding.field, _FIRST_ACTION if _FIRST_ACTION in finding.text else None]
+        return known_defect(self._meaning, *words)
 
     def _found(self, severity: Severity, text: str, episode: int, field: str | None = None) -> None:
         self._tally.add(severity, text, field=field, episode=episode)
@@ -253,6 +276,7 @@ class Survey:
         self.num_steps += length
         fields = {rlds.FINAL_OBSERVATION_KNOWN: np.bool_(known), **episode.metadata}
         plain = {path: c for path, c in columns.items() if isinstance(c, np.ndarray)}
+        self._count_zero_actions(plain, length - known)
         self._wait(_Row(index, length, known, plain, fields))
         is_terminal = plain.get(rlds.IS_TERMINAL)
         ends = length > 0 and is_terminal is not None and bool(np.any(is_terminal))
@@ -385,15 +409,25 @@ class Survey:
         """Whether the validator finds what is not."""
         return any(f"{path}/".startswith(f"{name}/") for name in self._finite)
 
-    def _jerk(self, columns: Mapping[str, np.ndarray], length: int) -> np.ndarray:
-        """The mean size of the second difference, for each element of the action."""
-        action = [
+    def _float_actions(self, columns: Mapping[str, np.ndarray], length: int) -> list[np.ndarray]:
+        """The elements of the action that are floats, without the placeholder."""
+        return [
             columns[path].reshape(len(columns[path]), -1)[:length]
             for path in self.numbers
             if path.split("/")[0] == rlds.ACTION
             and path in columns
             and columns[path].dtype.kind == "f"
         ]
+
+    def _count_zero_actions(self, columns: Mapping[str, np.ndarray], length: int) -> None:
+        action = self._float_actions(columns, length)
+        if action and length > 1:
+            are_zero = np.all([~part.any(axis=1) for part in action], axis=0)
+            self._zero_actions += [are_zero[0], 1, are_zero[1:].sum(), length - 1]
+
+    def _jerk(self, columns: Mapping[str, np.ndarray], length: int) -> np.ndarray:
+        """The mean size of the second difference, for each element of the action."""
+        action = self._float_actions(columns, length)
         if not action or length < 3:
             return np.zeros(0, np.float32)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -430,6 +464,12 @@ class Survey:
                 share += f" to {shares.max():.0f} %" if shares.max() - shares.min() >= 1 else ""
                 text = f"{_elements(path, field, often)} is at its {side} value in {share} of steps"
                 self._tally.add("warning", text, field=path)
+
+    def _look_at_first_actions(self) -> None:
+        zero, episodes, others, steps = self._zero_actions.tolist()
+        if episodes > 1 and zero >= _FIRST_ZERO * episodes and others <= _OTHERS_ZERO * steps:
+            what = f"{_FIRST_ACTION} is zero in {zero:,} of {count(episodes, 'episode')}"
+            self._tally.add("warning", f"{what}: a placeholder, or actions are a step late")
 
     def _look_at_duplicates(self) -> None:
         digests, indices = self.table.digest, self.table.index

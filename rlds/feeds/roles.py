@@ -9,7 +9,9 @@ import numpy as np
 
 from rlds import rlds_types
 from rlds.feeds.table import Table
+from rlds.robotics.registry import DatasetMeaning, meaning_of
 from rlds.sources.nests import at
+from rlds.sources.standardized import STANDARD
 from rlds.statistics import Statistics, compute_statistics
 
 __all__ = ["ACTION", "STATE", "Roles", "joined"]
@@ -54,6 +56,29 @@ class Roles:
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
         if not self.action:
             raise ValueError("Roles: there is no action.")
+
+    @classmethod
+    def of_dataset(cls, name: str | DatasetMeaning, *, standard: bool = False) -> "Roles":
+        """Returns the roles of the fields of a robot dataset that is known.
+
+        Args:
+          name: The name of the dataset, or what its fields mean: see `rlds.robotics`.
+          standard: Whether the steps are those of `rlds.robotics.standardized`: then their state
+            and action are the standard ones.
+
+        Raises:
+          KeyError: Nothing is known of the dataset.
+
+        >>> roles = Roles.of_dataset("droid")
+        >>> roles.images["wrist"], roles.action, roles.language
+        ('observation/wrist_image_left', ('action',), 'language_instruction')
+        """
+        meaning = name if isinstance(name, DatasetMeaning) else meaning_of(name)
+        state, action = meaning.state_fields, meaning.action_fields
+        if standard:
+            state = (f"{STANDARD}/state",) if state else ()
+            action = (f"{STANDARD}/action",)
+        return cls(dict(meaning.cameras), state, action, next(iter(meaning.language), None))
 
     @property
     def fields(self) -> list[str]:

@@ -16,6 +16,7 @@ from rlds.robotics.expressions import Piece, parse
 
 __all__ = [
     "CONFIDENCE",
+    "OWN",
     "DatasetMeaning",
     "Dimension",
     "Disagreement",
@@ -36,6 +37,9 @@ CONFIDENCE = {
     "user": "you say so",
 }
 """How sure a statement is, in words."""
+
+OWN = "rlds_robotics"
+"""Under what the metadata of a dataset says what its fields mean."""
 
 _TABLE = Path(__file__).with_name("datasets.json")
 _GRIPPER = "gripper"
@@ -247,8 +251,8 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
 
     Args:
       name: The name of the dataset, with or without config and version.
-      metadata: What is said of the dataset as a whole. What it has under "robotics" counts more
-        than the table, in the same form as `register` takes it.
+      metadata: What is said of the dataset as a whole. What it has under "rlds_robotics"
+        counts more than the table, in the form that `register` takes for one dataset.
 
     Raises:
       KeyError: Nothing is known of it; says which names are like it.
@@ -268,12 +272,12 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
 
 def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning | None:
     """Returns what the fields of a dataset mean; None if nothing is known. See `meaning_of`."""
-    own = (metadata or {}).get("robotics")
+    own = (metadata or {}).get(OWN)
     known = _known_name(name)
     if own is None:
         return None if known is None else _of_table(known)
     if not isinstance(own, Mapping):
-        raise ValueError(f"the metadata of {name}: robotics is {own!r:.100}, expected an object")
+        raise ValueError(f"the metadata of {name}: {OWN} is {own!r:.100}, expected an object")
     return meaning_from(known or name, {**_entries().get(known or "", {}), **_marked(own)})
 
 

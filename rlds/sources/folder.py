@@ -7,6 +7,9 @@ of any kind are kept.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,6 +20,8 @@ from etils import epath
 import rlds
 import tfds_files
 from envlogger.converters.fields import Field, Opaque
+from rlds._nests import map_named_leaves
+from rlds.robotics.registry import DatasetMeaning, find_meaning
 from rlds.sources.episode_fields import COMPLETE, RESERVED, TRUNCATED
 from rlds.sources.files.example_files import read_examples
 from rlds.sources.source import (
@@ -103,10 +108,14 @@ class FolderSource(StoredSource, RandomAccessSource):
                     f"no nested dataset {rlds.STEPS!r} among the features {list(features)}",
                     file=self.directory,
                 )
-        missing = [file for file in self.inputs() if not file.exists()]
+        files = self.inputs()
+        missing = [file for file in files if not file.exists()]
         if missing:
             others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise SourceError(f"the file is missing{others}", file=missing[0])
+            what = (
+                f"the file is missing{others}: dataset_info.json says that there are {len(files)}"
+            )
+            raise SourceError(what, file=missing[0])
 
     @property
     def splits(self) -> Sequence[str]:
@@ -127,7 +136,18 @@ class FolderSource(StoredSource, RandomAccessSource):
     def _steps(self) -> dict[str, Any]:
         steps = self._folder.features[rlds.STEPS]
         assert isinstance(steps, tfds_files.Dataset)
-        return _fields_of(steps.feature, image_files=not self._decode_images)
+        fields = _fields_of(steps.feature, image_files=not self._decode_images)
+        if self._meaning is None:
+            return fields
+        named: dict[str, Any] = map_named_leaves(functools.partial(_named, self._meaning), fields)
+        return named
+
+    @functools.cached_property
+    def _meaning(self) -> DatasetMeaning | None:
+        """What the fields mean, if the dataset is known: files do not say what elements are."""
+        with contextlib.suppress(ValueError):  # Then it is not known; `rlds validate` says why.
+            return find_meaning(self.name, self._folder.metadata)
+        return None
 
     def episode_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
@@ -160,12 +180,18 @@ class FolderSource(StoredSource, RandomAccessSource):
         return self._folder[split].shard_lengths
 
     def faults(self, split: str) -> Iterator[SourceError]:
-        """Yields which files hold more or fewer episodes than they should."""
+        """Yields which files hold more or fewer episodes than they should, or are not listed."""
         lengths = self._folder[split].shard_lengths, self._folder[split].stored_lengths()
         for file, said, found in zip(self._folder[split].paths, *lengths):
             if found != said:
                 what = f"{found} episodes are there, dataset_info.json says {said}"
                 yield SourceError(what, file=file)
+        listed = {file.name for file in self._folder[split].paths}
+        like = f"-{split}.{self._folder.file_format}-"
+        there = sorted(file.name for file in self.directory.iterdir() if like in file.name)
+        if others := [name for name in there if name not in listed]:
+            what = f"dataset_info.json lists {len(listed)} files of the split {split!r}, but not"
+            yield SourceError(f"{what} {', '.join(others[:3])}", file=self.directory)
 
     def episodes(  # type: ignore[override]
         self, split: str, part: str, after: str | None = None
@@ -239,6 +265,14 @@ class FolderSource(StoredSource, RandomAccessSource):
 
 def _or(value: Any, otherwise: bool) -> bool:
     return otherwise if value is None else bool(value)
+
+
+def _named(meaning: DatasetMeaning, path: str, field: Any) -> Any:
+    """A field with the names of its elements and their unit, if they are known."""
+    if not isinstance(field, Field) or len(field.shape) != 1 or not field.shape[0]:
+        return field
+    names, unit = meaning.names_of(path, field.shape[0]), meaning.unit_of(path)
+    return dataclasses.replace(field, names=names, unit=unit or None) if names else field
 
 
 def _fields_of(features: tfds_files.Feature, image_files: bool = False) -> dict[str, Any]:

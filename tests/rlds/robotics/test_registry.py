@@ -136,9 +136,9 @@ def test_you_know_better(tmp_path, clean):
     rlds.robotics.register(tmp_path / "mine.json")
     assert [d.name for d in rlds.robotics.meaning_of("arm7").action][-2:] == ["joint_7", "gripper"]
     # The files of a dataset may say it, too; for a dataset that is not known, all of it.
-    meaning = rlds.robotics.meaning_of("unheard_of", {"robotics": arm})
+    meaning = rlds.robotics.meaning_of("unheard_of", {"rlds_robotics": arm})
     assert (meaning.name, meaning.robot, len(meaning.action)) == ("unheard_of", "mine", 8)
-    meaning = rlds.robotics.meaning_of("droid", {"robotics": {"control_hz": 5}})
+    meaning = rlds.robotics.meaning_of("droid", {"rlds_robotics": {"control_hz": 5}})
     assert (meaning.control_hz, len(meaning.action)) == (5, 7)
 
 

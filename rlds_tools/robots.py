@@ -1,0 +1,87 @@
+"""What goes wrong with datasets of robots: names, and fields that are not those known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import rlds
+from envlogger.converters.fields import Field
+from rlds._nests import named_leaves
+from rlds.robotics import DatasetMeaning, find_meaning
+from rlds.robotics.registry import is_misspelled
+from rlds.sources import Episodes
+from rlds.sources.folder import FolderSource
+
+__all__ = ["check_description", "known_defect", "meaning_or_none"]
+
+
+def meaning_or_none(episodes: Episodes) -> DatasetMeaning | None:
+    """Returns what is known of the dataset; None for what cannot be understood, too."""
+    try:
+        return find_meaning(getattr(episodes.source, "name", ""), episodes.metadata)
+    except ValueError:
+        return None
+
+
+def check_description(episodes: Episodes) -> Iterator[tuple[str, str | None]]:
+    """Yields what seems to be wrong with the name and the fields of a dataset.
+
+    Args:
+      episodes: A split of it.
+
+    Yields:
+      What it is, and the path of the field if it is about one.
+    """
+    name = str(getattr(episodes.source, "name", ""))
+    try:
+        meaning = find_meaning(name, episodes.metadata)
+    except ValueError as error:
+        yield str(error), None
+        meaning = None
+    similar = is_misspelled(name)
+    if similar is not None:
+        yield f"it is called {name!r}, much like the known dataset {similar!r}", None
+    if isinstance(episodes.source, FolderSource):
+        yield from ((what, None) for what in _check_folder(episodes.source, meaning))
+    if meaning is not None:
+        yield from _check_fields(meaning, dict(named_leaves(episodes.spec[rlds.STEPS])))
+
+
+def _check_folder(source: FolderSource, meaning: DatasetMeaning | None) -> Iterator[str]:
+    """TFDS finds a dataset by the name of its folder, which has to be that in its files."""
+    parts: list[str] = ["", "", *source.directory.absolute().parts]
+    above, parent, version = parts[-3:]
+    if version != source.version or source.name in (parent, above):
+        return
+    of_folder = find_meaning(parent)
+    if meaning is not None or of_folder is not None:
+        yield (
+            f"its folder is called {parent!r}, but dataset_info.json says {source.name!r}: "
+            f"tfds.load({parent!r}) does not find it"
+        )
+
+
+def _check_fields(
+    meaning: DatasetMeaning, fields: dict[str, Any]
+) -> Iterator[tuple[str, str | None]]:
+    sizes: dict[str, int] = {}
+    for dimension in meaning.action:
+        needed = dimension.element + 1 if dimension.element >= 0 else -dimension.element
+        sizes[dimension.field] = max(sizes.get(dimension.field, 0), needed)
+    for path, needed in sizes.items():
+        field = fields.get(path)
+        if not isinstance(field, Field):
+            yield f"{path} is missing, which {meaning.name} is known to have", path
+            continue
+        size = field.shape[0] if field.shape else 1
+        if size is not None and size < needed:
+            yield f"{path} has {size} elements; {meaning.name} is known to have {needed}", path
+
+
+def known_defect(meaning: DatasetMeaning | None, *words: str | None) -> str:
+    """Returns what is known to be wrong that has one of some words in it; empty if nothing."""
+    if meaning is None:
+        return ""
+    known = (defect for defect in meaning.defects if any(w and w in defect for w in words))
+    return next((f"known of {meaning.name}: {defect}" for defect in known), "")

@@ -1,0 +1,44 @@
+"""Datasets of robots are copied as they are stored, with all that is odd about them."""
+
+import pytest
+import raw_oxe
+
+import tfds_files
+from rlds.sources.folder import FolderSource
+from tfds_builders.builder import convert
+
+WRITERS = (
+    *(raw_oxe.bridge_dataset, raw_oxe.fractal, raw_oxe.kuka, raw_oxe.roboturk),
+    *(raw_oxe.droid, raw_oxe.mt_opt),
+)
+
+
+def stored(directory):
+    source = FolderSource(directory)
+    parts = source.parts("train")
+    return [bytes(found.example) for part in parts for found in source.episodes("train", part)]
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_a_copy_has_the_same_bytes(write, tmp_path):
+    original = write(tmp_path / "original")
+    copy = convert(
+        FolderSource(original), name="copied", data_dir=tmp_path / "copies", shuffle=False
+    )
+    assert stored(copy.data_path) == stored(original)
+    assert len(stored(original)) == len(raw_oxe.EPISODES)
+    features = [tfds_files.open_folder(path).features for path in (original, copy.data_path)]
+    assert features[0] == features[1]
+
+
+def test_fields_of_known_datasets_have_names(tmp_path):
+    source = FolderSource(raw_oxe.bridge_dataset(tmp_path / "bridge"))
+    fields = source.step_fields()
+    names = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
+    assert fields["action"].names == fields["observation"]["state"].names == names
+    assert fields["action"].unit is None  # There are two, and the gripper has none.
+    source = FolderSource(raw_oxe.fractal(tmp_path / "fractal"))
+    action = source.step_fields()["action"]
+    assert (action["world_vector"].names, action["world_vector"].unit) == (("x", "y", "z"), "m")
+    other = FolderSource(raw_oxe.bridge_dataset(tmp_path / "other", "other"))
+    assert other.step_fields()["action"].names is None

@@ -1,0 +1,129 @@
+"""What goes wrong with datasets of robots, on small ones like those of Open X-Embodiment."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import raw_oxe
+
+import rlds_tools
+from rlds_tools.command_line.commands import run
+
+SHORT = ("warning", "an episode of 2 steps")
+NO_TERMINAL = ("warning", "is_terminal is false in all steps of all episodes")
+ZERO = "a placeholder, or actions are a step late"
+
+
+def found(path):
+    (check,) = rlds_tools.validate(path).checks
+    return [(finding.severity, finding.text) for finding in check.findings]
+
+
+def hints(path):
+    (check,) = rlds_tools.validate(path).checks
+    return {finding.text: finding.hint for finding in check.findings if finding.hint}
+
+
+def test_first_actions_that_are_zero(tmp_path):
+    path = raw_oxe.bridge_dataset(tmp_path / "bridge_dataset" / "1.0.0", lengths=(6, 2, 9, 5))
+    text = f"the first action is zero in 3 of 3 episodes: {ZERO}"
+    assert found(path) == [
+        ("warning", "language_instruction is empty"),
+        SHORT,
+        ("warning", text),
+        NO_TERMINAL,
+    ]
+    known = "known of bridge_dataset: the first action of each episode is zero"
+    assert hints(path) == {text: known}
+
+
+def test_flags_that_are_never_true(tmp_path):
+    path = raw_oxe.roboturk(tmp_path / "roboturk" / "1.0.0")
+    last = "is_last is false, but this is the last step"
+    assert ("error", last) in found(path)
+    assert "the episodes of the files are the boundaries" in hints(path)[last]
+
+
+def test_names(tmp_path):
+    path = tmp_path / "bridge_orig" / "1.0.0"
+    raw_oxe.bridge_dataset(path)
+    text = "its folder is called 'bridge_orig', but dataset_info.json says 'bridge_dataset': "
+    assert found(path)[0] == ("warning", f"{text}tfds.load('bridge_orig') does not find it")
+    # With a config between them, and where nothing is known of either, all is well.
+    path = tmp_path / "mt_opt" / "rlds" / "1.0.0"
+    raw_oxe.mt_opt(path)
+    assert not [text for _, text in found(path) if "folder" in text]
+    path = tmp_path / "mine" / "1.0.0"
+    raw_oxe.bridge_dataset(path, "other")
+    assert not [text for _, text in found(path) if "folder" in text]
+    path = tmp_path / "fractal_2022" / "1.0.0"
+    raw_oxe.fractal(path, "fractal20220817data")
+    text = "it is called 'fractal20220817data', much like the known dataset 'fractal20220817_data'"
+    assert ("warning", text) in found(path)
+
+
+def test_fields_that_are_not_those_that_are_known(tmp_path):
+    path = tmp_path / "fractal20220817_data" / "1.0.0"
+    raw_oxe.bridge_dataset(path, "fractal20220817_data")
+    text = "action/world_vector is missing, which fractal20220817_data is known to have"
+    assert ("warning", text) in found(path)
+    (path / "metadata.json").write_text(
+        json.dumps({"rlds_robotics": {"action": {"action[0:8]": "joint_delta"}}})
+    )
+    text = "action has 7 elements; fractal20220817_data is known to have 8"
+    assert ("warning", text) in found(path)
+    (path / "metadata.json").write_text('{"rlds_robotics": {"action": {"action": "arm"}}}')
+    assert any("action is 'arm', expected one of" in text for _, text in found(path))
+    assert rlds_tools.inspect(path).robotics is None
+
+
+def test_files_that_are_missing_or_too_many(tmp_path):
+    path = tmp_path / "fractal20220817_data" / "1.0.0"
+    raw_oxe.fractal(path, lengths=(3, 4, 5, 6), max_examples_per_shard=2)
+    first, last = sorted(path.glob("*tfrecord*"))
+    shutil.copy(first, path / "fractal20220817_data-train.tfrecord-00004")
+    errors = [text for severity, text in found(path) if severity == "error"]
+    assert len(errors) == 1
+    assert "dataset_info.json lists 2 files of the split 'train', but not" in errors[0]
+    last.unlink()
+    (severity, text), *others = found(path)
+    assert (severity, others) == ("error", [])
+    assert text.startswith(str(last))
+    assert "dataset_info.json says that there are 2" in text
+
+
+def test_what_is_known_is_shown(tmp_path, capsys):
+    path = raw_oxe.fractal(tmp_path / "fractal20220817_data" / "0.1.0")
+    shown = str(rlds_tools.inspect(path))
+    assert "known as fractal20220817_data: Google Robot · 3 Hz · gripper: +1 closes" in shown
+    row = r"  6     gripper      action/gripper_closedness_action[0]"
+    assert any(line.startswith(row) and "-1 to 1" in line for line in shown.splitlines())
+    assert "m, assumed" in shown
+    assert run(["inspect", path, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)["robotics"]
+    assert content["action"][6]["high"] == 1
+    assert content["disagreements"][0]["about"] == "gripper"
+    # Statistics have the same names.
+    rows = rlds_tools.stats(path, fields=["action/world_vector"]).text()
+    assert "action/world_vector[2] z" in rows
+    names = rlds_tools.stats(path, fields=["action/world_vector", "reward"]).to_dict()["names"]
+    assert names == {"action/world_vector": ["x", "y", "z"]}
+    # Of what is not known, nothing is said.
+    other = raw_oxe.bridge_dataset(tmp_path / "other" / "1.0.0", "other")
+    assert rlds_tools.inspect(other).robotics is None
+    (tmp_path / "other" / "1.0.0" / "metadata.json").write_text(
+        '{"rlds_robotics": {"robot": "mine", "action": {"action[0:3]": "position_delta"}}}'
+    )
+    assert "known as other: mine" in str(rlds_tools.inspect(other))
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_actions_that_are_zero_now_and_then_are_no_fault(tmp_path, shape):
+    rng = np.random.default_rng(0)
+    for number in range(4):
+        action = rng.normal(size=(9, *shape)) * rng.integers(0, 2, (9, *[1] * len(shape)))
+        action[0] = 0
+        observation = rng.normal(size=(10, 2))
+        np.savez(tmp_path / f"{number}.npz", observation=observation, action=action)
+    assert not [text for _, text in found(tmp_path) if "first action" in text]
