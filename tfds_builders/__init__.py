@@ -20,6 +20,7 @@ from rlds.sources.d4rl.source import D4rlSource
 from rlds.sources.folder import FolderSource
 from rlds.sources.logs.recorded_logs import find_logs
 from rlds.sources.minari.source import MinariSource
+from rlds.sources.ogbench.source import OGBenchSource
 from rlds.sources.rlu.atari import RluAtariSource
 from rlds.sources.rlu.atari_transitions import RluAtariTransitionsSource
 from rlds.sources.rlu.bsuite import RluBsuiteSource
@@ -49,6 +50,7 @@ from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
 from tfds_builders.envlogger_source import EnvLoggerSource
 from tfds_builders.folder import RldsFolder
 from tfds_builders.minari import RldsMinari
+from tfds_builders.ogbench import RldsOgbench
 from tfds_builders.published_logs import RldsEnvlogger, RldsPickPlaceCan, RldsSacLocomotion
 from tfds_builders.rlu import (
     RldsRluAtari,
@@ -80,6 +82,7 @@ __all__ = [
     "EnvLoggerSource",
     "FolderSource",
     "MinariSource",
+    "OGBenchSource",
     "Origin",
     "RandomAccessSource",
     "RldsAloha",
@@ -91,6 +94,7 @@ __all__ = [
     "RldsEnvlogger",
     "RldsFolder",
     "RldsMinari",
+    "RldsOgbench",
     "RldsPickPlaceCan",
     "RldsRluAtari",
     "RldsRluAtariTransitions",

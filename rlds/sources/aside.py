@@ -8,14 +8,16 @@ some bytes for each episode, a `tf.train.Example`. It keeps them where other rea
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 import rlds
 import tfds_files
@@ -26,12 +28,24 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.nests import leaves_at, nest
 from rlds.sources.source import Origin, SourceEpisode, require_files
 from rlds.sources.stored_features import as_features
-from rlds.sources.untrusted import source_errors
+from rlds.sources.untrusted import SourceError, source_errors
 from rlds_ecosystem import stores
 from tfds_files.features import Dataset, Features, Image, images_as_bytes
 from tfds_files.record_files import TFRecordWriter
 
-__all__ = ["Aside", "AsideFolder", "AsideWriter"]
+__all__ = [
+    "ASIDE_BYTES",
+    "ASIDE_ENDS",
+    "ASIDE_TEXT",
+    "Aside",
+    "AsideFolder",
+    "AsideRows",
+    "AsideWriter",
+    "KeptAside",
+]
+
+# What the arrays are called in which a file keeps it, see `AsideRows`.
+ASIDE_TEXT, ASIDE_ENDS, ASIDE_BYTES = "rlds/json", "rlds/ends", "rlds/episodes"
 
 # The files of a folder in which it is kept: the text, and the bytes of all episodes.
 _TEXT_FILE, _EPISODES_FILE = "rlds.json", "rlds.tfrecord"
@@ -51,6 +65,9 @@ class Aside:
       whole: Which of `places` have a row for the final observation, too. Of the others, its row is
         kept aside.
       metadata: What is said of the data as a whole: attributes of `Source`, by name.
+      cuts_last: Whether the format takes the last observation of every episode for the final one,
+        and drops what others of `places` have in its row, even if there is more after it. It is
+        kept aside, too.
 
     >>> aside = Aside({"x": Field(np.float32)}, {}, {"x": "data/x"})
     >>> steps = {"x": np.array([1, 2, 3], "f4"), **step_flags([3], [True])}
@@ -66,10 +83,16 @@ class Aside:
     places: Mapping[str, str]
     whole: Collection[str] = ()
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    cuts_last: bool = False
 
     @classmethod
     def of(
-        cls, episodes: Episodes, places: Mapping[str, str], whole: Collection[str] = ()
+        cls,
+        episodes: Episodes,
+        places: Mapping[str, str],
+        whole: Collection[str] = (),
+        *,
+        cuts_last: bool = False,
     ) -> Aside:
         """Returns what has to be kept aside of episodes.
 
@@ -77,6 +100,7 @@ class Aside:
           episodes: The episodes.
           places: See the class.
           whole: See the class.
+          cuts_last: See the class.
 
         Raises:
           ValueError: A field of the episodes cannot be stored.
@@ -97,7 +121,7 @@ class Aside:
             "license": source.license,
         }
         steps = {path: field for path, field in steps.items() if path not in rlds.STEP_FLAGS}
-        return cls(steps, episode, dict(places), tuple(whole), said)
+        return cls(steps, episode, dict(places), tuple(whole), said, cuts_last)
 
     def to_json(self) -> str:
         """Returns all but the episodes."""
@@ -108,6 +132,7 @@ class Aside:
                 "episode": {path: _field_json(field) for path, field in self.episode.items()},
                 "places": dict(self.places),
                 "whole": list(self.whole),
+                "cuts_last": self.cuts_last,
                 "metadata": self.metadata,
             },
             indent=1,
@@ -131,11 +156,12 @@ class Aside:
             places = {str(path): str(place) for path, place in content["places"].items()}
             whole = [str(path) for path in content["whole"]]
             metadata = dict(content["metadata"])
+            cuts_last = bool(content["cuts_last"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not what RLDS keeps aside: {error}") from error
         if not places.keys() | set(whole) <= steps.keys():
             raise ValueError("not what RLDS keeps aside: places of unknown fields")
-        return cls(steps, episode, places, whole, metadata)
+        return cls(steps, episode, places, whole, metadata, cuts_last)
 
     def pack(self, episode: SourceEpisode) -> bytes:
         """Returns what is kept aside of an episode.
@@ -145,7 +171,7 @@ class Aside:
         """
         num_steps = episode.num_steps
         columns = self.columns(episode)
-        last = num_steps - episode.final_observation_known
+        last = self._num_rows(num_steps, episode.final_observation_known)
         canonical = step_flags([num_steps], [bool(episode.steps[rlds.IS_TERMINAL][-1])])
         flags = {
             name: [] if np.array_equal(episode.steps[name], flag) else episode.steps[name]
@@ -184,7 +210,7 @@ class Aside:
         Raises:
           ValueError: They do not fit.
         """
-        last = episode.num_steps - episode.final_observation_known
+        last = self._num_rows(episode.num_steps, episode.final_observation_known)
         columns = self.columns(episode)
         return {
             path: columns[path] if path in self.whole else columns[path][:last]
@@ -245,6 +271,10 @@ class Aside:
         found = tfds_files.ExampleDecoder(images_as_bytes(self._features), [name]).decode(data)
         return str(found[name].decode())
 
+    def _num_rows(self, num_steps: int, known: bool) -> int:
+        """How many rows the format has of what is not `whole`."""
+        return num_steps - (known or self.cuts_last)
+
     def _value(self, path: str, metadata: Mapping[str, Any]) -> Any:
         value = metadata[path]
         return value.decode() if self.episode[path].dtype == str else value
@@ -271,7 +301,9 @@ class Aside:
             column = found[rlds.STEPS][path]
             num_rows = num_steps
         else:
-            column, num_rows = columns[path], num_steps - known * (path not in self.whole)
+            is_whole = path in self.whole
+            column = columns[path]
+            num_rows = num_steps if is_whole else self._num_rows(num_steps, known)
             if column.dtype.kind == "O" and not (field.is_text or field.encoding):
                 column = _decoded(column, field)
             if num_rows < num_steps == len(column):  # With a placeholder.
@@ -341,15 +373,37 @@ class AsideWriter:
         self._records.close()
 
 
-class AsideFolder:
+class KeptAside(abc.ABC):
+    """What was put aside of all episodes.
+
+    Attributes:
+      aside: What is kept aside.
+      place: What to call the place in errors.
+      files: The files beside those of the format, for `Source.inputs`.
+    """
+
+    aside: Aside
+    place: str
+    files: Sequence[epath.Path] = ()
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """Of how many episodes something was put aside."""
+
+    @abc.abstractmethod
+    def read(self, index: int) -> bytes:
+        """Returns what was put aside of an episode, for `Aside.unpack`.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+
+
+class AsideFolder(KeptAside):
     """What was put aside in a folder; can be pickled.
 
     Args:
       directory: The folder.
-
-    Attributes:
-      aside: What is kept aside.
-      files: The files, for `Source.inputs`.
 
     Raises:
       SourceError: It is damaged.
@@ -358,6 +412,7 @@ class AsideFolder:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         place = stores.as_path(directory)
         self.files = require_files(place / _TEXT_FILE, place / _EPISODES_FILE)
+        self.place = os.fspath(self.files[1])
         with source_errors(self.files[0]):
             self.aside = Aside.from_json(self.files[0].read_bytes())
         self._records = tfds_files.open_record_file(self.files[1], "tfrecord")
@@ -368,18 +423,50 @@ class AsideFolder:
         return bool((stores.as_path(directory) / _TEXT_FILE).exists())
 
     def __len__(self) -> int:
-        """Of how many episodes something was put aside."""
-        with source_errors(self.files[1]):
+        with source_errors(self.place):
             return len(self._records)
 
     def read(self, index: int) -> bytes:
-        """Returns what was put aside of an episode, for `Aside.unpack`.
-
-        Raises:
-          SourceError: It is damaged.
-        """
-        with source_errors(self.files[1], row=index):
+        """See `KeptAside`."""
+        with source_errors(self.place, row=index):
             return bytes(self._records.read(index))
+
+
+class AsideRows(KeptAside):
+    """What was put aside in three arrays of bytes, in a file that holds arrays; can be pickled.
+
+    Args:
+      place: What to call the file in errors.
+      text: What `Aside.to_json` returned.
+      ends: Where the bytes of each episode end, in those of all.
+      rows: Returns bytes from one to another.
+
+    Raises:
+      SourceError: It is damaged.
+    """
+
+    def __init__(
+        self,
+        place: str | os.PathLike[str],
+        text: np.ndarray,
+        ends: np.ndarray,
+        rows: Callable[[int, int], np.ndarray],
+    ) -> None:
+        self.place = os.fspath(place)
+        with source_errors(self.place, field=ASIDE_TEXT):
+            self.aside = Aside.from_json(np.asarray(text, np.uint8).tobytes())
+            self._ends = np.asarray(ends, np.int64).reshape(-1)
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def read(self, index: int) -> bytes:
+        """See `KeptAside`."""
+        begin, end = int(self._ends[index - 1]) if index else 0, int(self._ends[index])
+        if not 0 <= begin <= end:
+            raise SourceError("ends before it begins", file=self.place, row=index, field=ASIDE_ENDS)
+        return bytes(self._rows(begin, end).tobytes())
 
 
 def _stored(field: Field) -> Any:

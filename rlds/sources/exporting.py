@@ -10,11 +10,12 @@ from __future__ import annotations
 import abc
 import dataclasses
 import importlib
+import itertools
 import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -38,6 +39,7 @@ __all__ = [
     "Export",
     "Exported",
     "Placement",
+    "as_converted",
     "differences",
     "export",
     "export_class",
@@ -50,6 +52,7 @@ __all__ = [
 # The formats that can be written, and the class that writes each.
 _EXPORTS: dict[str, str] = {
     "minari": "rlds.sources.minari.export:MinariExport",
+    "ogbench": "rlds.sources.ogbench.export:OGBenchExport",
     "d4rl": "rlds.sources.d4rl.export:D4rlExport",
     "d4rl_pybullet": "rlds.sources.d4rl.export:D4rlPybulletExport",
     "zarr": "rlds.sources.zarr_buffers.export:ZarrExport",
@@ -138,14 +141,18 @@ class Export(abc.ABC):
         """Returns the options with which the format reads it back."""
         return {}
 
-    def each(self) -> Iterator[SourceEpisode]:
+    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
         """Yields the episodes; counts them for the progress bar.
+
+        Args:
+          order: Which episodes, and in which order; by default all in their order.
 
         Raises:
           SourceError: One cannot be read; not with `skip_damaged`.
         """
-        index = 0
-        while self.episodes.has(index):
+        for index in itertools.count() if order is None else order:
+            if not self.episodes.has(index):
+                return
             try:
                 episode = self.episodes.episode(index)
             except SourceError as error:
@@ -153,13 +160,20 @@ class Export(abc.ABC):
                     raise
                 self.left_out.append(error)
             else:
-                yield _as_converted(episode)
-            index += 1
+                yield as_converted(episode)
             self._advance()
 
+    def order_of_origin(self) -> list[int]:
+        """Returns the episodes in the order in which they are in the files that they came from."""
+        origins = []
+        for index in range(len(self.episodes)):
+            origin = as_converted(self.episodes.peek(index)).origin
+            origins.append((origin.file, origin.begin, index))
+        return [index for *_, index in sorted(origins)]
 
-def _as_converted(episode: SourceEpisode) -> SourceEpisode:
-    """An episode of a dataset that was converted, with the key and the origin that it had."""
+
+def as_converted(episode: SourceEpisode) -> SourceEpisode:
+    """Returns an episode of a converted dataset with the key and the origin that it had."""
     fields = dict(episode.metadata)
     key, origin = fields.pop(rlds.metadata.EPISODE_ID, None), fields.pop(ORIGIN, None)
     changes: dict[str, Any] = {}

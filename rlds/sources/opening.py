@@ -33,6 +33,7 @@ _FORMATS = {
     "zarr": "rlds.sources.zarr_buffers.source:ZarrSource",
     "robomimic": "rlds.sources.robomimic.source:RobomimicSource",
     "npz": "rlds.sources.npz.source:NpzSource",
+    "ogbench": "rlds.sources.ogbench.source:OGBenchSource",
     "d4rl": "rlds.sources.d4rl.source:D4rlSource",
     "d4rl_pybullet": "rlds.sources.d4rl.pybullet:D4rlPybulletSource",
     "atari_dqn_replay": "rlds.sources.atari_dqn_replay.source:AtariDqnReplaySource",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlds.sources.aside import AsideFolder
+from rlds.sources.aside import KeptAside
 from rlds.sources.nests import leaves_at, nest
 from rlds.sources.source import RandomAccessSource, Source, SourceEpisode
 from rlds.sources.untrusted import source_errors
@@ -15,10 +15,10 @@ __all__ = ["RestoredSource", "restored"]
 
 def restored(source: Source) -> Source:
     """Returns a source with what an export has kept beside its data; or the source itself."""
-    folder = source.kept_aside()
-    if folder is None or not isinstance(source, RandomAccessSource):
+    kept = source.kept_aside()
+    if kept is None or not isinstance(source, RandomAccessSource):
         return source
-    return RestoredSource(source, folder)
+    return RestoredSource(source, kept)
 
 
 class RestoredSource(RandomAccessSource):
@@ -26,12 +26,12 @@ class RestoredSource(RandomAccessSource):
 
     Args:
       source: The source. The places that were noted are paths of the fields of its steps.
-      folder: What was kept aside.
+      kept: What was kept aside.
     """
 
-    def __init__(self, source: RandomAccessSource, folder: AsideFolder) -> None:
-        self.source, self._folder = source, folder
-        said = folder.aside.metadata
+    def __init__(self, source: RandomAccessSource, kept: KeptAside) -> None:
+        self.source, self._kept = source, kept
+        said = kept.aside.metadata
         self.description, self.homepage = str(said["description"]), str(said["homepage"])
         self.citation, self.license = str(said["citation"]), str(said["license"])
 
@@ -42,19 +42,19 @@ class RestoredSource(RandomAccessSource):
 
     def step_fields(self) -> Mapping[str, Any]:
         """The fields that the steps had."""
-        return nest(self._folder.aside.steps)
+        return nest(self._kept.aside.steps)
 
     def episode_fields(self) -> Mapping[str, Any]:
         """The fields that the episodes had."""
-        return nest(self._folder.aside.episode)
+        return nest(self._kept.aside.episode)
 
     def metadata(self) -> Mapping[str, Any]:
         """What was said of the data as a whole."""
-        return dict(self._folder.aside.metadata["metadata"])
+        return dict(self._kept.aside.metadata["metadata"])
 
     def inputs(self) -> Sequence[Any]:
         """The files of the source, and those that were kept beside them."""
-        return [*self.source.inputs(), *self._folder.files]
+        return [*self.source.inputs(), *self._kept.files]
 
     def options(self) -> Mapping[str, Any]:
         """Those of the source."""
@@ -80,7 +80,7 @@ class RestoredSource(RandomAccessSource):
         return nest(dict(leaves_at(self._read(split, index, wanted).steps, wanted)))
 
     def _read(self, split: str, index: int, wanted: list[str] | None) -> SourceEpisode:
-        aside = self._folder.aside
+        aside = self._kept.aside
         places = {
             path: place for path, place in aside.places.items() if wanted is None or path in wanted
         }
@@ -88,9 +88,9 @@ class RestoredSource(RandomAccessSource):
         if places:
             columns = self.source.read_steps(split, index, [*places.values()])
         found = dict(leaves_at(columns, None))
-        with source_errors(self._folder.files[1], row=index):
+        with source_errors(self._kept.place, row=index):
             return aside.unpack(
-                self._folder.read(index),
+                self._kept.read(index),
                 {path: found[place] for path, place in places.items()},
                 wanted,
             )

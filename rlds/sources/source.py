@@ -32,7 +32,7 @@ from rlds.sources.untrusted import (
 from rlds_ecosystem import stores
 
 if TYPE_CHECKING:
-    from rlds.sources.aside import AsideFolder
+    from rlds.sources.aside import KeptAside
 
 __all__ = [
     "DamagedEpisode",
@@ -375,7 +375,7 @@ class Source(abc.ABC):
         del split
         return ()
 
-    def kept_aside(self) -> AsideFolder | None:
+    def kept_aside(self) -> KeptAside | None:
         """Returns what an export has kept beside the data, with the places by paths of fields.
 
         `rlds.sources.open` puts it together with the episodes, see `rlds.sources.restored`.

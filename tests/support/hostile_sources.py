@@ -39,6 +39,7 @@ import raw_aloha
 import raw_d4rl
 import raw_d4rl_pybullet
 import raw_npz
+import raw_ogbench
 import raw_robomimic
 import raw_zarr
 from file_watch import Watch
@@ -51,6 +52,7 @@ from rlds.sources.minari.formats import open_writer
 from rlds.sources.minari.spaces import box, merged, parse_space
 from rlds.sources.minari.storage import Column, RawEpisode
 from rlds.sources.npz.source import NpzSource
+from rlds.sources.ogbench.source import OGBenchSource
 from rlds.sources.source import DamagedEpisode, Source, SourceError, StoredEpisode
 from tfds_builders.conversion.encoder import EpisodeEncoder
 from tfds_builders.features import features_of
@@ -201,6 +203,10 @@ FORMATS: dict[str, Raw] = {
             ("isaac_lab", raw_robomimic.isaac_lab),
         )
     },
+    "ogbench": Raw(
+        lambda path: np.savez_compressed(path / "cube-play-v0.npz", **raw_ogbench.arrays()),
+        OGBenchSource,
+    ),
     "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
     "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
     **{

@@ -25,6 +25,7 @@ import raw_d4rl
 import raw_d4rl_pybullet
 import raw_minari
 import raw_npz
+import raw_ogbench
 import raw_rlds_creator
 import raw_rlu
 import raw_robomimic
@@ -89,6 +90,10 @@ def aloha(directory):
 def npz(directory):
     raw_npz.write_folder(directory, raw_npz.sample())
     return NpzSource(directory)
+
+
+def ogbench(directory):
+    return tfds_builders.OGBenchSource(raw_ogbench.write(directory))
 
 
 def zarr(directory):
@@ -189,6 +194,7 @@ SOURCES = {
         minari,
         aloha,
         npz,
+        ogbench,
         zarr,
         robomimic,
         rlu_atari,
