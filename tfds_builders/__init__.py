@@ -14,6 +14,7 @@ if _error := _missing_tensorflow(__name__):
 from rlds.alignment import append_row, from_rsa, from_sars
 from rlds.sources.aloha.source import AlohaSource
 from rlds.sources.atari_dqn_replay.source import AtariDqnReplaySource
+from rlds.sources.calvin.source import CalvinSource
 from rlds.sources.creator import RldsCreatorSource
 from rlds.sources.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources.d4rl.source import D4rlSource
@@ -44,6 +45,7 @@ from rlds_ecosystem.lazy import lazy_package as _lazy_package
 from tfds_builders.aloha import RldsAloha
 from tfds_builders.atari_dqn_replay import RldsAtariDqnReplay
 from tfds_builders.builder import SourceBuilder, convert
+from tfds_builders.calvin import RldsCalvin
 from tfds_builders.creator import RldsCreator
 from tfds_builders.d4rl import RldsD4rl, RldsD4rlPybullet
 from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AlohaSource",
     "AtariDqnReplaySource",
+    "CalvinSource",
     "D4rlPybulletSource",
     "D4rlSource",
     "DamagedEpisode",
@@ -87,6 +90,7 @@ __all__ = [
     "RandomAccessSource",
     "RldsAloha",
     "RldsAtariDqnReplay",
+    "RldsCalvin",
     "RldsCreator",
     "RldsCreatorSource",
     "RldsD4rl",

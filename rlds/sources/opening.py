@@ -30,6 +30,7 @@ _FORMATS = {
     "tfds": "rlds.sources.folder:FolderSource",
     "minari": "rlds.sources.minari.source:MinariSource",
     "aloha": "rlds.sources.aloha.source:AlohaSource",
+    "calvin": "rlds.sources.calvin.source:CalvinSource",
     "zarr": "rlds.sources.zarr_buffers.source:ZarrSource",
     "robomimic": "rlds.sources.robomimic.source:RobomimicSource",
     "npz": "rlds.sources.npz.source:NpzSource",

@@ -36,6 +36,7 @@ import h5py
 import hostile_records
 import numpy as np
 import raw_aloha
+import raw_calvin
 import raw_d4rl
 import raw_d4rl_pybullet
 import raw_npz
@@ -191,6 +192,9 @@ FORMATS: dict[str, Raw] = {
     "aloha": Raw(
         lambda path: raw_aloha.write_folder(path, {0: 3, 1: 2}, images="padded", mobile=True),
         tfds_builders.AlohaSource,
+    ),
+    "calvin": Raw(
+        lambda path: raw_calvin.write(path, splits=("training",)), tfds_builders.CalvinSource
     ),
     "zarr": Raw(_zarr, tfds_builders.ZarrSource),
     **{

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import raw_aloha
 import raw_atari_dqn_replay
+import raw_calvin
 import raw_d4rl
 import raw_d4rl_pybullet
 import raw_minari
@@ -94,6 +95,10 @@ def npz(directory):
 
 def ogbench(directory):
     return tfds_builders.OGBenchSource(raw_ogbench.write(directory))
+
+
+def calvin(directory):
+    return tfds_builders.CalvinSource(raw_calvin.write(directory))
 
 
 def zarr(directory):
@@ -195,6 +200,7 @@ SOURCES = {
         aloha,
         npz,
         ogbench,
+        calvin,
         zarr,
         robomimic,
         rlu_atari,

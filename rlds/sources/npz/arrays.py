@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import zipfile
 from collections.abc import Iterator
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from etils import epath
 
 import rlds
 from envlogger.converters.fields import Field
+from rlds.sources.files.npz_arrays import NpzFile, open_npz
 from rlds.sources.nests import excludes, root_of
 from rlds.sources.source import SourceError
-from rlds.sources.untrusted import Budget, check_is_file, source_errors, trusted_bytes
+from rlds.sources.untrusted import check_is_file
 
 __all__ = ["OF_TRANSITIONS", "EpisodeFile", "has_actions", "open_episode"]
 
@@ -27,31 +28,6 @@ _FLAGS = {
     **dict.fromkeys(("done", "dones"), _DONE),
     **dict.fromkeys(("truncated", "truncations", "timeout", "timeouts"), _TRUNCATED),
 }
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# What reads the headers of arrays of numbers and of text, by the version of the format.
-_HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-
-
-class _Array(NamedTuple):
-    """An array of a file, of which the header has been read."""
-
-    member: zipfile.ZipInfo
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    @property
-    def num_rows(self) -> int | None:
-        return self.shape[0] if self.shape else None
-
-    @property
-    def num_bytes(self) -> int:
-        size = self.dtype.itemsize
-        for length in self.shape:
-            size *= length
-        return size
 
 
 class EpisodeFile:
@@ -64,22 +40,16 @@ class EpisodeFile:
       num_steps: How many rows there are of observations.
     """
 
-    def __init__(self, file: epath.Path, archive: zipfile.ZipFile) -> None:
-        self.file, self._archive = file, archive
-        self._arrays: dict[str, _Array] = {}
-        self._flags: dict[str, _Array] = {}
-        size = file.stat().length
-        budget = Budget(file, size, max_bytes=trusted_bytes(size))
-        for member in archive.infolist():
-            name = member.filename.removesuffix(".npy")
-            budget.enter(name.count("/"), name)
-            array = self._described(member, name)
-            budget.take(array.num_bytes, name)
-            arrays = self._flags if name in _FLAGS else self._arrays
+    def __init__(self, arrays: NpzFile) -> None:
+        self.file, self._file = arrays.file, arrays
+        self._arrays: dict[str, str] = {}  # The names of arrays by path.
+        self._flags: dict[str, str] = {}
+        for name in arrays.names:
+            found = self._flags if name in _FLAGS else self._arrays
             path = _FLAGS.get(name) or _path_of(name)
-            if path in arrays or excludes(arrays, path):
-                raise self.error(f"beside {', '.join(arrays)}: two arrays for one thing", name)
-            arrays[path] = array
+            if path in found or excludes(found, path):
+                raise self.error(f"beside {', '.join(found)}: two arrays for one thing", name)
+            found[path] = name
         self.paths = list(self._arrays)
         self.num_transitions = self._rows_of_all(rlds.ACTION)
         self.num_steps = self._rows_of_all(rlds.OBSERVATION)
@@ -96,7 +66,8 @@ class EpisodeFile:
 
     def rows(self, path: str) -> int | None:
         """Returns the number of rows of an array; None for a scalar."""
-        return self._arrays[path].num_rows
+        shape = self._file.shape(self._arrays[path])
+        return shape[0] if shape else None
 
     def check_rows(self, path: str) -> None:
         """Checks that an array of the steps has a row for each.
@@ -115,17 +86,14 @@ class EpisodeFile:
 
     def field(self, path: str, *, of_steps: bool) -> Field:
         """Returns what an array holds for each step, or for the episode."""
-        array = self._arrays[path]
+        name = self._arrays[path]
+        dtype, shape = self._file.dtype(name), self._file.shape(name)
         text: dict[str, Any] = {"U": str, "S": bytes}
-        shape = array.shape[1:] if of_steps else array.shape
-        return Field(text.get(array.dtype.kind, array.dtype), shape)
+        return Field(text.get(dtype.kind, dtype), shape[1:] if of_steps else shape)
 
     def read(self, path: str) -> np.ndarray:
         """Reads an array; text as objects."""
-        array = self._values(self._arrays[path], path)
-        if array.dtype.kind in "US":
-            return array.astype(object)
-        return array.astype(array.dtype.newbyteorder("="), copy=False)
+        return self._file.read(self._arrays[path])
 
     def ending(self) -> tuple[bool, bool]:
         """Returns whether the episode ended in a terminal state, and whether all of it is there."""
@@ -135,9 +103,10 @@ class EpisodeFile:
         return terminal, not ends or any(ends.values())
 
     def _is_set(self, name: str) -> bool:
-        values = self._values(self._flags[name], name).reshape(-1)
-        if values.dtype.kind not in "biuf":
-            raise self.error(f"{values.dtype}, expected bools", name)
+        stored = self._flags[name]
+        if (dtype := self._file.dtype(stored)).kind not in "biuf":
+            raise self.error(f"{dtype}, expected bools", name)
+        values = self._file.read(stored).reshape(-1)
         if len(values) not in (1, self.num_transitions, self.num_steps):
             expected = f"1 or {self.num_transitions}"
             raise self.error(f"{len(values)} values, expected {expected}", name)
@@ -161,41 +130,6 @@ class EpisodeFile:
         assert rows[0] is not None
         return rows[0]
 
-    def _described(self, member: zipfile.ZipInfo, name: str) -> _Array:
-        if not member.filename.endswith(".npy"):
-            raise self.error("no array, but something else in the zip file", name)
-        with self._opened(member, name) as stream:
-            version = np.lib.format.read_magic(stream)
-            if version not in _HEADERS:
-                raise self.error(f"in version {version} of .npy, expected 1.0 or 2.0", name)
-            try:
-                shape, _, dtype = _HEADERS[version](stream)
-            except MemoryError as error:  # Python's parser has no room for it.
-                raise self.error("the header is damaged", name) from error
-        if dtype.hasobject:
-            what = "pickled objects, which are not read, as they can run any code; save numbers, or"
-            raise self.error(f"{what} text as np.array(..., dtype=str)", name)
-        if dtype.kind not in "biufcUS" or dtype.char in "gG":
-            raise self.error(f"{dtype}, expected numbers, bools or text", name)
-        if any(type(length) is not int or length < 0 for length in shape):
-            raise self.error(f"of shape {shape}", name)
-        return _Array(member, tuple(shape), dtype)
-
-    def _values(self, array: _Array, name: str) -> np.ndarray:
-        with self._opened(array.member, name) as stream:
-            values = np.lib.format.read_array(stream, allow_pickle=False)
-            if stream.read(1):  # Looking for the end also compares the checksum.
-                raise self.error(f"more bytes than those of shape {array.shape}", name)
-        return values
-
-    @contextlib.contextmanager
-    def _opened(self, member: zipfile.ZipInfo, name: str) -> Iterator[IO[bytes]]:
-        if member.compress_type not in _METHODS:
-            what = f"compressed by method {member.compress_type} of zip, expected none or deflate"
-            raise self.error(what, name)
-        with source_errors(self.file, field=name), self._archive.open(member) as stream:
-            yield stream
-
 
 def has_actions(file: epath.Path) -> bool:
     """Whether a file has an array of actions, by the names in it alone."""
@@ -213,9 +147,8 @@ def open_episode(file: epath.Path) -> Iterator[EpisodeFile]:
       FileNotFoundError: There is no such file.
       SourceError: It is damaged, or no episode.
     """
-    check_is_file(file)
-    with source_errors(file), file.open("rb") as stream, zipfile.ZipFile(stream) as archive:
-        yield EpisodeFile(file, archive)
+    with open_npz(file) as arrays:
+        yield EpisodeFile(arrays)
 
 
 def _path_of(name: str) -> str:

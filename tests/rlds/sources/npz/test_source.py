@@ -239,7 +239,7 @@ def test_zip_files_that_are_no_episodes(tmp_path):
             NpzSource(file)
     with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("action.npy", b"")
-    with pytest.raises(SourceError, match="'action': compressed by method 14 of zip"):
+    with pytest.raises(SourceError, match=r"'action\.npy': compressed by method 14 of zip"):
         NpzSource(file)
 
 

@@ -1,0 +1,1 @@
+"""CALVIN, as it is downloaded."""
