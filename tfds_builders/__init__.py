@@ -20,6 +20,7 @@ from rlds.sources.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources.d4rl.source import D4rlSource
 from rlds.sources.folder import FolderSource
 from rlds.sources.logs.recorded_logs import find_logs
+from rlds.sources.maniskill.source import ManiSkillSource
 from rlds.sources.minari.source import MinariSource
 from rlds.sources.ogbench.source import OGBenchSource
 from rlds.sources.rlu.atari import RluAtariSource
@@ -32,6 +33,7 @@ from rlds.sources.rlu.locomotion import RluLocomotionSource
 from rlds.sources.rlu.locomotion_windows import RluLocomotionWindowsSource
 from rlds.sources.rlu.rwrl import RluRwrlSource
 from rlds.sources.robomimic.source import RobomimicSource
+from rlds.sources.robomind.source import RoboMindSource
 from rlds.sources.source import (
     DamagedEpisode,
     Origin,
@@ -51,6 +53,7 @@ from tfds_builders.d4rl import RldsD4rl, RldsD4rlPybullet
 from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
 from tfds_builders.envlogger_source import EnvLoggerSource
 from tfds_builders.folder import RldsFolder
+from tfds_builders.maniskill import RldsManiskill
 from tfds_builders.minari import RldsMinari
 from tfds_builders.ogbench import RldsOgbench
 from tfds_builders.published_logs import RldsEnvlogger, RldsPickPlaceCan, RldsSacLocomotion
@@ -66,6 +69,7 @@ from tfds_builders.rlu import (
     RldsRluRwrl,
 )
 from tfds_builders.robomimic import RldsRobomimic
+from tfds_builders.robomind import RldsRobomind
 from tfds_builders.zarr import RldsZarr
 
 if TYPE_CHECKING:
@@ -84,6 +88,7 @@ __all__ = [
     "EnvLoggerBuilder",
     "EnvLoggerSource",
     "FolderSource",
+    "ManiSkillSource",
     "MinariSource",
     "OGBenchSource",
     "Origin",
@@ -97,6 +102,7 @@ __all__ = [
     "RldsD4rlPybullet",
     "RldsEnvlogger",
     "RldsFolder",
+    "RldsManiskill",
     "RldsMinari",
     "RldsOgbench",
     "RldsPickPlaceCan",
@@ -110,6 +116,7 @@ __all__ = [
     "RldsRluLocomotionWindows",
     "RldsRluRwrl",
     "RldsRobomimic",
+    "RldsRobomind",
     "RldsSacLocomotion",
     "RldsZarr",
     "RluAtariSource",
@@ -121,6 +128,7 @@ __all__ = [
     "RluLocomotionSource",
     "RluLocomotionWindowsSource",
     "RluRwrlSource",
+    "RoboMindSource",
     "RobomimicSource",
     "Source",
     "SourceBuilder",

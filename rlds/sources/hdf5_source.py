@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,10 +29,16 @@ from rlds.sources.source import (
 )
 from rlds.sources.untrusted import SourceChangedError
 
-__all__ = ["LAYOUT", "Column", "Hdf5EpisodesSource"]
+__all__ = ["LAYOUT", "Column", "Hdf5EpisodesSource", "of_colour"]
 
 # The field of an episode that says, in JSON, in what it is stored otherwise than the first one.
 LAYOUT = "layout"
+
+
+_COLOURS: Mapping[str, tuple[str, ...]] = {
+    "rgb": ("red", "green", "blue"),
+    "bgr": ("blue", "green", "red"),
+}
 
 
 class Column(NamedTuple):
@@ -46,6 +53,12 @@ class Column(NamedTuple):
     path: str
     field: Field
     whole: bool
+
+
+def of_colour(field: Field, colour: str) -> Field:
+    """Returns a field whose channels are named in the order "rgb" or "bgr"; or as it is."""
+    has_colours = field.shape[-1] == 3 and colour in _COLOURS
+    return dataclasses.replace(field, names=_COLOURS[colour]) if has_colours else field
 
 
 class Hdf5EpisodesSource(RandomAccessSource):
@@ -101,10 +114,14 @@ class Hdf5EpisodesSource(RandomAccessSource):
     def _other_fields(self) -> Mapping[str, Field]:
         return {}
 
-    def _constants_of_steps(self, split: str, index: int) -> Mapping[str, Any]:
-        """Returns fields of all steps that have one value in an episode."""
-        del split, index
+    def _constants(self, split: str, index: int, group: EpisodeGroup) -> Mapping[str, str]:
+        """Returns texts that are fields of all steps of an episode."""
+        del split, index, group
         return {}
+
+    def _constant_fields(self) -> Sequence[str]:
+        """Returns their names."""
+        return ()
 
     # --- What there is.
 
@@ -173,11 +190,8 @@ class Hdf5EpisodesSource(RandomAccessSource):
         if self._aside is not None:
             return nest(self._aside.aside.steps)
         columns = {column.path: column.field for column in self._columns.values()}
-        constants = {name: Field(str) for name in self._constants_of_steps(*self._any_episode())}
+        constants = {name: Field(str) for name in self._constant_fields()}
         return nest({**columns, rlds.DISCOUNT: Field(np.float32), **constants})
-
-    def _any_episode(self) -> tuple[str, int]:
-        return self.splits[0], 0
 
     def episode_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
@@ -308,7 +322,7 @@ class Hdf5EpisodesSource(RandomAccessSource):
             reward=None,
             terminal=self._is_terminal(group),
         )
-        for name, value in self._constants_of_steps(split, index).items():
+        for name, value in self._constants(split, index, group).items():
             others[name] = np.full(num_steps, value, object)
         for name in wanted & others.keys() - steps.keys():
             steps[name] = others[name][begin:end]

@@ -33,6 +33,8 @@ _FORMATS = {
     "calvin": "rlds.sources.calvin.source:CalvinSource",
     "zarr": "rlds.sources.zarr_buffers.source:ZarrSource",
     "robomimic": "rlds.sources.robomimic.source:RobomimicSource",
+    "maniskill": "rlds.sources.maniskill.source:ManiSkillSource",
+    "robomind": "rlds.sources.robomind.source:RoboMindSource",
     "npz": "rlds.sources.npz.source:NpzSource",
     "ogbench": "rlds.sources.ogbench.source:OGBenchSource",
     "d4rl": "rlds.sources.d4rl.source:D4rlSource",

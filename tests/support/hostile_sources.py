@@ -39,9 +39,11 @@ import raw_aloha
 import raw_calvin
 import raw_d4rl
 import raw_d4rl_pybullet
+import raw_maniskill
 import raw_npz
 import raw_ogbench
 import raw_robomimic
+import raw_robomind
 import raw_zarr
 from file_watch import Watch
 
@@ -210,6 +212,14 @@ FORMATS: dict[str, Raw] = {
     "ogbench": Raw(
         lambda path: np.savez_compressed(path / "cube-play-v0.npz", **raw_ogbench.arrays()),
         OGBenchSource,
+    ),
+    "maniskill": Raw(
+        lambda path: raw_maniskill.write(path / "t.h5", {0: 2, 1: 3}, entries=[1, 0, 3]),
+        lambda path: tfds_builders.ManiSkillSource(path / "t.h5"),
+    ),
+    "robomind": Raw(
+        lambda path: raw_robomind.write_folder(path, {"train/1": 3, "train/2": 2}, text="ü"),
+        tfds_builders.RoboMindSource,
     ),
     "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
     "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
@@ -532,6 +542,7 @@ def _in_gzip(content: bytes, rng: random.Random) -> bytes:
 STRUCTURED: dict[str, Callable[[bytes, random.Random], bytes]] = {
     ".hdf5": _hdf5,
     **dict.fromkeys((".json", ".zarray", ".zattrs"), _json),
+    ".h5": _hdf5,
     ".riegeli": _in_records(_read_riegeli, _write_riegeli),
     **{
         end: functools.partial(mutate, change=_change)

@@ -24,12 +24,14 @@ import raw_atari_dqn_replay
 import raw_calvin
 import raw_d4rl
 import raw_d4rl_pybullet
+import raw_maniskill
 import raw_minari
 import raw_npz
 import raw_ogbench
 import raw_rlds_creator
 import raw_rlu
 import raw_robomimic
+import raw_robomind
 import raw_zarr
 import tensorflow_datasets as tfds
 
@@ -86,6 +88,14 @@ def minari(directory):
 
 def aloha(directory):
     return tfds_builders.AlohaSource(raw_aloha.write_folder(directory, images="padded"))
+
+
+def maniskill(directory):
+    return tfds_builders.ManiSkillSource(raw_maniskill.write(directory / "t.h5"))
+
+
+def robomind(directory):
+    return tfds_builders.RoboMindSource(raw_robomind.write_folder(directory))
 
 
 def npz(directory):
@@ -198,6 +208,8 @@ SOURCES = {
         d4rl_pybullet,
         minari,
         aloha,
+        maniskill,
+        robomind,
         npz,
         ogbench,
         calvin,

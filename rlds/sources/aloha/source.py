@@ -27,7 +27,8 @@ import rlds
 from rlds.sources.aside import AsideFolder
 from rlds.sources.files.hdf5_access import Hdf5File
 from rlds.sources.files.hdf5_episodes import EpisodeGroup
-from rlds.sources.hdf5_source import Column, Hdf5EpisodesSource
+from rlds.sources.files.input_files import natural_order
+from rlds.sources.hdf5_source import Column, Hdf5EpisodesSource, of_colour
 from rlds.sources.nests import root_of
 from rlds.sources.source import require_files
 from rlds.sources.untrusted import source_errors
@@ -57,10 +58,6 @@ _DOCS = {
     "closed, to 1, open, normalized by the constants of the follower.",
 }
 _BASE = {"base_action": ("linear_velocity", "angular_velocity")}
-COLOURS: Mapping[str, tuple[str, ...]] = {
-    "rgb": ("red", "green", "blue"),
-    "bgr": ("blue", "green", "red"),
-}
 
 
 class AlohaSource(Hdf5EpisodesSource):
@@ -147,8 +144,8 @@ class AlohaSource(Hdf5EpisodesSource):
         if root not in (ACTION, OBSERVATIONS) and group.num_rows(path) != num_transitions:
             return None
         field = group.field(path)
-        if field.encoding and field.shape[-1] == 3:
-            field = dataclasses.replace(field, names=COLOURS.get(self._colour))
+        if field.encoding:
+            field = of_colour(field, self._colour)
         elif path in _OF_JOINTS and field.shape and field.shape[-1]:
             names = tuple(self._joint_names or _JOINTS)
             if field.shape == (len(names),):
@@ -159,8 +156,11 @@ class AlohaSource(Hdf5EpisodesSource):
             path = rlds.OBSERVATION + path.removeprefix(OBSERVATIONS)
         return Column(path, field, whole=False)
 
-    def _constants_of_steps(self, split: str, index: int) -> Mapping[str, Any]:
+    def _constants(self, split: str, index: int, group: EpisodeGroup) -> Mapping[str, str]:
         return {} if self._instruction is None else {INSTRUCTION: self._instruction}
+
+    def _constant_fields(self) -> Sequence[str]:
+        return () if self._instruction is None else (INSTRUCTION,)
 
     def _key(self, split: str, index: int) -> str:
         """Returns the name of the file: "episode_0"."""
@@ -205,5 +205,5 @@ def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:
     place = stores.as_path(path)
     if not place.is_dir():
         return require_files(path) if _FILE.fullmatch(str(place.name)) else []
-    found = [(match, file) for file in place.iterdir() if (match := _FILE.fullmatch(file.name))]
-    return [file for match, file in sorted(found, key=lambda item: (int(item[0][1]), item[1].name))]
+    names = [entry.name for entry in stores.list_directory(place) if _FILE.fullmatch(entry.name)]
+    return [place / name for name in sorted(names, key=natural_order)]
