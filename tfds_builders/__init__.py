@@ -19,6 +19,7 @@ from rlds.sources.creator import RldsCreatorSource
 from rlds.sources.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources.d4rl.source import D4rlSource
 from rlds.sources.folder import FolderSource
+from rlds.sources.lerobot.source import LeRobotSource
 from rlds.sources.logs.recorded_logs import find_logs
 from rlds.sources.maniskill.source import ManiSkillSource
 from rlds.sources.minari.source import MinariSource
@@ -53,6 +54,7 @@ from tfds_builders.d4rl import RldsD4rl, RldsD4rlPybullet
 from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
 from tfds_builders.envlogger_source import EnvLoggerSource
 from tfds_builders.folder import RldsFolder
+from tfds_builders.lerobot import RldsLerobot
 from tfds_builders.maniskill import RldsManiskill
 from tfds_builders.minari import RldsMinari
 from tfds_builders.ogbench import RldsOgbench
@@ -88,6 +90,7 @@ __all__ = [
     "EnvLoggerBuilder",
     "EnvLoggerSource",
     "FolderSource",
+    "LeRobotSource",
     "ManiSkillSource",
     "MinariSource",
     "OGBenchSource",
@@ -102,6 +105,7 @@ __all__ = [
     "RldsD4rlPybullet",
     "RldsEnvlogger",
     "RldsFolder",
+    "RldsLerobot",
     "RldsManiskill",
     "RldsMinari",
     "RldsOgbench",

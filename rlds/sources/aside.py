@@ -308,6 +308,9 @@ class Aside:
                 column = _decoded(column, field)
             if num_rows < num_steps == len(column):  # With a placeholder.
                 column = column[:num_rows]
+        if column.dtype.kind != "O" and None not in field.shape:
+            # Formats without vectors of one element have numbers.
+            column = column.reshape(len(column), *field.shape)
         if len(column) != num_rows:
             raise ValueError(f"{path}: {len(column)} rows, expected {num_rows}")
         if num_rows < num_steps:

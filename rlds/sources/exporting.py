@@ -55,6 +55,7 @@ _EXPORTS: dict[str, str] = {
     "ogbench": "rlds.sources.ogbench.export:OGBenchExport",
     "d4rl": "rlds.sources.d4rl.export:D4rlExport",
     "d4rl_pybullet": "rlds.sources.d4rl.export:D4rlPybulletExport",
+    "lerobot": "rlds.sources.lerobot.export:LeRobotExport",
     "zarr": "rlds.sources.zarr_buffers.export:ZarrExport",
 }
 

@@ -29,6 +29,7 @@ _FORMATS = {
     "envlogger": "rlds.sources.logs.source:EnvLoggerSource",
     "tfds": "rlds.sources.folder:FolderSource",
     "minari": "rlds.sources.minari.source:MinariSource",
+    "lerobot": "rlds.sources.lerobot.source:LeRobotSource",
     "aloha": "rlds.sources.aloha.source:AlohaSource",
     "calvin": "rlds.sources.calvin.source:CalvinSource",
     "zarr": "rlds.sources.zarr_buffers.source:ZarrSource",

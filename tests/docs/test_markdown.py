@@ -39,6 +39,7 @@ BLOCKS = {
     "docs/rlds_tfds.md": 11,
     "docs/robotics_hdf5.md": 2,
     "docs/robotics_zarr.md": 4,
+    "docs/robotics_lerobot.md": 3,
     "docs/semantics.md": 5,
     "docs/sources.md": 4,
     "docs/tfds_builders.md": 2,

@@ -39,6 +39,7 @@ import raw_aloha
 import raw_calvin
 import raw_d4rl
 import raw_d4rl_pybullet
+import raw_lerobot
 import raw_maniskill
 import raw_npz
 import raw_ogbench
@@ -198,6 +199,11 @@ FORMATS: dict[str, Raw] = {
     "calvin": Raw(
         lambda path: raw_calvin.write(path, splits=("training",)), tfds_builders.CalvinSource
     ),
+    "lerobot": Raw(
+        lambda path: raw_lerobot.write_v3(path, codecs={raw_lerobot.TOP: "h264"}),
+        tfds_builders.LeRobotSource,
+    ),
+    "lerobot_2": Raw(raw_lerobot.write_v2, tfds_builders.LeRobotSource),
     "zarr": Raw(_zarr, tfds_builders.ZarrSource),
     **{
         f"robomimic_{name}": Raw(
@@ -244,6 +250,7 @@ OPENED = {
     "minari_parquet": ("toy-v0", "minari"),
     "robomimic_all": ("demos.hdf5", "robomimic"),
     "robomimic_isaac_lab": ("", "robomimic"),
+    "lerobot_2": ("", "lerobot"),
     "logs": ("", "envlogger"),
     "folder_tfrecord": ("", "tfds"),
     "folder_array_record": ("", "tfds"),

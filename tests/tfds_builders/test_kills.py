@@ -24,6 +24,7 @@ import raw_atari_dqn_replay
 import raw_calvin
 import raw_d4rl
 import raw_d4rl_pybullet
+import raw_lerobot
 import raw_maniskill
 import raw_minari
 import raw_npz
@@ -109,6 +110,11 @@ def ogbench(directory):
 
 def calvin(directory):
     return tfds_builders.CalvinSource(raw_calvin.write(directory))
+
+
+def lerobot(directory):
+    codecs = {raw_lerobot.TOP: "h264"}
+    return tfds_builders.LeRobotSource(raw_lerobot.write_v3(directory, codecs=codecs))
 
 
 def zarr(directory):
@@ -213,6 +219,7 @@ SOURCES = {
         npz,
         ogbench,
         calvin,
+        lerobot,
         zarr,
         robomimic,
         rlu_atari,

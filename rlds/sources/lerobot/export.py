@@ -30,15 +30,13 @@ from rlds.sources.lerobot.feature_statistics import (
     of_images,
     sampled_frames,
 )
+from rlds.sources.lerobot.layout import ASIDE, TASK
 from rlds.sources.lerobot.tables import column_array, data_schema, image_array
 from rlds.sources.nests import leaves_at
 from rlds.sources.source import SourceEpisode
 from tfds_files.png import encode_png
 
-__all__ = ["ASIDE", "TASK", "LeRobotExport"]
-
-# The folder with what is kept aside, and the place of the text of the task in it.
-ASIDE, TASK = "meta/rlds", "task"
+__all__ = ["LeRobotExport"]
 
 # What the rate of steps is called in the metadata of others.
 _RATES = ("fps", "control_freq", "control_frequency", "control_hz")

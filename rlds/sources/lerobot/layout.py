@@ -9,14 +9,7 @@
     meta/episodes_stats.jsonl    2.1: the statistics of each episode
     meta/tasks.parquet           3.0: the texts of tasks; the text is an index of pandas
     meta/episodes/...parquet     3.0: a row for each episode, with its statistics
-
-What RLDS keeps beside (`rlds.sources.aside`) is where no other reader looks:
-
-    meta/rlds.json                              of the dataset, `Aside.to_json`
-    meta/rlds/episodes-00000.tfrecord, ...      of each episode, `Aside.pack`: 1000 in a file
-
-The `places` of the aside are names of features. Their rows are in the data files; `kept_place` says
-where the rest of an episode is, by its `episode_index`.
+    meta/rlds/...                what RLDS keeps aside (`AsideFolder`), which no other reader sees
 
 A feature becomes the field of a step whose path is its name with slashes for dots (`step_paths`):
 `observation.images.top` is `observation/images/top`.
@@ -38,13 +31,13 @@ __all__ = [
     "DEFAULT_COLUMNS",
     "EPISODES",
     "EPISODES_JSONL",
-    "EPISODES_PER_KEPT_FILE",
     "EPISODES_STATS",
     "EXTRAS",
     "INFO",
     "LANGUAGE_INSTRUCTION",
     "METADATA_KEY",
     "STATS",
+    "TASK",
     "TASKS",
     "TASKS_JSONL",
     "EpisodeRow",
@@ -52,7 +45,6 @@ __all__ = [
     "Info",
     "VideoSpan",
     "episode_key",
-    "kept_place",
     "step_paths",
     "task_path",
     "video_columns",
@@ -66,8 +58,8 @@ EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 EPISODES_JSONL = "meta/episodes.jsonl"
 EPISODES_STATS = "meta/episodes_stats.jsonl"
 EXTRAS = "extras/episode_{episode_index}"
-ASIDE = "meta/rlds.json"
-EPISODES_PER_KEPT_FILE = 1000
+# The folder with what an export keeps aside, and the place of the text of the task in it.
+ASIDE, TASK = "meta/rlds", "task"
 
 # Under this name, the metadata of a dataset holds what is in its tables.
 METADATA_KEY = "lerobot"
@@ -350,16 +342,6 @@ def episode_key(index: int) -> str:
     'episode_000012'
     """
     return f"episode_{index:06d}"
-
-
-def kept_place(index: int) -> tuple[str, int]:
-    """Returns where what RLDS keeps aside of an episode is: the file, and which record of it.
-
-    >>> kept_place(1002)
-    ('meta/rlds/episodes-00001.tfrecord', 2)
-    """
-    file, record = divmod(index, EPISODES_PER_KEPT_FILE)
-    return f"meta/rlds/episodes-{file:05d}.tfrecord", record
 
 
 def step_paths(names: Iterable[str]) -> dict[str, str]:

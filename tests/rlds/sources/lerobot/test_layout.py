@@ -6,7 +6,7 @@ import foreign_readers
 import pytest
 import raw_lerobot as raw
 
-from rlds.sources.lerobot.layout import EpisodeRow, Feature, Info, kept_place, step_paths, task_path
+from rlds.sources.lerobot.layout import EpisodeRow, Feature, Info, step_paths, task_path
 from rlds.sources.source import SourceError
 
 
@@ -87,7 +87,6 @@ def test_names_of_files(tmp_path):
     episode = EpisodeRow.from_json({"episode_index": 1234, "length": 2}, info.videos, is_v3=False)
     assert info.data_file(episode) == "data/chunk-001/episode_001234.parquet"
     assert info.video_file(episode, raw.TOP) == f"videos/chunk-001/{raw.TOP}/episode_001234.mp4"
-    assert kept_place(1234) == ("meta/rlds/episodes-00001.tfrecord", 234)
 
 
 @pytest.mark.parametrize(
