@@ -17,9 +17,10 @@ __all__ = ["RULES", "Piece", "parse"]
 RULES = ("binarize", "clip", "euler", "invert", "reached", "rel2abs")
 """The rules that there are; see `rlds.robotics.standard_columns`."""
 
+_MOST_RULES = 8
 _CALL = re.compile(r"(\w+)\((.+)\)")
-_NUMBER = re.compile(r"-?[0-9.]+")
-_FIELD = re.compile(r"([^\[\]()]+)(?:\[(-?[0-9]*)(:?)(-?[0-9]*)\])?")
+_NUMBER = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_FIELD = re.compile(r"([^\[\]()]+)(?:\[(?:(-?[0-9]{1,9})|(-?[0-9]{1,9})?:(-?[0-9]{1,9})?)\])?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +68,8 @@ def parse(text: str) -> Piece:
     """
     if match := _CALL.fullmatch(text):
         rule, inner = match.groups()
+        if text.count("(") > _MOST_RULES:
+            raise ValueError(f"{text[:60]!r}...: more than {_MOST_RULES} rules")
         if rule not in RULES:
             raise ValueError(f"{text!r}: {rule!r} is none of the rules {', '.join(RULES)}")
         piece = parse(inner)
@@ -76,10 +79,9 @@ def parse(text: str) -> Piece:
     match = _FIELD.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is neither a number nor a field such as 'action[0:6]'")
-    path, begin, is_range, end = match.groups()
-    if begin is None:
+    path, element, begin, end = match.groups()
+    if element is not None:
+        return Piece(path, begin=int(element), end=int(element) + 1 or None)
+    if not text.endswith("]"):
         return Piece(path)
-    if not is_range:
-        first = int(begin)
-        return Piece(path, begin=first, end=first + 1 or None)
     return Piece(path, begin=int(begin or 0), end=int(end) if end else None)

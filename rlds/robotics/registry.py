@@ -8,7 +8,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -387,9 +387,87 @@ def _of_table(name: str) -> DatasetMeaning:
 
 # --- From the form of the table.
 
+# An action of more elements than that is none; files may say anything.
+_MOST_ELEMENTS = 4096
 _PLAIN = ("robot", "control_hz", "cameras", "depth", "action_encoding", "state_encoding")
 _LISTS = ("aliases", "standard_action", "language", "defects", "sources")
-_OTHERS = ("action", "state", "gripper", "disagreements", "kept", "frame", "unit", "assumed")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, Sequence) and not _is_text(value) and all(map(_is_text, value))
+
+
+def _are_named_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and _are_texts(list(value.values()))
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, Mapping) and _fits(value, _PART)
+
+
+def _are_parts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(_is_text(v) or _is_part(v) for v in value.values())
+
+
+def _is_gripper(value: Any) -> bool:
+    return isinstance(value, Mapping) and _fits(value, _OF_GRIPPER)
+
+
+def _are_disagreements(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(
+        isinstance(v, Mapping)
+        and v.keys() == _OF_DISAGREEMENT.keys()
+        and _fits(v, _OF_DISAGREEMENT)
+        for v in value
+    )
+
+
+def _are_two_numbers(value: Any) -> bool:
+    return isinstance(value, Sequence) and len(value) == 2 and all(map(_is_step, value))
+
+
+def _is_step(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool))
+
+
+_PART: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("is", "part", "doc", "unit", "frame", "confidence"), _is_text),
+    **dict.fromkeys(("low", "high"), _is_number),
+    "size": _is_step,
+}
+_OF_DISAGREEMENT: Mapping[str, Callable[[Any], bool]] = {
+    "about": _is_text,
+    "said": _are_named_texts,
+}
+_OF_GRIPPER: Mapping[str, Callable[[Any], bool]] = {
+    "meaning": lambda value: value in ("absolute", "relative", "none", "unknown"),
+    "doc": _is_text,
+    **dict.fromkeys(("open", "closed"), _is_number),
+}
+_ENTRY: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(
+        ("robot", "action_encoding", "state_encoding", "frame", "confidence"), _is_text
+    ),
+    **dict.fromkeys((*_LISTS, "state", "assumed"), _are_texts),
+    **dict.fromkeys(("cameras", "depth", "unit"), _are_named_texts),
+    "control_hz": _is_number,
+    "action": _are_parts,
+    "gripper": _is_gripper,
+    "disagreements": _are_disagreements,
+    "kept": _are_two_numbers,
+}
+
+
+def _fits(entry: Mapping[str, Any], kinds: Mapping[str, Callable[[Any], bool]]) -> bool:
+    return all(key in kinds and kinds[key](value) for key, value in entry.items())
 
 
 def meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
@@ -400,20 +478,23 @@ def meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
     """
     try:
         return _meaning_from(name, entry)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        what = f"no {error}" if isinstance(error, KeyError) else error
-        raise ValueError(f"what is said of the dataset {name!r}: {what}") from error
+    except ValueError as error:
+        raise ValueError(f"what is said of the dataset {name!r}: {error}") from error
 
 
 def _meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
-    unknown = entry.keys() - {*_PLAIN, *_LISTS, *_OTHERS, "confidence"}
-    if unknown:
-        raise ValueError(f"{min(unknown)!r} is none of {sorted({*_PLAIN, *_LISTS, *_OTHERS})}")
-    if entry.get("confidence", "used") not in CONFIDENCE:
-        raise ValueError(f"confidence {entry['confidence']!r} is none of {list(CONFIDENCE)}")
-    for key, known in (("action_encoding", ACTIONS), ("state_encoding", STATES)):
-        if entry.get(key, "") not in ("", *known):
-            raise ValueError(f"{key} {entry[key]!r} is none of {list(known)}")
+    for key, value in entry.items():
+        if key not in _ENTRY:
+            raise ValueError(f"{key!r} is none of {', '.join(_ENTRY)}")
+        if not _ENTRY[key](value):
+            raise ValueError(f"{key} cannot be {value!r:.200}")
+    for key, known in (
+        ("confidence", CONFIDENCE),
+        ("action_encoding", ACTIONS),
+        ("state_encoding", STATES),
+    ):
+        if entry.get(key) and entry[key] not in known:
+            raise ValueError(f"{key} {entry[key]!r} is none of {', '.join(known)}")
     standard_action = tuple(entry.get("standard_action", ()))
     rules = parse(standard_action[-1]).rules if standard_action else ()
     gripper = Gripper(**entry.get("gripper", {}), rules=rules)
@@ -482,9 +563,12 @@ def _about(
 def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -> list[str]:
     """What the elements of a part are called."""
     size = piece.size or size
+    if size is not None and not 0 < size <= _MOST_ELEMENTS:
+        raise ValueError(f"{piece.path} with {size} elements")
     if not isinstance(names, str):
         if size not in (None, len(names)):
-            raise ValueError(f"{piece} has {size} elements, expected {len(names)}: {names}")
+            what = f"{piece.path} has {size} elements"
+            raise ValueError(f"{what}, expected {len(names)}: {', '.join(names)}")
         return list(names)
     if size is None:
         size = 1
@@ -495,6 +579,8 @@ def _state(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimens
     """The elements of the stored state, by which place they have in the standard one."""
     names = STATES.get(entry.get("state_encoding", ""), ())
     pieces = [parse(text) for text in standard]
+    if len(pieces) > _MOST_ELEMENTS or any((piece.size or 0) > _MOST_ELEMENTS for piece in pieces):
+        raise ValueError("a state of too many elements")
     open_ended = [piece for piece in pieces if piece.size is None]
     rest = len(names) - sum(piece.size or 0 for piece in pieces)
     if len(open_ended) > 1 or (open_ended and rest < 1) or (not open_ended and rest):

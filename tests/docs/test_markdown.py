@@ -37,6 +37,7 @@ BLOCKS = {
     "docs/riegeli_format.md": 4,
     "docs/report.md": 1,
     "docs/rlds_tfds.md": 11,
+    "docs/robotics_oxe.md": 6,
     "docs/robotics_hdf5.md": 2,
     "docs/robotics_zarr.md": 4,
     "docs/robotics_lerobot.md": 3,
@@ -58,6 +59,7 @@ OUTPUTS = {
     "docs/recover.md": 1,
     "docs/rlds_tfds.md": 1,
     "docs/robotics_zarr.md": 1,
+    "docs/robotics_oxe.md": 3,
     "docs/sources.md": 1,
     "docs/tfds_files.md": 1,
     "docs/tour.md": 2,
@@ -68,6 +70,7 @@ COMMANDS = {
     "docs/index.md": 1,
     "docs/recover.md": 2,
     "docs/report.md": 1,
+    "docs/robotics_oxe.md": 2,
     "docs/tour.md": 5,
 }
 

@@ -93,11 +93,11 @@ def bridge_dataset(directory, name="bridge_dataset", lengths=EPISODES, **options
     return write(directory, name, step, episodes(), **options)
 
 
-def fractal(directory, name="fractal20220817_data", lengths=EPISODES, **options):
+def fractal(directory, name="fractal20220817_data", lengths=EPISODES, size=(12, 16), **options):
     """Actions in parts, and a gripper that is told what to change."""
     step = {
         "observation": {
-            "image": picture(),
+            "image": picture(*size),
             "base_pose_tool_reached": tensor(np.float32, 7),
             "gripper_closed": tensor(np.float32, 1),
             "natural_language_instruction": tensor(object),
@@ -126,7 +126,7 @@ def fractal(directory, name="fractal20220817_data", lengths=EPISODES, **options)
                 "attributes": {"env_name": "kitchen"},
                 "steps": {
                     "observation": {
-                        "image": jpegs(rng, length),
+                        "image": jpegs(rng, length, *size),
                         "base_pose_tool_reached": floats(7),
                         "gripper_closed": floats(1),
                         "natural_language_instruction": texts("pick the can", length),
