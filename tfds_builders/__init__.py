@@ -43,6 +43,7 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
+from rlds.sources.webdataset.source import WebdatasetSource
 from rlds.sources.zarr_buffers.source import ZarrSource
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
 from tfds_builders.aloha import RldsAloha
@@ -72,6 +73,7 @@ from tfds_builders.rlu import (
 )
 from tfds_builders.robomimic import RldsRobomimic
 from tfds_builders.robomind import RldsRobomind
+from tfds_builders.webdataset import RldsWebdataset
 from tfds_builders.zarr import RldsZarr
 
 if TYPE_CHECKING:
@@ -122,6 +124,7 @@ __all__ = [
     "RldsRobomimic",
     "RldsRobomind",
     "RldsSacLocomotion",
+    "RldsWebdataset",
     "RldsZarr",
     "RluAtariSource",
     "RluAtariTransitionsSource",
@@ -138,6 +141,7 @@ __all__ = [
     "SourceBuilder",
     "SourceEpisode",
     "SourceError",
+    "WebdatasetSource",
     "ZarrSource",
     "append_row",
     "build_from_logs",

@@ -401,6 +401,11 @@ class KeptAside(abc.ABC):
           SourceError: It is damaged.
         """
 
+    def completed(self, index: int, episode: SourceEpisode) -> SourceEpisode:
+        """Returns the episode with what the format has of its other fields."""
+        del index
+        return episode
+
 
 class AsideFolder(KeptAside):
     """What was put aside in a folder; can be pickled.

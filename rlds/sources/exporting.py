@@ -56,6 +56,7 @@ _EXPORTS: dict[str, str] = {
     "d4rl": "rlds.sources.d4rl.export:D4rlExport",
     "d4rl_pybullet": "rlds.sources.d4rl.export:D4rlPybulletExport",
     "lerobot": "rlds.sources.lerobot.export:LeRobotExport",
+    "webdataset": "rlds.sources.webdataset.export:WebdatasetExport",
     "zarr": "rlds.sources.zarr_buffers.export:ZarrExport",
 }
 

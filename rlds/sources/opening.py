@@ -31,6 +31,7 @@ _FORMATS = {
     "minari": "rlds.sources.minari.source:MinariSource",
     "lerobot": "rlds.sources.lerobot.source:LeRobotSource",
     "aloha": "rlds.sources.aloha.source:AlohaSource",
+    "webdataset": "rlds.sources.webdataset.source:WebdatasetSource",
     "calvin": "rlds.sources.calvin.source:CalvinSource",
     "zarr": "rlds.sources.zarr_buffers.source:ZarrSource",
     "robomimic": "rlds.sources.robomimic.source:RobomimicSource",

@@ -89,8 +89,9 @@ class RestoredSource(RandomAccessSource):
             columns = self.source.read_steps(split, index, [*places.values()])
         found = dict(leaves_at(columns, None))
         with source_errors(self._kept.place, row=index):
-            return aside.unpack(
+            episode = aside.unpack(
                 self._kept.read(index),
                 {path: found[place] for path, place in places.items()},
                 wanted,
             )
+            return self._kept.completed(index, episode)

@@ -45,6 +45,7 @@ import raw_npz
 import raw_ogbench
 import raw_robomimic
 import raw_robomind
+import raw_webdataset
 import raw_zarr
 from file_watch import Watch
 
@@ -204,6 +205,7 @@ FORMATS: dict[str, Raw] = {
         tfds_builders.LeRobotSource,
     ),
     "lerobot_2": Raw(raw_lerobot.write_v2, tfds_builders.LeRobotSource),
+    "webdataset": Raw(raw_webdataset.write_episodes, tfds_builders.WebdatasetSource),
     "zarr": Raw(_zarr, tfds_builders.ZarrSource),
     **{
         f"robomimic_{name}": Raw(

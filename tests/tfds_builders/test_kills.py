@@ -33,6 +33,7 @@ import raw_rlds_creator
 import raw_rlu
 import raw_robomimic
 import raw_robomind
+import raw_webdataset
 import raw_zarr
 import tensorflow_datasets as tfds
 
@@ -115,6 +116,10 @@ def calvin(directory):
 def lerobot(directory):
     codecs = {raw_lerobot.TOP: "h264"}
     return tfds_builders.LeRobotSource(raw_lerobot.write_v3(directory, codecs=codecs))
+
+
+def webdataset(directory):
+    return tfds_builders.WebdatasetSource(raw_webdataset.write_episodes(directory))
 
 
 def zarr(directory):
@@ -220,6 +225,7 @@ SOURCES = {
         ogbench,
         calvin,
         lerobot,
+        webdataset,
         zarr,
         robomimic,
         rlu_atari,

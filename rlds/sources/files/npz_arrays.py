@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import zipfile
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from rlds.sources.source import SourceError
 from rlds.sources.untrusted import Budget, check_is_file, source_errors, trusted_bytes
 from rlds_ecosystem import stores
 
-__all__ = ["NpzFile", "open_npz", "read_npy"]
+__all__ = ["NpzFile", "open_npz", "parse_npy", "read_npy"]
 
 # What reads the headers of arrays of numbers and of text, by the version of the format.
 _HEADERS = {
@@ -37,15 +38,19 @@ class _Array(NamedTuple):
 class NpzFile:
     """An open `.npz` file; arrays are read when they are asked for.
 
+    Args:
+      file: The file, or the archive that it is in, for errors.
+      archive: The open file.
+      size: How many bytes it has.
+
     Attributes:
-      file: The file.
+      file: The argument.
       names: The names of its arrays.
     """
 
-    def __init__(self, file: epath.Path, archive: zipfile.ZipFile) -> None:
+    def __init__(self, file: epath.Path, archive: zipfile.ZipFile, size: int) -> None:
         self.file, self._archive = file, archive
         self._arrays: dict[str, _Array] = {}
-        size = file.stat().length
         budget = Budget(file, size, max_bytes=trusted_bytes(size))
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
@@ -106,7 +111,7 @@ def open_npz(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
     file = stores.as_path(path)
     check_is_file(file)
     with source_errors(file), file.open("rb") as stream, zipfile.ZipFile(stream) as archive:
-        yield NpzFile(file, archive)
+        yield NpzFile(file, archive, int(file.stat().length))
 
 
 def read_npy(path: str | os.PathLike[str]) -> Any:
@@ -131,6 +136,25 @@ def read_npy(path: str | os.PathLike[str]) -> Any:
             return found.item() if is_scalar else found
         with file.open("rb") as stream:
             return _plain(np.lib.format.read_array(stream, allow_pickle=False))
+
+
+def parse_npy(data: bytes, file: epath.Path) -> np.ndarray:
+    """Returns the array of a `.npy` file; text as objects.
+
+    Args:
+      data: The bytes of the file.
+      file: What it is in, for errors.
+
+    Raises:
+      SourceError: It is damaged, or has pickled objects, which are not read.
+    """
+    stream = io.BytesIO(data)
+    with source_errors(file):
+        shape, dtype = _read_header(stream, file, None)
+        if dtype.hasobject or _num_bytes(shape, dtype) != len(data) - stream.tell():
+            raise SourceError(f"not the bytes of {dtype} {shape}, or objects", file=file)
+        stream.seek(0)
+        return _plain(np.lib.format.read_array(stream, allow_pickle=False))
 
 
 def _read_header(

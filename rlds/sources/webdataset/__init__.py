@@ -1,0 +1,1 @@
+"""WebDataset: shards of tar files."""
