@@ -261,16 +261,6 @@ class Aside:
             fraction=fraction,
         )
 
-    def key(self, data: bytes) -> str:
-        """Returns the key of an episode, of which this was kept aside.
-
-        Raises:
-          ValueError: It is damaged.
-        """
-        name = rlds.metadata.EPISODE_ID
-        found = tfds_files.ExampleDecoder(images_as_bytes(self._features), [name]).decode(data)
-        return str(found[name].decode())
-
     def _num_rows(self, num_steps: int, known: bool) -> int:
         """How many rows the format has of what is not `whole`."""
         return num_steps - (known or self.cuts_last)

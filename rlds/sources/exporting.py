@@ -53,6 +53,8 @@ __all__ = [
 _EXPORTS: dict[str, str] = {
     "minari": "rlds.sources.minari.export:MinariExport",
     "ogbench": "rlds.sources.ogbench.export:OGBenchExport",
+    "aloha": "rlds.sources.aloha.export:AlohaExport",
+    "maniskill": "rlds.sources.maniskill.export:ManiSkillExport",
     "d4rl": "rlds.sources.d4rl.export:D4rlExport",
     "d4rl_pybullet": "rlds.sources.d4rl.export:D4rlPybulletExport",
     "lerobot": "rlds.sources.lerobot.export:LeRobotExport",

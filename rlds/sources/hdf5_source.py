@@ -15,11 +15,10 @@ import rlds
 from envlogger.converters.fields import Field
 from envlogger.converters.rlds_episode import with_placeholder
 from rlds.alignment import from_sars
-from rlds.sources.aside import AsideFolder
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.files.hdf5_episodes import EpisodeGroup, field_of_values
 from rlds.sources.files.hdf5_layout import encode_data, layout_changes
-from rlds.sources.nests import excludes, leaves_at, nest
+from rlds.sources.nests import excludes, nest
 from rlds.sources.source import (
     Origin,
     Outline,
@@ -74,7 +73,6 @@ class Hdf5EpisodesSource(RandomAccessSource):
     reads_spans = True
     unread: Collection[str] = ()
     keeps_layout = True
-    _aside: AsideFolder | None = None
 
     @abc.abstractmethod
     def _opened(self, split: str, index: int) -> contextlib.AbstractContextManager[EpisodeGroup]:
@@ -146,6 +144,8 @@ class Hdf5EpisodesSource(RandomAccessSource):
 
     def _describe(self, group: EpisodeGroup) -> None:
         num_transitions = self._num_transitions(group)
+        if not num_transitions:
+            raise group.error("no rows", next(iter(group.arrays)))
         self._columns: dict[str, Column] = {}
         self._values: dict[str, Field] = {}
         taken: dict[str, Any] = dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT))
@@ -168,7 +168,6 @@ class Hdf5EpisodesSource(RandomAccessSource):
             for name, value in attributes.items()
             if name not in names and not excludes(names, name)
         }
-        self._has_final = any(column.whole for column in self._columns.values())
         self._first_layout = self._layout(group) if self.keeps_layout else {}
 
     def _layout(self, group: EpisodeGroup) -> dict[str, Any]:
@@ -187,28 +186,14 @@ class Hdf5EpisodesSource(RandomAccessSource):
 
     def step_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
-        if self._aside is not None:
-            return nest(self._aside.aside.steps)
         columns = {column.path: column.field for column in self._columns.values()}
         constants = {name: Field(str) for name in self._constant_fields()}
         return nest({**columns, rlds.DISCOUNT: Field(np.float32), **constants})
 
     def episode_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
-        if self._aside is not None:
-            return nest(self._aside.aside.episode)
         layout = {LAYOUT: Field(str)} if self.keeps_layout else {}
         return nest({**self._attributes, **self._values, **self._other_fields(), **layout})
-
-    def key(self, split: str, index: int) -> str:
-        """See `RandomAccessSource`."""
-        if self._aside is not None:
-            return self._aside.aside.key(self._aside.read(index))
-        return self._key(split, index)
-
-    @abc.abstractmethod
-    def _key(self, split: str, index: int) -> str:
-        """Returns the key of an episode of the format itself."""
 
     # --- One episode.
 
@@ -221,11 +206,12 @@ class Hdf5EpisodesSource(RandomAccessSource):
         return self._episode(split, index, list(rlds.STEP_FLAGS))
 
     def _episode(self, split: str, index: int, fields: Sequence[str] | None) -> SourceEpisode:
-        if self._aside is not None:
-            return self._unpacked(self._aside, index, fields)
         with self._opened(split, index) as group:
             self._check(group)
             outline = self._outline(group)
+            if not outline.num_steps:
+                raise SourceError("no rows", file=group.file)
+            has_final = outline.final_observation_known
             metadata = {
                 **self._attribute_values(group),
                 **{path: group.value(path) for path in self._values},
@@ -239,8 +225,8 @@ class Hdf5EpisodesSource(RandomAccessSource):
                 steps=self._steps(group, split, index, fields),
                 origin=Origin(self._origin(split, index), 0, outline.num_steps),
                 truncated=not self._is_terminal(group),
-                final_observation_known=self._has_final,
-                complete=self._is_complete(split, index, outline.num_steps - self._has_final),
+                final_observation_known=has_final,
+                complete=self._is_complete(split, index, outline.num_steps - has_final),
                 metadata=nest(metadata),
             )
 
@@ -254,23 +240,22 @@ class Hdf5EpisodesSource(RandomAccessSource):
         self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
     ) -> Mapping[str, Any]:
         """Reads consecutive steps, and of no arrays but those of the wanted fields."""
-        if self._aside is not None:
-            steps = self._unpacked(self._aside, index, fields).steps
-            wanted = dict(leaves_at(steps, fields)).items()
-            return nest({path: column[begin:end] for path, column in wanted})
         with self._opened(split, index) as group:
             return self._steps(group, split, index, fields, begin, end)
 
     def outline(self, split: str, index: int) -> Outline:
         """Looks at how many actions there are."""
-        if self._aside is not None:
-            return super().outline(split, index)
         with self._opened(split, index) as group:
             return self._outline(group)
 
+    def _has_final(self, group: EpisodeGroup, num_transitions: int) -> bool:
+        """Whether there is an observation more than there are actions."""
+        wholes = [path for path, column in self._columns.items() if column.whole]
+        return any(group.num_rows(path) == num_transitions + 1 for path in wholes)
+
     def _outline(self, group: EpisodeGroup) -> Outline:
         number = self._num_transitions(group)
-        if self._has_final:
+        if self._has_final(group, number):
             return Outline(number + 1, number, True)
         return Outline(number, number - 1 + self._is_terminal(group), False)
 
@@ -303,7 +288,7 @@ class Hdf5EpisodesSource(RandomAccessSource):
         """Returns columns of steps from `begin` to before `end`."""
         wanted = set(self._step_paths(fields))
         number = self._num_transitions(group)
-        num_steps = number + self._has_final
+        num_steps = number + self._has_final(group, number)
         begin, end, _ = slice(begin, end).indices(num_steps)
         steps = {}
         for path, (name, field, whole) in self._columns.items():
@@ -316,6 +301,8 @@ class Hdf5EpisodesSource(RandomAccessSource):
                 continue
             column = group.rows(path, field, slice(begin, min(end, expected)))
             steps[name] = with_placeholder(column) if len(column) < end - begin else column
+        if not num_steps:
+            return nest(steps)
         others = from_sars(
             observation=np.empty((num_steps, 0)),
             action=np.empty((number, 0)),
@@ -327,17 +314,3 @@ class Hdf5EpisodesSource(RandomAccessSource):
         for name in wanted & others.keys() - steps.keys():
             steps[name] = others[name][begin:end]
         return nest(steps)
-
-    # --- What RLDS keeps beside the format.
-
-    def _unpacked(
-        self, aside: AsideFolder, index: int, fields: Sequence[str] | None
-    ) -> SourceEpisode:
-        wanted = self._step_paths(fields)
-        with self._opened(self.splits[0], index) as group:
-            columns = {
-                path: group.rows(place, aside.aside.steps[path])
-                for path, place in aside.aside.places.items()
-                if path in wanted and group.num_rows(place) is not None
-            }
-        return aside.aside.unpack(aside.read(index), columns, wanted)

@@ -24,14 +24,13 @@ from typing import Any, Literal
 from etils import epath
 
 import rlds
-from rlds.sources.aside import AsideFolder
+from rlds.sources.aside import AsideFolder, KeptAside
 from rlds.sources.files.hdf5_access import Hdf5File
 from rlds.sources.files.hdf5_episodes import EpisodeGroup
 from rlds.sources.files.input_files import natural_order
 from rlds.sources.hdf5_source import Column, Hdf5EpisodesSource, of_colour
 from rlds.sources.nests import root_of
 from rlds.sources.source import require_files
-from rlds.sources.untrusted import source_errors
 from rlds_ecosystem import stores
 
 __all__ = ["ACTION", "ASIDE", "COMPRESS_LEN", "INSTRUCTION", "METADATA_KEY", "AlohaSource"]
@@ -101,11 +100,9 @@ class AlohaSource(Hdf5EpisodesSource):
             raise FileNotFoundError(f"{os.fspath(path)!r} has no files episode_0.hdf5, ...")
         self._colour, self._instruction, self._joint_names = colour, instruction, joint_names
         directory = self._files[0].parent
-        if stores.as_path(path).is_dir() and AsideFolder.exists(directory / ASIDE):
-            self._aside = AsideFolder(directory / ASIDE)
-            _check_number(self._aside, self._files)
-        else:
-            self._look_at_first(("train", index) for index in range(len(self._files)))
+        is_folder = stores.as_path(path).is_dir() and AsideFolder.exists(directory / ASIDE)
+        self._kept = AsideFolder(directory / ASIDE) if is_folder else None
+        self._look_at_first(("train", index) for index in range(len(self._files)))
 
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
@@ -134,10 +131,7 @@ class AlohaSource(Hdf5EpisodesSource):
         return str(self._files[index].name)
 
     def _num_transitions(self, group: EpisodeGroup) -> int:
-        number = group.num_rows(ACTION)
-        if not number:
-            raise group.error("no rows", ACTION)
-        return number
+        return group.num_rows(ACTION) or 0
 
     def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
         root = root_of(path)
@@ -162,16 +156,18 @@ class AlohaSource(Hdf5EpisodesSource):
     def _constant_fields(self) -> Sequence[str]:
         return () if self._instruction is None else (INSTRUCTION,)
 
-    def _key(self, split: str, index: int) -> str:
+    def key(self, split: str, index: int) -> str:
         """Returns the name of the file: "episode_0"."""
         return str(self._files[index].stem)
 
     # --- See `Source`.
 
+    def kept_aside(self) -> KeptAside | None:
+        """Returns what an export has kept in the folder `rlds`."""
+        return self._kept
+
     def metadata(self) -> Mapping[str, Any]:
         """Returns how the first file is stored, the rate, and what the options say."""
-        if self._aside is not None:
-            return dict(self._aside.aside.metadata["metadata"])
         said = {"control_frequency_hz": _RATE, "layout": self._first_layout}
         return {METADATA_KEY: {**said, "options": self.options()}}
 
@@ -185,19 +181,12 @@ class AlohaSource(Hdf5EpisodesSource):
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns the files."""
-        return [*self._files, *(self._aside.files if self._aside is not None else [])]
+        return self._files
 
     def num_episodes(self, split: str) -> int:
         """Returns how many files there are."""
         del split
         return len(self._files)
-
-
-def _check_number(aside: AsideFolder, files: Sequence[epath.Path]) -> None:
-    if len(aside) != len(files):
-        what = f"{len(aside)} episodes, but there are {len(files)} files"
-        with source_errors(aside.files[1]):
-            raise ValueError(what)
 
 
 def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:

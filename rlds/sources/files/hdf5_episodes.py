@@ -33,11 +33,13 @@ class EpisodeGroup:
       repair: What makes files of rows that are images, but no files.
 
     Attributes:
+      file: The file.
       arrays: The arrays that have values, by path.
     """
 
     def __init__(self, hdf5: Hdf5File, group: Any, repair: Repair | None = None) -> None:
         self._hdf5, self._group, self._repair = hdf5, group, repair or bytes
+        self.file = hdf5.path
         self.arrays: dict[str, Any] = {}
         budget = hdf5.budget(trusted_bytes(hdf5.size))
         for path, item in items_of(hdf5, group, budget):

@@ -45,8 +45,8 @@ __all__ = [
 
 Layout: TypeAlias = Mapping[str, Mapping[str, Any]]
 
-# What of a layout is no argument of `create_dataset`.
-_OTHERS = ("dtype", "shape", "data", "empty", "attributes")
+# What of a layout are arguments of `create_dataset`.
+_OPTIONS = ("chunks", "maxshape", "compression", "compression_opts", "shuffle", "fletcher32")
 # All attributes of a group together. More would not do as JSON.
 _MAX_ATTRIBUTE_BYTES = 64 << 20
 
@@ -198,7 +198,7 @@ def create_array(group: Any, name: str, facts: Mapping[str, Any]) -> Any:
     options = {
         option: tuple(value) if isinstance(value, list) else value
         for option, value in facts.items()
-        if option not in _OTHERS
+        if option in _OPTIONS
     }
     dtype = decode_dtype(facts["dtype"])
     return group.create_dataset(name, shape=tuple(facts["shape"]), dtype=dtype, **options)

@@ -26,27 +26,37 @@ from etils import epath
 
 import rlds
 from envlogger.converters.fields import Field
-from rlds.sources.aside import AsideFolder
+from rlds.sources.aside import AsideFolder, KeptAside
 from rlds.sources.files.hdf5_access import Hdf5File
 from rlds.sources.files.hdf5_episodes import EpisodeGroup
+from rlds.sources.files.hdf5_layout import attributes_layout
 from rlds.sources.hdf5_source import Column, Hdf5EpisodesSource
 from rlds.sources.nests import root_of
 from rlds.sources.source import DamagedEpisode, SourceEpisode, SourceError, require_files
 from rlds.sources.untrusted import check_is_file, source_errors
 from rlds_ecosystem import stores
 
-__all__ = ["ASIDE", "ENTRY", "EPISODES", "METADATA_KEY", "TRAJECTORY", "ManiSkillSource"]
+__all__ = [
+    "ASIDE",
+    "ENTRY",
+    "EPISODES",
+    "EPISODE_ID",
+    "FIELDS",
+    "METADATA_KEY",
+    "TRAJECTORY",
+    "ManiSkillSource",
+]
 
 # Under this name, the metadata of a dataset has the JSON file and how the first group is stored.
 METADATA_KEY = "maniskill"
 EPISODES, EPISODE_ID, TRAJECTORY = "episodes", "episode_id", "traj_"
 # The field of an episode that is its entry of the JSON file.
 ENTRY = "entry"
-# The folder for what the format has no place for.
-ASIDE = "rlds"
+# The end of the folder beside the files for what the format has no place for.
+ASIDE = ".rlds"
 
 _ACTIONS, _OBS, _REWARDS, _STATES = "actions", "obs", "rewards", "env_states"
-_FIELDS = {_ACTIONS: rlds.ACTION, _OBS: rlds.OBSERVATION, _REWARDS: rlds.REWARD}
+FIELDS = {_ACTIONS: rlds.ACTION, _OBS: rlds.OBSERVATION, _REWARDS: rlds.REWARD}
 _FLAGS = ("terminated", "truncated", "success", "fail")
 _GROUP = re.compile(rf"{TRAJECTORY}(\d+)")
 _SEED, _SEED_KNOWN, _MODE = "episode_seed", "episode_seed_known", "control_mode"
@@ -92,18 +102,16 @@ class ManiSkillSource(Hdf5EpisodesSource):
             self._read_json()
         with self._hdf5.read() as file:
             names = [name for name in file if isinstance(name, str)]
+            self._root = attributes_layout(self._hdf5, file, "", self._hdf5.budget())
+        self._unknown = [name for name in names if not _GROUP.fullmatch(name)]
         found = [match for name in names if (match := _GROUP.fullmatch(name))]
         self._names = {int(match[1]): match[0] for match in found}
         self._numbers = sorted(self._names)
         if not self._numbers:
             raise SourceError(f"no group {TRAJECTORY}0, ...", file=self._file)
-        if AsideFolder.exists(self._file.parent / ASIDE):
-            self._aside = AsideFolder(self._file.parent / ASIDE)
-            if len(self._aside) != len(self._numbers):
-                what = f"{len(self._aside)} episodes, but there are {len(self._numbers)} groups"
-                raise SourceError(what, file=self._aside.files[1])
-        else:
-            self._look_at_first(("train", index) for index in range(len(self._numbers)))
+        place = self._file.with_suffix(ASIDE)
+        self._kept = AsideFolder(place) if AsideFolder.exists(place) else None
+        self._look_at_first(("train", index) for index in range(len(self._numbers)))
 
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
@@ -142,7 +150,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
 
     @contextlib.contextmanager
     def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
-        name = self._key(split, index)
+        name = self.key(split, index)
         with self._hdf5.read(episode=name) as file:
             group = self._hdf5.member(file, name, name)
             if hasattr(group, "dtype"):
@@ -150,22 +158,19 @@ class ManiSkillSource(Hdf5EpisodesSource):
             yield EpisodeGroup(self._hdf5, group)
 
     def _origin(self, split: str, index: int) -> str:
-        return f"{self._file.name}/{self._key(split, index)}"
+        return f"{self._file.name}/{self.key(split, index)}"
 
     def _num_transitions(self, group: EpisodeGroup) -> int:
         path = next((path for path in group.arrays if root_of(path) == _ACTIONS), _ACTIONS)
-        number = group.num_rows(path)
-        if not number:
-            raise group.error("no rows", path)
-        return number
+        return group.num_rows(path) or 0
 
     def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
         root, rows = root_of(path), group.num_rows(path)
-        is_known = root in _FIELDS or path in _FLAGS
+        is_known = root in FIELDS or path in _FLAGS
         if not is_known and rows not in (num_transitions, num_transitions + 1):
             return None
         whole = root == _OBS or (not is_known and rows == num_transitions + 1)
-        return Column(_FIELDS.get(root, root) + path.removeprefix(root), group.field(path), whole)
+        return Column(FIELDS.get(root, root) + path.removeprefix(root), group.field(path), whole)
 
     def _is_terminal(self, group: EpisodeGroup) -> bool:
         return self._is_set("terminated", group)
@@ -202,25 +207,32 @@ class ManiSkillSource(Hdf5EpisodesSource):
             _MODE: Field(str),
         }
 
-    def _key(self, split: str, index: int) -> str:
+    def key(self, split: str, index: int) -> str:
         """Returns the name of the group: "traj_0"."""
         del split
         return self._names[self._numbers[index]]
 
     # --- See `Source`.
 
+    def kept_aside(self) -> KeptAside | None:
+        """Returns what an export has kept in a folder beside the files."""
+        return self._kept
+
     def metadata(self) -> Mapping[str, Any]:
         """Returns what the JSON file says, and how the first group is stored.
 
         Of the episodes that are in both files there are the numbers, in the order of the JSON file.
         """
-        if self._aside is not None:
-            return dict(self._aside.aside.metadata["metadata"])
         content = dict(self._json)
         if isinstance(content.get(EPISODES), list):
             content[EPISODES] = [self._brief(entry) for entry in content[EPISODES]]
-        said = {"file": str(self._file.stem), "json": content if self._json else None}
-        return {METADATA_KEY: {**said, "layout": self._first_layout}}
+        said = {
+            "file": str(self._file.stem),
+            "json": content if self._json else None,
+            "attributes": self._root,
+        }
+        whole = [path for path, column in self._columns.items() if column.whole]
+        return {METADATA_KEY: {**said, "layout": self._first_layout, "whole": whole}}
 
     def _brief(self, entry: Any) -> Any:
         number = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
@@ -230,8 +242,6 @@ class ManiSkillSource(Hdf5EpisodesSource):
     def faults(self, split: str) -> Iterator[SourceError]:
         """Yields which episodes are in one of the two files only."""
         del split
-        if self._aside is not None:
-            return
         entries = self._json.get(EPISODES, [])
         for row, entry in enumerate(entries):
             if isinstance(self._brief(entry), int) and isinstance(entry, dict):
@@ -244,6 +254,8 @@ class ManiSkillSource(Hdf5EpisodesSource):
             elif type(number) is not int:
                 name, what = EPISODES, f"an entry without {EPISODE_ID}"
             yield SourceError(what, file=self._json_file, episode=name, row=row)
+        for name in self._unknown:
+            yield SourceError(f"no {TRAJECTORY}<i>, so it is not read", file=self._file, field=name)
         for number in self._numbers if self._json else ():
             if number not in self._entries:
                 what = f"{self._json_file.name} does not list it"
@@ -251,8 +263,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns both files."""
-        others = self._aside.files if self._aside is not None else []
-        return [self._file, *([self._json_file] if self._json else []), *others]
+        return [self._file, *([self._json_file] if self._json else [])]
 
     def num_episodes(self, split: str) -> int:
         """Returns how many groups there are."""

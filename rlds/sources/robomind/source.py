@@ -111,10 +111,7 @@ class RoboMindSource(Hdf5EpisodesSource):
 
     def _num_transitions(self, group: EpisodeGroup) -> int:
         path = next((path for path in group.arrays if root_of(path) == _ACTION), _ACTION)
-        number = group.num_rows(path)
-        if not number:
-            raise group.error("no rows", path)
-        return number
+        return group.num_rows(path) or 0
 
     def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
         root, _, rest = path.partition("/")
@@ -152,7 +149,7 @@ class RoboMindSource(Hdf5EpisodesSource):
         has_texts = self._instructions or _RAW_INSTRUCTION in self._values
         return (_INSTRUCTION,) if has_texts else ()
 
-    def _key(self, split: str, index: int) -> str:
+    def key(self, split: str, index: int) -> str:
         """Returns the folders that lead to the episode, without those that are always there."""
         names = self._origin(split, index).split("/")[: -len(_FILE)]
         named = [name for name in names if name not in (_SUCCESS, split)]

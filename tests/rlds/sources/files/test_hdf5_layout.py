@@ -5,6 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
+from hdf5_dump import dump
 
 from rlds.sources.files.hdf5_access import Hdf5File
 from rlds.sources.files.hdf5_layout import group_layout, layout_changes, make_group, with_changes
@@ -32,32 +33,6 @@ def write(path):
         file["empty"] = h5py.Empty("i8")
         file["no rows"] = np.zeros((0, 2), "f4")
     return path
-
-
-def dump(path):
-    """Returns the output of a plain look at all there is in a file."""
-    found = []
-
-    def visit(name, item):
-        attributes = {
-            key: (item.attrs.get_id(key).dtype, np.asarray(item.attrs[key]).tolist())
-            for key in item.attrs
-            if not isinstance(item.attrs[key], h5py.Empty)
-        }
-        array = ()
-        if isinstance(item, h5py.Dataset):
-            values = None if item.shape is None else item[()]
-            if h5py.check_vlen_dtype(item.dtype) == np.uint8:
-                values = np.array([row.tobytes() for row in values], object)
-            values = values.tolist() if hasattr(values, "tolist") else values
-            options = item.chunks, item.compression, item.compression_opts, item.shuffle
-            array = item.dtype, item.shape, item.maxshape, values, options
-        found.append((name, attributes, list(item.attrs), array))
-
-    with h5py.File(path) as file:
-        visit("/", file)
-        file.visititems(visit)
-    return found
 
 
 def test_a_group_is_made_again(tmp_path):
