@@ -22,7 +22,7 @@ from rlds.sources.lerobot.layout import (
     Info,
     video_columns,
 )
-from rlds.sources.lerobot.parquet_rows import ParquetRows
+from rlds.sources.lerobot.parquet_rows import ParquetRows, size_of
 from rlds.sources.source import SourceError
 from rlds.sources.untrusted import check_is_file, source_errors
 from rlds_ecosystem import stores
@@ -215,9 +215,7 @@ class ParquetTable(EpisodeTable):
         total: Any = self._info.raw.get("total_episodes")
         total = total if isinstance(total, int) else 0
         # A file without footer may have lost all but a few bytes for each.
-        most = sum(
-            os.path.getsize(error.file) for error in unreadable if stores.is_local(error.file)
-        )
+        most = sum(size_of(error.file) for error in unreadable)
         known = self.indices
         end = max(total, int(known[-1]) + 1 if len(known) else 0)
         if end - len(known) > most:
@@ -307,6 +305,8 @@ def read_tasks(root: epath.Path, info: Info) -> tuple[list[dict[str, Any]], str 
     schema = None
     if info.is_v3:
         table = ParquetRows(file)
+        if table.num_rows > size_of(file):  # No two texts are equal.
+            raise SourceError(f"{table.num_rows} tasks, for which it is too small", file=file)
         rows = table.read(0, table.num_rows).to_pylist()
         schema = encoded_schema(table.schema)
     else:

@@ -11,10 +11,12 @@ import numpy as np
 from rlds.sources.untrusted import Budget, SourceError, check_is_file, source_errors, trusted_bytes
 from rlds_ecosystem import import_extra, stores
 
-__all__ = ["ParquetRows"]
+__all__ = ["ParquetRows", "size_of"]
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH = 8192
+# Without a buffer, all of a column in a row group is read at once.
+_BUFFER_BYTES = 1 << 20
 
 
 class ParquetRows:
@@ -41,11 +43,11 @@ class ParquetRows:
     def __init__(self, path: stores.PathLike, columns: Sequence[str] | None = None) -> None:
         self.path, self.columns = os.fspath(path), columns
         check_is_file(path)
-        self._size = os.path.getsize(path) if stores.is_local(path) else _size_of(path)
+        self._size = size_of(path)
         parquet = import_extra("pyarrow.parquet")
         with source_errors(self.path):
             opened = self.path if stores.is_local(path) else stores.open_binary(path)
-            self._file = parquet.ParquetFile(opened)
+            self._file = parquet.ParquetFile(opened, buffer_size=_BUFFER_BYTES)
             self.schema = self._file.schema_arrow
             self._metadata = self._file.metadata
         groups = range(self._metadata.num_row_groups)
@@ -114,6 +116,7 @@ class ParquetRows:
         )
 
 
-def _size_of(path: stores.PathLike) -> int:
+def size_of(path: stores.PathLike) -> int:
+    """Returns how many bytes a file has."""
     with stores.open_binary(path) as file:
         return file.seek(0, os.SEEK_END)

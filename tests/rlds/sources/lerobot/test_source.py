@@ -214,6 +214,18 @@ def test_frames_by_time(tmp_path):
     assert steps["observation"]["images"]["top"].tolist() == frames[kept].tolist()
 
 
+def test_frames_that_are_left_over(tmp_path):
+    """The recorder stopped the camera last."""
+    raw.write_v2(tmp_path, codecs={raw.TOP: "h264"})
+    parts = [raw.frames(raw.TOP, 0, 9)]
+    file = tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4"
+    raw.write_video(file, parts, "h264")
+    video = LeRobotSource(tmp_path).read("train", 0).metadata["video"]["observation"]["images"]
+    assert (video["top"]["first"], video["top"]["clip"]) == (0, file.read_bytes())
+    steps = LeRobotSource(tmp_path, video="frames").read("train", 0).steps
+    assert steps["observation"]["images"]["top"].tolist() == _decoded(file)[:7].tolist()
+
+
 def test_flavours(tmp_path):
     """GR00T's and RoboCasa's files are kept."""
     raw.write_v2(tmp_path)
