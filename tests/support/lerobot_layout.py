@@ -167,8 +167,10 @@ def _check_statistics(row: dict[str, Any], columns: dict[str, Any]) -> None:
             assert said["dtype"] in ("string", "image"), name
             continue
         shape = {np.shape(row[f"stats/{name}/{kind}"]) for kind in ("min", "max", "mean", "std")}
-        images = {(1, 1, 1), (3, 1, 1)} if said["dtype"] == "image" else {(said["shape"][-1],)}
-        assert shape <= images
+        is_image = said["dtype"] == "image"
+        # Version 2.1 had those of each element, 3.0 has those of the last dimension.
+        numbers = {tuple(said["shape"]), (said["shape"][-1],)}
+        assert shape <= ({(1, 1, 1), (3, 1, 1)} if is_image else numbers)
         assert np.shape(row[f"stats/{name}/count"]) == (1,)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,16 +15,20 @@ import numpy as np
 
 from rlds.sources.lerobot import layout
 from rlds.sources.lerobot.feature_statistics import Statistics, Total, of_column
-from rlds.sources.lerobot.tables import TableFiles, column_array, data_schema, tasks_table
+from rlds.sources.lerobot.tables import TableFiles, column_array, tasks_table
+from rlds.sources.lerobot.video_files import VideoFiles
+from rlds.sources.video.container import Clip, JoinedClip, join_clips
 from rlds_ecosystem import import_extra
 
-__all__ = ["DatasetFiles", "Settings", "Version", "dataset_files"]
+__all__ = ["DatasetFiles", "Settings", "Version", "add_line", "dataset_files", "write_json"]
 
 Version: TypeAlias = Literal["v3.0", "v2.1"]
 
 # The names of files, as LeRobot gives them.
 _DATA_30 = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _DATA_21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+_VIDEO_30 = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+_VIDEO_21 = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
 # How many rows of the table of episodes are written together.
 _EPISODES_AT_ONCE = 100
 
@@ -32,26 +38,36 @@ class Settings:
     """What is said of a dataset as a whole.
 
     Attributes:
-      features: What `info.json` says of the features, without those that all datasets have.
+      features: What `info.json` says of the features, of videos and of those that all datasets
+        have, too.
+      schema: The schema of the rows.
       fps: How many rows there are in a second.
       robot_type: What robot it is, if that is known.
       split: The name of the split.
+      tasks: The texts of tasks, as far as they are known, in order.
       data_files_size_in_mb: How large files of rows become.
       video_files_size_in_mb: How large videos become.
       chunks_size: How many files (3.0), or episodes (2.1), a folder has.
     """
 
     features: Mapping[str, Mapping[str, Any]]
+    schema: Any
     fps: float
     robot_type: str | None
     split: str
-    data_files_size_in_mb: int
-    video_files_size_in_mb: int
+    tasks: Sequence[str] = ()
+    data_files_size_in_mb: float = 100
+    video_files_size_in_mb: float = 200
     chunks_size: int = 1000
+
+    @property
+    def videos(self) -> list[str]:
+        """The names of the video features."""
+        return [name for name, said in self.features.items() if said["dtype"] == "video"]
 
 
 class DatasetFiles(abc.ABC):
-    """The files of a dataset that is being written.
+    """The files of a dataset that is being written; as a context manager, it closes them.
 
     Args:
       directory: The folder of the dataset, which exists.
@@ -60,58 +76,64 @@ class DatasetFiles(abc.ABC):
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._directory, self._settings = directory, settings
-        self._features = {**settings.features, **layout.DEFAULT_COLUMNS}
-        self._schema = data_schema(self._features)
-        self._tasks: dict[str, int] = {}
+        self._tasks = {text: index for index, text in enumerate(settings.tasks)}
         self._num_episodes = self._num_rows = 0
+        self._stack = contextlib.ExitStack()
         (directory / layout.INFO).parent.mkdir(exist_ok=True)
+
+    def __enter__(self) -> DatasetFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def add(
         self,
         columns: Mapping[str, Any],
         tasks: Sequence[str],
         statistics: Mapping[str, Statistics],
+        clips: Mapping[str, Clip],
     ) -> None:
         """Writes an episode.
 
         Args:
-          columns: The columns of the features, as they are in tables.
+          columns: The columns of the features, as they are in tables. Those that number rows,
+            episodes and tasks are made here; so are times, if there are none.
           tasks: The text of the task of each row.
           statistics: Those of the features.
+          clips: The frames of the video features.
         """
-        num_rows, begin = len(tasks), self._num_rows
+        arrow = import_extra("pyarrow")
+        num_rows = len(tasks)
         frames = np.arange(num_rows)
         texts = list(dict.fromkeys(tasks))
         for text in texts:
             self._tasks.setdefault(text, len(self._tasks))
-        always: dict[str, np.ndarray] = {
-            "timestamp": (frames / self._settings.fps).astype(np.float32),
-            "frame_index": frames,
+        made: dict[str, np.ndarray] = {
             "episode_index": np.full(num_rows, self._num_episodes),
-            "index": begin + frames,
+            "index": self._num_rows + frames,
             "task_index": np.array([self._tasks[text] for text in tasks]),
         }
+        if "timestamp" not in columns:
+            made["timestamp"] = (frames / self._settings.fps).astype(np.float32)
+            made["frame_index"] = frames
+        schema = self._settings.schema
         arrays = dict(columns)
-        for name, column in always.items():
-            arrays[name] = column_array(column, self._schema.field(name).type)
-        arrow = import_extra("pyarrow")
-        table = arrow.table([arrays[name] for name in self._schema.names], schema=self._schema)
-        found = {**statistics, **{name: of_column(column) for name, column in always.items()}}
-        self._write(table, texts, found)
+        for name in made.keys() & {*schema.names}:
+            arrays[name] = column_array(made[name], schema.field(name).type)
+        table = arrow.table([arrays[name] for name in schema.names], schema=schema)
+        found = {**statistics, **{name: of_column(column) for name, column in made.items()}}
+        self._write(table, texts, found, clips)
         self._num_episodes += 1
         self._num_rows += num_rows
 
-    def finish(self, shapes: Mapping[str, Sequence[int]]) -> None:
+    def finish(self, features: Mapping[str, Mapping[str, Any]]) -> None:
         """Completes the files.
 
         Args:
-          shapes: The shapes of features that were not known before.
+          features: What is known of features by now, by name.
         """
         self._finish()
-        features = {
-            name: {**feature, "shape": list(shapes.get(name, feature["shape"]))}
-            for name, feature in self._features.items()
-        }
         fps = self._settings.fps
         info = {
             "codebase_version": self.version,
@@ -123,9 +145,12 @@ class DatasetFiles(abc.ABC):
             "fps": int(fps) if fps == int(fps) else fps,
             "splits": {self._settings.split: f"0:{self._num_episodes}"},
             **self._said(),
-            "features": features,
+            "features": {
+                name: {**said, **features.get(name, {})}
+                for name, said in self._settings.features.items()
+            },
         }
-        _write_json(self._directory / layout.INFO, info)
+        write_json(self._directory / layout.INFO, info)
 
     @property
     @abc.abstractmethod
@@ -134,7 +159,11 @@ class DatasetFiles(abc.ABC):
 
     @abc.abstractmethod
     def _write(
-        self, table: Any, tasks: Sequence[str], statistics: Mapping[str, Statistics]
+        self,
+        table: Any,
+        tasks: Sequence[str],
+        statistics: Mapping[str, Statistics],
+        clips: Mapping[str, Clip],
     ) -> None:
         """Writes the next episode."""
 
@@ -159,20 +188,33 @@ class _Files30(DatasetFiles):
             TableFiles(directory, template, most_megabytes=most, files_per_chunk=per_chunk)
             for template in (_DATA_30, layout.EPISODES)
         )
+        self._videos = {
+            name: VideoFiles(
+                directory,
+                _VIDEO_30,
+                name,
+                most_megabytes=settings.video_files_size_in_mb,
+                files_per_chunk=per_chunk,
+            )
+            for name in settings.videos
+        }
+        for tables in (self._data, self._episodes):
+            self._stack.callback(tables.close)
+        for files in self._videos.values():
+            self._stack.callback(files.clips.clear)
         self._total = Total()
         self._rows: list[dict[str, Any]] = []
 
     def _write(
-        self, table: Any, tasks: Sequence[str], statistics: Mapping[str, Statistics]
+        self,
+        table: Any,
+        tasks: Sequence[str],
+        statistics: Mapping[str, Statistics],
+        clips: Mapping[str, Clip],
     ) -> None:
         chunk, file = self._data.add(table)
         self._total.add(statistics)
-        numbers = {
-            f"stats/{feature}/{name}": value.tolist()
-            for feature, found in statistics.items()
-            for name, value in found.items()
-        }
-        row = {
+        row: dict[str, Any] = {
             "episode_index": self._num_episodes,
             "tasks": list(tasks),
             "length": table.num_rows,
@@ -180,36 +222,52 @@ class _Files30(DatasetFiles):
             "data/file_index": file,
             "dataset_from_index": self._num_rows,
             "dataset_to_index": self._num_rows + table.num_rows,
-            **numbers,
         }
+        for name in self._videos:
+            row |= dict.fromkeys(layout.video_columns(name))
+        for feature, found in statistics.items():
+            row |= {f"stats/{feature}/{name}": value.tolist() for name, value in found.items()}
         self._rows.append(row)
-        if len(self._rows) == _EPISODES_AT_ONCE:
-            self._write_episodes()
+        for name, files in self._videos.items():
+            files.add(clips[name], functools.partial(self._place_frames, row, name))
+        self._write_episodes(_EPISODES_AT_ONCE)
 
-    def _write_episodes(self) -> None:
-        if self._rows:
-            arrow = import_extra("pyarrow")
-            columns = {name: [row[name] for row in self._rows] for name in self._rows[0]}
-            chunk, file = self._episodes.place(len(self._rows))
-            columns["meta/episodes/chunk_index"] = [chunk] * len(self._rows)
-            columns["meta/episodes/file_index"] = [file] * len(self._rows)
-            self._episodes.add(arrow.table(columns))
-            self._rows = []
+    def _place_frames(
+        self, row: dict[str, Any], name: str, chunk: int, file: int, place: JoinedClip
+    ) -> None:
+        end = place.begin_time + (place.end - place.begin) / self._settings.fps
+        row |= dict(zip(layout.video_columns(name), (chunk, file, place.begin_time, end)))
+
+    def _write_episodes(self, at_least: int) -> None:
+        """Writes rows whose videos are complete, if there are so many."""
+        waiting = (i for i, row in enumerate(self._rows) if None in row.values())
+        number = next(waiting, len(self._rows))
+        if number < at_least:
+            return
+        arrow = import_extra("pyarrow")
+        rows, self._rows = self._rows[:number], self._rows[number:]
+        columns = {name: [row.get(name) for row in rows] for name in rows[0]}
+        chunk, file = self._episodes.place(number)
+        columns["meta/episodes/chunk_index"] = [chunk] * number
+        columns["meta/episodes/file_index"] = [file] * number
+        self._episodes.add(arrow.table(columns))
 
     def _finish(self) -> None:
-        self._write_episodes()
+        for files in self._videos.values():
+            files.close()
+        self._write_episodes(1)
         self._data.close()
         self._episodes.close()
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(tasks_table(list(self._tasks)), self._directory / layout.TASKS)
-        _write_json(self._directory / layout.STATS, _as_json(self._total.features))
+        write_json(self._directory / layout.STATS, _as_json(self._total.features))
 
     def _said(self) -> dict[str, Any]:
         return {
             "data_files_size_in_mb": self._settings.data_files_size_in_mb,
             "video_files_size_in_mb": self._settings.video_files_size_in_mb,
             "data_path": _DATA_30,
-            "video_path": None,
+            "video_path": _VIDEO_30 if self._videos else None,
         }
 
 
@@ -219,35 +277,48 @@ class _Files21(DatasetFiles):
     version: Version = "v2.1"
 
     def _write(
-        self, table: Any, tasks: Sequence[str], statistics: Mapping[str, Statistics]
+        self,
+        table: Any,
+        tasks: Sequence[str],
+        statistics: Mapping[str, Statistics],
+        clips: Mapping[str, Clip],
     ) -> None:
         parquet = import_extra("pyarrow.parquet")
-        index = self._num_episodes
-        name = _DATA_21.format(
-            episode_chunk=index // self._settings.chunks_size, episode_index=index
-        )
-        path = self._directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(table, path, compression="snappy")
-        row = {"episode_index": index, "tasks": list(tasks), "length": table.num_rows}
-        self._add_line(layout.EPISODES_JSONL, row)
-        found = {"episode_index": index, "stats": _as_json(statistics)}
-        self._add_line(layout.EPISODES_STATS, found)
+        parquet.write_table(table, self._path(_DATA_21), compression="snappy")
+        for name in self._settings.videos:
+            self._write_video(clips[name], self._path(_VIDEO_21, name), name)
+        row = {"episode_index": self._num_episodes, "tasks": list(tasks), "length": table.num_rows}
+        add_line(self._directory / layout.EPISODES_JSONL, row)
+        found = {"episode_index": self._num_episodes, "stats": _as_json(statistics)}
+        add_line(self._directory / layout.EPISODES_STATS, found)
 
-    def _add_line(self, name: str, value: Any) -> None:
-        with open(self._directory / name, "a", encoding="utf-8") as file:
-            file.write(json.dumps(value, ensure_ascii=False) + "\n")
+    def _path(self, template: str, video: str = "") -> Path:
+        index = self._num_episodes
+        chunk = index // self._settings.chunks_size
+        path = self._directory / template.format(
+            episode_chunk=chunk, episode_index=index, video_key=video
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _write_video(self, clip: Clip, path: Path, name: str) -> None:
+        [place] = join_clips([clip], path)
+        if place.begin_time * self._settings.fps > 0.5:
+            raise ValueError(
+                f"{path.name}, {name}: its frames begin with number {place.begin} of the clip, as "
+                "there is no other keyframe before; version 3.0 has a place for that, 2.1 has not"
+            )
 
     def _finish(self) -> None:
         for text, index in self._tasks.items():
-            self._add_line(layout.TASKS_JSONL, {"task_index": index, "task": text})
+            add_line(self._directory / layout.TASKS_JSONL, {"task_index": index, "task": text})
 
     def _said(self) -> dict[str, Any]:
         return {
-            "total_videos": 0,
+            "total_videos": self._num_episodes * len(self._settings.videos),
             "total_chunks": -(-self._num_episodes // self._settings.chunks_size),
             "data_path": _DATA_21,
-            "video_path": None,
+            "video_path": _VIDEO_21 if self._settings.videos else None,
         }
 
 
@@ -256,12 +327,20 @@ def dataset_files(version: Version, directory: Path, settings: Settings) -> Data
     return (_Files30 if version == "v3.0" else _Files21)(directory, settings)
 
 
+def add_line(path: Path, value: Any) -> None:
+    """Adds a line of JSON to a file."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a file of JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=4, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def _as_json(statistics: Mapping[str, Statistics]) -> dict[str, Any]:
     return {
         name: {kind: value.tolist() for kind, value in found.items()}
         for name, found in statistics.items()
     }
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=4, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -85,7 +85,7 @@ def tasks_table(tasks: Sequence[str]) -> Any:
 
 
 class TableFiles:
-    """Parquet files that tables are added to, one after the other; closes them.
+    """Parquet files that tables are added to, one after the other.
 
     Args:
       directory: The folder that `template` begins in.
@@ -132,12 +132,6 @@ class TableFiles:
             self._writer.close()
             self._sink.close()
         self._writer, self._num_rows = None, 0
-
-    def __enter__(self) -> TableFiles:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _arrow_type(feature: Mapping[str, Any]) -> Any:
