@@ -14,6 +14,7 @@ if _error := _missing_tensorflow(__name__):
 from rlds.alignment import append_row, from_rsa, from_sars
 from rlds.sources.aloha.source import AlohaSource
 from rlds.sources.atari_dqn_replay.source import AtariDqnReplaySource
+from rlds.sources.bags.source import McapSource, RosbagSource
 from rlds.sources.calvin.source import CalvinSource
 from rlds.sources.creator import RldsCreatorSource
 from rlds.sources.d4rl.pybullet import D4rlPybulletSource
@@ -48,6 +49,7 @@ from rlds.sources.zarr_buffers.source import ZarrSource
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
 from tfds_builders.aloha import RldsAloha
 from tfds_builders.atari_dqn_replay import RldsAtariDqnReplay
+from tfds_builders.bags import RldsMcap, RldsRosbag
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.calvin import RldsCalvin
 from tfds_builders.creator import RldsCreator
@@ -94,6 +96,7 @@ __all__ = [
     "FolderSource",
     "LeRobotSource",
     "ManiSkillSource",
+    "McapSource",
     "MinariSource",
     "OGBenchSource",
     "Origin",
@@ -109,6 +112,7 @@ __all__ = [
     "RldsFolder",
     "RldsLerobot",
     "RldsManiskill",
+    "RldsMcap",
     "RldsMinari",
     "RldsOgbench",
     "RldsPickPlaceCan",
@@ -123,6 +127,7 @@ __all__ = [
     "RldsRluRwrl",
     "RldsRobomimic",
     "RldsRobomind",
+    "RldsRosbag",
     "RldsSacLocomotion",
     "RldsWebdataset",
     "RldsZarr",
@@ -137,6 +142,7 @@ __all__ = [
     "RluRwrlSource",
     "RoboMindSource",
     "RobomimicSource",
+    "RosbagSource",
     "Source",
     "SourceBuilder",
     "SourceEpisode",

@@ -37,6 +37,8 @@ _FORMATS = {
     "robomimic": "rlds.sources.robomimic.source:RobomimicSource",
     "maniskill": "rlds.sources.maniskill.source:ManiSkillSource",
     "robomind": "rlds.sources.robomind.source:RoboMindSource",
+    "mcap": "rlds.sources.bags.source:McapSource",
+    "rosbag": "rlds.sources.bags.source:RosbagSource",
     "npz": "rlds.sources.npz.source:NpzSource",
     "ogbench": "rlds.sources.ogbench.source:OGBenchSource",
     "d4rl": "rlds.sources.d4rl.source:D4rlSource",

@@ -36,6 +36,7 @@ import h5py
 import hostile_records
 import numpy as np
 import raw_aloha
+import raw_bags
 import raw_calvin
 import raw_d4rl
 import raw_d4rl_pybullet
@@ -197,6 +198,18 @@ FORMATS: dict[str, Raw] = {
         lambda path: raw_aloha.write_folder(path, {0: 3, 1: 2}, images="padded", mobile=True),
         tfds_builders.AlohaSource,
     ),
+    "mcap": Raw(
+        lambda path: raw_bags.write_mcap(path / "a.mcap", raw_bags.sample()),
+        lambda path: tfds_builders.McapSource(path, config=raw_bags.CONFIG),
+    ),
+    "rosbag_ros1": Raw(
+        lambda path: raw_bags.write_ros1(path / "a.bag", raw_bags.sample(ros1=True), "lz4"),
+        lambda path: tfds_builders.RosbagSource(path, config=raw_bags.CONFIG),
+    ),
+    "rosbag_sqlite": Raw(
+        lambda path: raw_bags.write_ros2(path / "bag", raw_bags.sample()),
+        lambda path: tfds_builders.RosbagSource(path / "bag", config=raw_bags.CONFIG),
+    ),
     "calvin": Raw(
         lambda path: raw_calvin.write(path, splits=("training",)), tfds_builders.CalvinSource
     ),
@@ -247,6 +260,9 @@ OPENED = {
     "d4rl": ("hopper.hdf5", "d4rl"),
     "d4rl_plain": ("hopper.hdf5", "d4rl"),
     "d4rl_pybullet": ("a.hdf5", "d4rl_pybullet"),
+    "mcap": ("", "mcap"),
+    "rosbag_ros1": ("", "rosbag"),
+    "rosbag_sqlite": ("bag", "rosbag"),
     "minari_hdf5": ("toy-v0", "minari"),
     "minari_arrow": ("toy-v0", "minari"),
     "minari_parquet": ("toy-v0", "minari"),
@@ -653,6 +669,8 @@ class _Opened:
 _opened = functools.cache(_Opened)
 # Modules are loaded late; and of the processors there are libraries ask.
 _HARMLESS = (sys.prefix, sys.base_prefix, os.fspath(Path(__file__).parents[2]), "/proc/", "/sys/")
+# Copies of files that are made to be read.
+_HARMLESS += (os.path.join(tempfile.gettempdir(), "rlds-"),)
 
 
 def pack(files: Files, archive: Path) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import raw_aloha
 import raw_atari_dqn_replay
+import raw_bags
 import raw_calvin
 import raw_d4rl
 import raw_d4rl_pybullet
@@ -98,6 +99,13 @@ def maniskill(directory):
 
 def robomind(directory):
     return tfds_builders.RoboMindSource(raw_robomind.write_folder(directory))
+
+
+def mcap(directory):
+    for number in range(3):
+        rows = raw_bags.sample(4 + number, seed=number)
+        raw_bags.write_mcap(directory / f"{number}.mcap", rows)
+    return tfds_builders.McapSource(directory, config=raw_bags.CONFIG)
 
 
 def npz(directory):
@@ -221,6 +229,7 @@ SOURCES = {
         aloha,
         maniskill,
         robomind,
+        mcap,
         npz,
         ogbench,
         calvin,

@@ -1,0 +1,1 @@
+"""Recordings of robots: MCAP files, bags of ROS 1 and ROS 2."""
