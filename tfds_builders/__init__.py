@@ -17,6 +17,7 @@ from rlds.sources.atari_dqn_replay.source import AtariDqnReplaySource
 from rlds.sources.bags.source import McapSource, RosbagSource
 from rlds.sources.calvin.source import CalvinSource
 from rlds.sources.creator import RldsCreatorSource
+from rlds.sources.d3rlpy.source import D3rlpySource
 from rlds.sources.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources.d4rl.source import D4rlSource
 from rlds.sources.folder import FolderSource
@@ -53,6 +54,7 @@ from tfds_builders.bags import RldsMcap, RldsRosbag
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.calvin import RldsCalvin
 from tfds_builders.creator import RldsCreator
+from tfds_builders.d3rlpy import RldsD3rlpy
 from tfds_builders.d4rl import RldsD4rl, RldsD4rlPybullet
 from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
 from tfds_builders.envlogger_source import EnvLoggerSource
@@ -88,6 +90,7 @@ __all__ = [
     "AlohaSource",
     "AtariDqnReplaySource",
     "CalvinSource",
+    "D3rlpySource",
     "D4rlPybulletSource",
     "D4rlSource",
     "DamagedEpisode",
@@ -106,6 +109,7 @@ __all__ = [
     "RldsCalvin",
     "RldsCreator",
     "RldsCreatorSource",
+    "RldsD3rlpy",
     "RldsD4rl",
     "RldsD4rlPybullet",
     "RldsEnvlogger",

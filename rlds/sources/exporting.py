@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -55,6 +55,7 @@ _EXPORTS: dict[str, str] = {
     "ogbench": "rlds.sources.ogbench.export:OGBenchExport",
     "aloha": "rlds.sources.aloha.export:AlohaExport",
     "maniskill": "rlds.sources.maniskill.export:ManiSkillExport",
+    "d3rlpy": "rlds.sources.d3rlpy.export:D3rlpyExport",
     "d4rl": "rlds.sources.d4rl.export:D4rlExport",
     "d4rl_pybullet": "rlds.sources.d4rl.export:D4rlPybulletExport",
     "lerobot": "rlds.sources.lerobot.export:LeRobotExport",
@@ -100,6 +101,7 @@ class Export(abc.ABC):
       episodes: The episodes.
       is_exact: Whether reading back what was written gives the same episodes, but for the fields
         that change or are lost. If not, they are only counted.
+      order: In which order the episodes are written; None for that in which they are.
       skip_damaged: Whether `each` leaves out episodes that cannot be read.
       left_out: What is wrong with those that it left out.
     """
@@ -109,6 +111,7 @@ class Export(abc.ABC):
 
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
+        self.order: Sequence[int] | None = None
         self.skip_damaged = False
         self.left_out: list[SourceError] = []
         self._advance: Callable[[], None] = lambda: None
@@ -145,16 +148,13 @@ class Export(abc.ABC):
         """Returns the options with which the format reads it back."""
         return {}
 
-    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
-        """Yields the episodes; counts them for the progress bar.
-
-        Args:
-          order: Which episodes, and in which order; by default all in their order.
+    def each(self) -> Iterator[SourceEpisode]:
+        """Yields the episodes in their `order`; counts them for the progress bar.
 
         Raises:
           SourceError: One cannot be read; not with `skip_damaged`.
         """
-        for index in itertools.count() if order is None else order:
+        for index in itertools.count() if self.order is None else self.order:
             if not self.episodes.has(index):
                 return
             try:

@@ -38,6 +38,7 @@ import numpy as np
 import raw_aloha
 import raw_bags
 import raw_calvin
+import raw_d3rlpy
 import raw_d4rl
 import raw_d4rl_pybullet
 import raw_lerobot
@@ -242,6 +243,10 @@ FORMATS: dict[str, Raw] = {
         lambda path: raw_robomind.write_folder(path, {"train/1": 3, "train/2": 2}, text="ü"),
         tfds_builders.RoboMindSource,
     ),
+    "d3rlpy": Raw(
+        lambda path: raw_d3rlpy.write(path / "a.h5"),
+        lambda path: tfds_builders.D3rlpySource(path / "a.h5"),
+    ),
     "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
     "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
     **{
@@ -257,6 +262,7 @@ FORMATS: dict[str, Raw] = {
 # What to open of it, and as which format; it is the directory, and recognized, otherwise.
 OPENED = {
     "creator_zip": ("download.zip", "rlds_creator"),
+    "d3rlpy": ("a.h5", "d3rlpy"),
     "d4rl": ("hopper.hdf5", "d4rl"),
     "d4rl_plain": ("hopper.hdf5", "d4rl"),
     "d4rl_pybullet": ("a.hdf5", "d4rl_pybullet"),

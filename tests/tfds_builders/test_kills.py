@@ -23,6 +23,7 @@ import raw_aloha
 import raw_atari_dqn_replay
 import raw_bags
 import raw_calvin
+import raw_d3rlpy
 import raw_d4rl
 import raw_d4rl_pybullet
 import raw_lerobot
@@ -130,6 +131,10 @@ def webdataset(directory):
     return tfds_builders.WebdatasetSource(raw_webdataset.write_episodes(directory))
 
 
+def d3rlpy(directory):
+    return tfds_builders.D3rlpySource(raw_d3rlpy.write(directory / "a.h5"))
+
+
 def zarr(directory):
     return tfds_builders.ZarrSource(raw_zarr.write_umi(directory / "dataset.zarr.zip"))
 
@@ -231,6 +236,7 @@ SOURCES = {
         robomind,
         mcap,
         npz,
+        d3rlpy,
         ogbench,
         calvin,
         lerobot,

@@ -174,7 +174,7 @@ class Hdf5File:
         if link_type is None:
             try:
                 link_type = group.links.get_info(name).type
-            except KeyError as error:
+            except (KeyError, RuntimeError) as error:
                 raise self.error("missing", path) from error
         if link_type != h5py.h5l.TYPE_HARD and not self.follow_links:
             raise self.error(f"a link to another place, {_ELSEWHERE}", path)

@@ -133,7 +133,8 @@ class OGBenchExport(Export):
         rows: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
         ends = []
         num_rows = 0
-        for episode in self.each(self.order_of_origin() if self._is_recorded else None):
+        self.order = self.order_of_origin() if self._is_recorded else None
+        for episode in self.each():
             if episode.num_steps < 2:
                 raise ValueError(f"episode {episode.key}: OGBench holds none of a single step")
             num_rows += episode.num_steps

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -145,9 +145,9 @@ class ZarrExport(Export):
             for place in kept_aside(self._aside, why)
         ]
 
-    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
+    def each(self) -> Iterator[SourceEpisode]:
         """Yields the episodes, with arrays for PNG files."""
-        for episode in super().each(order):
+        for episode in super().each():
             if self._pngs:
                 steps = dict(leaves_at(episode.steps, None))
                 for path in self._pngs:

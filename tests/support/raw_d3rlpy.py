@@ -1,0 +1,37 @@
+"""Small datasets as d3rlpy 2 dumps them."""
+
+import h5py
+import numpy as np
+
+LENGTHS = {0: (4, True), 1: (6, False), 2: (1, True)}
+
+
+def episode(index, *, parts=0, discrete=False):
+    """The columns of an episode, with arrays of parts in lists."""
+    length, terminated = LENGTHS[index]
+    rng = np.random.default_rng(index)
+    observations = [rng.normal(size=(length, 3)).astype(np.float32) for _ in range(parts or 1)]
+    actions = rng.integers(0, 4, (length, 1)) if discrete else rng.random((length, 2), np.float32)
+    return {
+        "observations": observations if parts else observations[0],
+        "actions": actions,
+        "rewards": rng.random((length, 1), np.float32),
+        "terminated": np.bool_(terminated),
+    }
+
+
+def write(path, **options):
+    """Writes a file."""
+    with h5py.File(path, "w") as file:
+        columns = [*episode(0)]
+        file["columns"] = columns
+        file["num_episodes"] = len(LENGTHS)
+        for index in LENGTHS:
+            for name, values in episode(index, **options).items():
+                if isinstance(values, list):
+                    for part, value in enumerate(values):
+                        file[f"{name}_{index}_{part}"] = value
+                else:
+                    file[f"{name}_{index}"] = values
+        file["version"] = "2.1"
+    return path
