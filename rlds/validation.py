@@ -239,6 +239,8 @@ class Validator:
     Args:
       finite_fields: See `validate`.
       profile: See `validate`; call `check_features` too.
+      shapes: Of fields whose rows may be of different sizes, which are None there, by path. All
+        others have the shape that they have in the first step.
 
     Attributes:
       num_episodes: How many episodes were checked.
@@ -250,12 +252,18 @@ class Validator:
     episode 0, step 0, field 'is_last': False, but this is the last step
     """
 
-    def __init__(self, finite_fields: Iterable[str] = (), profile: str | None = None) -> None:
+    def __init__(
+        self,
+        finite_fields: Iterable[str] = (),
+        profile: str | None = None,
+        shapes: Mapping[str, tuple[int | None, ...]] | None = None,
+    ) -> None:
         if profile not in (None, *loader_profiles.PROFILES):
             raise ValueError(
                 f"no profile {profile!r}; expected one of {list(loader_profiles.PROFILES)}"
             )
         self._profile = profile
+        self._shapes = shapes or {}
         self.num_episodes = 0
         self.num_steps = 0
         self._finite_fields = (
@@ -391,7 +399,10 @@ class Validator:
     def _check_fields(self, start: int, batch: Columns) -> Iterator[_Finding]:
         """Compares the fields with those of the first step of the dataset."""
         if self._fields is None:
-            self._fields = {name: _Field.of(column) for name, column in batch.items()}
+            self._fields = {
+                name: _Field.of(column).declared(self._shapes.get(name))
+                for name, column in batch.items()
+            }
             _check_names(self._finite_fields, self._fields)
         for name in sorted({rlds_types.IS_FIRST, rlds_types.IS_LAST} - batch.keys()):
             yield _Finding("missing, every step needs it", start, name)
@@ -452,6 +463,11 @@ class _Field:
         if column.dtype.kind in "SUO":
             return cls("string", column.shape[1:])
         return cls(column.dtype.name, column.shape[1:])
+
+    def declared(self, shape: tuple[int | None, ...] | None) -> "_Field":
+        """The same with another shape, unless it is none of as many dimensions."""
+        is_one = shape is not None and len(shape) == len(self.shape or ())
+        return _Field(self.dtype, shape) if is_one else self
 
     def holds(self, other: "_Field") -> bool:
         """Whether the other is of this type."""

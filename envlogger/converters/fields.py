@@ -137,12 +137,16 @@ def match_columns(
     >>> match_columns(columns, fields, rows=2, where="")["speed"]
     array([0.5, 1.5], dtype=float32)
     """
-    absent = is_absent(columns)
+    absent = _is_nothing(columns, expected)
     if isinstance(expected, Mapping):
         if isinstance(columns, np.ndarray) and not absent:
             raise _mismatch(where, path, _in_words(columns), f"the fields {list(expected)}")
         children = {} if absent else children_of(columns, path)
-        children = {name: child for name, child in children.items() if not is_absent(child)}
+        children = {
+            name: child
+            for name, child in children.items()
+            if not _is_nothing(child, expected.get(name))
+        }
         for name in sorted(children.keys() - expected.keys()):
             known = f"only the fields {list(expected)}"
             raise _mismatch(where, _join(path, name), "a field", known)
@@ -202,6 +206,16 @@ def is_absent(columns: Any) -> bool:
     if isinstance(columns, np.ndarray):
         return columns.dtype == object and all(item is None for item in columns.flat)
     return all(is_absent(child) for child in children_of(columns, "").values())
+
+
+def _is_nothing(columns: Any, expected: Fields | Field | Opaque | None) -> bool:
+    """Whether columns are absent. Texts of which there are none are not, where they may be none."""
+    if isinstance(expected, Mapping) and isinstance(columns, Mapping):
+        return all(_is_nothing(child, expected.get(name)) for name, child in columns.items())
+    are_texts = isinstance(expected, Field) and expected.is_text
+    if are_texts and isinstance(columns, np.ndarray) and not columns.size:
+        return not fits(columns.shape[1:], expected.shape)  # type: ignore[union-attr]
+    return is_absent(columns)
 
 
 def in_words(fields: Fields | Field | Opaque | None) -> str:

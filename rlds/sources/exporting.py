@@ -60,6 +60,7 @@ _EXPORTS: dict[str, str] = {
     "d4rl_pybullet": "rlds.sources.d4rl.export:D4rlPybulletExport",
     "lerobot": "rlds.sources.lerobot.export:LeRobotExport",
     "webdataset": "rlds.sources.webdataset.export:WebdatasetExport",
+    "robomimic": "rlds.sources.robomimic.export:RobomimicExport",
     "zarr": "rlds.sources.zarr_buffers.export:ZarrExport",
 }
 

@@ -390,3 +390,13 @@ def test_a_profile_needs_to_know_the_features() -> None:
         Validator(profile="rt1")
     with pytest.raises(ValueError, match="these are not features of episodes with steps"):
         validate([], profile="octo", features={"featuresDict": {}})
+
+
+def test_rows_of_declared_sizes():
+    """The first episode does not decide for fields whose rows may be of different sizes."""
+    flags = {"is_first": np.array([True]), "is_last": np.array([True])}
+    validator = Validator(shapes={"states": (None,)})
+    for size in (2, 3):
+        steps = {**flags, "states": np.zeros((1, size)), "other": np.zeros((1, size))}
+        found = [violation.field for violation in validator.add({"steps": steps})]
+        assert found == (["other"] if size == 3 else [])

@@ -5,9 +5,10 @@ the published files; episodes have few rows, and images few pixels. `data_of` is
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -232,6 +233,61 @@ def robocasa(path: Any) -> Path:
     return Path(path)
 
 
+# What TFDS demands of the observations in `lift/ph/low_dim.hdf5`, and of the masks.
+LIFT = {
+    "object": 10,
+    "robot0_eef_pos": 3,
+    "robot0_eef_quat": 4,
+    "robot0_eef_vel_ang": 3,
+    "robot0_eef_vel_lin": 3,
+    "robot0_gripper_qpos": 2,
+    "robot0_gripper_qvel": 2,
+    "robot0_joint_pos": 7,
+    "robot0_joint_pos_cos": 7,
+    "robot0_joint_pos_sin": 7,
+    "robot0_joint_vel": 7,
+}
+LIFT_MASKS = (
+    *("train", "valid", "20_percent", "20_percent_train", "20_percent_valid"),
+    *("50_percent", "50_percent_train", "50_percent_valid"),
+)
+
+
+def lift(path: Any, lengths: Sequence[int]) -> Path:
+    """A file that the builder of TFDS takes too: all end in a success, the first has two."""
+    rng = np.random.default_rng(4)
+    names = np.array([f"demo_{number}" for number in range(len(lengths))], "S")
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        data.attrs["total"], data.attrs["env_args"] = sum(lengths), json.dumps(ENV_ARGS)
+        for name, length in zip(names.astype(str), lengths):
+            demo = data.create_group(name)
+            demo.attrs["num_samples"], demo.attrs["model_file"] = length, MODEL
+            for key, size in LIFT.items():
+                seen = np.cumsum(rng.normal(size=(length + 1, size)), axis=0)
+                demo[f"obs/{key}"], demo[f"next_obs/{key}"] = seen[:-1], seen[1:]
+            demo["actions"] = rng.uniform(-1, 1, (length, 7))
+            demo["states"] = rng.normal(size=(length, 32))
+            dones = np.arange(length) >= length - 1 - (name == "demo_0")
+            demo["rewards"], demo["dones"] = dones.astype("f8"), dones.astype("i8")
+        for mask in LIFT_MASKS:
+            file[f"mask/{mask}"] = names[: len(names) // 2 + 1]
+    return Path(path)
+
+
+def by_tfds(path: Path, data_dir: Path) -> Any:
+    """Converts it with the builder of TFDS, which is told where the file is."""
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder("robomimic_ph/lift_ph_low_dim", data_dir=data_dir)
+    download = tfds.download.DownloadManager
+    with mock.patch.object(download, "download_and_extract", return_value={"file_path": path}):
+        builder.download_and_prepare(
+            download_config=tfds.download.DownloadConfig(try_download_gcs=False)
+        )
+    return builder
+
+
 # By the names of their files, each of which is that of the dialect.
 DIALECTS: Mapping[str, Callable[[Any], Path]] = {
     "robomimic": robomimic,
@@ -271,6 +327,15 @@ def data_of(path: Any) -> dict[str, Any]:
     return found
 
 
+def check_same(one: Any, other: Any) -> None:
+    """Checks that a file has all that another one has, and nothing else."""
+    ones, others = data_of(one), data_of(other)
+    assert ones.keys() == others.keys()
+    for name, found in ones.items():
+        assert found == others[name], name
+
+
 def _facts(stored: Any, value: Any) -> tuple[Any, ...]:
-    string = h5py.check_string_dtype(stored.dtype)
-    return (stored.dtype.str, string, stored.shape, np.asarray(value).tolist())
+    string, values = h5py.check_string_dtype(stored.dtype), np.asarray(value)
+    bits = values.tolist() if values.dtype == object or string else values.tobytes()
+    return (stored.dtype.str, string, stored.shape, bits)

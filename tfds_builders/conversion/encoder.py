@@ -9,11 +9,12 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 import rlds
-from envlogger.converters.fields import match_columns
+from envlogger.converters.fields import Field, match_columns
 from envlogger.converters.rlds_episode import stack_values
 from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.converters.tfds_features import EXACT, TensorStorage, fields_of_features
 from rlds.sources.episode_fields import fields_of
+from rlds.sources.nests import leaves_at
 from rlds.sources.source import Columns, SourceEpisode, SourceError
 from rlds.validation import Validator, Violation
 
@@ -43,7 +44,12 @@ class EpisodeEncoder:
         self._others = fields_of_features(features)
         del self._others[rlds.STEPS]
         self._encoder = ExampleEncoder(features)
-        self._validator = Validator(finite_fields)
+        shapes = {
+            path: field.shape
+            for path, field in leaves_at(self._steps, None)
+            if isinstance(field, Field) and None in field.shape
+        }
+        self._validator = Validator(finite_fields, shapes=shapes)
 
     def encode(self, episode: SourceEpisode) -> bytes:
         """Returns the bytes of an example.

@@ -281,8 +281,10 @@ class DemoFile:
             described[path] = facts
             arrays[path] = _array(facts)
         types = attributes_layout(hdf5, demo, "", kept, values=False)
-        if not self._length(rows, demo, types):
-            raise hdf5.error("there is not a single row", _ACTIONS)
+        length = self._length(rows, demo, types)
+        for path, count in rows.items():
+            if count == length + 1:
+                described[path]["more"] = 1
         description = {
             "arrays": described,
             "groups": groups,

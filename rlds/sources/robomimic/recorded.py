@@ -26,7 +26,20 @@ from rlds.sources.robomimic.files import Array, Demo, DemoFile
 from rlds.sources.source import Origin, SourceEpisode
 from rlds.sources.untrusted import SourceError
 
-__all__ = ["METADATA_KEY", "RecordedDemos", "Rows", "place_of", "rows_of"]
+__all__ = [
+    "ATTRIBUTES",
+    "FIRST",
+    "INSTRUCTION",
+    "LAST",
+    "LAYOUT",
+    "MASKS",
+    "METADATA_KEY",
+    "NEXT",
+    "RecordedDemos",
+    "Rows",
+    "place_of",
+    "rows_of",
+]
 
 # Under this name, the metadata of a dataset holds what the files say.
 METADATA_KEY = "robomimic"
@@ -164,7 +177,11 @@ class RecordedDemos:
         known: dict[str, _Merged] = {}
         seen = set()
         for demo in self._sound_demos:
-            if demo.structure not in seen:
+            if not demo.length:
+                file = self._files[demo.file].hdf5
+                demo.damage = file.error("there is not a single row", "actions")
+                demo.damage.locate(episode=demo.name)
+            elif demo.structure not in seen:
                 demo.damage = self._objection(demo, known)
                 if demo.damage is None:
                     seen.add(demo.structure)
@@ -178,7 +195,7 @@ class RecordedDemos:
         return merged
 
     def _objection(self, demo: Demo, known: dict[str, _Merged]) -> SourceError | None:
-        """Says why a demonstration cannot be in one dataset with those before it."""
+        """Says why a demonstration is no episode of one dataset with those before it."""
         for path, array in demo.structure.arrays.items():
             before, what = known.get(path), None
             if excludes(known, path):
@@ -203,13 +220,15 @@ class RecordedDemos:
 
     def _merge_attributes(self) -> dict[str, Field]:
         """The attributes that all demonstrations have, each in one dtype."""
-        fields: dict[str, Field | None] = {}
-        structures = {demo.structure: None for demo in self._sound_demos}
-        for structure in structures:
-            for name in structure.attributes.keys() | fields.keys():
-                field = _field_of(structure.attributes.get(name))
-                fields[name] = _common_field(fields.get(name, field), field)
-        return {name: field for name, field in sorted(fields.items()) if field is not None}
+        first, *others = {demo.structure: None for demo in self._sound_demos}
+        fields = {}
+        for name, facts in first.attributes.items():
+            field = _field_of(facts)
+            for other in others:
+                field = _common_field(field, _field_of(other.attributes.get(name)))
+            if field is not None:
+                fields[name] = field
+        return fields
 
     def _models_repeat(self) -> bool:
         """Whether a table of the models is shorter than the models of all demonstrations."""
@@ -395,7 +414,7 @@ class RecordedDemos:
             origin=Origin(file.name, 0, demo.length),
             truncated=not steps[rlds.IS_TERMINAL][-1],
             final_observation_known=self.is_final_known(demo),
-            metadata=nest(self._metadata(file, opened, demo)),
+            metadata=nest(self._metadata(file, opened, demo, steps)),
             counts={"rows": demo.length},
         )
 
@@ -482,16 +501,20 @@ class RecordedDemos:
             found = instruction_of_demo(file.attribute(opened, demo, _EP_META))
         return found or self._instructions[demo.file]
 
-    def _metadata(self, file: DemoFile, opened: Any, demo: Demo) -> dict[str, Any]:
+    def _metadata(
+        self, file: DemoFile, opened: Any, demo: Demo, steps: Mapping[str, Any]
+    ) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for path, field in self.episode_fields.items():
-            value = self._of_episode(file, opened, demo, path)
+            value = self._of_episode(file, opened, demo, path, steps)
             if value is None:
                 value = missing(tuple(size or 0 for size in field.shape), field.column_dtype)
             found[path] = _fitted(value, field)
         return found
 
-    def _of_episode(self, file: DemoFile, opened: Any, demo: Demo, path: str) -> Any:
+    def _of_episode(
+        self, file: DemoFile, opened: Any, demo: Demo, path: str, steps: Mapping[str, Any]
+    ) -> Any:
         """A field of an episode; None if the demonstration lacks it."""
         root, _, rest = path.partition("/")
         if root == ATTRIBUTES:
@@ -506,7 +529,7 @@ class RecordedDemos:
         if array not in demo.structure.arrays:
             return None
         if root == NEXT:
-            return self._next_rows(file, opened, demo, path)
+            return self._next_rows(file, opened, demo, path, steps)
         if root in (FIRST, LAST):
             rows = self._rows(demo, array)
             part = slice(0, rows.begin) if root == FIRST else slice(rows.end, None)
@@ -525,13 +548,17 @@ class RecordedDemos:
             layout["arrays"] = demo.layout
         return json.dumps(layout)
 
-    def _next_rows(self, file: DemoFile, opened: Any, demo: Demo, path: str) -> np.ndarray:
+    def _next_rows(
+        self, file: DemoFile, opened: Any, demo: Demo, path: str, steps: Mapping[str, Any]
+    ) -> np.ndarray:
         """The next observations, unless they follow from the observations."""
         rows = file.array(opened, demo, path)
         observed = "obs" + path.removeprefix(NEXT)
         if demo.num_steps > demo.length and demo.rows.get(observed) == demo.length:
-            others = file.array(opened, demo, observed, slice(1, None))
-            if _same(rows[:-1], others):
+            column = steps.get(place_of(observed))
+            if column is None:
+                column = self._column(file, opened, demo, observed, 0, demo.num_steps)
+            if _same(rows[:-1], column[1:-1]):
                 return rows[:0]
         return rows
 
@@ -554,6 +581,7 @@ class RecordedDemos:
             "terminal": self._terminal,
             "per_episode": list(self._per_episode),
             "is_folder": len(self._files) > 1,
+            "offsets": {path: self._offset(path) for path in self._of_steps if self._offset(path)},
             "files": files,
             "structures": {
                 demo.structure.name: demo.structure.description for demo in self._sound_demos

@@ -3,7 +3,7 @@ import pytest
 import tensorflow_datasets as tfds
 from dm_env import specs
 
-from envlogger.converters.fields import match_columns
+from envlogger.converters.fields import Field, match_columns
 from envlogger.converters.tfds_features import fields_of_features, lossless
 from rlds.sources.specs import fields_from_spec, specs_from_columns
 from tfds_builders.features import feature_of
@@ -238,3 +238,13 @@ def test_unknown_dimensions_fit_any_size():
     assert match({"x": np.zeros((2, 7, 2), np.int64)}, feature)["x"].shape == (2, 7, 2)
     with pytest.raises(ValueError, match=r"x: got int64 of shape \(7, 3\), .* \(None, 2\)"):
         match({"x": np.zeros((2, 7, 3), np.int64)}, feature)
+
+
+def test_no_texts_are_not_absent():
+    fields = {"masks": Field(str, (None,)), "name": Field(str)}
+    columns = {"masks": np.empty((1, 0), object), "name": np.array(["a"], object)}
+    assert match_columns(columns, fields, rows=1, where="")["masks"].shape == (1, 0)
+    none = {"masks": np.empty((0, 2), object), "name": np.empty(0, object)}
+    assert match_columns(none, fields, rows=0, where="")["name"].shape == (0,)
+    with pytest.raises(ValueError, match="name: got nothing"):
+        match_columns({**columns, "name": np.array([None])}, fields, rows=1, where="")

@@ -337,3 +337,34 @@ def test_conversion(tmp_path, name):
     conversions.check_conversion(
         lambda: RobomimicSource(path), tmp_path / "made", builder=builder, path=path
     )
+
+
+@pytest.mark.slow
+def test_what_the_builder_of_tfds_makes_of_it(tmp_path):
+    """The rows of docs/differences.md."""
+    import tensorflow_datasets as tfds
+
+    path = raw.lift(tmp_path / "low_dim.hdf5", [4, 3])
+    theirs = {
+        item["episode_id"].decode(): {**item, "steps": list(item["steps"])}
+        for item in tfds.as_numpy(raw.by_tfds(path, tmp_path / "tfds").as_dataset(split="train"))
+    }
+    for ours in rlds.sources.open(path):
+        found = theirs.pop(ours.key)
+        steps = found["steps"]
+        assert len(steps) == ours.num_steps
+        for key, column in ours.steps["observation"].items():
+            same(column, np.stack([step["observation"][key] for step in steps]))
+        same(ours.steps["action"], np.stack([step["action"] for step in steps]))
+        same(ours.steps["states"], np.stack([step["states"] for step in steps]))
+        terminal = [bool(step["is_terminal"]) for step in steps]
+        assert ours.steps["is_terminal"].tolist() == [False] * (len(steps) - 1) + [True]
+        assert terminal[-2:] == [ours.key == "demo_0", True]  # A terminal state with a step after.
+        assert [int(step["discount"]) for step in steps] == [1] * (len(steps) - 1) + [0]
+        assert ours.steps["discount"][-2:].tolist() == [0, 0]
+        assert set(found) == {"steps", "horizon", "episode_id", *raw.LIFT_MASKS}
+    assert not theirs
+    with h5py.File(path, "a") as file:
+        del file["data/demo_0/next_obs"]
+    with pytest.raises(KeyError, match="next_obs"):
+        raw.by_tfds(path, tmp_path / "without")

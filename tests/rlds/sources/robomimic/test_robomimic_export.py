@@ -1,0 +1,198 @@
+"""robomimic's format, written: the same files again, and any other episodes."""
+
+import json
+
+import foreign_readers
+import h5py
+import numpy as np
+import pytest
+import raw_npz
+import raw_robomimic as raw
+
+import rlds.sources
+from rlds.sources.exporting import differences, export, prepare
+
+DAMAGED = "demo_2"
+
+
+@pytest.mark.parametrize("name", raw.DIALECTS)
+def test_the_same_file_again(tmp_path, name):
+    path = raw.DIALECTS[name](tmp_path / f"{name}.hdf5")
+    made = export(path, "robomimic", tmp_path / "made.hdf5")
+    assert {place.how for place in made.placements} == {"exact"}
+    raw.check_same(tmp_path / "made.hdf5", path)
+
+
+def test_the_same_folder_again(tmp_path):
+    folder = raw.libero_folder(tmp_path / "libero")
+    for alignment in ("as_stored", "shift"):
+        made = tmp_path / alignment
+        export(folder, "robomimic", made, source_options={"alignment": alignment})
+        files = sorted(file.name for file in folder.iterdir())
+        assert sorted(file.name for file in made.iterdir()) == files
+        for file in files:
+            raw.check_same(made / file, folder / file)
+
+
+def test_what_is_irregular_comes_back(tmp_path):
+    path = raw.robomimic(tmp_path / "a.hdf5", compression="gzip", shuffle=True, chunks=True)
+    with h5py.File(path, "a") as file:
+        file["data/demo_2/next_obs/object"][1, 3] += 1e-9
+        del file["data/demo_10/next_obs/object"]
+        del file["data/demo_0/actions_abs"]
+        file["data/demo_2/states"].attrs["odd"] = [1, 2]
+        file["data/demo_0"].attrs["only here"] = np.float32(np.nan)
+        file["data/demo_0"].attrs["nothing"] = h5py.Empty("f4")
+        del file["data/demo_0"].attrs["camera_info"]
+        file["data/demo_10/wide"] = np.arange(5)  # A row more than there are actions.
+        file["data/demo_2/wide"] = np.arange(5, dtype=np.uint8)
+        file["data"].attrs["version"] = "1.5"
+        file["extra/notes"] = ["ü", ""]
+        file.attrs["made by"] = "somebody"
+    export(path, "robomimic", tmp_path / "made.hdf5")
+    raw.check_same(tmp_path / "made.hdf5", path)
+
+
+def test_without_a_damaged_demonstration(tmp_path):
+    path = raw.robomimic(tmp_path / "a.hdf5")
+    with h5py.File(path, "a") as file:
+        del file[f"data/{DAMAGED}/actions"]
+    with pytest.warns(UserWarning, match="1 episodes are left out"):
+        export(path, "robomimic", tmp_path / "made.hdf5", skip_damaged=True)
+    with h5py.File(tmp_path / "made.hdf5") as file:
+        assert sorted(file["data"]) == ["demo_0", "demo_10"]
+        assert file["data"].attrs["total"] == 7
+        assert file["mask/train"][()].tolist() == [b"demo_0"]
+        assert file["mask/valid"][()].tolist() == [b"demo_10"]
+
+
+def test_other_episodes_and_back(tmp_path):
+    files = raw_npz.sample()
+    path = raw_npz.write_folder(tmp_path / "raw", files)
+    made = export(
+        path, "robomimic", tmp_path / "made.hdf5", env_args={"env_name": "Lift", "type": 1}
+    )
+    assert {place.field: place.place for place in made.placements if place.how == "exact"} == {
+        "steps/observation/camera": "obs/camera",
+        "steps/observation/joints": "obs/joints",
+        "steps/action": "actions",
+        "steps/reward": "rewards",
+        "steps/discount": "discount",
+        "steps/info/qpos": "info/qpos",
+        "steps/info/contact": "info/contact",
+    }
+    found = rlds.sources.open(made.path)
+    assert found.format == "robomimic"
+    for one, two in zip(rlds.sources.open(path), found, strict=True):
+        assert list(differences(one, two)) == []
+    np.testing.assert_array_equal(
+        found.columns(1, ["observation/joints"], 2, 5)["observation"]["joints"],
+        files["episode_2.npz"]["observation/joints"][2:5],
+    )
+    with h5py.File(made.path) as file:
+        raws = list(files.values())
+        assert sorted(file["data"]) == ["demo_0", "demo_1", "demo_2"]
+        for number, arrays in enumerate(raws):
+            demo, length = file[f"data/demo_{number}"], len(arrays["action"])
+            assert demo.attrs["num_samples"] == length
+            camera = arrays["observation/camera"]
+            np.testing.assert_array_equal(demo["obs/camera"], camera[:-1])
+            np.testing.assert_array_equal(demo["next_obs/camera"], camera[1:])
+            assert demo["dones"][()].tolist() == [0] * (length - 1) + [int(number == 0)]
+        assert file["data"].attrs["total"] == 12
+        assert json.loads(file["data"].attrs["env_args"]) == {"env_name": "Lift", "type": 1}
+        assert file["mask/train"][()].tolist() == [b"demo_0", b"demo_1", b"demo_2"]
+
+
+def test_actions_with_parts_scalars_and_no_final_observation(tmp_path):
+    arrays = {
+        "observation": np.arange(5.0),
+        "action/arm": np.arange(10.0).reshape(5, 2),
+        "action/gripper": np.arange(5),
+    }
+    path = raw_npz.write_folder(tmp_path / "raw", {"a.npz": arrays})
+    made = export(path, "robomimic", tmp_path / "made.h5", compression="gzip")
+    with h5py.File(made.path) as file:
+        demo = file["data/demo_0"]
+        assert demo["actions"][3].tolist() == [6, 7, 3]
+        assert demo["action_dict/gripper"].shape == (5, 1)
+        assert demo["obs/observation"].shape == (5, 1)
+        assert "next_obs" not in demo
+    (one,), (two,) = rlds.sources.open(path), rlds.sources.open(made.path)
+    assert list(differences(one, two)) == []
+
+
+def test_what_cannot_be_written(tmp_path):
+    path = raw_npz.write_folder(
+        tmp_path / "raw", {"a.npz": {"observation": np.arange(3.0), "action": np.array(["a"] * 3)}}
+    )
+    with pytest.raises(ValueError, match="robomimic needs actions"):
+        prepare(path, "robomimic")
+    file = raw.robosuite(tmp_path / "a.hdf5")
+    with pytest.raises(ValueError, match=r"ends with \.hdf5 or \.h5"):
+        export(file, "robomimic", tmp_path / "made")
+
+
+# --- By way of a dataset, and for others ---------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*raw.DIALECTS, "folder"])
+def test_by_way_of_a_dataset(tmp_path, name):
+    import tfds_builders
+
+    if name == "folder":
+        path = raw.libero_folder(tmp_path / "raw")
+    else:
+        path = raw.DIALECTS[name](tmp_path / f"{name}.hdf5")
+    source = tfds_builders.RobomimicSource(path, alignment="shift")
+    builder = tfds_builders.convert(source, name="dataset", data_dir=tmp_path)
+    made = tmp_path / ("made" if name == "folder" else "made.hdf5")
+    export(builder.data_path, "robomimic", made)
+    for file in sorted(path.iterdir()) if name == "folder" else [path]:
+        again = made / file.name if name == "folder" else made
+        raw.check_same(again, file)
+
+
+@pytest.mark.slow
+def test_robomimic_reads_it(tmp_path):
+    files = raw_npz.sample()
+    path = raw_npz.write_folder(tmp_path / "raw", files)
+    export(path, "robomimic", tmp_path / "made.hdf5")
+    script = """
+import contextlib, io, json, sys
+import numpy as np
+with contextlib.redirect_stdout(io.StringIO()):
+    import robomimic.utils.obs_utils as ObsUtils
+    from robomimic.utils.dataset import SequenceDataset
+    ObsUtils.initialize_obs_utils_with_obs_specs(
+        {"obs": {"low_dim": ["joints"], "rgb": ["camera"]}}
+    )
+    def read(mask, cache):
+        dataset = SequenceDataset(
+            sys.argv[1], obs_keys=["joints", "camera"],
+            dataset_keys=["actions", "rewards", "dones"], seq_length=2,
+            hdf5_cache_mode=cache, filter_by_attribute=mask, hdf5_use_swmr=False)
+        return dataset, [dataset[index] for index in range(len(dataset))]
+    dataset, items = read(None, "all")
+    masked, _ = read("train", None)
+print(json.dumps({
+    "demos": dataset.demos, "masked": masked.demos,
+    **{key: [np.asarray(item[key])[0].tolist() for item in items]
+       for key in ("actions", "rewards", "dones")},
+    **{f"{group}/{key}": [np.asarray(item[group][key])[0].tolist() for item in items]
+       for group in ("obs", "next_obs") for key in ("joints", "camera")},
+}))
+"""
+    found = foreign_readers.run("robomimic", script, tmp_path / "made.hdf5")
+    assert found["demos"] == found["masked"] == ["demo_0", "demo_1", "demo_2"]
+    raws = list(files.values())
+    for key, arrays in (
+        ("actions", [a["action"].astype("f4") for a in raws]),
+        ("rewards", [a["reward"] for a in raws]),
+        ("obs/joints", [a["observation/joints"][:-1] for a in raws]),
+        ("next_obs/joints", [a["observation/joints"][1:] for a in raws]),
+        ("next_obs/camera", [a["observation/camera"][1:] for a in raws]),
+    ):
+        np.testing.assert_array_equal(np.array(found[key], "f4"), np.concatenate(arrays))
+    assert np.flatnonzero(found["dones"]).tolist() == [2]
