@@ -125,7 +125,8 @@ def _missing(path: str, there: Mapping[str, Any]) -> str:
 def _check_size(piece: Piece, size: int, total: int) -> None:
     wanted = 4 if "euler" in piece.rules else piece.size
     if wanted not in (None, size):
-        raise ValueError(f"{piece.path} has {total} elements, too few for {piece.elements}")
+        begin, end = ("" if n is None else n for n in (piece.begin, piece.end))
+        raise ValueError(f"{piece.path}[{begin}:{end}]: there are {total} elements")
 
 
 def _check_width(meaning: DatasetMeaning, widths: Mapping[str, int]) -> None:

@@ -27,7 +27,8 @@ def test_the_fields_that_are_stored(tmp_path):
 
 
 def test_the_standard_with_its_masks(tmp_path):
-    stored = rlds.sources.open(raw_oxe.bridge_dataset(tmp_path), "train")
+    # Images stay files until a batch needs them.
+    stored = rlds.sources.open(raw_oxe.bridge_dataset(tmp_path), "train", decode_images=False)
     episodes = rlds.robotics.standardized(stored)
     meaning = rlds.robotics.meaning_of("bridge_dataset")
     roles = Roles.of_dataset(meaning, standard=True)
@@ -47,4 +48,6 @@ def test_the_standard_with_its_masks(tmp_path):
     first = episodes[0].steps["standard"]
     np.testing.assert_array_equal(batch["action"][:, 0, 6], first["action"][:, 6])
     assert batch["observation"]["proprio"].shape == (6, 1, 8)
+    assert batch["observation"]["image_primary"].shape == (6, 1, 8, 8, 3)
+    assert batch["observation"]["image_primary"].any(axis=(1, 2, 3, 4)).all()
     assert batch["task"]["language_instruction"].tolist() == [b""] * 6

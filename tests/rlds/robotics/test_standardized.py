@@ -174,6 +174,91 @@ def test_what_cannot_be_standardized(tmp_path):
 def test_a_field_that_is_too_short():
     droid = rlds.robotics.meaning_of("droid")
     shapes = {"action_dict/cartesian_velocity": (6,), "action_dict/gripper_position": (1,)}
-    with pytest.raises(ValueError, match="cartesian_position has 5 elements"):
+    with pytest.raises(ValueError, match=r"cartesian_position\[0:6\]: there are 5 elements"):
         shapes |= {"observation/cartesian_position": (5,), "observation/gripper_position": (1,)}
         standard.widths_of(droid, shapes)
+
+
+def by_hand():
+    """For some datasets, sizes of fields, and what a row of the standard action is made of."""
+    state, parts = "observation/state", ("action/world_vector", "action/rotation_delta")
+
+    def limited(value):
+        return min(max(value, 0), 1)
+
+    yield (
+        "taco_play",
+        {"action/rel_actions_world": 7, "observation/robot_obs": 15},
+        lambda row: [
+            *row["action/rel_actions_world"][:6],
+            limited(row["action/rel_actions_world"][6]),
+        ],
+    )
+    yield (
+        "toto",
+        {parts[0]: 3, parts[1]: 3, "action/open_gripper": 1, state: 7},
+        lambda row: [*row[parts[0]], *row[parts[1]], *row["action/open_gripper"]],
+    )
+    yield (
+        "language_table",
+        {"action": 2, "observation/effector_translation": 2},
+        lambda row: [*row["action"], 0, 0, 0, 0, 1],
+    )
+    yield (
+        "stanford_hydra_dataset",
+        {"action": 7, state: 27},
+        lambda row: [*row["action"][:6], 1 - row["action"][6]],
+    )
+    yield (
+        "nyu_franka_play_dataset",
+        {"action": 15, state: 13},
+        lambda row: [*row["action"][-8:-2], limited(row["action"][-2])],
+    )
+    yield (
+        "robo_net",
+        {"action": 5, state: 5},
+        lambda row: [*row["action"][:4], 0, 0, row["action"][-1]],
+    )
+    yield (
+        "utokyo_xarm_bimanual",
+        {"action": 14, "observation/pose_r": 6},
+        lambda row: row["action"][7:],
+    )
+    yield (
+        "berkeley_fanuc_manipulation",
+        {"action": 6, state: 7},
+        lambda row: [*row["action"], 1 - row[state][6]],
+    )
+    yield (
+        "cmu_stretch",
+        {"action": 8, state: 4},
+        lambda row: row["action"][:7],
+    )
+
+
+@pytest.mark.parametrize(("name", "sizes", "expected"), list(by_hand()), ids=lambda v: str(v)[:20])
+def test_against_rows_by_hand(name, sizes, expected):
+    rng = np.random.default_rng(2)
+    columns = {path: rng.normal(size=(5, size)) for path, size in sizes.items()}
+    steps = {}
+    for path, column in columns.items():
+        parent, _, field = path.rpartition("/")
+        (steps.setdefault(parent, {}) if parent else steps)[field] = column
+    made = standard.standard_columns(steps, rlds.robotics.meaning_of(name))
+    for row in range(5):
+        wanted = expected({path: column[row].tolist() for path, column in columns.items()})
+        np.testing.assert_array_equal(made["action"][row], np.float32(wanted))
+    assert made["state"].shape == (5, 8)
+
+
+def test_every_standard_has_the_elements_of_its_encoding():
+    elsewhere = {"action_dict/cartesian_velocity": 6, "action_dict/gripper_position": 1}
+    for name in rlds.robotics.known_datasets():
+        meaning = rlds.robotics.meaning_of(name)
+        sizes = dict.fromkeys(meaning.state_fields, 14) | elsewhere
+        for dimension in meaning.action:
+            element = dimension.element if dimension.element >= 0 else 8
+            sizes[dimension.field] = max(sizes.get(dimension.field, 0), element + 1)
+        widths = standard.widths_of(meaning, {path: (size,) for path, size in sizes.items()})
+        assert ("action" in widths) == bool(meaning.standard_action)
+        assert len(meaning.action_mask) == widths.get("action", 0)
