@@ -28,7 +28,7 @@ from tfds_files.images import may_hold
 from tfds_files.png import HEADER_SIZE as PNG_HEADER_SIZE
 from tfds_files.png import read_header
 
-__all__ = ["ImageDecoder", "ImageError", "decoder_names"]
+__all__ = ["ImageDecoder", "ImageError", "decoder_names", "for_all_rows"]
 
 _Data: TypeAlias = bytes | memoryview
 _Size: TypeAlias = tuple[int, int]
@@ -138,7 +138,7 @@ class ImageDecoder:
                 if not _decode_fast(buffers[row], rows[row], kinds):
                     images[row] = self._decode_exactly(buffers[row], feature, row)
 
-        _for_all_rows(decode, len(buffers), self._threads)
+        for_all_rows(decode, len(buffers), self._threads)
         return out
 
     def _decode_unequal(self, buffers: list[_Data], kinds: list[_Kind]) -> np.ndarray:
@@ -155,7 +155,7 @@ class ImageDecoder:
                         continue
                 images[row] = self._decode_exactly(buffers[row], feature, row)
 
-        _for_all_rows(decode, len(buffers), self._threads)
+        for_all_rows(decode, len(buffers), self._threads)
         return tfds_files.stack(images)
 
     def _kinds(self) -> list[_Kind]:
@@ -384,7 +384,7 @@ def _takes(out: np.ndarray, feature: Image) -> bool:
     )
 
 
-def _for_all_rows(work: Callable[[range], None], rows: int, threads: int) -> None:
+def for_all_rows(work: Callable[[range], None], rows: int, threads: int) -> None:
     """Does the work of all rows; raises the error of the first row that has one."""
     if not threads or rows < 2:
         work(range(rows))

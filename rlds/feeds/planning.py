@@ -83,7 +83,8 @@ def _whole_episodes(samples: Samples) -> SegmentShuffle:
     What is shuffled at a time takes no more than half of the memory that episodes may take.
     """
     table = samples.table
-    bytes_of_step = max(sum(bytes_in_memory(samples, path) for path in table.fields), 1)
+    kept = [path for path in table.fields if not table.storage.is_random(path)]
+    bytes_of_step = max(sum(bytes_in_memory(samples, path) for path in kept), 1)
     longest = int(samples.counts().max(initial=1))
     length = max(longest, int(_CHUNK_BYTES / bytes_of_step))
     steps = min(_WINDOW_SAMPLES, table.cache_bytes / 2 / bytes_of_step)
@@ -188,7 +189,7 @@ def _fields_in_words(samples: Samples, factor: float) -> list[str]:
             size = f"an image file of about {samples.table.storage.bytes_of_step(path):.0f} bytes"
         if not samples.table.storage.is_random(path):
             how = f"read by whole episodes, {factor:.1f} bytes for each that is used"
-        elif field.encoding:
+        elif samples.table.storage.is_image(path):
             how = "decoded one by one, 1 byte read for each that is used"
         else:
             how = "copied, 1 byte read for each that is used"

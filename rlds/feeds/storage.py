@@ -115,6 +115,10 @@ class Storage(abc.ABC):
     def is_random(self, path: str) -> bool:
         """Whether a row of a field costs no more than itself, wherever it is."""
 
+    def is_image(self, path: str) -> bool:
+        """Whether a row of a field is an image that has to be decoded."""
+        return bool(self.fields[path].encoding)
+
     @abc.abstractmethod
     def fingerprint(self) -> str:
         """Returns a hash of the contents of the files: another one, and they have changed."""

@@ -24,12 +24,14 @@ from rlds.feeds.storage import (
     hash_of,
     row_shape,
 )
+from rlds.feeds.video import VideoStorage
 from rlds.sources.episodes import Episodes
 from rlds.sources.folder import FolderSource
 from rlds.sources.nests import leaves_at, nest, root_of
 from rlds.sources.opening import open as open_episodes
-from rlds.sources.source import SourceEpisode, SourceError, files_of
+from rlds.sources.source import Source, SourceEpisode, SourceError, files_of
 from rlds.sources.untrusted import SourceChangedError
+from rlds.sources.video.frames import FramesSource
 from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 
@@ -100,10 +102,9 @@ def open(
         episodes = path
     else:
         episodes = open_episodes(path, split, format=format, **options)
-    source = episodes.source
-    if isinstance(source, FolderSource):
-        files = FolderSource(source.directory, decode_images=False)
-        episodes = Episodes(files, episodes.split, format=episodes.format)
+    source = _with_image_files(episodes.source)
+    if source is not episodes.source:
+        episodes = Episodes(source, episodes.split, format=episodes.format)
     given = _Given(jpeg, threads, cache_bytes)
     wanted = None if fields is None else paths_of(fields)
     if not (sys.stderr.isatty() if progress is None else progress):
@@ -115,6 +116,17 @@ def open(
             bars.update(bar, completed=done, total=total or None)
 
         return _open(episodes, wanted, given, verify, show)
+
+
+def _with_image_files(source: Source) -> Source:
+    """The same source with the files of images, which are decoded into batches."""
+    if isinstance(source, FolderSource):
+        return FolderSource(source.directory, decode_images=False)
+    if isinstance(source, FramesSource) and isinstance(source.source, FolderSource):
+        return FramesSource(
+            FolderSource(source.source.directory, decode_images=False), source.cameras
+        )
+    return source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +179,12 @@ def _storage(
     progress: Progress | None,
     outlines: Outlines | None,
 ) -> Storage:
+    if isinstance(episodes.source, FramesSource):
+        source = episodes.source
+        stored = {path: field for path, field in fields.items() if path not in source.cameras}
+        clips = Episodes(source.source, episodes.split, format=episodes.format)
+        others = _storage(clips, stored, decoders, given, verify, progress, outlines)
+        return VideoStorage(episodes, fields, others, given.threads)
     why = "the data is no dataset of TFDS in TFRecord files"
     if isinstance(episodes.source, FolderSource):
         try:
@@ -344,7 +362,9 @@ class Table:
             fields = [
                 path
                 for path, field in self.fields.items()
-                if root_of(path) in roots and row_shape(field) is not None and not field.encoding
+                if root_of(path) in roots
+                and row_shape(field) is not None
+                and not self.storage.is_image(path)
             ]
         wanted = [path for path, _ in leaves_at(nest(self.storage.fields), fields)]
 

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from etils import epath
@@ -58,6 +58,8 @@ class FolderSource(StoredSource, RandomAccessSource):
       splits: Which splits to read; all if None.
       decode_images: Whether the steps of an episode have images as arrays, rather than the bytes of
         the files they are stored as, which is much faster. `Episodes.columns` decodes them anyway.
+      video: Whether the steps have the frames of the clips that the episodes have, see
+        `rlds.sources.video.frames`.
 
     Raises:
       FileNotFoundError: There is no dataset.
@@ -71,7 +73,9 @@ class FolderSource(StoredSource, RandomAccessSource):
         splits: Sequence[str] | None = None,
         *,
         decode_images: bool = True,
+        video: Literal["packets", "frames"] = "packets",
     ) -> None:
+        self.video = video
         self.directory = tfds_files.find_folder(path)
         require_files(self.directory / "dataset_info.json", self.directory / "features.json")
         with source_errors(self.directory):
@@ -241,6 +245,12 @@ class FolderSource(StoredSource, RandomAccessSource):
         wanted = [rlds.STEPS] if fields is None else [f"{rlds.STEPS}/{name}" for name in fields]
         steps: Mapping[str, Any] = self._folder[split].example(index, wanted)[rlds.STEPS]
         return steps
+
+    def read_episode_fields(
+        self, split: str, index: int, fields: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """Reads some of the fields of an episode, and decodes no others."""
+        return self._folder[split].example(index, fields)
 
     def outline(self, split: str, index: int) -> Outline:
         """Reads one field of the steps; see `RandomAccessSource`."""

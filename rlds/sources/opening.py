@@ -17,6 +17,7 @@ from rlds.sources.options import Option, options_of
 from rlds.sources.restored import restored
 from rlds.sources.source import Source, SourceError, files_of
 from rlds.sources.untrusted import is_damage
+from rlds.sources.video.frames import as_chosen
 from rlds_ecosystem import stores
 
 __all__ = ["ENTRY_POINTS", "Format", "format_of", "formats", "only_split", "open"]
@@ -79,12 +80,12 @@ class Format:
         return loaded
 
     def source(self, path: str | os.PathLike[str], **options: Any) -> Source:
-        """Returns the source for data; with what an export has kept beside it.
+        """Returns the source for data; with what an export has kept beside it, or with pixels.
 
         Raises:
           Exception: What the class that reads the format raises.
         """
-        return restored(self.load()(path, **options))  # type: ignore[call-arg]
+        return as_chosen(restored(self.load()(path, **options)))  # type: ignore[call-arg]
 
     @property
     def description(self) -> str:

@@ -15,7 +15,7 @@ import functools
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from etils import epath
 
@@ -236,6 +236,7 @@ _GUARDS: Mapping[str, Callable[[Any], Any]] = {
     "outline": _guarded_read,
     "read": _guarded_read,
     "peek": _guarded_read,
+    "read_episode_fields": _guarded_read,
     "read_steps": _guarded_read,
     "read_span": _guarded_read,
     "episodes": _guarded_episodes,
@@ -266,6 +267,8 @@ class Source(abc.ABC):
         PNG files.
       is_general: Whether data of other formats may look like its data: what another format
         recognizes, is of that format.
+      video: How the video of episodes is given: as "packets", in fields of the episodes, or as
+        "frames", in those of the steps; see `rlds.sources.video`.
     """
 
     description: str = ""
@@ -276,6 +279,7 @@ class Source(abc.ABC):
     inputs_may_grow: bool = False
     images_as_png: bool = True
     is_general: ClassVar[bool] = False
+    video: Literal["packets", "frames"] = "packets"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Has all that derived classes read go through the door."""
@@ -448,6 +452,21 @@ class RandomAccessSource(Source):
           SourceError: It is damaged.
         """
         return self.read(split, index)
+
+    def read_episode_fields(self, split: str, index: int, fields: Sequence[str]) -> Columns:
+        """Reads some of the fields of an episode, and no others if that is faster.
+
+        Args:
+          split: The split.
+          index: The episode.
+          fields: Their paths.
+
+        Raises:
+          KeyError: There is no such field.
+          SourceError: The episode is damaged.
+        """
+        metadata = self.peek(split, index).metadata
+        return nest(dict(leaves_at(metadata, fields)))
 
     def read_span(
         self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import os
 import pathlib
 import tempfile
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ import av
 import numpy as np
 
 __all__ = ["CODECS", "decoded", "encoded", "pictures"]
+
+os.environ.setdefault("SVT_LOG", "1")  # Its encoder talks.
 
 HEIGHT, WIDTH = 48, 64
 

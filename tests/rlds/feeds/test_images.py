@@ -377,7 +377,7 @@ def test_nothing_is_written_after_an_interrupt():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            images._for_all_rows(work, 1000, 2)
+            images.for_all_rows(work, 1000, 2)
     finally:
         signal.signal(signal.SIGINT, before)
     done = len(begun)

@@ -1,0 +1,100 @@
+"""Rows of pixels that are decoded out of clips; all other fields are read as they would be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from envlogger.converters.fields import Field
+from rlds.feeds import arrays
+from rlds.feeds.images import for_all_rows
+from rlds.feeds.storage import Rows, Storage, hash_of
+from rlds.sources.episodes import Episodes
+from rlds.sources.video.frames import FramesSource
+
+__all__ = ["VideoStorage"]
+
+
+class VideoStorage(Storage):
+    """The steps of episodes with clips.
+
+    Args:
+      episodes: The episodes, of a `FramesSource`.
+      fields: The fields of a step that are wanted, by their paths.
+      others: Reads those that are not decoded.
+      threads: How many threads decode; 0 for the one that asks.
+    """
+
+    def __init__(
+        self, episodes: Episodes, fields: Mapping[str, Field], others: Storage, threads: int
+    ) -> None:
+        assert isinstance(episodes.source, FramesSource)
+        self.source, self.threads = episodes.source, threads
+        self._episodes, self.fields, self._others = episodes, fields, others
+        self.outlines, self.why_cached = others.outlines, others.why_cached
+
+    def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
+        """See `Storage`."""
+        stored = [path for path in paths if path not in self.source.cameras]
+        return _VideoRows(self, episodes, steps, self._others.rows(episodes, steps, stored))
+
+    def is_random(self, path: str) -> bool:
+        """A frame costs no more than those from its keyframe on, wherever it is."""
+        return path in self.source.cameras or self._others.is_random(path)
+
+    def is_image(self, path: str) -> bool:
+        """See `Storage`."""
+        return path in self.source.cameras or self._others.is_image(path)
+
+    def fingerprint(self) -> str:
+        """See `Storage`."""
+        return hash_of(self._others.fingerprint(), *self.source.cameras)
+
+    def bytes_of_step(self, path: str) -> float:
+        """See `Storage`."""
+        return self._others.bytes_of_step(path)
+
+    def place(self, episode: int) -> tuple[str, int]:
+        """Returns which split an episode is of, and which one it is there."""
+        return self._episodes.place(episode)
+
+
+class _VideoRows(Rows):
+    def __init__(
+        self, storage: VideoStorage, episodes: np.ndarray, steps: np.ndarray, others: Rows
+    ) -> None:
+        self._storage, self._episodes = storage, episodes
+        self._steps, self._others = steps, others
+
+    def at(self, steps: np.ndarray) -> Rows:
+        return _VideoRows(self._storage, self._episodes, steps, self._others.at(steps))
+
+    def take(self, path: str) -> np.ndarray:
+        source = self._storage.source
+        info = source.cameras.get(path)
+        if info is None:
+            return self._others.take(path)
+        images = arrays.empty((len(self._steps), *info.shape), info.dtype)
+        # The frames of an episode, in their order; those that are wanted twice are decoded once.
+        order = np.lexsort((self._steps, self._episodes))
+        episodes, steps = self._episodes[order], self._steps[order]
+        is_new = np.ones(len(order), bool)
+        is_new[1:] = (np.diff(episodes) != 0) | (np.diff(steps) != 0)
+        firsts = np.flatnonzero(is_new)
+        begins = np.flatnonzero(np.diff(episodes[firsts], prepend=-1))
+        groups = [rows for rows in np.split(firsts, begins[1:]) if len(rows)]
+
+        def decode(chunk: range) -> None:
+            for group in chunk:
+                rows = groups[group]
+                split, index = self._storage.place(int(episodes[rows[0]]))
+                targets = [images[row] for row in order[rows].tolist()]
+                source.read_frames(split, index, path, steps[rows], targets)
+
+        for_all_rows(decode, len(groups), self._storage.threads)
+        if len(firsts) < len(order):
+            kept = order[firsts[np.cumsum(is_new) - 1]]
+            for row, first in zip(order[~is_new].tolist(), kept[~is_new].tolist(), strict=True):
+                images[row] = images[first]
+        return images

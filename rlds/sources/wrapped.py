@@ -1,0 +1,113 @@
+"""Sources that change little of what another source gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rlds.sources.source import Outline, RandomAccessSource, SourceEpisode, SourceError
+
+__all__ = ["WrappedSource"]
+
+
+class WrappedSource(RandomAccessSource):
+    """The episodes of another source, unless a derived class says otherwise.
+
+    Args:
+      source: The other source.
+
+    Attributes:
+      source: The other source.
+    """
+
+    def __init__(self, source: RandomAccessSource) -> None:
+        self.source = source
+        for name in (
+            *("description", "homepage", "citation", "license"),
+            *("finite_fields", "inputs_may_grow", "images_as_png", "reads_spans"),
+        ):
+            setattr(self, name, getattr(source, name))
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """Those of the source."""
+        return self.source.splits
+
+    @property
+    def step_flags(self) -> Sequence[str]:
+        """Those of the source."""
+        return self.source.step_flags
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """Those of the source."""
+        return self.source.step_fields()
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """Those of the source."""
+        return self.source.episode_fields()
+
+    def metadata(self) -> Mapping[str, Any]:
+        """That of the source."""
+        return self.source.metadata()
+
+    def inputs(self) -> Sequence[Any]:
+        """Those of the source."""
+        return self.source.inputs()
+
+    def options(self) -> Mapping[str, Any]:
+        """Those of the source."""
+        return self.source.options()
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """Those of the source."""
+        return self.source.totals(split)
+
+    def num_episodes(self, split: str) -> int:
+        """As many as the source has."""
+        return self.source.num_episodes(split)
+
+    def num_steps(self, split: str) -> Sequence[int] | None:
+        """Those of the source."""
+        return self.source.num_steps(split)
+
+    def shard_lengths(self, split: str) -> Sequence[int]:
+        """Those of the source."""
+        return self.source.shard_lengths(split)
+
+    def faults(self, split: str) -> Iterator[SourceError]:
+        """Those of the source."""
+        return self.source.faults(split)
+
+    def key(self, split: str, index: int) -> str:
+        """That of the source."""
+        return self.source.key(split, index)
+
+    def outline(self, split: str, index: int) -> Outline:
+        """That of the source."""
+        return self.source.outline(split, index)
+
+    def peek(self, split: str, index: int) -> SourceEpisode:
+        """What the source says."""
+        return self.source.peek(split, index)
+
+    def read_episode_fields(
+        self, split: str, index: int, fields: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """Those of the source."""
+        return self.source.read_episode_fields(split, index, fields)
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """What the source reads."""
+        return self.source.read(split, index)
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """What the source reads."""
+        return self.source.read_steps(split, index, fields)
+
+    def read_span(
+        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
+    ) -> Mapping[str, Any]:
+        """What the source reads."""
+        return self.source.read_span(split, index, fields, begin, end)

@@ -1,0 +1,49 @@
+"""Batches with pixels out of clips, against files that are decoded as a whole."""
+
+import pickle
+
+import numpy as np
+import pytest
+from clip_source import EPISODES, TOP, WRIST, ClipSource, pixels
+
+import rlds.feeds
+from rlds.sources.episodes import Episodes
+from rlds.sources.nests import at
+from rlds.sources.video.frames import with_frames
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_shuffled_windows(is_stored, threads, tmp_path):
+    if is_stored:
+        rlds.feeds.materialise(Episodes(ClipSource()), tmp_path / "dataset")
+        table = rlds.feeds.open(tmp_path / "dataset", threads=threads, video="frames")
+        assert table.storage.is_random("action")
+    else:
+        table = rlds.feeds.open(with_frames(Episodes(ClipSource())), threads=threads)
+    samples = pickle.loads(pickle.dumps(table)).segments(5, shift=1)
+    feed = rlds.feeds.Feed(samples, batch_size=8, seed=0, epochs=1)
+    episodes, seen = [pixels(index) for index in range(3)], set()
+    for batch in feed:
+        assert batch["observation"]["images"]["top"].shape[1:] == (5, 48, 64, 3)
+        for row in range(len(batch["action"])):
+            actions = batch["action"][row].tolist()
+            index = actions[0] // 100
+            steps = [action % 100 for action in actions]
+            seen.add((index, steps[0]))
+            for camera in (TOP, WRIST):
+                expected = episodes[index][camera][steps]
+                np.testing.assert_array_equal(at(batch, camera)[row], expected)
+    assert len(seen) == len(samples) == 28
+    statistics = table.compute_statistics()
+    assert not any(TOP in name for name in statistics)
+    assert f"{TOP}: 9216 bytes of a step, decoded one by one" in feed.explain()
+
+
+def test_transitions_have_the_next_pixels():
+    table = rlds.feeds.open(with_frames(Episodes(ClipSource())), fields=["observation", "action"])
+    batch = table.transitions().batch(np.arange(6))
+    expected = pixels(0)[TOP]
+    np.testing.assert_array_equal(batch["observation"]["images"]["top"], expected[:6])
+    np.testing.assert_array_equal(batch["next_observation"]["images"]["top"], expected[1:7])
+    assert sum(end - begin for begin, end in EPISODES) == table.num_steps == 40
