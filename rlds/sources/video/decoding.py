@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
+import functools
 import io
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -244,8 +245,18 @@ def _convert(frame: Any, image: np.ndarray) -> None:
     """Writes the pixels of a frame into an array."""
     height, width, channels = image.shape
     if channels == 3:
-        if not hasattr(_local, "reformatter"):  # What it prepares is for the next frame, too.
-            _local.reformatter = import_extra("av").video.reformatter.VideoReformatter()
-        frame = _local.reformatter.reformat(frame, format="rgb24")
+        frame = _to_rgb()(frame)
     rows = np.frombuffer(frame.planes[0], image.dtype).reshape(height, -1)
     image[...] = rows[:, : width * channels].reshape(image.shape)
+
+
+def _to_rgb() -> Callable[[Any], Any]:
+    """What converts frames in this thread; what it prepares for one is for the next, too."""
+    if not hasattr(_local, "to_rgb"):
+        module = import_extra("av").video.reformatter
+        reformat = module.VideoReformatter().reformat
+        # Threads of its own cost more than they bring, and a forked process could not end them.
+        options = {"threads": 1} if "threads" in (reformat.__doc__ or "") else {}
+        _local.to_rgb = functools.partial(reformat, format="rgb24", **options)
+    to_rgb: Callable[[Any], Any] = _local.to_rgb
+    return to_rgb

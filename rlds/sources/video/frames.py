@@ -28,6 +28,8 @@ _READER_BYTES, _INDEX_BYTES = 256 << 20, 64 << 20
 # How many frames a decoder keeps, about: with 4:2:0, one takes half of the bytes of RGB.
 _KEPT_FRAMES = 10
 
+_of_parents: list[Any] = []
+
 
 def with_frames(episodes: Episodes, cameras: Iterable[str] | None = None) -> Episodes:
     """Returns the same episodes, whose steps have the pixels of their video.
@@ -294,12 +296,14 @@ class _Kept:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._begin_anew()
+        self._lock, self._bytes = threading.Lock(), 0
+        self._kept: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
         begin_anew_in_forks(self)
 
     def _begin_anew(self) -> None:
-        self._lock, self._bytes = threading.Lock(), 0
-        self._kept: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
+        # Decoders may wait for threads when they are closed, which a forked process does not have.
+        _of_parents.append(self._kept)
+        self._lock, self._bytes, self._kept = threading.Lock(), 0, collections.OrderedDict()
 
     def get(self, key: Any) -> Any:
         """Returns what there is; None if there is nothing."""

@@ -1,6 +1,10 @@
 """Batches with pixels out of clips, against files that are decoded as a whole."""
 
+import os
 import pickle
+import signal
+import time
+import warnings
 
 import numpy as np
 import pytest
@@ -47,3 +51,25 @@ def test_transitions_have_the_next_pixels():
     np.testing.assert_array_equal(batch["observation"]["images"]["top"], expected[:6])
     np.testing.assert_array_equal(batch["next_observation"]["images"]["top"], expected[1:7])
     assert sum(end - begin for begin, end in EPISODES) == table.num_steps == 40
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_reads_too():
+    table = rlds.feeds.open(with_frames(Episodes(ClipSource())), threads=2)
+    numbers = np.arange(40)
+    expected = table.steps().batch(numbers)[WRIST]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of forking a process with threads.
+        child = os.fork()
+    if not child:
+        os._exit(0 if np.array_equal(table.steps().batch(numbers)[WRIST], expected) else 1)
+    for _ in range(1000):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.02)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the process hangs")
+    assert status == 0
