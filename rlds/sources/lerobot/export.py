@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement
 from rlds.sources.lerobot.dataset_files import Version
-from rlds.sources.lerobot.original import Original, SameFiles, SameRows, is_whole
+from rlds.sources.lerobot.original import Original, SameFiles, SameRows, is_whole, order_of
 from rlds.sources.lerobot.rlds_rows import RldsRows
 
 __all__ = ["LeRobotExport"]
@@ -83,7 +83,7 @@ class LeRobotExport(Export):
                 "fps, robot_type, task, keep_aside: what came from LeRobot is exported as it was"
             )
         elif version in (None, original.version) and is_whole(episodes, original):
-            self._made = SameFiles(original, episodes)
+            self._made = SameFiles(original)
         else:
             kept: Version = "v3.0" if original.info.is_v3 else "v2.1"
             self._made = SameRows(original, version or kept, episodes.split, sizes)
@@ -95,6 +95,8 @@ class LeRobotExport(Export):
 
     def write(self, path: Path) -> None:
         """See `Export`."""
+        if not isinstance(self._made, RldsRows):
+            self.order = order_of(self.episodes)
         self._made.write(path, self)
 
 

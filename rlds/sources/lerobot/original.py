@@ -33,12 +33,13 @@ from rlds.sources.lerobot.source import EXTRA_FILES, IMAGE_FILE, ROW, SKELETON, 
 from rlds.sources.lerobot.tables import column_array, data_schema, image_array
 from rlds.sources.lerobot.video_files import SpooledClips
 from rlds.sources.nests import leaves_at
-from rlds.sources.source import SourceEpisode, SourceError
+from rlds.sources.source import SourceEpisode, SourceError, files_of
+from rlds.sources.untrusted import source_errors
 from rlds.sources.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.sources.video.container import Clip, join_clips
 from rlds_ecosystem import import_extra
 
-__all__ = ["Original", "SameFiles", "SameRows", "is_whole"]
+__all__ = ["Original", "SameFiles", "SameRows", "is_whole", "order_of"]
 
 # How many rows of the table of episodes are written together.
 _ROWS_AT_ONCE = 100
@@ -66,17 +67,24 @@ class Original:
 
     @classmethod
     def of(cls, episodes: Episodes) -> Original | None:
-        """Returns it, if the episodes have all of the fields that they were read with."""
+        """Returns it, if the episodes have all of the fields that they were read with.
+
+        Raises:
+          SourceError: The metadata is not what the source says.
+        """
         said = episodes.metadata.get(layout.METADATA_KEY)
         spec = dict(leaves_at(episodes.spec, None))
         if not isinstance(said, Mapping) or ROW not in spec:
             return None
-        schema, paths = decoded_schema(said["schemas"]["data"]), said["fields"]
-        info = Info.from_json(said["info"], is_v3=said["schemas"]["episodes"] is not None)
-        found = cls(said, info, schema, layout.task_path(paths), spec)
-        expected = {f"{rlds.STEPS}/{paths[name]}" for name in schema.names}
-        expected |= {f"{VIDEO}/{paths[name]}/{CLIP}" for name in info.videos}
-        others = {f"{VIDEO}/{paths[name]}/{FRAMES}" for name in info.videos}
+        with source_errors(f"metadata of {files_of(episodes.source, 1)}"):
+            schema, paths = decoded_schema(said["schemas"]["data"]), said["fields"]
+            info = Info.from_json(said["info"], is_v3=said["schemas"]["episodes"] is not None)
+            found = cls(said, info, schema, layout.task_path(paths), spec)
+            expected = {f"{rlds.STEPS}/{paths[name]}" for name in schema.names}
+            expected |= {f"{VIDEO}/{paths[name]}/{CLIP}" for name in info.videos}
+            others = {f"{VIDEO}/{paths[name]}/{FRAMES}" for name in info.videos}
+            for name in said["files"]:
+                _check_is_below(name)
         return found if expected <= spec.keys() and not others & spec.keys() else None
 
     @property
@@ -143,6 +151,7 @@ class Original:
         for place in self.spec:
             if place.startswith(f"{EXTRA_FILES}/") and (data := bytes(_at(episode, place))):
                 name = place.removeprefix(f"{EXTRA_FILES}/")
+                _check_is_below(name)
                 file = path / layout.EXTRAS.format(episode_index=index) / name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(data)
@@ -182,13 +191,12 @@ class SameFiles:
 
     Args:
       original: What is known of it.
-      episodes: Its episodes.
     """
 
-    def __init__(self, original: Original, episodes: Episodes) -> None:
+    is_exact = True
+
+    def __init__(self, original: Original) -> None:
         self._original = original
-        # The episodes of a dataset of TFDS are in another order.
-        self.is_exact = not isinstance(episodes.source, FolderSource)
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
@@ -209,7 +217,7 @@ class SameFiles:
             stack.enter_context(about)
             for video in videos.values():
                 stack.callback(video.clips.clear)
-            for episode in export.each(order_of(export.episodes)):
+            for episode in export.each():
                 raw = original.row(episode)
                 row = EpisodeRow.from_json(raw, original.info.videos, is_v3=original.info.is_v3)
                 if row.length != episode.num_steps:
@@ -302,7 +310,7 @@ class SameRows:
 
     def _write_episodes(self, path: Path, files: DatasetFiles, export: Export) -> None:
         original = self._original
-        for index, episode in enumerate(export.each(order_of(export.episodes))):
+        for index, episode in enumerate(export.each()):
             arrays = original.arrays(episode)
             steps = dict(leaves_at(episode.steps, None))
             if original.task_path in steps:
@@ -499,6 +507,16 @@ def _as_arrays(found: Mapping[str, Any]) -> Statistics:
         name: np.asarray(value, np.int64 if name == "count" else np.float64)
         for name, value in found.items()
     }
+
+
+def _check_is_below(name: str) -> None:
+    """Checks that a file of the dataset cannot be elsewhere: others may have made the metadata.
+
+    Raises:
+      ValueError: It can be.
+    """
+    if not name or ".." in name.split("/") or name.startswith("/") or {"\\", "\0", ":"} & {*name}:
+        raise ValueError(f"a file of the dataset cannot be {name!r}")
 
 
 def _at(episode: SourceEpisode, path: str) -> Any:

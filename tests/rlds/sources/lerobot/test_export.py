@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 
 import foreign_readers
 import numpy as np
@@ -176,8 +177,8 @@ print(json.dumps({"fps": dataset.fps, "stats": sorted(dataset.meta.stats)}))
 """
 
 
-def check_by_lerobot(source, path, tmp_path, script=_READ_30, library="lerobot"):
-    foreign_readers.run(library, script, path, tmp_path / "read.npz")
+def check_by_lerobot(source, path, tmp_path, script=_READ_30, *arguments):
+    foreign_readers.run("lerobot", script, path, tmp_path / "read.npz", *arguments)
     found = np.load(tmp_path / "read.npz")
     parts = [expected(source, index) for index in range(len(source.lengths))]
     for name in parts[0]:
@@ -220,3 +221,25 @@ def test_lerobot_converts_version_2(tmp_path):
     path = exported(tmp_path / "made", source, version="v2.1")
     foreign_readers.run("lerobot", _CONVERT, path)
     check_by_lerobot(source, path, tmp_path)
+
+
+# LeRobot 0.3 needs other versions of libraries than 0.6: they are in a folder of their own.
+_READ_21 = (
+    """
+import sys
+sys.path.insert(0, sys.argv[3])
+import datasets, lerobot
+assert datasets.__version__ < "4" and lerobot.__version__ < "0.4", lerobot.__version__
+"""
+    + _READ_30
+)
+
+
+@pytest.mark.slow
+def test_old_lerobot_reads_version_2(tmp_path):
+    folder = os.environ.get("LEROBOT_0_3")
+    if not folder:
+        pytest.skip("LEROBOT_0_3 names no folder with lerobot 0.3.3 and datasets 3.6")
+    source = RobotSource()
+    path = exported(tmp_path / "made", source, version="v2.1")
+    check_by_lerobot(source, path, tmp_path, _READ_21, folder)

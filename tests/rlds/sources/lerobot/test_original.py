@@ -11,6 +11,7 @@ from lerobot_layout import check_layout
 
 import rlds.sources
 from rlds.sources.exporting import export, prepare
+from rlds.sources.source import SourceError
 from rlds.sources.video.decoding import ClipReader
 
 VIDEOS = {raw.TOP: "h264", raw.DEPTH: "depth"}
@@ -147,6 +148,20 @@ def test_options_that_do_not_fit(tmp_path):
         prepare(path, "lerobot", fps=10.0)
     with pytest.raises(ValueError, match=r"12\.5, but readers of version 2.1 take whole numbers"):
         prepare(path, "lerobot", version="v2.1")
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "meta/../../evil", "meta\\evil"])
+def test_metadata_that_names_other_places(tmp_path, monkeypatch, name):
+    path = raw.write_v3(tmp_path / "raw")
+    source = rlds.sources.open(path).source
+    metadata = json.loads(json.dumps(source.metadata()))
+    metadata["lerobot"]["files"][name] = {"text": "x"}
+    monkeypatch.setattr(type(source), "metadata", lambda self: metadata)
+    with pytest.raises(SourceError, match="a file of the dataset cannot be"):
+        export(source, "lerobot", tmp_path / "made")
+    del metadata["lerobot"]["schemas"]
+    with pytest.raises(SourceError, match=r"metadata of .*schemas"):
+        export(source, "lerobot", tmp_path / "made")
 
 
 @pytest.mark.slow
