@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,21 +14,20 @@ import numpy as np
 import rlds
 import tfds_files
 from envlogger.converters.fields import Field
-from rlds.sources.aside import Aside
+from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, Aside
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, kept_aside
 from rlds.sources.nests import leaves_at, nest
 from rlds.sources.source import SourceEpisode
 from rlds.sources.zarr_buffers.arrays import IMAGE_CODECS, ZarrSpec
 from rlds.sources.zarr_buffers.source import (
-    ASIDE_ENDS,
-    ASIDE_EPISODES,
-    ASIDE_GROUP,
     CHUNKS,
     DATA,
     EPISODE_ENDS,
     META,
     METADATA_KEY,
+    is_constant,
+    path_of,
 )
 from rlds.sources.zarr_buffers.writing import ArrayWriter, ZarrWriter, array_json
 
@@ -91,7 +89,11 @@ class ZarrExport(Export):
             raise ValueError("no field of steps has numbers of one shape, which Zarr could hold")
         self._pngs = [path for path in self._columns if _encoding(steps[path]) == _PNG]
         self._copies = [p for p in self._columns if _encoding(steps[p]) not in ("", _PNG)]
-        places = {p: name for p, name in self._columns.items() if p not in self._copies}
+        places = {
+            path: path_of(name, is_kept=self._is_kept(path))
+            for path, name in self._columns.items()
+            if path not in self._copies
+        }
         aside = Aside.of(episodes, places)
         plain = {path: dataclasses.replace(aside.steps[path], encoding="") for path in self._pngs}
         self._aside = dataclasses.replace(aside, steps={**aside.steps, **plain})
@@ -127,6 +129,7 @@ class ZarrExport(Export):
         sizes = tuple(int(size) for size in shape if size is not None)
         short = path.removeprefix(f"{rlds.OBSERVATION}/").replace("/", "_")
         names = [short, path.replace("/", "_"), *(f"{short}_{n}" for n in range(len(self._arrays)))]
+        names = [f"{name}_rows" if is_constant(name) else name for name in names]
         name = next(DATA + name for name in names if DATA + name not in self._arrays)
         row = math.prod(sizes) * dtype.itemsize
         is_image = len(sizes) >= 2 and row >= 10_000
@@ -137,17 +140,25 @@ class ZarrExport(Export):
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
         why = {path: f"its pixels are in {self._columns[path]}, too" for path in self._copies}
+        names = {f"steps/{path}": name for path, name in self._columns.items()}
         again = {**self._constants, **self._of_episodes}
         return [
             dataclasses.replace(place, place=again[place.field], how="exact")
             if place.field in again
-            else place
+            else dataclasses.replace(place, place=names[place.field] if place.place else "")
             for place in kept_aside(self._aside, why)
         ]
 
-    def each(self) -> Iterator[SourceEpisode]:
+    def _is_kept(self, path: str) -> bool:
+        """Whether a field of steps has the files of chunks."""
+        return (
+            path.startswith(f"{CHUNKS}/")
+            and ZarrSpec(self._arrays[self._columns[path]]).codec in IMAGE_CODECS
+        )
+
+    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
         """Yields the episodes, with arrays for PNG files."""
-        for episode in super().each():
+        for episode in super().each(order):
             if self._pngs:
                 steps = dict(leaves_at(episode.steps, None))
                 for path in self._pngs:
@@ -208,7 +219,7 @@ class ZarrExport(Export):
         return ends
 
     def _append(self, array: ArrayWriter, path: str, rows: np.ndarray) -> None:
-        if path.startswith(f"{CHUNKS}/") and array.spec.codec in IMAGE_CODECS:
+        if self._is_kept(path):
             array.append_files(rows)
         elif path in self._copies:
             field = self._aside.steps[path]
@@ -238,16 +249,16 @@ class _AsideWriter:
     """The group that other readers do not look into."""
 
     def __init__(self, writer: ZarrWriter, aside: Aside) -> None:
-        writer.group(ASIDE_GROUP, {"aside": json.loads(aside.to_json())})
-        compressor = _COMPRESSORS["disk"]
-        self._data = writer.array(
-            ASIDE_EPISODES, array_json(np.dtype("u1"), (), _CHUNK_BYTES, compressor)
-        )
-        self._ends = writer.array(ASIDE_ENDS, array_json(np.dtype("i8"), (), 1 << 16, None))
+        writer.group(ASIDE_BYTES.partition("/")[0])
+        compressor, byte = _COMPRESSORS["disk"], np.dtype(np.uint8)
+        text = np.frombuffer(aside.to_json().encode(), np.uint8)
+        writer.array(ASIDE_TEXT, array_json(byte, (), len(text), compressor)).append(text)
+        self._bytes = writer.array(ASIDE_BYTES, array_json(byte, (), _CHUNK_BYTES, compressor))
+        self._ends = writer.array(ASIDE_ENDS, array_json(np.dtype(np.int64), (), 1 << 16, None))
 
     def add(self, data: bytes) -> None:
-        self._data.append(np.frombuffer(data, np.uint8))
-        self._ends.append(np.array([self._data.num_rows], np.int64))
+        self._bytes.append(np.frombuffer(data, np.uint8))
+        self._ends.append(np.array([self._bytes.num_rows], np.int64))
 
 
 def _said_of(metadata: Mapping[str, Any]) -> dict[str, Any]:

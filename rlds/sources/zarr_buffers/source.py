@@ -20,23 +20,20 @@ import numpy as np
 import rlds
 from envlogger.converters.fields import Field
 from envlogger.converters.rlds_episode import step_flags
-from rlds.sources.aside import Aside
+from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, AsideRows, KeptAside
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.nests import leaves_at, nest
+from rlds.sources.nests import nest
 from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
 from rlds.sources.untrusted import source_errors
 from rlds.sources.zarr_buffers.arrays import ZarrArray
 from rlds.sources.zarr_buffers.files import ATTRIBUTES, CONSOLIDATED, GROUP, ZarrFiles
 
-__all__ = ["ASIDE_GROUP", "CHUNKS", "METADATA_KEY", "ZarrSource"]
+__all__ = ["CHUNKS", "METADATA_KEY", "ZarrSource", "is_constant", "path_of"]
 
 # Under this name, the metadata of a dataset holds what the JSON files say.
 METADATA_KEY = "zarr"
 # The step fields that hold the files of images are below this one.
 CHUNKS = "chunks"
-# The group that other readers do not look into.
-ASIDE_GROUP = "rlds"
-ASIDE_EPISODES, ASIDE_ENDS = f"{ASIDE_GROUP}/episodes", f"{ASIDE_GROUP}/episode_ends"
 DATA, META, EPISODE_ENDS = "data/", "meta/", "meta/episode_ends"
 
 # Rows of UMI that say the same in each step of an episode.
@@ -89,13 +86,15 @@ class ZarrSource(RandomAccessSource):
         self._files = ZarrFiles(path)
         with source_errors(self._files.path):
             names = [name for name in self._files.arrays() if name.isprintable()]
-            self._arrays = {name: ZarrArray(self._files, name) for name in names}
+            arrays = {name: ZarrArray(self._files, name) for name in names}
+            of_aside = (ASIDE_TEXT, ASIDE_ENDS, ASIDE_BYTES)
+            self._kept = {name: arrays.pop(name) for name in of_aside if name in arrays}
+            self._arrays = arrays
             self._ends = self._read_ends()
-            self._data = [name for name in names if name.startswith(DATA)]
+            self._data = [name for name in arrays if name.startswith(DATA)]
             if not self._data:
                 raise SourceError("no array in the group data", file=self._files.path)
             self._check_shapes()
-            self._aside = self._read_aside()
             self._steps = self._step_columns()
             self._constants, self._of_episodes = self._episode_columns()
         for name in per_episode or ():
@@ -139,36 +138,16 @@ class ZarrSource(RandomAccessSource):
     def _last_end(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def _read_aside(self) -> Aside | None:
-        attributes = self._files.read(f"{ASIDE_GROUP}/{ATTRIBUTES}")
-        if attributes is None:
-            return None
-        aside = Aside.from_json(json.dumps(json.loads(attributes)["aside"]))
-        for place in aside.places.values():
-            if place not in self._data:
-                raise SourceError("no such array", file=self._files.path, field=place)
-        return aside
-
     def _step_columns(self) -> dict[str, str]:
         """The arrays of `data`, by the paths of the fields that they become."""
-        if self._aside is not None:
-            return dict(self._aside.places)
-        columns = {}
-        for name in self._data:
-            if self._is_constant(name):
-                continue
-            path = name.removeprefix(DATA)
-            if self._is_kept(name):
-                path = f"{CHUNKS}/{path}"
-            elif path not in _OF_STEPS and not path.startswith(f"{rlds.ACTION}/"):
-                path = f"{rlds.OBSERVATION}/{path}"
-            columns[path] = name
-        return columns
+        return {
+            path_of(name, is_kept=self._is_kept(name)): name
+            for name in self._data
+            if not self._is_constant(name)
+        }
 
     def _episode_columns(self) -> tuple[dict[str, str], dict[str, str]]:
         """Arrays by the paths of fields of episodes: with a row for each step, and for each one."""
-        if self._aside is not None:
-            return {}, {}
         constants = {
             name.removeprefix(DATA): name for name in self._data if self._is_constant(name)
         }
@@ -183,10 +162,9 @@ class ZarrSource(RandomAccessSource):
         return array.spec.shape[:1] == (len(self._ends),) and not self._has_aborted
 
     def _is_constant(self, name: str) -> bool:
-        name = name.removeprefix(DATA)
         if self._per_episode is not None:
-            return name in self._per_episode
-        return name.endswith(_CONSTANT)
+            return name.removeprefix(DATA) in self._per_episode
+        return is_constant(name)
 
     def _is_kept(self, name: str) -> bool:
         return self._images == "chunks" and self._arrays[name].spec.is_image_file
@@ -195,8 +173,6 @@ class ZarrSource(RandomAccessSource):
 
     def step_fields(self) -> Mapping[str, Any]:
         """See the class."""
-        if self._aside is not None:
-            return nest(self._aside.steps)
         fields = {path: self._field(name) for path, name in self._steps.items()}
         return nest({**fields, rlds.DISCOUNT: Field(np.float32)})
 
@@ -210,15 +186,11 @@ class ZarrSource(RandomAccessSource):
 
     def episode_fields(self) -> Mapping[str, Any]:
         """See the class."""
-        if self._aside is not None:
-            return nest(self._aside.episode)
         names = {**self._constants, **self._of_episodes}
         return nest({path: self._field(name) for path, name in names.items()})
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns the JSON files of groups and arrays, and the values of arrays of `meta`."""
-        if self._aside is not None:
-            return dict(self._aside.metadata["metadata"])
         values = {
             name: array.all().tolist()
             for name, array in self._arrays.items()
@@ -232,6 +204,13 @@ class ZarrSource(RandomAccessSource):
                 "is_consolidated": self._files.has(CONSOLIDATED),
             }
         }
+
+    def kept_aside(self) -> KeptAside | None:
+        """See `Source`."""
+        if ASIDE_BYTES not in self._kept:
+            return None
+        text, ends = (self._kept[name].all() for name in (ASIDE_TEXT, ASIDE_ENDS))
+        return AsideRows(self._files.path, text, ends, self._kept[ASIDE_BYTES].read)
 
     def _group_attributes(self) -> dict[str, Any]:
         """The attributes of groups; None for those that have no such file."""
@@ -259,19 +238,17 @@ class ZarrSource(RandomAccessSource):
     def num_episodes(self, split: str) -> int:
         """See `Source`."""
         del split
-        return len(self._ends) + (self._aside is None and self._has_aborted)
+        return len(self._ends) + self._has_aborted
 
-    def num_steps(self, split: str) -> Sequence[int] | None:
+    def num_steps(self, split: str) -> Sequence[int]:
         """See `Source`."""
-        if self._aside is not None:  # There may be final observations.
-            return None
         rows = [self._rows(index) for index in range(self.num_episodes(split))]
         return [end - begin for begin, end in rows]
 
     def totals(self, split: str) -> Mapping[str, int]:
         """Returns how many rows the arrays have."""
         del split
-        return {"rows": self._num_rows} if self._aside is None else {}
+        return {"rows": self._num_rows}
 
     def faults(self, split: str) -> Any:
         """Yields which arrays have other rows than the others."""
@@ -309,16 +286,13 @@ class ZarrSource(RandomAccessSource):
         self, split: str, index: int, fields: Sequence[str] | None = None
     ) -> Mapping[str, Any]:
         """Reads the rows of the wanted arrays."""
-        wanted = self._step_paths(fields)
-        steps = self._episode(split, index, wanted).steps
-        return nest(dict(leaves_at(steps, wanted)))
+        begin, end = self._rows(index)
+        return self.read_span(split, index, fields, 0, end - begin)
 
     def read_span(
         self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
     ) -> Mapping[str, Any]:
         """Reads consecutive rows of the wanted arrays."""
-        if self._aside is not None:
-            return super().read_span(split, index, fields, begin, end)
         first, last = self._checked_rows(split, index)
         length = last - first
         begin, end = min(begin, length), min(end, length)
@@ -334,19 +308,17 @@ class ZarrSource(RandomAccessSource):
 
     def _checked_rows(self, split: str, index: int) -> tuple[int, int]:
         begin, end = self._rows(index)
-        what = f"{self._num_rows} rows, but it ends at {end}" if end > self._num_rows else ""
-        if begin == end:
-            what = "no rows"
-        if what:
+        if end > self._num_rows:
+            what = f"{self._num_rows} rows, but it ends at {end}"
             raise SourceError(
                 what, file=self._files.path, episode=self.key(split, index), field=EPISODE_ENDS
             )
         return begin, end
 
     def _episode(self, split: str, index: int, wanted: Iterable[str] | None) -> SourceEpisode:
-        if self._aside is not None:
-            return self._unpacked(self._aside, index, wanted)
         begin, end = self._checked_rows(split, index)
+        if begin == end:
+            raise self._arrays[EPISODE_ENDS].error("an episode without rows", index)
         paths = [path for path in self._steps if wanted is None or path in wanted]
         steps = {path: self._column(path, begin, end) for path in paths}
         return SourceEpisode(
@@ -360,20 +332,10 @@ class ZarrSource(RandomAccessSource):
             counts={"rows": end - begin},
         )
 
-    def _unpacked(self, aside: Aside, index: int, wanted: Iterable[str] | None) -> SourceEpisode:
-        begin, end = self._rows(index)
-        ends = self._arrays[ASIDE_ENDS].read(max(index - 1, 0), index + 1).tolist()
-        first, last = (0, *ends)[-2:]
-        data = self._arrays[ASIDE_EPISODES].read(first, last).tobytes()
-        paths = list(aside.steps if wanted is None else set(wanted) & aside.steps.keys())
-        columns = {path: self._column(path, begin, end) for path in paths if path in self._steps}
-        with source_errors(self._files.path, episode=index, field=ASIDE_EPISODES):
-            return aside.unpack(data, columns, paths)
-
     def _column(self, path: str, begin: int, end: int) -> np.ndarray:
         name = self._steps[path]
         array = self._arrays[name]
-        if self._aside is None and self._is_kept(name):
+        if self._is_kept(name):
             return array.files_of_rows(begin, end)
         return array.read(begin, end)
 
@@ -395,6 +357,24 @@ class ZarrSource(RandomAccessSource):
 
 
 _KINDS: Mapping[str, Any] = {"U": str, "O": str, "S": bytes}
+
+
+def path_of(name: str, *, is_kept: bool) -> str:
+    """Returns the path of the field of steps that an array of `data` becomes.
+
+    Args:
+      name: The path of the array.
+      is_kept: Whether its chunks are the values of the field.
+    """
+    path = name.removeprefix(DATA)
+    if is_kept:
+        return f"{CHUNKS}/{path}"
+    return path if path.partition("/")[0] in _OF_STEPS else f"{rlds.OBSERVATION}/{path}"
+
+
+def is_constant(name: str) -> bool:
+    """Whether an array of `data` has a name by which it is constant in each episode."""
+    return name.endswith(_CONSTANT)
 
 
 def _bits(row: np.ndarray) -> Any:

@@ -94,6 +94,17 @@ def test_other_episodes(tmp_path):
     assert (again.num_episodes, again.num_steps) == (3, 15)
 
 
+def test_episodes_of_one_step_and_names_of_others(tmp_path):
+    """No transition is no row; arrays of UMI that are constant have names that are taken."""
+    one = {"observation/a_demo_start_pose": np.arange(3.0), "action": np.arange(2)}
+    files = {"0.npz": one, "1.npz": {name: array[:1] for name, array in one.items()}}
+    files["1.npz"]["action"] = one["action"][:0]
+    path = raw_npz.write_folder(tmp_path / "raw", files)
+    made = export(path, "zarr", tmp_path / "made.zarr")
+    assert (made.num_episodes, made.num_steps) == (2, 4)
+    assert raw_zarr.read_all(tmp_path / "made.zarr").keys() > {"data/a_demo_start_pose_rows"}
+
+
 @pytest.mark.slow
 def test_through_a_dataset(tmp_path):
     """Images become PNG files there, and text becomes bytes."""
