@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ import rlds
 import tfds_files
 from envlogger.converters.fields import Field
 from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, Aside
+from rlds.sources.episode_fields import EPISODE_FIELDS
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, kept_aside
 from rlds.sources.nests import leaves_at, nest
@@ -76,11 +77,14 @@ class ZarrExport(Export):
         self._constants: dict[str, str] = {}  # And of fields of episodes: in each row,
         self._of_episodes: dict[str, str] = {}  # or in one for each episode.
         self._place_again(steps, dict(leaves_at(spec, None)))
-        of_source = dict(leaves_at(episodes.source.episode_fields(), None))
+        known = {rlds.STEPS, *EPISODE_FIELDS}
+        others = dict(
+            leaves_at({name: field for name, field in spec.items() if name not in known}, None)
+        )
         self._is_native = (
             {*steps} == {*self._columns, rlds.DISCOUNT, *rlds.STEP_FLAGS}
             and steps[rlds.DISCOUNT] == Field(np.float32)
-            and {*of_source} == {*self._constants, *self._of_episodes}
+            and {*others} == {*self._constants, *self._of_episodes}
         )
         for path, field in steps.items():
             if path not in self._columns and (path != rlds.DISCOUNT or not self._is_native):
@@ -156,9 +160,9 @@ class ZarrExport(Export):
             and ZarrSpec(self._arrays[self._columns[path]]).codec in IMAGE_CODECS
         )
 
-    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
+    def each(self) -> Iterator[SourceEpisode]:
         """Yields the episodes, with arrays for PNG files."""
-        for episode in super().each(order):
+        for episode in super().each():
             if self._pngs:
                 steps = dict(leaves_at(episode.steps, None))
                 for path in self._pngs:
@@ -172,6 +176,8 @@ class ZarrExport(Export):
 
     def write(self, path: Path) -> None:
         """See `Export`."""
+        if self._is_native:  # A dataset has them in another order.
+            self.order = self.order_of_origin()
         with ZarrWriter(path) as writer:
             said = self._said["attributes"]
             groups = {"": None, "data": None, "meta": None}

@@ -356,6 +356,7 @@ class ZarrSource(RandomAccessSource):
         return found
 
 
+_NO_FLAGS = np.zeros(0, np.bool_)
 _KINDS: Mapping[str, Any] = {"U": str, "O": str, "S": bytes}
 
 
@@ -383,4 +384,5 @@ def _bits(row: np.ndarray) -> Any:
 
 def _others(length: int) -> dict[str, np.ndarray]:
     """The fields of steps that no array has."""
-    return {rlds.DISCOUNT: np.ones(length, np.float32), **step_flags([length], [False])}
+    flags = step_flags([length], [False]) if length else dict.fromkeys(rlds.STEP_FLAGS, _NO_FLAGS)
+    return {rlds.DISCOUNT: np.ones(length, np.float32), **flags}

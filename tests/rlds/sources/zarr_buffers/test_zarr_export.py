@@ -120,7 +120,9 @@ def test_through_a_dataset(tmp_path):
     builder = tfds_builders.convert(NpzSource(npz), name="npz", data_dir=tmp_path / "data")
     export(builder.data_path, "zarr", tmp_path / "npz.zarr")
     made = raw_zarr.read_all(tmp_path / "npz.zarr")
-    camera = np.concatenate([e["observation/camera"][:-1] for e in raw_npz.sample().values()])
+    keys = [episode.key for episode in rlds.sources.open(tmp_path / "npz.zarr")]
+    assert {*keys} == raw_npz.sample().keys()  # A dataset has them in another order.
+    camera = np.concatenate([raw_npz.sample()[key]["observation/camera"][:-1] for key in keys])
     np.testing.assert_array_equal(made["data/camera"], camera)
 
 
