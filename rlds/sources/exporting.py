@@ -52,6 +52,7 @@ __all__ = [
 # The formats that can be written, and the class that writes each.
 _EXPORTS: dict[str, str] = {
     "minari": "rlds.sources.minari.export:MinariExport",
+    "mcap": "rlds.sources.bags.export:McapExport",
     "ogbench": "rlds.sources.ogbench.export:OGBenchExport",
     "aloha": "rlds.sources.aloha.export:AlohaExport",
     "maniskill": "rlds.sources.maniskill.export:ManiSkillExport",

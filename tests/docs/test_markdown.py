@@ -40,6 +40,8 @@ BLOCKS = {
     "docs/robotics_oxe.md": 6,
     "docs/robotics_bags.md": 4,
     "docs/robotics_hdf5.md": 3,
+    "docs/robotics_bags.md": 6,
+    "docs/robotics_hdf5.md": 2,
     "docs/robotics_lerobot.md": 4,
     "docs/robotics_zarr.md": 6,
     "docs/semantics.md": 5,

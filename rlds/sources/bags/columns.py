@@ -26,14 +26,11 @@ def rows_of(track: Track, field: FieldOf, times: Any) -> Any:
 
     Returns:
       A row of the track for each step, -1 if there is none; for "linear" and "slerp" the one at or
-      before it. For "window" the first row, and the one after the last.
+      before it; for "window" the last one of them.
     """
     stamps = track.stamps
     number = len(stamps)
     after = np.searchsorted(stamps, times, side="right")
-    if field.policy == "window":
-        begins = np.append(times[:1] - typical_step(times), times[:-1])
-        return np.stack([np.searchsorted(stamps, begins, side="right"), after], axis=1)
     if not number:
         return np.full(len(times), -1)
     rows = after - 1
@@ -52,7 +49,11 @@ def rows_of(track: Track, field: FieldOf, times: Any) -> Any:
         is_between = (rows >= 0) & (following > rows)
         is_between &= stamps[following] - times <= field.max_age * 1e9
         rows = np.where(is_exact | is_between, rows, -1)
-    is_near = np.abs(times - stamps[rows]) <= field.max_age * 1e9
+    farthest = rows
+    if field.policy == "window":
+        rows = np.where(rows >= field.size - 1, rows, -1)
+        farthest = np.maximum(rows - field.size + 1, 0)
+    is_near = np.abs(times - stamps[farthest]) <= field.max_age * 1e9
     return np.where((rows >= 0) & is_near, rows, -1)
 
 
@@ -102,15 +103,14 @@ def _between(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
     return np.where(is_exact, before, found.astype(before.dtype))
 
 
-def in_windows(track: Track, rows: Any, times: Any) -> tuple[Any, Any, Any]:
-    """Returns the values of all messages of each step, their stamps, and their ages."""
-    columns = [np.empty(len(rows), object) for _ in range(3)]
-    for step, (begin, end) in enumerate(rows.tolist()):
-        stamps = track.stamps[begin:end]
-        columns[0][step] = track.values[begin:end]
-        columns[1][step] = stamps
-        columns[2][step] = (times[step] - stamps) / 1e9
-    return columns[0], columns[1], columns[2]
+def in_windows(track: Track, size: int, rows: Any, times: Any) -> tuple[Any, Any, Any]:
+    """Returns the values of the last messages of each step, their stamps, and their ages."""
+    inner = np.where(rows[:, None] >= 0, rows[:, None] - np.arange(size)[::-1], -1).ravel()
+    of_each = np.repeat(times, size)
+    stamps, ages = ages_of(track, inner, of_each)
+    values = values_of(track, FieldOf("", policy="window"), inner, of_each)
+    shape = (len(rows), size)
+    return values.reshape(*shape, *values.shape[1:]), stamps.reshape(shape), ages.reshape(shape)
 
 
 def next_values(column: Any) -> Any:

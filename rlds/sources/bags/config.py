@@ -57,11 +57,11 @@ class FieldOf:
         many names as values; "none" for values that are taken by position.
       policy: Which messages the value of a step at time t is made of.
         "hold": the last one at or before t. "nearest": the nearest one. "linear": the two around
-        t, interpolated; "slerp": the same for quaternions (x, y, z, w). "window": all since the
-        step before, in (t - dt, t]; the field has a first dimension of any size. "first": the first
-        one in [t, t + dt), for actions. "next_state": the value of the field `source` at the next
-        step, for actions that were not recorded; the last step has none, and is the final
-        observation.
+        t, interpolated; "slerp": the same for quaternions (x, y, z, w). "window": the last `size`
+        at or before t, the oldest first. "first": the first one in [t, t + dt), for actions.
+        "next_state": the value of the field `source` at the next step, for actions that were not
+        recorded; the last step has none, and is the final observation.
+      size: How many messages a "window" has.
       max_age: How many seconds a message may be away from t.
       missing: What becomes of a step without a value: "drop" leaves the step out, "null" stands in
         NaN, zeros or empty text, with an age of NaN, and "error" makes the episode damaged.
@@ -78,6 +78,7 @@ class FieldOf:
     order: tuple[str, ...] = ()
     names: str = ""
     policy: Policy = "hold"
+    size: int = 0
     max_age: float = float("inf")
     missing: Missing = "drop"
     stamp: Stamp = "header"
@@ -254,6 +255,10 @@ class BagConfig:
                     f"{where}: next_state makes an action of a field of the observation; source: "
                     f"got {field.source!r}, expected one of {sources}"
                 )
+        if (field.policy == "window") != (field.size > 0):
+            raise ValueError(
+                f"{where}: size: got {field.size}; a window, and nothing else, has one"
+            )
         if not field.max_age >= 0:
             raise ValueError(f"{where}: max_age: got {field.max_age}, expected seconds")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from rlds.sources.bags.messages import Channel, Container, Flaws, Message, Place, decompressed
 from rlds.sources.untrusted import is_damage
@@ -30,13 +31,18 @@ _NO_CHUNK = -1
 class McapFile(Container):
     """An MCAP file."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, file: BinaryIO | None = None) -> None:
         super().__init__(path)
         self._records = import_extra("mcap.records")
         self._stream = import_extra("mcap.data_stream").ReadDataStream
-        self._file = open(path, "rb")  # noqa: SIM115
-        self._size = os.fstat(self._file.fileno()).st_size
+        self._file: BinaryIO = file or open(path, "rb")  # noqa: SIM115
+        self._size = self._file.seek(0, os.SEEK_END)
         self._chunk: tuple[int, bytes] = (-1, b"")
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> contextlib.closing[McapFile]:
+        """Opens what was read of a file, to be closed at the end of a block."""
+        return contextlib.closing(cls("messages", io.BytesIO(data)))
 
     def close(self) -> None:
         """See `Container`."""

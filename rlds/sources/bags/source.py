@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -14,11 +13,14 @@ import numpy as np
 import rlds
 from envlogger.converters.fields import Field
 from envlogger.converters.rlds_episode import step_flags
+from rlds.sources.aside import Aside
 from rlds.sources.bags.columns import ages_of, in_windows, next_values, rows_of, stacked, values_of
 from rlds.sources.bags.config import BagConfig, FieldOf
+from rlds.sources.bags.kept import RECORDING_RECORD, kept_messages, parse_record
 from rlds.sources.bags.messages import Flaws
 from rlds.sources.bags.proposal import Overview, picked_of, propose
 from rlds.sources.bags.recordings import Family, Recording, find_recordings, looks_like
+from rlds.sources.bags.stored import StoredEpisodes, aside_in
 from rlds.sources.bags.tracks import (
     Decoders,
     Index,
@@ -38,11 +40,11 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds.sources.untrusted import source_errors
-from rlds_ecosystem import import_extra
 
 __all__ = ["BagSource", "McapSource", "RosbagSource"]
 
-TIMESTAMP, STAMPS, AGES, RECORDING = "timestamp", "stamps", "ages", "recording"
+TIMESTAMP, STAMPS, AGES = "timestamp", "stamps", "ages"
+RECORDING, MESSAGES = "recording", "messages"
 
 
 class BagSource(RandomAccessSource):
@@ -55,11 +57,23 @@ class BagSource(RandomAccessSource):
         path: str | os.PathLike[str],
         *,
         config: str | Mapping[str, Any] | BagConfig | None = None,
+        messages: Literal["leave_out", "keep"] = "leave_out",
         damaged_chunks: Literal["error", "leave_out"] = "error",
     ) -> None:
         self._recordings = find_recordings(path, self.family)
         if not self._recordings:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no recordings ({self.family}).")
+        self._keeps = messages == "keep"
+        self._stored: StoredEpisodes | None = None
+        self._said_of: dict[int, Mapping[str, str]] = {}
+        self._spans: list[tuple[int, Span]] | None = None
+        self._indexed: tuple[int, Index] | None = None
+        self._digests: dict[int, str] = {}
+        with source_errors(os.fspath(path)):
+            aside = aside_in(self._recordings[0]) if self.family == "mcap" else None
+        if aside is not None:
+            self._be_stored(aside)
+            return
         self._leaves_out = damaged_chunks == "leave_out"
         given = None if config is None else BagConfig.of(config)
         with source_errors(os.fspath(path)):
@@ -73,18 +87,21 @@ class BagSource(RandomAccessSource):
         fields = [item.config if item else f for item, f in zip(known, found.fields)]
         self.config = dataclasses.replace(found, fields=tuple(fields))
         self.description = f"Steps of {len(self._recordings)} recordings of a robot."
-        self._spans: list[tuple[int, Span]] | None = None
-        self._indexed: tuple[int, Index] | None = None
-        self._digests: dict[int, str] = {}
         if self.config.episodes.by == "bag":
             self._spans = [(number, Span(0, 2**63 - 1)) for number in range(len(self._recordings))]
+
+    def _be_stored(self, aside: Aside) -> None:
+        """Has the episodes that were exported."""
+        self._stored = StoredEpisodes(self._recordings, aside)
+        for name in ("description", "homepage", "citation", "license"):
+            setattr(self, name, str(aside.metadata.get(name, "")))
 
     def __getstate__(self) -> Mapping[str, Any]:
         return {**vars(self), "_indexed": None, "_picked": None}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
-        self._picked = self._pick()
+        self._picked = {} if self._stored else self._pick()
 
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
@@ -127,12 +144,14 @@ class BagSource(RandomAccessSource):
 
     def step_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
+        if self._stored:
+            return nest(self._stored.aside.steps)
         fields: dict[str, Any] = {rlds.DISCOUNT: Field(np.float32)}
         for config in self.config.fields:
             fields[config.field] = self._field(config)
             if config.policy == "next_state":
                 continue
-            shape = (None,) if config.policy == "window" else ()
+            shape = (config.size,) if config.size else ()
             fields[f"{STAMPS}/{config.field}"] = Field(np.int64, shape, unit="ns")
             fields[f"{AGES}/{config.field}"] = Field(np.float64, shape, unit="s")
         fields[TIMESTAMP] = Field(np.int64, unit="ns", doc="The time of the step.")
@@ -140,13 +159,16 @@ class BagSource(RandomAccessSource):
 
     def _field(self, config: FieldOf) -> Field:
         field = self._picked[config.source or config.field].field
-        if config.policy == "window":
-            return Field(field.dtype, (None, *field.shape), names=field.names, unit=field.unit)
+        if config.size:
+            return dataclasses.replace(field, shape=(config.size, *field.shape))
         return field
 
     def episode_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
-        return {
+        if self._stored:
+            return nest(self._stored.aside.episode)
+        kept = {MESSAGES: Field(bytes, doc="The messages, as an MCAP file.")} if self._keeps else {}
+        return kept | {
             RECORDING: {
                 "files": Field(str, doc="The names of the files."),
                 "sha256": Field(str, doc="The digests of the files, one in a line."),
@@ -159,6 +181,8 @@ class BagSource(RandomAccessSource):
 
     def metadata(self) -> Mapping[str, Any]:
         """See `Source`."""
+        if self._stored:
+            return dict(self._stored.aside.metadata.get("metadata", {}))
         return {
             self.family: {
                 "config": self.config.to_json(),
@@ -175,8 +199,11 @@ class BagSource(RandomAccessSource):
 
     def options(self) -> Mapping[str, Any]:
         """Returns what else decides."""
+        if self._stored:
+            return {}
         return {
             "config": self.config.to_json(),
+            "messages": "keep" if self._keeps else "leave_out",
             "damaged_chunks": "leave_out" if self._leaves_out else "error",
         }
 
@@ -185,7 +212,7 @@ class BagSource(RandomAccessSource):
     def num_episodes(self, split: str) -> int:
         """See `RandomAccessSource`; reads the recordings if they have several episodes each."""
         del split
-        return len(self._all_spans())
+        return len(self._recordings) if self._stored else len(self._all_spans())
 
     def _all_spans(self) -> list[tuple[int, Span]]:
         if self._spans is None:
@@ -193,7 +220,7 @@ class BagSource(RandomAccessSource):
             for number, recording in enumerate(self._recordings):
                 with source_errors(recording.files[0]):
                     index = make_index(recording, self.config, {}, Decoders(self.config.types))
-                    found = spans_of(index, self.config.episodes, _said_in(recording))
+                    found = spans_of(index, self.config.episodes, _metadata_in(recording))
                 spans += [(number, span) for span in found]
             self._spans = spans
         return self._spans
@@ -201,13 +228,16 @@ class BagSource(RandomAccessSource):
     def key(self, split: str, index: int) -> str:
         """Returns the name of the recording, and which episode of it."""
         del split
+        if self._stored:
+            return self._stored.key(index)
+        name = self._recordings[self._all_spans()[index][0]].name
+        return name if self.config.episodes.by == "bag" else f"{name}:{self._place(index)}"
+
+    def _place(self, index: int) -> int:
+        """Returns which episode of its recording an episode is."""
         spans = self._all_spans()
         number = spans[index][0]
-        name = self._recordings[number].name
-        if self.config.episodes.by == "bag":
-            return name
-        before = next(i for i, (other, _) in enumerate(spans) if other == number)
-        return f"{name}:{index - before}"
+        return index - next(i for i, (other, _) in enumerate(spans) if other == number)
 
     def read(self, split: str, index: int) -> SourceEpisode:
         """See `RandomAccessSource`."""
@@ -230,10 +260,15 @@ class BagSource(RandomAccessSource):
         return nest(dict(leaves_at(steps, wanted)))
 
     def _episode(self, split: str, index: int, wanted: Collection[str] | None) -> SourceEpisode:
+        if self._stored:
+            return self._stored.read(index)
         number, span = self._all_spans()[index]
         recording = self._recordings[number]
         found = self._indexed_recording(number)
+        said = self._said_in(number)
+        incomplete = json.loads(said.get("incomplete", "[]"))
         complete = self._check_flaws(recording, found, span)
+        complete &= self._place(index) not in incomplete
         tracks = {path: track.within(span.begin, span.end) for path, track in found.fields.items()}
         times = step_times(found, span, self.config, tracks)
         rows = {}
@@ -242,8 +277,6 @@ class BagSource(RandomAccessSource):
             config = self.config.field(path)
             rows[path] = rows_of(track, config, times)
             is_there = rows[path] >= 0
-            if config.policy == "window":
-                is_there = rows[path][:, 1] > rows[path][:, 0]
             if not is_there.all() and config.missing == "error":
                 row = int(np.flatnonzero(~is_there)[0])
                 what = f"there is no message of {config.topic} for it"
@@ -258,11 +291,11 @@ class BagSource(RandomAccessSource):
         fetched = {}
         for path, track in tracks.items():
             config, of_steps = self.config.field(path), rows[path][kept]
-            if config.policy == "window":
-                values, stamps, ages = in_windows(track, of_steps, times)
+            values: Any = None
+            if config.size:
+                values, stamps, ages = in_windows(track, config.size, of_steps, times)
             else:
                 stamps, ages = ages_of(track, of_steps, times)
-                values = None
                 if track.values is not None:
                     values = values_of(track, config, of_steps, times)
                 elif wanted is None or path in wanted:
@@ -287,7 +320,7 @@ class BagSource(RandomAccessSource):
             truncated=True,
             complete=complete,
             final_observation_known=is_final,
-            metadata=self._said(number, found, span, len(all_times) - len(kept)),
+            metadata=self._said(index, found, len(all_times) - len(kept), wanted is None),
         )
 
     def _indexed_recording(self, number: int) -> Index:
@@ -342,20 +375,38 @@ class BagSource(RandomAccessSource):
                 columns[path] = stacked(found, self._picked[path].field)
         return columns
 
-    def _said(self, number: int, index: Index, span: Span, dropped: int) -> Mapping[str, Any]:
-        recording = self._recordings[number]
+    def _said(self, index: int, found: Index, dropped: int, is_whole: bool) -> Mapping[str, Any]:
+        """Returns the fields of an episode; without its messages unless all of it is wanted."""
+        number, span = self._all_spans()[index]
+        recording, said = self._recordings[number], self._said_in(number)
         if number not in self._digests:
-            self._digests[number] = recording.sha256()
-        return {
+            self._digests[number] = said.get("sha256") or recording.sha256()
+        kept = {}
+        if self._keeps and is_whole:
+            # Each message of the recording is in one of its episodes.
+            spans = [span for other, span in self._all_spans() if other == number]
+            place = self._place(index)
+            begin = span.begin if place else 0
+            end = spans[place + 1].begin if place + 1 < len(spans) else 2**63
+            kept = {MESSAGES: kept_messages(recording, begin, end, with_records=not place)}
+        return kept | {
             RECORDING: {
-                "files": recording.file_names,
+                "files": said.get("files") or recording.file_names,
                 "sha256": self._digests[number],
-                "begin": np.int64(max(span.begin, index.first)),
-                "end": np.int64(min(span.end, index.last + 1)),
+                "begin": np.int64(max(span.begin, found.first)),
+                "end": np.int64(min(span.end, found.last + 1)),
                 "dropped_steps": np.int64(dropped),
                 "metadata": json.dumps(dict(span.metadata)),
             }
         }
+
+    def _said_in(self, number: int) -> Mapping[str, str]:
+        """Returns what an export says of the recording that a file was made of."""
+        if number not in self._said_of:
+            with source_errors(self._recordings[number].files[0]):
+                records = dict(_metadata_in(self._recordings[number]))
+            self._said_of[number] = records.get(RECORDING_RECORD, {})
+        return self._said_of[number]
 
 
 def _why_empty(times: Any, tracks: Mapping[str, Track]) -> str:
@@ -372,14 +423,11 @@ def _why_empty(times: Any, tracks: Mapping[str, Track]) -> str:
     return f"{hint}. {'; '.join(said)}"
 
 
-def _said_in(recording: Recording) -> list[tuple[str, Mapping[str, str]]]:
+def _metadata_in(recording: Recording) -> list[tuple[str, Mapping[str, str]]]:
     """Returns the metadata records of a recording."""
-    read = import_extra("mcap.records").Metadata.read
-    stream = import_extra("mcap.data_stream").ReadDataStream
-    found = [
-        read(stream(io.BytesIO(data))) for kind, data in recording.records() if kind == "Metadata"
-    ]
-    return [(record.name, record.metadata) for record in found]
+    found = [data for kind, data in recording.records() if kind == "Metadata"]
+    records = [parse_record("Metadata", data) for data in found]
+    return [(record.name, record.metadata) for record in records]
 
 
 class McapSource(BagSource):
@@ -396,6 +444,8 @@ class McapSource(BagSource):
     Args:
       path: A file, or a folder of files.
       config: The configuration: TOML, the path of a file with it, or a `BagConfig`.
+      messages: Whether to keep all messages of an episode, in the field `messages`: an MCAP file.
+        Then the export `mcap` gives the recordings back.
       damaged_chunks: Whether a damaged piece of a file is an error of the episodes that it is in,
         or is left out of them: then they are not `complete`.
 

@@ -131,11 +131,14 @@ def pick(config: FieldOf, channel: Channel, message: Any) -> Picked:
     if isinstance(found, bytes):
         return Picked(Field(bytes), config, lambda message: bytes(at_path(message, path)), "bytes")
     if isinstance(found, list) and found and all(isinstance(item, str) for item in found):
-        return Picked(Field(str, (None,)), config, lambda m: _texts(at_path(m, path)), "text")
+        shape = (len(found),)
+        return Picked(Field(str, shape), config, lambda m: _texts(at_path(m, path), shape), "text")
     return _numbers(config, lambda message: at_path(message, path), message)
 
 
-def _texts(found: Any) -> np.ndarray:
+def _texts(found: Any, shape: tuple[int]) -> np.ndarray:
+    if len(found) != shape[0]:
+        raise ValueError(f"{len(found)} texts, expected {shape[0]} as in the first message")
     return np.array([*map(str, found), None], object)[:-1]
 
 

@@ -135,11 +135,11 @@ def test_policies(tmp_path):
         FieldOf(name, JOINTS, "position", policy=name, max_age=age, missing="null")
         for name in ("hold", "nearest", "linear", "first")
     ]
-    fields.append(FieldOf("window", JOINTS, "position", policy="window", missing="null"))
+    window = FieldOf("window", JOINTS, "position", policy="window", size=3, missing="null")
+    fields.append(window)
     steps = open_rows(tmp_path / "a.mcap", rows, *fields, clock=Clock("/tick"))[0].steps
     for step, time in enumerate(ticks):
         ends = ticks[step + 1] if step + 1 < len(ticks) else time + SECOND // 3
-        begins = ticks[step - 1] if step else time - SECOND // 3
         before, after = times[times <= time], times[times > time]
         expected = {"hold": before[-1:], "nearest": times[[np.argmin(abs(times - time))]]}
         expected["first"] = times[(times >= time) & (times < ends)][:1]
@@ -157,9 +157,11 @@ def test_policies(tmp_path):
             else np.nan
         )
         np.testing.assert_allclose(steps["linear"][step], [value], rtol=1e-7)
-        inside = (times > begins) & (times <= time)
-        assert steps["window"][step].tolist() == [[value] for value in values[inside]]
-        assert steps["stamps"]["window"][step].tolist() == times[inside].tolist()
+        inside = np.flatnonzero(times <= time)[-3:]
+        expected = [[value] for value in values[inside]] if len(inside) == 3 else [[np.nan]] * 3
+        np.testing.assert_array_equal(steps["window"][step], expected)
+        if len(inside) == 3:
+            assert steps["stamps"]["window"][step].tolist() == times[inside].tolist()
 
 
 def test_slerp(tmp_path):
