@@ -21,6 +21,7 @@ from rlds.sources.d3rlpy.source import D3rlpySource
 from rlds.sources.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources.d4rl.source import D4rlSource
 from rlds.sources.folder import FolderSource
+from rlds.sources.imitation.source import ImitationSource
 from rlds.sources.lerobot.source import LeRobotSource
 from rlds.sources.logs.recorded_logs import find_logs
 from rlds.sources.maniskill.source import ManiSkillSource
@@ -59,6 +60,7 @@ from tfds_builders.d4rl import RldsD4rl, RldsD4rlPybullet
 from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
 from tfds_builders.envlogger_source import EnvLoggerSource
 from tfds_builders.folder import RldsFolder
+from tfds_builders.imitation import RldsImitation
 from tfds_builders.lerobot import RldsLerobot
 from tfds_builders.maniskill import RldsManiskill
 from tfds_builders.minari import RldsMinari
@@ -97,6 +99,7 @@ __all__ = [
     "EnvLoggerBuilder",
     "EnvLoggerSource",
     "FolderSource",
+    "ImitationSource",
     "LeRobotSource",
     "ManiSkillSource",
     "McapSource",
@@ -114,6 +117,7 @@ __all__ = [
     "RldsD4rlPybullet",
     "RldsEnvlogger",
     "RldsFolder",
+    "RldsImitation",
     "RldsLerobot",
     "RldsManiskill",
     "RldsMcap",

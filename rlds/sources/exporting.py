@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -57,6 +57,7 @@ _EXPORTS: dict[str, str] = {
     "aloha": "rlds.sources.aloha.export:AlohaExport",
     "maniskill": "rlds.sources.maniskill.export:ManiSkillExport",
     "d3rlpy": "rlds.sources.d3rlpy.export:D3rlpyExport",
+    "imitation": "rlds.sources.imitation.export:ImitationExport",
     "d4rl": "rlds.sources.d4rl.export:D4rlExport",
     "d4rl_pybullet": "rlds.sources.d4rl.export:D4rlPybulletExport",
     "lerobot": "rlds.sources.lerobot.export:LeRobotExport",
@@ -150,12 +151,17 @@ class Export(abc.ABC):
         """Returns the options with which the format reads it back."""
         return {}
 
-    def each(self) -> Iterator[SourceEpisode]:
+    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
         """Yields the episodes in their `order`; counts them for the progress bar.
+
+        Args:
+          order: What becomes their `order`.
 
         Raises:
           SourceError: One cannot be read; not with `skip_damaged`.
         """
+        if order is not None:
+            self.order = list(order)
         for index in itertools.count() if self.order is None else self.order:
             if not self.episodes.has(index):
                 return

@@ -43,6 +43,7 @@ _FORMATS = {
     "npz": "rlds.sources.npz.source:NpzSource",
     "ogbench": "rlds.sources.ogbench.source:OGBenchSource",
     "d3rlpy": "rlds.sources.d3rlpy.source:D3rlpySource",
+    "imitation": "rlds.sources.imitation.source:ImitationSource",
     "d4rl": "rlds.sources.d4rl.source:D4rlSource",
     "d4rl_pybullet": "rlds.sources.d4rl.pybullet:D4rlPybulletSource",
     "atari_dqn_replay": "rlds.sources.atari_dqn_replay.source:AtariDqnReplaySource",

@@ -41,6 +41,7 @@ import raw_calvin
 import raw_d3rlpy
 import raw_d4rl
 import raw_d4rl_pybullet
+import raw_imitation
 import raw_lerobot
 import raw_maniskill
 import raw_npz
@@ -247,6 +248,7 @@ FORMATS: dict[str, Raw] = {
         lambda path: raw_d3rlpy.write(path / "a.h5"),
         lambda path: tfds_builders.D3rlpySource(path / "a.h5"),
     ),
+    "imitation": Raw(raw_imitation.write, tfds_builders.ImitationSource),
     "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
     "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
     **{

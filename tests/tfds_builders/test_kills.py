@@ -26,6 +26,7 @@ import raw_calvin
 import raw_d3rlpy
 import raw_d4rl
 import raw_d4rl_pybullet
+import raw_imitation
 import raw_lerobot
 import raw_maniskill
 import raw_minari
@@ -135,6 +136,10 @@ def d3rlpy(directory):
     return tfds_builders.D3rlpySource(raw_d3rlpy.write(directory / "a.h5"))
 
 
+def imitation(directory):
+    return tfds_builders.ImitationSource(raw_imitation.write(directory))
+
+
 def zarr(directory):
     return tfds_builders.ZarrSource(raw_zarr.write_umi(directory / "dataset.zarr.zip"))
 
@@ -236,6 +241,7 @@ SOURCES = {
         robomind,
         mcap,
         npz,
+        imitation,
         d3rlpy,
         ogbench,
         calvin,

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,11 +103,11 @@ class RobomimicExport(Export):
         """Returns the options with which the episodes were read."""
         return self._writer.read_options
 
-    def each(self) -> Iterator[SourceEpisode]:
+    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
         """Yields the episodes, with arrays for PNG files, in the order in which they are read."""
         if self.order is None and isinstance(self._writer, _Again):
             self.order = self._order_of_keys()
-        yield from map(self._writer.prepared, super().each())
+        yield from map(self._writer.prepared, super().each(order))
 
     def _order_of_keys(self) -> list[int]:
         """The episodes in the order that their files have them in: datasets have another one."""

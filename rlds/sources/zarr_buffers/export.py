@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -160,9 +160,9 @@ class ZarrExport(Export):
             and ZarrSpec(self._arrays[self._columns[path]]).codec in IMAGE_CODECS
         )
 
-    def each(self) -> Iterator[SourceEpisode]:
+    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
         """Yields the episodes, with arrays for PNG files."""
-        for episode in super().each():
+        for episode in super().each(order):
             if self._pngs:
                 steps = dict(leaves_at(episode.steps, None))
                 for path in self._pngs:
