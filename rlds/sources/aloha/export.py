@@ -16,6 +16,7 @@ from rlds.sources.aloha.source import (
     ASIDE,
     COMPRESS_LEN,
     INSTRUCTION,
+    KEY,
     METADATA_KEY,
     OBSERVATIONS,
 )
@@ -119,6 +120,8 @@ class AlohaExport(Hdf5EpisodesExport):
                 self._write_anew(path / f"episode_{index}.hdf5", episode)
 
     def _write_again(self, path: Path, episode: SourceEpisode) -> None:
+        if not KEY.fullmatch(episode.key):  # It could lead to anywhere.
+            raise ValueError(f"episode {episode.key!r}: no name of a file of ALOHA")
         layout = self.layout(episode)
         h5py = import_extra("h5py")
         is_ordered = bool(layout.get("", {}).get("ordered"))

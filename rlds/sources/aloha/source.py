@@ -33,7 +33,7 @@ from rlds.sources.nests import root_of
 from rlds.sources.source import require_files
 from rlds_ecosystem import stores
 
-__all__ = ["ACTION", "ASIDE", "COMPRESS_LEN", "INSTRUCTION", "METADATA_KEY", "AlohaSource"]
+__all__ = ["ACTION", "ASIDE", "COMPRESS_LEN", "INSTRUCTION", "KEY", "METADATA_KEY", "AlohaSource"]
 
 # Under this name, the metadata of a dataset says how the files were stored.
 METADATA_KEY = "aloha"
@@ -42,7 +42,9 @@ INSTRUCTION = "language_instruction"
 # The folder for what the format has no place for.
 ASIDE = "rlds"
 
-_FILE = re.compile(r"episode_(\d+)\.(?:hdf5|h5)")
+# The keys of episodes: the names of their files.
+KEY = re.compile(r"episode_\d+")
+_FILE = re.compile(rf"{KEY.pattern}\.(?:hdf5|h5)")
 _RATE = 50.0  # Hz
 _ARM = (
     *("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate"),

@@ -20,6 +20,7 @@ from rlds.sources.maniskill.source import (
     EPISODE_ID,
     EPISODES,
     FIELDS,
+    GROUP,
     METADATA_KEY,
     TRAJECTORY,
 )
@@ -78,7 +79,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
         """See `Export`."""
         path.mkdir()
         h5py = import_extra("h5py")
-        name = _NAME if self.said is None else str(self.said["file"])
+        name = _NAME if self.said is None else Path(str(self.said["file"])).name
         with h5py.File(path / f"{name}.h5", "x") as file:
             content = self._write_anew(file, path) if self.said is None else self._write_again(file)
         if content is not None:
@@ -89,6 +90,8 @@ class ManiSkillExport(Hdf5EpisodesExport):
         create_attributes(file, self.said["attributes"])
         entries: dict[int, Any] = {}
         for episode in self.each():
+            if not GROUP.fullmatch(episode.key):
+                raise ValueError(f"episode {episode.key!r}: no name of a group of ManiSkill")
             layout = self.layout(episode)
             is_ordered = bool(layout.get("", {}).get("ordered"))
             group = file.create_group(episode.key, track_order=is_ordered)

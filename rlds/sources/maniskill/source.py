@@ -42,6 +42,7 @@ __all__ = [
     "EPISODES",
     "EPISODE_ID",
     "FIELDS",
+    "GROUP",
     "METADATA_KEY",
     "TRAJECTORY",
     "ManiSkillSource",
@@ -58,7 +59,7 @@ ASIDE = ".rlds"
 _ACTIONS, _OBS, _REWARDS, _STATES = "actions", "obs", "rewards", "env_states"
 FIELDS = {_ACTIONS: rlds.ACTION, _OBS: rlds.OBSERVATION, _REWARDS: rlds.REWARD}
 _FLAGS = ("terminated", "truncated", "success", "fail")
-_GROUP = re.compile(rf"{TRAJECTORY}(\d+)")
+GROUP = re.compile(rf"{TRAJECTORY}(\d+)")
 _SEED, _SEED_KNOWN, _MODE = "episode_seed", "episode_seed_known", "control_mode"
 
 
@@ -103,8 +104,8 @@ class ManiSkillSource(Hdf5EpisodesSource):
         with self._hdf5.read() as file:
             names = [name for name in file if isinstance(name, str)]
             self._root = attributes_layout(self._hdf5, file, "", self._hdf5.budget())
-        self._unknown = [name for name in names if not _GROUP.fullmatch(name)]
-        found = [match for name in names if (match := _GROUP.fullmatch(name))]
+        self._unknown = [name for name in names if not GROUP.fullmatch(name)]
+        found = [match for name in names if (match := GROUP.fullmatch(name))]
         self._names = {int(match[1]): match[0] for match in found}
         self._numbers = sorted(self._names)
         if not self._numbers:
@@ -121,7 +122,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
             return False
         hdf5 = Hdf5File(place)
         with hdf5.read() as file:
-            name = next((name for name in file if _GROUP.fullmatch(str(name))), None)
+            name = next((name for name in file if GROUP.fullmatch(str(name))), None)
             if name is None:
                 return False
             group = hdf5.member(file, name, name)

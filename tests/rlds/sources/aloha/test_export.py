@@ -55,6 +55,13 @@ def test_files_are_made_again_of_a_dataset(tmp_path, images):
     check_same_files(path, tmp_path / "made")
 
 
+def test_a_key_leads_nowhere_else(tmp_path, monkeypatch):
+    path = raw_aloha.write_folder(tmp_path / "raw", {0: 2})
+    monkeypatch.setattr(AlohaSource, "key", lambda self, split, index: "../../secret")
+    with pytest.raises(ValueError, match=r"secret': no name of a file of ALOHA"):
+        export(path, "aloha", tmp_path / "made")
+
+
 def test_episodes_of_others(tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     with pytest.raises(ValueError, match=r"no field for 'observations/qpos'.*observation/joints"):
