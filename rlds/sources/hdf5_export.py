@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from rlds.sources.files.hdf5_layout import decode_value, make_group, with_change
 from rlds.sources.files.input_files import natural_order
 from rlds.sources.hdf5_source import LAYOUT
 from rlds.sources.nests import leaves_at, nest
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import SourceEpisode, SourceError
 
 __all__ = ["Hdf5EpisodesExport", "padded"]
 
@@ -89,23 +89,24 @@ class Hdf5EpisodesExport(Export):
         fields = self.steps.items()
         return [path for path, field in fields if getattr(field, "encoding", "") == _PNG]
 
-    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
+    def each(self) -> Iterator[SourceEpisode]:
         """Yields the episodes: in the order of their names if their files are made again."""
-        if self.said is not None:
-            if order is None:
-                order = self._order_of_keys()
-            yield from super().each(order)
-            return
-        for episode in super().each(order):
-            columns = dict(leaves_at(episode.steps, None))
-            for path in self._pngs:
-                columns[path] = as_values(columns[path], self.steps[path])
-            yield dataclasses.replace(episode, steps=nest(columns))
+        if self.said is not None and self.order is None:
+            keys = [natural_order(self._key(index)) for index in range(len(self.episodes))]
+            self.order = sorted(range(len(keys)), key=keys.__getitem__)
+        for episode in super().each():
+            if self.said is None and self._pngs:
+                columns = dict(leaves_at(episode.steps, None))
+                for path in self._pngs:
+                    columns[path] = as_values(columns[path], self.steps[path])
+                episode = dataclasses.replace(episode, steps=nest(columns))
+            yield episode
 
-    def _order_of_keys(self) -> list[int]:
-        episodes = (self.episodes.peek(index) for index in range(len(self.episodes)))
-        keys = [natural_order(as_converted(episode).key) for episode in episodes]
-        return sorted(range(len(keys)), key=keys.__getitem__)
+    def _key(self, index: int) -> str:
+        try:
+            return as_converted(self.episodes.peek(index)).key
+        except SourceError:  # Reading it says so, if it is not to be left out.
+            return ""
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""

@@ -38,7 +38,7 @@ BLOCKS = {
     "docs/report.md": 1,
     "docs/rlds_tfds.md": 11,
     "docs/robotics_oxe.md": 6,
-    "docs/robotics_hdf5.md": 3,
+    "docs/robotics_hdf5.md": 6,
     "docs/robotics_bags.md": 6,
     "docs/robotics_lerobot.md": 4,
     "docs/robotics_zarr.md": 6,

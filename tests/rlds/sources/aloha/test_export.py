@@ -12,6 +12,7 @@ import tfds_builders
 from rlds.sources.aloha.source import AlohaSource
 from rlds.sources.exporting import differences, export
 from rlds.sources.npz.source import NpzSource
+from rlds.sources.source import SourceError
 
 
 def check_same_files(one, other):
@@ -104,3 +105,16 @@ def test_images_that_are_files(tmp_path):
             assert row[: len(data)].tobytes() == data.tobytes()
         assert file["compress_len"].shape == (3, 3)
         np.testing.assert_array_equal(file["observations/qpos"], raw["observations/qvel"])
+
+
+def test_damaged_files_are_left_out(tmp_path):
+    path = raw_aloha.write_folder(tmp_path / "raw")
+    damaged = path / "episode_2.hdf5"
+    damaged.write_bytes(damaged.read_bytes()[:-2000])
+    with pytest.raises(SourceError, match=r"episode_2\.hdf5"):
+        export(path, "aloha", tmp_path / "made")
+    with pytest.warns(UserWarning, match="1 episodes are left out"):
+        made = export(path, "aloha", tmp_path / "made", skip_damaged=True)
+    assert (made.num_episodes, len(made.left_out)) == (2, 1)
+    damaged.unlink()
+    check_same_files(path, tmp_path / "made")
