@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,8 @@ from rlds.robotics.registry import ACTIONS, STATES, DatasetMeaning, meaning_of
 from rlds.robotics.standard import fields_of, standard_columns, widths_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.nests import is_in, nest
-from rlds.sources.source import (
-    Outline,
-    RandomAccessSource,
-    SourceEpisode,
-    SourceError,
-    files_of,
-)
+from rlds.sources.source import RandomAccessSource, SourceEpisode, files_of
+from rlds.sources.wrapped import WrappedSource
 
 __all__ = ["STANDARD", "StandardizedSource", "standardized"]
 
@@ -61,7 +56,7 @@ def name_of(source: Any) -> str:
     return str(getattr(source, "name", ""))
 
 
-class StandardizedSource(RandomAccessSource):
+class StandardizedSource(WrappedSource):
     """A source whose steps also have the standard action and state; see `standardized`.
 
     Args:
@@ -74,7 +69,9 @@ class StandardizedSource(RandomAccessSource):
     """
 
     def __init__(self, source: RandomAccessSource, meaning: DatasetMeaning) -> None:
-        self.source, self.meaning = source, meaning
+        super().__init__(source)
+        self.meaning = meaning
+        self.reads_spans = False  # Rules look back and ahead.
         leaves = dict(named_leaves(source.step_fields()))
         shapes = {path: getattr(field, "shape", ()) for path, field in leaves.items()}
         if STANDARD in (path.partition("/")[0] for path in leaves):
@@ -83,7 +80,7 @@ class StandardizedSource(RandomAccessSource):
             raise ValueError(f"{meaning.name}: nobody has said how to make the standard action")
         widths = widths_of(meaning, shapes)
         named = {
-            "action": ACTIONS[meaning.action_encoding],
+            "action": ACTIONS.get(meaning.action_encoding, ()),
             "state": STATES.get(meaning.state_encoding, ()),
         }
         self._fields = {
@@ -96,26 +93,10 @@ class StandardizedSource(RandomAccessSource):
         }
         self._fields["is_kept"] = Field(np.bool_)
         self._made_of = {path for paths in fields_of(meaning).values() for path in paths}
-        for name in ("description", "homepage", "citation", "license", "images_as_png"):
-            setattr(self, name, getattr(source, name))
-
-    @property
-    def splits(self) -> Sequence[str]:
-        """See `Source`."""
-        return self.source.splits
-
-    @property
-    def step_flags(self) -> Sequence[str]:
-        """See `Source`."""
-        return self.source.step_flags
 
     def step_fields(self) -> Mapping[str, Any]:
         """Returns those of the source, and `standard`."""
         return {**self.source.step_fields(), STANDARD: self._fields}
-
-    def episode_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
-        return self.source.episode_fields()
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns that of the source, and under `standard` how it is made."""
@@ -128,45 +109,9 @@ class StandardizedSource(RandomAccessSource):
         }
         return {**self.source.metadata(), STANDARD: made}
 
-    def inputs(self) -> Sequence[Any]:
-        """See `Source`."""
-        return self.source.inputs()
-
     def options(self) -> Mapping[str, Any]:
         """See `Source`."""
         return {**self.source.options(), STANDARD: self.metadata()[STANDARD]}
-
-    def totals(self, split: str) -> Mapping[str, int]:
-        """See `Source`."""
-        return self.source.totals(split)
-
-    def num_episodes(self, split: str) -> int:
-        """See `Source`."""
-        return self.source.num_episodes(split)
-
-    def num_steps(self, split: str) -> Sequence[int] | None:
-        """See `Source`."""
-        return self.source.num_steps(split)
-
-    def shard_lengths(self, split: str) -> Sequence[int]:
-        """See `Source`."""
-        return self.source.shard_lengths(split)
-
-    def faults(self, split: str) -> Iterator[SourceError]:
-        """See `Source`."""
-        return self.source.faults(split)
-
-    def key(self, split: str, index: int) -> str:
-        """See `RandomAccessSource`."""
-        return self.source.key(split, index)
-
-    def outline(self, split: str, index: int) -> Outline:
-        """See `RandomAccessSource`."""
-        return self.source.outline(split, index)
-
-    def peek(self, split: str, index: int) -> SourceEpisode:
-        """See `RandomAccessSource`."""
-        return self.source.peek(split, index)
 
     def read(self, split: str, index: int) -> SourceEpisode:
         """Reads an episode, and adds `standard`."""

@@ -163,6 +163,10 @@ def test_what_cannot_be_standardized(tmp_path):
         rlds.robotics.standardized(bridge, "mine")
     with pytest.raises(ValueError, match="nobody has said how"):
         rlds.robotics.standardized(opened(raw_oxe.mt_opt, tmp_path / "mt_opt"))
+    # Without an encoding it may have any number of elements.
+    free = rlds.robotics.DatasetMeaning("free", standard_action=("action[0:2]", "1"))
+    columns = rlds.robotics.standardized(bridge, free).columns(0, ["standard"])["standard"]
+    assert columns["action"].shape == (6, 3)
     twice = rlds.robotics.standardized(bridge)
     with pytest.raises(ValueError, match="a field 'standard' already"):
         rlds.robotics.standardized(twice, "bridge_dataset")
