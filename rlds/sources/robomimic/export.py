@@ -27,6 +27,7 @@ from rlds.sources.files.hdf5_layout import (
     encode_data,
 )
 from rlds.sources.files.input_files import natural_order
+from rlds.sources.folder import FolderSource
 from rlds.sources.nests import at, excludes, leaves_at, nest, root_of
 from rlds.sources.robomimic.files import KEPT
 from rlds.sources.robomimic.kept import KEY
@@ -42,7 +43,7 @@ from rlds.sources.robomimic.recorded import (
     place_of,
     rows_of,
 )
-from rlds.sources.source import SourceEpisode, SourceError
+from rlds.sources.source import RandomAccessSource, SourceEpisode, SourceError
 from rlds_ecosystem import import_extra
 
 __all__ = ["RobomimicExport"]
@@ -114,12 +115,18 @@ class RobomimicExport(Export):
         keys = []
         for index in range(len(self.episodes)):
             try:
-                key = as_converted(self.episodes.peek(index)).key
+                key = self._key(index)
             except SourceError:  # Whoever reads it says so.
                 key = ""
             file, _, demo = key.rpartition("/")
             keys.append((natural_order(file), natural_order(demo), index))
         return [index for _, _, index in sorted(keys)]
+
+    def _key(self, index: int) -> str:
+        source = self.episodes.source
+        if isinstance(source, RandomAccessSource) and not isinstance(source, FolderSource):
+            return source.key(*self.episodes.place(index))
+        return as_converted(self.episodes.peek(index)).key
 
     def write(self, path: Path) -> None:
         """See `Export`."""

@@ -12,10 +12,12 @@ which arrays and groups there are, of which dtypes and shapes, but for the numbe
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -29,10 +31,10 @@ from rlds.sources.files.hdf5_layout import (
 )
 from rlds.sources.files.input_files import natural_order
 from rlds.sources.robomimic.dialects import FirstLook
-from rlds.sources.untrusted import SourceChangedError, SourceError
+from rlds.sources.untrusted import Budget, SourceChangedError, SourceError
 from rlds_ecosystem import import_extra
 
-__all__ = ["KEPT", "Array", "Demo", "DemoFile", "Structure", "actions_in"]
+__all__ = ["KEPT", "Array", "Demo", "DemoFile", "OpenDemo", "Structure", "actions_in"]
 
 # The attribute of a file, and the group, that have what robomimic has no place for.
 KEPT = "rlds"
@@ -116,7 +118,7 @@ class Demo:
     damage: SourceError | None = None
     num_steps: int = 0
 
-    @property
+    @functools.cached_property
     def length(self) -> int:
         """How many actions there are."""
         return next(rows for path, rows in self.rows.items() if is_action(path))
@@ -174,6 +176,7 @@ class DemoFile:
         self.hdf5 = Hdf5File(path, follow_links=follow_links, whole_arrays=True)
         self.name = os.path.basename(os.fspath(path))
         self._structures: dict[str, Structure] = {}
+        self._types: dict[bytes, tuple[Any, np.dtype]] = {}
         with self.hdf5.read() as file:
             self.kept: str | None = None
             if KEPT in file.attrs:
@@ -252,6 +255,8 @@ class DemoFile:
     def _demo(self, file: Any, data: Any, name: str, number: int) -> Demo:
         hdf5 = self.hdf5
         demo = hdf5.member(data, name, f"{_DATA}/{name}")
+        if hasattr(demo, "dtype"):
+            raise hdf5.error("an array, expected a group", f"{_DATA}/{name}")
         budget, kept = hdf5.budget(), hdf5.budget(_MAX_CONSTANT_BYTES)
         h5py = import_extra("h5py")
         arrays: dict[str, Array] = {}
@@ -260,26 +265,24 @@ class DemoFile:
         layout: dict[str, Any] = {}
         rows: dict[str, int] = {}
         groups = []
-        for path, item in items_of(hdf5, demo, budget):
-            if h5py.h5a.get_num_attrs(item.id):
-                attributes[path] = attributes_layout(hdf5, item, path, kept)
-            if not hasattr(item, "dtype"):
+        for path, item in self._items(demo.id, budget):
+            if h5py.h5a.get_num_attrs(item):
+                opened = (h5py.Dataset if isinstance(item, h5py.h5d.DatasetID) else h5py.Group)(
+                    item
+                )
+                attributes[path] = attributes_layout(hdf5, opened, path, kept)
+            if not isinstance(item, h5py.h5d.DatasetID):
                 groups.append(path)
                 continue
-            facts = array_layout(file, path, item)
-            chunk = hdf5.check_place(item.id, path, item.dtype)
-            if facts["shape"] is None:
-                raise hdf5.error("an array without values", path)
-            budget.take(item.nbytes + chunk * item.dtype.itemsize, path)
+            array, facts = self._array(file, path, item, budget)
             own = {key: facts.pop(key) for key in _OWN_LAYOUT if key in facts}
             if own:
                 layout[path] = own
-            shape = facts.pop("shape")
+            shape = facts["shape"]
             if shape:
                 rows[path] = shape[0]
             facts["shape"] = shape[1:] if shape else None
-            described[path] = facts
-            arrays[path] = _array(facts)
+            described[path], arrays[path] = facts, array
         types = attributes_layout(hdf5, demo, "", kept, values=False)
         length = self._length(rows, demo, types)
         for path, count in rows.items():
@@ -297,6 +300,47 @@ class DemoFile:
             self._structures[digest] = Structure(digest, arrays, types, description)
         return Demo(number, name, self._structures[digest], rows, layout)
 
+    def _items(
+        self, group: Any, budget: Budget, prefix: bytes = b"", depth: int = 1
+    ) -> Iterator[tuple[str, Any]]:
+        """Yields all arrays and groups in a group, in the low-level types, with their paths."""
+        h5py = import_extra("h5py")
+        for name, link_type in self.hdf5.links(group):
+            try:
+                path = (prefix + name).decode()
+            except UnicodeDecodeError as error:
+                raise self.hdf5.error(f"the name {name!r} is not in UTF-8") from error
+            budget.enter(depth, path)
+            item = self.hdf5.open(group, name, path, link_type=link_type, maybe_array=True)
+            yield path, item
+            if not isinstance(item, h5py.h5d.DatasetID):
+                yield from self._items(item, budget, prefix + name + b"/", depth + 1)
+
+    def _array(
+        self, file: Any, path: str, item: Any, budget: Budget
+    ) -> tuple[Array, dict[str, Any]]:
+        """Returns what an array is, and its layout; most are of few types, and stored plainly."""
+        h5py = import_extra("h5py")
+        encoded = item.get_type().encode()
+        known = self._types.get(encoded)
+        if known is None:
+            dtype = array_layout(file, path, h5py.Dataset(item))["dtype"]
+            known = self._types[encoded] = (dtype, item.dtype)
+        dtype, in_numpy = known
+        chunk = self.hdf5.check_place(item, path, in_numpy)
+        facts = {"dtype": dtype, "shape": None if item.shape is None else list(item.shape)}
+        if chunk or self.hdf5.follow_links:
+            facts = array_layout(file, path, h5py.Dataset(item))
+        shape = facts["shape"]
+        if item.get_space().get_simple_extent_type() == h5py.h5s.NULL:
+            raise self.hdf5.error("an array without values", path)
+        budget.take((math.prod(shape) + chunk) * in_numpy.itemsize, path)
+        row = tuple(shape[1:]) if shape else None
+        if isinstance(dtype, str):
+            return Array(np.dtype(dtype).newbyteorder("="), "numbers", row), facts
+        is_text = dtype["string"] == "utf-8" and dtype["length"] is None
+        return Array(np.dtype(object), "text" if is_text else "bytes", row), facts
+
     def _length(self, rows: Mapping[str, int], demo: Any, types: Mapping[str, Any]) -> int:
         lengths = {rows[path] for path in rows if is_action(path)}
         if len(lengths) != 1:
@@ -308,50 +352,68 @@ class DemoFile:
             raise self.hdf5.error(f"{said}, but there are {length} actions", _SAMPLES)
         return length
 
-    # --- The values of one.
 
-    def array(self, file: Any, demo: Demo, path: str, rows: slice = slice(None)) -> np.ndarray:
-        """Reads rows of an array of a demonstration.
+class OpenDemo:
+    """A demonstration in an open file.
+
+    Args:
+      file: The file.
+      opened: What its `hdf5.read()` lends.
+      demo: The demonstration.
+
+    Attributes:
+      file: See above.
+      demo: See above.
+    """
+
+    def __init__(self, file: DemoFile, opened: Any, demo: Demo) -> None:
+        h5py = import_extra("h5py")
+        self.file, self.demo = file, demo
+        name = f"{_DATA}/{demo.name}".encode(errors="surrogateescape")
+        self._group = h5py.h5g.open(opened.id, name)
+        self._whole: dict[str, np.ndarray] = {}
+
+    def array(self, path: str, rows: slice = slice(None)) -> np.ndarray:
+        """Reads rows of an array; each array that is read as a whole is read once.
 
         Args:
-          file: What `hdf5.read()` lends.
-          demo: The demonstration.
-          path: The path of the array in it.
+          path: The path of the array in the demonstration.
           rows: Which rows.
 
         Raises:
           SourceError: They are damaged.
         """
+        if path in self._whole:
+            return self._whole[path][rows]
         h5py = import_extra("h5py")
-        known = demo.structure.arrays[path]
-        where = f"{_DATA}/{demo.name}/{path}".encode(errors="surrogateescape")
-        array = h5py.h5d.open(file.id, where)
-        shape = (*([] if known.shape is None else [demo.rows[path]]), *(known.shape or ()))
+        known = self.demo.structure.arrays[path]
+        array = h5py.h5d.open(self._group, path.encode())
+        shape = known.shape or ()
+        shape = shape if known.shape is None else (self.demo.rows[path], *shape)
         if array.shape != shape:
-            raise self.hdf5.error("it was changed while it was read", path)
+            raise self.file.hdf5.error("it was changed while it was read", path)
         if known.kind == "numbers" and rows == slice(None) and 0 not in shape:
             values = np.empty(shape, known.dtype)
             array.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
-            return values
-        raw = h5py.Dataset(array, readonly=True)[() if known.shape is None else rows]
-        return known.values(raw)
+        else:
+            raw = h5py.Dataset(array, readonly=True)[() if known.shape is None else rows]
+            values = known.values(raw)
+        if rows == slice(None):
+            self._whole[path] = values
+        return values
 
-    def attribute(self, file: Any, demo: Demo, name: str) -> Any:
-        """Reads an attribute of a demonstration: text, bytes, or an array."""
-        group = self.hdf5.member(file[_DATA], demo.name, f"{_DATA}/{demo.name}")
-        value = self.hdf5.attribute(group, name)
+    def attribute(self, name: str) -> Any:
+        """Reads an attribute: text, bytes, or an array."""
+        value = self.file.hdf5.attribute(import_extra("h5py").Group(self._group), name)
         if isinstance(value, str):
             return value.encode(errors="surrogateescape").decode()
         return value
 
-
-def _array(facts: Mapping[str, Any]) -> Array:
-    shape = None if facts["shape"] is None else tuple(facts["shape"])
-    dtype = facts["dtype"]
-    if isinstance(dtype, str):
-        return Array(np.dtype(dtype).newbyteorder("="), "numbers", shape)
-    is_text = dtype["string"] == "utf-8" and dtype["length"] is None
-    return Array(np.dtype(object), "text" if is_text else "bytes", shape)
+    def attributes(self) -> dict[str, Any]:
+        """Returns all attributes with their types, for who makes them again."""
+        hdf5 = self.file.hdf5
+        group = import_extra("h5py").Group(self._group)
+        return attributes_layout(hdf5, group, "", hdf5.budget(_MAX_CONSTANT_BYTES))
 
 
 def _as_text(value: Any) -> str:

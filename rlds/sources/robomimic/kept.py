@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+import rlds
 from envlogger.converters.fields import Field
 from rlds.sources.aside import Aside
 from rlds.sources.nests import leaves_at, nest
-from rlds.sources.robomimic.files import KEPT, DemoFile
-from rlds.sources.source import SourceEpisode
+from rlds.sources.robomimic.files import KEPT, DemoFile, OpenDemo
+from rlds.sources.source import Outline, SourceEpisode
 
 __all__ = ["KEY", "KeptEpisodes"]
 
@@ -57,6 +58,10 @@ class KeptEpisodes:
 
     peek = read
 
+    def outline(self, index: int) -> Outline:
+        """Returns how long an episode is."""
+        return self._read(index, [rlds.IS_TERMINAL]).outline
+
     def columns(
         self, index: int, paths: Sequence[str], begin: int = 0, end: int | None = None
     ) -> dict[str, Any]:
@@ -74,16 +79,17 @@ class KeptEpisodes:
             hdf5.budget().take(kept.nbytes, KEPT)
             data = kept[()].tobytes()
             columns = {}
+            values = OpenDemo(self._file, opened, demo)
             for path, place in self._aside.places.items():
                 if paths is None or path in paths:
-                    columns[path] = self._column(opened, demo, path, place)
+                    columns[path] = self._column(values, path, place)
         return self._aside.unpack(data, columns, paths)
 
-    def _column(self, opened: Any, demo: Any, path: str, place: str) -> np.ndarray:
-        column = self._file.array(opened, demo, place)
+    def _column(self, opened: OpenDemo, path: str, place: str) -> np.ndarray:
+        column = opened.array(place)
         following = place.replace("obs/", "next_obs/", 1)
-        if path in self._aside.whole and following in demo.structure.arrays:
-            last = slice(demo.length - 1, None)
-            column = np.concatenate([column, self._file.array(opened, demo, following, last)])
+        if path in self._aside.whole and following in opened.demo.structure.arrays:
+            last = slice(opened.demo.length - 1, None)
+            column = np.concatenate([column, opened.array(following, last)])
         field = self._aside.steps[path]
         return column.reshape(len(column), *(size or 0 for size in field.shape))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,6 @@ import rlds
 from envlogger.converters.fields import Field
 from envlogger.converters.rlds_episode import known_field, missing, step_flags
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.files.hdf5_layout import attributes_layout
 from rlds.sources.nests import excludes, is_in, nest, root_of
 from rlds.sources.robomimic.dialects import (
     Dialect,
@@ -22,8 +22,8 @@ from rlds.sources.robomimic.dialects import (
     instruction_of_file,
     with_names,
 )
-from rlds.sources.robomimic.files import Array, Demo, DemoFile
-from rlds.sources.source import Origin, SourceEpisode
+from rlds.sources.robomimic.files import Array, Demo, DemoFile, OpenDemo
+from rlds.sources.source import Origin, Outline, SourceEpisode, outline_of
 from rlds.sources.untrusted import SourceError
 
 __all__ = [
@@ -242,7 +242,7 @@ class RecordedDemos:
             with file.hdf5.read() as opened:
                 for demo in file.demos:
                     if demo.damage is None:
-                        text = _text(file.attribute(opened, demo, _MODEL))
+                        text = _text(OpenDemo(file, opened, demo).attribute(_MODEL))
                         yield _digest(text), text
 
     def _fields_of_steps(self) -> dict[str, Field]:
@@ -262,10 +262,9 @@ class RecordedDemos:
         return fields
 
     def _first_instruction(self) -> str:
-        demo = next(self._sound_demos)
-        file = self._files[demo.file]
-        with file.hdf5.read(demo.name) as opened:
-            return self._instruction(file, opened, demo)
+        index = next(i for i, demo in enumerate(self.demos) if demo.damage is None)
+        with self._opened(index) as opened:
+            return self._instruction(opened)
 
     def _doc(self, path: str) -> str:
         doc = [self._dialect.doc(path)]
@@ -376,57 +375,53 @@ class RecordedDemos:
 
     def read(self, index: int, key: str) -> SourceEpisode:
         """Reads a demonstration."""
-        demo = self._sound(index)
-        file = self._files[demo.file]
-        with file.hdf5.read(demo.name) as opened:
-            steps = self._steps(file, opened, demo, list(self.step_fields))
-            return self._episode(file, opened, demo, key, steps)
+        with self._opened(index) as opened:
+            steps = self._steps(opened, list(self.step_fields))
+            return self._episode(opened, key, steps)
 
     def peek(self, index: int, key: str) -> SourceEpisode:
         """Reads what is said of it as a whole, and the flags."""
-        demo = self._sound(index)
-        file = self._files[demo.file]
-        with file.hdf5.read(demo.name) as opened:
-            steps = self._steps(file, opened, demo, [rlds.DISCOUNT])
-            return self._episode(file, opened, demo, key, steps)
+        with self._opened(index) as opened:
+            steps = self._steps(opened, [rlds.DISCOUNT])
+            return self._episode(opened, key, steps)
 
     def columns(
         self, index: int, paths: Sequence[str], begin: int = 0, end: int | None = None
     ) -> dict[str, Any]:
         """Reads some fields of some steps, with the flags."""
-        demo = self._sound(index)
-        file = self._files[demo.file]
-        with file.hdf5.read(demo.name) as opened:
-            return nest(self._steps(file, opened, demo, paths, begin, end))
+        with self._opened(index) as opened:
+            return nest(self._steps(opened, paths, begin, end))
 
-    def _sound(self, index: int) -> Demo:
+    def outline(self, index: int) -> Outline:
+        """Returns how long a demonstration is."""
+        with self._opened(index) as opened:
+            return outline_of(self._steps(opened, ()), self.is_final_known(opened.demo))
+
+    @contextlib.contextmanager
+    def _opened(self, index: int) -> Iterator[OpenDemo]:
         demo = self.demos[index]
         if demo.damage is not None:
             raise demo.damage
-        return demo
+        file = self._files[demo.file]
+        with file.hdf5.read(demo.name) as opened:
+            yield OpenDemo(file, opened, demo)
 
-    def _episode(
-        self, file: DemoFile, opened: Any, demo: Demo, key: str, steps: dict[str, Any]
-    ) -> SourceEpisode:
+    def _episode(self, opened: OpenDemo, key: str, steps: Mapping[str, Any]) -> SourceEpisode:
+        length = opened.demo.length
         return SourceEpisode(
             key=key,
             steps=nest(steps),
-            origin=Origin(file.name, 0, demo.length),
+            origin=Origin(opened.file.name, 0, length),
             truncated=not steps[rlds.IS_TERMINAL][-1],
-            final_observation_known=self.is_final_known(demo),
-            metadata=nest(self._metadata(file, opened, demo, steps)),
-            counts={"rows": demo.length},
+            final_observation_known=self.is_final_known(opened.demo),
+            metadata=nest(self._metadata(opened)),
+            counts={"rows": length},
         )
 
     def _steps(
-        self,
-        file: DemoFile,
-        opened: Any,
-        demo: Demo,
-        paths: Sequence[str],
-        begin: int = 0,
-        end: int | None = None,
+        self, opened: OpenDemo, paths: Collection[str], begin: int = 0, end: int | None = None
     ) -> dict[str, Any]:
+        demo = opened.demo
         number = demo.num_steps
         begin, end, _ = slice(begin, end).indices(number)
         end = max(begin, end)
@@ -434,133 +429,122 @@ class RecordedDemos:
         for path, merged in self._of_steps.items():
             place = place_of(path)
             if place in paths:
-                column = self._column(file, opened, demo, path, begin, end)
+                column = self._column(opened, path, begin, end)
                 columns[place] = column.astype(merged.array.dtype, copy=False)
             if known_field(place) in paths:
                 columns[known_field(place)] = np.full(end - begin, path in demo.rows)
-        is_terminal = self._ends(file, opened, demo)
-        flags = step_flags([number], [is_terminal])
+        is_terminal = self._ends(opened)
         if rlds.DISCOUNT in paths and rlds.DISCOUNT not in columns:
             discount = np.ones(number, np.float32)
             known = self.is_final_known(demo)
             discount[max(0, number - 1 - known * is_terminal) :] = 0 if known or is_terminal else 1
             columns[rlds.DISCOUNT] = discount[begin:end]
         if INSTRUCTION in paths and INSTRUCTION not in columns:
-            text = self._instruction(file, opened, demo)
-            columns[INSTRUCTION] = np.full(end - begin, text, object)
-        for name, flag in flags.items():
+            columns[INSTRUCTION] = np.full(end - begin, self._instruction(opened), object)
+        for name, flag in step_flags([number], [is_terminal]).items():
             columns[name] = flag[begin:end]
         return columns
 
-    def _column(
-        self, file: DemoFile, opened: Any, demo: Demo, path: str, begin: int, end: int
-    ) -> np.ndarray:
+    def _column(self, opened: OpenDemo, path: str, begin: int, end: int) -> np.ndarray:
         """A field of some steps."""
-        merged = self._merged[path]
+        demo, merged = opened.demo, self._merged[path]
         if path not in demo.rows:
-            shape = [size or 0 for size in merged.shape]
-            return missing((end - begin, *shape), merged.array.dtype)
+            sizes = [size or 0 for size in merged.shape]
+            return missing((end - begin, *sizes), merged.array.dtype)
         rows = self._rows(demo, path)
         first, last = (
             min(max(step - rows.before, 0), rows.end - rows.begin) + rows.begin
             for step in (begin, end)
         )
         whole = first == 0 and last == demo.rows[path]
-        column = file.array(opened, demo, path, slice(None) if whole else slice(first, last))
+        column = opened.array(path, slice(None) if whole else slice(first, last))
         num_before = max(0, min(end, rows.before) - begin)
         num_after = end - begin - num_before - len(column)
         pieces = [column]
         if num_before:
-            pieces.insert(0, file.array(opened, demo, self._initial(path)))
+            pieces.insert(0, opened.array(self._initials[path]))
         if num_after:
             if root_of(path) == "obs" and not self._is_shifted:
-                final = slice(demo.length - 1, None)
-                pieces.append(file.array(opened, demo, NEXT + path.removeprefix("obs"), final))
+                following = NEXT + path.removeprefix("obs")
+                if whole:  # All of them are compared, too.
+                    pieces.append(opened.array(following)[-1:])
+                else:
+                    pieces.append(opened.array(following, slice(demo.length - 1, None)))
             else:
-                pieces.append(
-                    np.full((num_after, *column.shape[1:]), merged.array.empty, column.dtype)
-                )
+                shape = (num_after, *column.shape[1:])
+                pieces.append(np.full(shape, merged.array.empty, column.dtype))
         return np.concatenate(pieces) if len(pieces) > 1 else column
 
-    def _ends(self, file: DemoFile, opened: Any, demo: Demo) -> bool:
+    def _ends(self, opened: OpenDemo) -> bool:
         """Whether a demonstration ended in a terminal state."""
-        last = {}
+        demo, last = opened.demo, {}
         for name in ("dones", "rewards"):
             array = demo.structure.arrays.get(name)
             if array is None or array.shape != () or array.kind != "numbers":
                 continue
             if demo.rows[name] == demo.length:
-                last[name] = file.array(opened, demo, name, slice(demo.length - 1, None))[0]
+                last[name] = opened.array(name, slice(demo.length - 1, None))[0]
         if self._terminal == "never" or not last.get("dones"):
             return False
         return self._terminal == "dones" or bool(last.get("rewards", 0) >= 1)
 
-    def _instruction(self, file: DemoFile, opened: Any, demo: Demo) -> str:
+    def _instruction(self, opened: OpenDemo) -> str:
         found = ""
-        if _EP_META in demo.structure.attributes:
-            found = instruction_of_demo(file.attribute(opened, demo, _EP_META))
-        return found or self._instructions[demo.file]
+        if _EP_META in opened.demo.structure.attributes:
+            found = instruction_of_demo(opened.attribute(_EP_META))
+        return found or self._instructions[opened.demo.file]
 
-    def _metadata(
-        self, file: DemoFile, opened: Any, demo: Demo, steps: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _metadata(self, opened: OpenDemo) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for path, field in self.episode_fields.items():
-            value = self._of_episode(file, opened, demo, path, steps)
+            value = self._of_episode(opened, path)
             if value is None:
                 value = missing(tuple(size or 0 for size in field.shape), field.column_dtype)
             found[path] = _fitted(value, field)
         return found
 
-    def _of_episode(
-        self, file: DemoFile, opened: Any, demo: Demo, path: str, steps: Mapping[str, Any]
-    ) -> Any:
+    def _of_episode(self, opened: OpenDemo, path: str) -> Any:
         """A field of an episode; None if the demonstration lacks it."""
+        demo = opened.demo
         root, _, rest = path.partition("/")
         if root == ATTRIBUTES:
-            value = file.attribute(opened, demo, rest)
+            value = opened.attribute(rest)
             return _digest(_text(value)) if rest == _MODEL and self._has_table else value
         if path == MASKS:
-            names = [name for name, demos in file.masks.items() if demo.name in demos]
+            masks = opened.file.masks.items()
+            names = [name for name, demos in masks if demo.name in demos]
             return np.array([*names, None], object)[:-1]
         if path == LAYOUT:
-            return self._layout(file, opened, demo)
+            return self._layout(opened)
         array = rest if root in (FIRST, LAST) else path
         if array not in demo.structure.arrays:
             return None
         if root == NEXT:
-            return self._next_rows(file, opened, demo, path, steps)
+            return self._next_rows(opened, path)
         if root in (FIRST, LAST):
             rows = self._rows(demo, array)
-            part = slice(0, rows.begin) if root == FIRST else slice(rows.end, None)
-            return file.array(opened, demo, array, part)
-        return file.array(opened, demo, path)
+            part = slice(0, rows.begin) if root == FIRST else slice(rows.end, demo.rows[array])
+            return opened.array(array, part)
+        return opened.array(path)
 
-    def _layout(self, file: DemoFile, opened: Any, demo: Demo) -> str:
+    def _layout(self, opened: OpenDemo) -> str:
         """What is not the same for all demonstrations, and has no field."""
-        layout: dict[str, Any] = {"structure": demo.structure.name}
-        odd = [name for name in demo.structure.attributes if name not in self._types]
+        structure = opened.demo.structure
+        layout: dict[str, Any] = {"structure": structure.name}
+        odd = [name for name in structure.attributes if name not in self._types]
         if odd:
-            group = file.hdf5.member(opened["data"], demo.name, demo.name)
-            described = attributes_layout(file.hdf5, group, "", file.hdf5.budget())
+            described = opened.attributes()
             layout["attributes"] = {name: described[name] for name in odd}
-        if demo.layout:
-            layout["arrays"] = demo.layout
+        if opened.demo.layout:
+            layout["arrays"] = opened.demo.layout
         return json.dumps(layout)
 
-    def _next_rows(
-        self, file: DemoFile, opened: Any, demo: Demo, path: str, steps: Mapping[str, Any]
-    ) -> np.ndarray:
+    def _next_rows(self, opened: OpenDemo, path: str) -> np.ndarray:
         """The next observations, unless they follow from the observations."""
-        rows = file.array(opened, demo, path)
+        demo, rows = opened.demo, opened.array(path)
         observed = "obs" + path.removeprefix(NEXT)
-        if demo.num_steps > demo.length and demo.rows.get(observed) == demo.length:
-            column = steps.get(place_of(observed))
-            if column is None:
-                column = self._column(file, opened, demo, observed, 0, demo.num_steps)
-            if _same(rows[:-1], column[1:-1]):
-                return rows[:0]
-        return rows
+        is_next = demo.num_steps > demo.length and demo.rows.get(observed) == demo.length
+        return rows[:0] if is_next and _same(rows[:-1], opened.array(observed)[1:]) else rows
 
     # --- What is said of all of them.
 

@@ -212,7 +212,8 @@ class RobomimicSource(RandomAccessSource):
 
     def outline(self, split: str, index: int) -> Outline:
         """Reads the flags of an episode; see `RandomAccessSource`."""
-        return self.peek(split, index).outline
+        del split
+        return self._readable(index).outline(index)
 
     def read_steps(
         self, split: str, index: int, fields: Sequence[str] | None = None
