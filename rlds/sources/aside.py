@@ -391,6 +391,10 @@ class KeptAside(abc.ABC):
           SourceError: It is damaged.
         """
 
+    def episode_fields(self) -> Mapping[str, Field]:
+        """Returns the fields of episodes by path; with those that `completed` adds."""
+        return self.aside.episode
+
     def completed(self, index: int, episode: SourceEpisode) -> SourceEpisode:
         """Returns the episode with what the format has of its other fields."""
         del index

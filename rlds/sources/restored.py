@@ -46,7 +46,7 @@ class RestoredSource(RandomAccessSource):
 
     def episode_fields(self) -> Mapping[str, Any]:
         """The fields that the episodes had."""
-        return nest(self._kept.aside.episode)
+        return nest(self._kept.episode_fields())
 
     def metadata(self) -> Mapping[str, Any]:
         """What was said of the data as a whole."""

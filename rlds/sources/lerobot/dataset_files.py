@@ -16,8 +16,8 @@ import numpy as np
 from rlds.sources.lerobot import layout
 from rlds.sources.lerobot.feature_statistics import Statistics, Total, of_column
 from rlds.sources.lerobot.tables import TableFiles, column_array, tasks_table
-from rlds.sources.lerobot.video_files import VideoFiles
-from rlds.sources.video.container import Clip, JoinedClip, join_clips
+from rlds.sources.lerobot.video_files import VideoFiles, write_clips
+from rlds.sources.video.container import Clip, JoinedClip
 from rlds_ecosystem import import_extra
 
 __all__ = ["DatasetFiles", "Settings", "Version", "add_line", "dataset_files", "write_json"]
@@ -48,6 +48,7 @@ class Settings:
       data_files_size_in_mb: How large files of rows become.
       video_files_size_in_mb: How large videos become.
       chunks_size: How many files (3.0), or episodes (2.1), a folder has.
+      clips_as_they_are: Whether each clip is a video of its own, byte by byte.
     """
 
     features: Mapping[str, Mapping[str, Any]]
@@ -59,6 +60,7 @@ class Settings:
     data_files_size_in_mb: float = 100
     video_files_size_in_mb: float = 200
     chunks_size: int = 1000
+    clips_as_they_are: bool = False
 
     @property
     def videos(self) -> list[str]:
@@ -195,6 +197,7 @@ class _Files30(DatasetFiles):
                 name,
                 most_megabytes=settings.video_files_size_in_mb,
                 files_per_chunk=per_chunk,
+                as_they_are=settings.clips_as_they_are,
             )
             for name in settings.videos
         }
@@ -302,7 +305,7 @@ class _Files21(DatasetFiles):
         return path
 
     def _write_video(self, clip: Clip, path: Path, name: str) -> None:
-        [place] = join_clips([clip], path)
+        [place] = write_clips([clip], path, self._settings.clips_as_they_are)
         if place.begin_time * self._settings.fps > 0.5:
             raise ValueError(
                 f"{path.name}, {name}: its frames begin with number {place.begin} of the clip, as "

@@ -12,7 +12,16 @@ import rlds
 from envlogger.converters.fields import Field
 from rlds.sources.lerobot.layout import DEFAULT_COLUMNS
 
-__all__ = ["DONE", "REWARD", "TRUNCATED", "Column", "columns_of", "instruction_of", "why_not"]
+__all__ = [
+    "DONE",
+    "REWARD",
+    "TRUNCATED",
+    "Column",
+    "columns_of",
+    "free_name",
+    "instruction_of",
+    "why_not",
+]
 
 REWARD, DONE, TRUNCATED = "next.reward", "next.done", "next.truncated"
 
@@ -90,7 +99,7 @@ def columns_of(fields: Mapping[str, Field], aside: Collection[str] = ()) -> list
     columns = []
     for path, field in fields.items():
         if path not in aside and not why_not(field):
-            name = _free(_name(path, field), names)
+            name = free_name(_name(path, field), names)
             names.add(name)
             columns.append(Column(path, name, field))
     return columns
@@ -136,10 +145,10 @@ def _name(path: str, field: Field) -> str:
     return path.replace("/", ".")
 
 
-def _free(name: str, taken: Iterable[str]) -> str:
-    """A name that no other feature has, as much like the wanted one as possible."""
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """Returns a name that no other feature has, as much like the wanted one as possible."""
     taken = {*taken, *_RESERVED}
-    if name in taken:
+    if name in taken or not name.strip("."):
         name = f"{rlds.STEPS}.{name}"
     found, number = name, 1
     while found in taken:

@@ -273,7 +273,8 @@ class SameRows:
             split,
             original.tasks,
             chunks_size=chunks_size,
-            **sizes,
+            data_files_size_in_mb=sizes["data_files_size_in_mb"],
+            video_files_size_in_mb=sizes["video_files_size_in_mb"],
         )
         if version == "v2.1" and original.info.fps != int(original.info.fps):
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from envlogger.converters.fields import Field
 from rlds.sources.aside import Aside, AsideWriter
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.lerobot.cameras import Cameras
 from rlds.sources.lerobot.dataset_files import DatasetFiles, Settings, Version, dataset_files
 from rlds.sources.lerobot.feature_plan import (
     DONE,
@@ -32,8 +34,9 @@ from rlds.sources.lerobot.feature_statistics import (
 )
 from rlds.sources.lerobot.layout import ASIDE, DEFAULT_COLUMNS, TASK
 from rlds.sources.lerobot.tables import column_array, data_schema, image_array
-from rlds.sources.nests import leaves_at
+from rlds.sources.nests import leaves_at, nest
 from rlds.sources.source import SourceEpisode
+from rlds.sources.video import CLIP, VIDEO
 from tfds_files.png import encode_png
 
 __all__ = ["RldsRows"]
@@ -81,11 +84,13 @@ class RldsRows:
         fields = {path: field for path, field in steps.items() if isinstance(field, Field)}
         fields = {path: field for path, field in fields.items() if path not in rlds.STEP_FLAGS}
         of_episode = dict(leaves_at(spec, None))
+        cameras = {
+            path.removesuffix(f"/{CLIP}") for path in of_episode if path.endswith(f"/{CLIP}")
+        }
         for path in keep_aside:
-            if path not in fields:
-                raise ValueError(
-                    f"keep_aside: there is no field {path!r}, only {', '.join(fields)}"
-                )
+            if path not in fields and path not in cameras:
+                known = ", ".join([*fields, *cameras])
+                raise ValueError(f"keep_aside: there is no field {path!r}, only {known}")
         if task is not None and not _is_text(fields.get(task, of_episode.get(task))):
             raise ValueError(f"task: there is no text {task!r} in a step or an episode")
         self._task = instruction_of(fields, of_episode) if task is None else task
@@ -95,9 +100,17 @@ class RldsRows:
         places = {column.path: column.name for column in self._columns}
         if is_column and self._task not in keep_aside:
             places[self._task] = TASK
-        self.aside = Aside.of(episodes, places)
+        names = [*places.values(), DONE, TRUNCATED]
+        self._cameras = Cameras(of_episode, keep_aside, names, fps)
+        aside = Aside.of(episodes, places)
+        self.aside = dataclasses.replace(
+            aside,
+            episode={p: f for p, f in aside.episode.items() if p not in self._cameras.fields},
+            metadata={**aside.metadata, VIDEO: self._cameras.names},
+        )
         self._why = {path: why_not(field) for path, field in fields.items() if path not in places}
         features: dict[str, Any] = {column.name: column.feature() for column in self._columns}
+        features |= self._cameras.features
         features |= {DONE: _FLAG, TRUNCATED: _FLAG, **DEFAULT_COLUMNS}
         self._schema = data_schema(features)
         self._settings = Settings(
@@ -107,11 +120,14 @@ class RldsRows:
             robot_type,
             episodes.split if episodes.split.isidentifier() else "train",
             data_files_size_in_mb=data_files_size_in_mb,
+            clips_as_they_are=True,
         )
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
-        return kept_aside(self.aside, self._why)
+        clips = self._cameras.fields.items()
+        videos = [Placement(path, f"videos/{name}", "exact") for path, name in clips]
+        return [*kept_aside(self.aside, self._why), *videos]
 
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
@@ -123,9 +139,13 @@ class RldsRows:
             dataset_files(self._version, path, self._settings) as files,
         ):
             for episode in export.each():
-                aside.add(episode)
                 self._write_episode(files, episode)
-            files.finish({name: {"shape": list(shape)} for name, shape in self._shapes.items()})
+                values = dict(leaves_at(episode.metadata, None))
+                for field in self._cameras.fields:
+                    del values[field]
+                aside.add(dataclasses.replace(episode, metadata=nest(values)))
+            shapes = {name: {"shape": list(shape)} for name, shape in self._shapes.items()}
+            files.finish({**shapes, **self._cameras.described})
 
     def _write_episode(self, files: DatasetFiles, episode: SourceEpisode) -> None:
         num_rows = episode.num_steps - episode.final_observation_known
@@ -151,7 +171,9 @@ class RldsRows:
         for name, flag in _flags(episode, num_rows).items():
             arrays[name] = column_array(flag, self._schema.field(name).type)
             statistics[name] = of_column(flag)
-        files.add(arrays, self._tasks_of(episode, num_rows), statistics, {})
+        clips = self._cameras.clips(episode, num_rows)
+        statistics |= self._cameras.statistics(clips)
+        files.add(arrays, self._tasks_of(episode, num_rows), statistics, clips)
 
     def _image_statistics(self, column: Column, values: np.ndarray, where: str) -> Statistics:
         """Returns the statistics of images; notes their shape."""
@@ -163,9 +185,9 @@ class RldsRows:
                     f"{self._shapes[column.name]}; LeRobot has one size only. Pass "
                     f"keep_aside=[{column.path!r}] to write no column for them"
                 )
-        # Readers of version 2.1 stop where an image has other than three channels.
+        # Readers stop at statistics of other channels, if the name is that of an image.
         known = (3,) if self._version == "v2.1" else (1, 3)
-        if images[0].shape[-1] not in known:
+        if "image" in column.name and images[0].shape[-1] not in known:
             return {}
         return of_images(images, scale=1.0 if column.is_depth else 255.0)
 

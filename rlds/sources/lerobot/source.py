@@ -21,7 +21,7 @@ from etils import epath
 import rlds
 from envlogger.converters.fields import Field
 from envlogger.converters.rlds_episode import step_flags
-from rlds.sources.aside import AsideFolder
+from rlds.sources.aside import AsideFolder, KeptAside
 from rlds.sources.lerobot.columns import Column, column_of, image_field, objects, values_of
 from rlds.sources.lerobot.dataset_tables import (
     encoded_schema,
@@ -198,12 +198,12 @@ class LeRobotSource(RandomAccessSource):
         first = self._root / EXTRAS.format(episode_index=int(self._table.indices[0]))
         return [file.name for file in walk(first)]
 
-    def kept_aside(self) -> AsideFolder | None:
+    def kept_aside(self) -> KeptAside | None:
         """See `Source`."""
         place = self._root / ASIDE
         if not AsideFolder.exists(place):
             return None
-        folder = AsideFolder(place)
+        folder = _Kept(place, self)
         names = folder.aside.places
         paths = {TASK: self._task_path, **self._paths}
         if len(folder) != len(self._table.indices) or not {*names.values()} <= paths.keys():
@@ -543,6 +543,39 @@ class LeRobotSource(RandomAccessSource):
         while len(self._rows) > 7:
             self._rows.pop(next(iter(self._rows)), None)
         self._rows[key] = rows
+
+
+class _Kept(AsideFolder):
+    """What an export has kept in a folder, and the clips that it has put into videos."""
+
+    def __init__(self, directory: epath.Path, source: LeRobotSource) -> None:
+        super().__init__(directory)
+        self._source = source
+        with source_errors(self.files[0]):
+            said = self.aside.metadata.get(VIDEO, {})
+            self._videos = {str(path): str(name) for path, name in said.items()}
+        if unknown := {*self._videos.values()} - {*source._info.videos}:
+            raise SourceError(f"no videos of {min(unknown)!r}", file=self.files[0])
+
+    def episode_fields(self) -> Mapping[str, Field]:
+        """See `KeptAside`."""
+        clips = {}
+        for path in self._videos:
+            clips[f"{path}/{CLIP}"] = Field(bytes)
+            clips[f"{path}/{FIRST}"] = Field(np.int64)
+        return {**self.aside.episode, **clips}
+
+    def completed(self, index: int, episode: SourceEpisode) -> SourceEpisode:
+        """See `KeptAside`."""
+        if not self._videos:
+            return episode
+        values = dict(leaves_at(episode.metadata, None))
+        row = self._source._table.row(index)
+        for path, name in self._videos.items():
+            found = self._source._video(row, name)
+            values[f"{path}/{CLIP}"] = found.clip
+            values[f"{path}/{FIRST}"] = np.int64(found.first)
+        return dataclasses.replace(episode, metadata=nest(values))
 
 
 def _image_paths(column: Any) -> np.ndarray:
