@@ -25,8 +25,10 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.nests import nest
 from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
 from rlds.sources.untrusted import source_errors
+from rlds.sources.video import VIDEO
 from rlds.sources.zarr_buffers.arrays import ZarrArray
 from rlds.sources.zarr_buffers.files import ATTRIBUTES, CONSOLIDATED, GROUP, ZarrFiles
+from rlds.sources.zarr_buffers.videos import Videos
 
 __all__ = ["CHUNKS", "METADATA_KEY", "ZarrSource", "is_constant", "path_of"]
 
@@ -38,6 +40,8 @@ DATA, META, EPISODE_ENDS = "data/", "meta/", "meta/episode_ends"
 
 # Rows of UMI that say the same in each step of an episode.
 _CONSTANT = ("demo_start_pose", "demo_end_pose")
+# When each row was recorded.
+_TIMES = f"{DATA}timestamp"
 # What is no observation.
 _OF_STEPS = (rlds.ACTION, rlds.REWARD, "stage", "timestamp")
 
@@ -55,6 +59,10 @@ class ZarrSource(RandomAccessSource):
     bytes of that chunk: they are not decoded, so nothing is lost, and an export writes them again.
     `imagecodecs.imread` decodes one.
 
+    Videos beside the folder, `videos/<episode>/<camera>.mp4`, stay packets: an episode has the
+    field `video/observation/camera_<camera>`, see `rlds.sources.video`. Its `frames` say which
+    frame each step has, by `timestamp`: the first one that is shown then or later.
+
     Rows after the last end are of an episode that was aborted. It is the last one, and not
     `complete`. No final observation is known.
 
@@ -64,6 +72,7 @@ class ZarrSource(RandomAccessSource):
         to arrays in the observation.
       per_episode: The names of arrays of `data` with a constant value in each episode, if they are
         others than those above.
+      video: Whether the frames of videos stay packets, or are decoded into the steps.
 
     Raises:
       FileNotFoundError: There is no replay buffer.
@@ -81,8 +90,9 @@ class ZarrSource(RandomAccessSource):
         *,
         images: Literal["chunks", "frames"] = "chunks",
         per_episode: Sequence[str] | None = None,
+        video: Literal["packets", "frames"] = "packets",
     ) -> None:
-        self._images, self._per_episode = images, per_episode
+        self._images, self._per_episode, self.video = images, per_episode, video
         self._files = ZarrFiles(path)
         with source_errors(self._files.path):
             names = [name for name in self._files.arrays() if name.isprintable()]
@@ -97,6 +107,8 @@ class ZarrSource(RandomAccessSource):
             self._check_shapes()
             self._steps = self._step_columns()
             self._constants, self._of_episodes = self._episode_columns()
+            has_times = _TIMES in self._steps.values() and not self._kept
+            self._videos = Videos(self._files.path, self.num_episodes("train") if has_times else 0)
         for name in per_episode or ():
             if DATA + name not in self._data:
                 raise ValueError(f"per_episode: {name!r} is none of {self._data}")
@@ -187,7 +199,9 @@ class ZarrSource(RandomAccessSource):
     def episode_fields(self) -> Mapping[str, Any]:
         """See the class."""
         names = {**self._constants, **self._of_episodes}
-        return nest({path: self._field(name) for path, name in names.items()})
+        fields = {path: self._field(name) for path, name in names.items()}
+        videos = {VIDEO: nest(self._videos.fields())} if self._videos.cameras else {}
+        return {**nest(fields), **videos}
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns the JSON files of groups and arrays, and the values of arrays of `meta`."""
@@ -228,12 +242,12 @@ class ZarrSource(RandomAccessSource):
 
     def inputs(self) -> Sequence[str | os.PathLike[str]]:
         """Returns all files of the folder, or the archive."""
-        return self._files.inputs()
+        return [*self._files.inputs(), *self._videos.inputs()]
 
     def options(self) -> Mapping[str, Any]:
         """Returns the arguments."""
         per_episode = None if self._per_episode is None else list(self._per_episode)
-        return {"images": self._images, "per_episode": per_episode}
+        return {"images": self._images, "per_episode": per_episode, "video": self.video}
 
     def num_episodes(self, split: str) -> int:
         """See `Source`."""
@@ -272,10 +286,11 @@ class ZarrSource(RandomAccessSource):
 
     def outline(self, split: str, index: int) -> Outline:
         """See `RandomAccessSource`."""
-        return self.peek(split, index).outline
+        begin, end = self._checked_rows(split, index)
+        return Outline(end - begin, max(end - begin - 1, 0), final_observation_known=False)
 
     def peek(self, split: str, index: int) -> SourceEpisode:
-        """Reads no array with a row for each step, but those of fields of the episode."""
+        """Reads no fields of steps."""
         return self._episode(split, index, [])
 
     def read(self, split: str, index: int) -> SourceEpisode:
@@ -321,6 +336,10 @@ class ZarrSource(RandomAccessSource):
             raise self._arrays[EPISODE_ENDS].error("an episode without rows", index)
         paths = [path for path in self._steps if wanted is None or path in wanted]
         steps = {path: self._column(path, begin, end) for path in paths}
+        videos = {}
+        if self._videos.cameras:
+            times = self._arrays[_TIMES].read(begin, end)
+            videos[VIDEO] = nest(self._videos.read(index, times))
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest({**steps, **_others(end - begin)}),
@@ -328,7 +347,7 @@ class ZarrSource(RandomAccessSource):
             truncated=True,
             final_observation_known=False,
             complete=index < len(self._ends),
-            metadata=nest(self._metadata_of(index, begin, end)),
+            metadata={**nest(self._metadata_of(index, begin, end)), **videos},
             counts={"rows": end - begin},
         )
 

@@ -7,6 +7,7 @@ import imagecodecs
 import numpy as np
 import pytest
 import raw_zarr
+import videos
 
 import rlds.sources
 import tfds_builders
@@ -86,6 +87,34 @@ def test_frames_that_are_files(tmp_path, codec):
         decoded = rlds.sources.open(path, images="frames")
         assert "chunks" not in decoded.spec["steps"]
         assert "camera0_rgb" in check_rows(decoded, {"camera0_rgb": frames}, [4, 6, 12])
+
+
+def test_videos_beside_it(tmp_path):
+    """Rows at 10 Hz, frames at 30; the last video ends before its episode."""
+    raw_zarr.write_pusht(tmp_path / "replay_buffer.zarr")
+    numbers = (12, 9, 8)
+    for index, number in enumerate(numbers):
+        folder = tmp_path / "videos" / str(index)
+        folder.mkdir(parents=True)
+        for camera in (0, 10):
+            data = videos.encoded(number=number, seed=camera)
+            (folder / f"{camera}.mp4").write_bytes(data)
+    episodes = rlds.sources.open(tmp_path)
+    for episode, number in zip(episodes, numbers):
+        for camera in (0, 10):
+            found = episode.metadata["video"]["observation"][f"camera_{camera}"]
+            assert found["clip"] == videos.encoded(number=number, seed=camera)
+            expected = [min(3 * row, number - 1) for row in range(episode.num_steps)]
+            assert (found["frames"] - found["first"]).tolist() == expected
+    pixels = rlds.sources.open(tmp_path, video="frames").columns(2, ["observation/camera_10"])
+    expected = videos.decoded(videos.encoded(number=8, seed=10))[[0, 3, 6, 7, 7, 7]]
+    np.testing.assert_array_equal(pixels["observation"]["camera_10"], expected)
+    inputs = {str(path) for path in episodes.source.inputs()}
+    assert inputs == {str(path) for path in tmp_path.rglob("*") if path.is_file()}
+    (tmp_path / "videos" / "1" / "10.mp4").unlink()
+    with pytest.raises(SourceError, match=r"1.10\.mp4, episode 1: no such file"):
+        episodes[1]
+    assert episodes.columns(1, ["action"])["action"].shape == (2, 2)
 
 
 def test_only_the_rows_that_are_asked_for_are_read(tmp_path):
