@@ -578,7 +578,7 @@ def _from_source(path: str, format: str | None) -> Inspection:
         step_fields=_ordered(_fields_of(fields.pop(_STEPS, {}))),
         episode_fields=tuple(_fields_of(fields)),
         metadata=source.metadata(),
-        robotics=_meaning(getattr(source, "name", ""), source.metadata()),
+        robotics=_meaning(str(getattr(source, "name", "")), source.metadata()),
     )
 
 

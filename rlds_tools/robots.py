@@ -12,6 +12,7 @@ from rlds.robotics import DatasetMeaning, find_meaning
 from rlds.robotics.registry import is_misspelled
 from rlds.sources import Episodes
 from rlds.sources.folder import FolderSource
+from rlds.sources.standardized import name_of
 
 __all__ = ["check_description", "known_defect", "meaning_or_none"]
 
@@ -19,7 +20,7 @@ __all__ = ["check_description", "known_defect", "meaning_or_none"]
 def meaning_or_none(episodes: Episodes) -> DatasetMeaning | None:
     """Returns what is known of the dataset; None for what cannot be understood, too."""
     try:
-        return find_meaning(getattr(episodes.source, "name", ""), episodes.metadata)
+        return find_meaning(name_of(episodes.source), episodes.metadata)
     except ValueError:
         return None
 
@@ -33,7 +34,7 @@ def check_description(episodes: Episodes) -> Iterator[tuple[str, str | None]]:
     Yields:
       What it is, and the path of the field if it is about one.
     """
-    name = str(getattr(episodes.source, "name", ""))
+    name = name_of(episodes.source)
     try:
         meaning = find_meaning(name, episodes.metadata)
     except ValueError as error:

@@ -18,7 +18,7 @@ from rlds.sources.nests import is_in, nest
 from rlds.sources.source import RandomAccessSource, SourceEpisode, files_of
 from rlds.sources.wrapped import WrappedSource
 
-__all__ = ["STANDARD", "StandardizedSource", "standardized"]
+__all__ = ["STANDARD", "StandardizedSource", "name_of", "standardized"]
 
 STANDARD = "standard"
 """The field of a step that has the standard action and state."""
