@@ -15,8 +15,8 @@ __all__ = ["RldsMcap", "RldsRosbag"]
 class RldsMcap(SourceBuilder):
     """MCAP files, whose messages become steps as a configuration says.
 
-    The `path` is a file or a folder of files: `RldsMcap(path="runs", config="arm.toml")`, where
-    `config` is the option of the source that has this name. Without one, a usual one is proposed.
+    The `path` is a file or a folder of files: `RldsMcap(path="runs", bag_config="arm.toml")`.
+    Without a `bag_config`, a usual one is proposed.
     """
 
     VERSION = tfds.core.Version("1.0.0")

@@ -202,15 +202,15 @@ FORMATS: dict[str, Raw] = {
     ),
     "mcap": Raw(
         lambda path: raw_bags.write_mcap(path / "a.mcap", raw_bags.sample()),
-        lambda path: tfds_builders.McapSource(path, config=raw_bags.CONFIG),
+        lambda path: tfds_builders.McapSource(path, bag_config=raw_bags.CONFIG),
     ),
     "rosbag_ros1": Raw(
         lambda path: raw_bags.write_ros1(path / "a.bag", raw_bags.sample(ros1=True), "lz4"),
-        lambda path: tfds_builders.RosbagSource(path, config=raw_bags.CONFIG),
+        lambda path: tfds_builders.RosbagSource(path, bag_config=raw_bags.CONFIG),
     ),
     "rosbag_sqlite": Raw(
         lambda path: raw_bags.write_ros2(path / "bag", raw_bags.sample()),
-        lambda path: tfds_builders.RosbagSource(path / "bag", config=raw_bags.CONFIG),
+        lambda path: tfds_builders.RosbagSource(path / "bag", bag_config=raw_bags.CONFIG),
     ),
     "calvin": Raw(
         lambda path: raw_calvin.write(path, splits=("training",)), tfds_builders.CalvinSource

@@ -26,6 +26,15 @@ CONFIG = {
         {"field": "action", "topic": COMMANDS, "path": "data", "policy": "first"},
     ],
 }
+# The last three of a topic that is faster than the clock.
+FORCE = {
+    "field": "observation/force",
+    "topic": "/force",
+    "path": "data",
+    "policy": "window",
+    "size": 3,
+    "missing": "null",
+}
 
 
 @functools.cache
@@ -117,6 +126,12 @@ def sample(length: int = 6, *, begin: int = BEGIN, ros1: bool = False, seed: int
             rows.append((CAMERA, time - 1_000_000, picture))
     rows.sort(key=lambda row: row[1])
     return rows
+
+
+def forces(rows: list[Row]) -> list[Row]:
+    """Messages at 40 Hz, as long as others are."""
+    times = range(rows[0][1], rows[-1][1], SECOND // 40)
+    return [("/force", time, command([number])) for number, time in enumerate(times)]
 
 
 def write_mcap(

@@ -107,7 +107,7 @@ def mcap(directory):
     for number in range(3):
         rows = raw_bags.sample(4 + number, seed=number)
         raw_bags.write_mcap(directory / f"{number}.mcap", rows)
-    return tfds_builders.McapSource(directory, config=raw_bags.CONFIG)
+    return tfds_builders.McapSource(directory, bag_config=raw_bags.CONFIG)
 
 
 def npz(directory):

@@ -79,7 +79,7 @@ class McapExport(Export):
 
     def read_options(self) -> Mapping[str, Any]:
         """See `Export`."""
-        return {"config": self._said["config"], "messages": "keep"} if self._is_kept else {}
+        return {"bag_config": self._said["config"], "messages": "keep"} if self._is_kept else {}
 
     def write(self, path: Path) -> None:
         """See `Export`."""

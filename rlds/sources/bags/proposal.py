@@ -179,7 +179,7 @@ def propose(overview: Overview, recording: Recording) -> BagConfig:
                 overview.firsts[field.field] = (seen.channel, seen.data)
     if not fields:
         raise overview.missing(
-            "no topic has what could be proposed as a field of a step: pass a config",
+            "no topic has what could be proposed as a field of a step: pass a bag_config",
             recording,
         )
     actions = [field for field in fields if field.field.startswith(f"{rlds.ACTION}/")]

@@ -56,7 +56,7 @@ class BagSource(RandomAccessSource):
         self,
         path: str | os.PathLike[str],
         *,
-        config: str | Mapping[str, Any] | BagConfig | None = None,
+        bag_config: str | Mapping[str, Any] | BagConfig | None = None,
         messages: Literal["leave_out", "keep"] = "leave_out",
         damaged_chunks: Literal["error", "leave_out"] = "error",
     ) -> None:
@@ -75,7 +75,7 @@ class BagSource(RandomAccessSource):
             self._be_stored(aside)
             return
         self._leaves_out = damaged_chunks == "leave_out"
-        given = None if config is None else BagConfig.of(config)
+        given = None if bag_config is None else BagConfig.of(bag_config)
         with source_errors(os.fspath(path)):
             self._overview = self._look(given)
             self._is_proposed = given is None
@@ -202,7 +202,7 @@ class BagSource(RandomAccessSource):
         if self._stored:
             return {}
         return {
-            "config": self.config.to_json(),
+            "bag_config": self.config.to_json(),
             "messages": "keep" if self._keeps else "leave_out",
             "damaged_chunks": "leave_out" if self._leaves_out else "error",
         }
@@ -443,7 +443,7 @@ class McapSource(BagSource):
 
     Args:
       path: A file, or a folder of files.
-      config: The configuration: TOML, the path of a file with it, or a `BagConfig`.
+      bag_config: The configuration: TOML, the path of a file with it, or a `BagConfig`.
       messages: Whether to keep all messages of an episode, in the field `messages`: an MCAP file.
         Then the export `mcap` gives the recordings back.
       damaged_chunks: Whether a damaged piece of a file is an error of the episodes that it is in,

@@ -169,7 +169,7 @@ def test_recordings_come_back(tmp_path):
         )
     by = {"by": "marker", "topic": MARKERS, "start": "start", "stop": "stop"}
     config = {**CONFIG, "episodes": by}
-    episodes = rlds.sources.open(raw, config=config, messages="keep")
+    episodes = rlds.sources.open(raw, bag_config=config, messages="keep")
     assert [episode.complete for episode in episodes] == [True, False] * 2
     made = export(episodes, "mcap", tmp_path / "made")
     assert {place.how for place in made.placements} == {"exact"}
@@ -177,7 +177,7 @@ def test_recordings_come_back(tmp_path):
         name = f"run_{number}.mcap"
         assert content_of(tmp_path / "made" / name) == content_of(raw / name)
     # The same digests, although the files are others.
-    again = rlds.sources.open(tmp_path / "made", config=config)
+    again = rlds.sources.open(tmp_path / "made", bag_config=config)
     assert again[0].metadata["recording"] == episodes[0].metadata["recording"]
     part = Episodes(episodes.source, "train[1:2]+train[2:3]+train[0:1]")
     with pytest.raises(ValueError, match="'run_0' do not follow one another"):
@@ -192,16 +192,16 @@ def test_bags_become_mcap_files(tmp_path):
         path,
         "mcap",
         tmp_path / "made",
-        source_options={"config": CONFIG, "messages": "keep"},
+        source_options={"bag_config": CONFIG, "messages": "keep"},
     )
     messages, _ = content_of(tmp_path / "made" / "run.mcap")
     assert len(messages) == len(rows)
     assert {message[1][1] for message in messages} == {"ros1msg"}
     # One that was cut off stays so.
     (tmp_path / "run.bag").write_bytes(content[: len(content) * 2 // 3])
-    options = {"config": CONFIG, "messages": "keep"}
+    options = {"bag_config": CONFIG, "messages": "keep"}
     made = export(path, "mcap", tmp_path / "cut", source_options=options)
-    again = rlds.sources.open(made.path, config=CONFIG)
+    again = rlds.sources.open(made.path, bag_config=CONFIG)
     assert not again[0].complete
     assert again[0].steps["timestamp"][0] == rows[1][2].header.stamp.sec * SECOND
 
@@ -209,7 +209,7 @@ def test_bags_become_mcap_files(tmp_path):
 def test_kept_messages_are_a_file(tmp_path):
     rows = raw_bags.sample()
     path = raw_bags.write_mcap(tmp_path / "a.mcap", rows)
-    source = rlds.sources.open(path, config=CONFIG, messages="keep").source
+    source = rlds.sources.open(path, bag_config=CONFIG, messages="keep").source
     kept = source.read("train", 0).metadata["messages"]
     topics = [channel.topic for _, channel, _ in make_reader(io.BytesIO(kept)).iter_messages()]
     assert topics.count(JOINTS) == 6

@@ -72,7 +72,7 @@ def test_every_container(tmp_path):
         rows = raw_bags.sample(ros1=ros1)
         for name, write in containers.items():
             path = write(tmp_path / name, rows)
-            episodes = rlds.sources.open(path, config=CONFIG)
+            episodes = rlds.sources.open(path, bag_config=CONFIG)
             assert episodes.format == ("mcap" if name.endswith(".mcap") else "rosbag")
             (episode,) = episodes
             check_sample(episode, rows)
@@ -91,13 +91,13 @@ def test_several_files_of_a_bag_follow_one_another(tmp_path):
     for number, folder in ((10, path), (2, more)):  # In natural order.
         (found,) = folder.glob("*.db3")
         found.rename(path / f"bag_{12 - number}.db3")
-    check_sample(rlds.sources.open(path, config=CONFIG)[0], rows)
+    check_sample(rlds.sources.open(path, bag_config=CONFIG)[0], rows)
 
 
 def test_several_recordings_in_a_folder(tmp_path):
     for number in (10, 9):
         raw_bags.write_mcap(tmp_path / f"run_{number}.mcap", raw_bags.sample(seed=number))
-    episodes = rlds.sources.open(tmp_path, config=CONFIG)
+    episodes = rlds.sources.open(tmp_path, bag_config=CONFIG)
     assert [episode.key for episode in episodes] == ["run_9", "run_10"]
     check_sample(episodes[1], raw_bags.sample(seed=10))
     assert episodes.columns(1, ["action"], start=1, stop=2)["action"].tolist() == [[11, -1]]
@@ -107,7 +107,7 @@ def test_several_recordings_in_a_folder(tmp_path):
     assert list(differences(episodes[0], again[0])) == []
     shutil.copytree(tmp_path, tmp_path / "more")
     raw_bags.write_ros2(tmp_path / "more" / "run", raw_bags.sample())
-    assert rlds.sources.open(tmp_path / "more", config=CONFIG, format="rosbag")[0].key == "run"
+    assert rlds.sources.open(tmp_path / "more", bag_config=CONFIG, format="rosbag")[0].key == "run"
 
 
 def arm(time, value):
@@ -118,7 +118,7 @@ def open_rows(path, rows, *fields, clock=None, episodes=None, **options):
     raw_bags.write_mcap(path, rows)
     clock = clock or Clock(JOINTS)
     config = BagConfig(clock, fields or (POSITIONS,), episodes or EpisodesBy())
-    return rlds.sources.open(path, config=config, **options)
+    return rlds.sources.open(path, bag_config=config, **options)
 
 
 def test_policies(tmp_path):
@@ -286,7 +286,7 @@ def test_markers_and_metadata_records(tmp_path):
         ],
     )
     config = BagConfig(Clock(JOINTS), (POSITIONS, once), markers)
-    episodes = rlds.sources.open(tmp_path / "a.mcap", config=config)
+    episodes = rlds.sources.open(tmp_path / "a.mcap", bag_config=config)
     assert len(episodes) == 2
     found = [episode.steps["observation"]["joints"].ravel().tolist() for episode in episodes]
     assert found == [[2, 3, 4], [8, 9]]
@@ -294,7 +294,7 @@ def test_markers_and_metadata_records(tmp_path):
     assert [episode.complete for episode in episodes] == [True, False]
     assert episodes[1].steps["once"].tolist() == ["calibrated"] * 2  # From before the episode.
     records = BagConfig(Clock(JOINTS), (POSITIONS,), EpisodesBy("metadata"))
-    (episode,) = rlds.sources.open(tmp_path / "a.mcap", config=records)
+    (episode,) = rlds.sources.open(tmp_path / "a.mcap", bag_config=records)
     assert episode.num_steps == 1
     assert '"task": "pick"' in episode.metadata["recording"]["metadata"]
 
@@ -364,7 +364,7 @@ def test_json_and_protobuf(tmp_path):
             {"field": "image", "topic": "/image"},
         ],
     }
-    (episode,) = rlds.sources.open(path, config=config)
+    (episode,) = rlds.sources.open(path, bag_config=config)
     assert episode.steps["pose"].tolist() == [[1, 2.5]]
     assert episode.steps["on"].tolist() == [True]
     assert episode.steps["image"].tolist() == [raw_bags.png(9)]
@@ -402,7 +402,7 @@ def test_what_is_cut_off(tmp_path):
     for name, content in whole.items():
         path = tmp_path / name
         path.write_bytes(content[: int(0.6 * len(content))])
-        (episode,) = rlds.sources.open(path, config=CONFIG)
+        (episode,) = rlds.sources.open(path, bag_config=CONFIG)
         assert not episode.complete
         assert 5 < episode.num_steps < 140
         expected = plain_steps(rows_1 if name == "a.bag" else rows)[: episode.num_steps]
@@ -417,8 +417,8 @@ def test_a_damaged_chunk(tmp_path):
     content[len(content) // 3] ^= 255
     path.write_bytes(content)
     with pytest.raises(SourceError, match=r'chunk at byte \d+: .*damaged_chunks="leave_out"'):
-        rlds.sources.open(path, config=CONFIG)[0]
-    (episode,) = rlds.sources.open(path, config=CONFIG, damaged_chunks="leave_out")
+        rlds.sources.open(path, bag_config=CONFIG)[0]
+    (episode,) = rlds.sources.open(path, bag_config=CONFIG, damaged_chunks="leave_out")
     assert not episode.complete
     assert 20 < episode.num_steps < 40
     assert episode.steps["timestamp"][-1] == plain_steps(rows)[-1][0]
@@ -429,7 +429,7 @@ def test_a_damaged_chunk(tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 4] ^= 255
     path.write_bytes(content)
-    episodes = rlds.sources.open(path, config=gaps)
+    episodes = rlds.sources.open(path, bag_config=gaps)
     assert len(episodes) == 2
     with pytest.raises(SourceError, match="chunk"):
         episodes[0]
@@ -442,17 +442,17 @@ def test_what_cannot_be_read(tmp_path):
     with pytest.raises(
         SourceError, match=r"no message of '/nowhere' .* /joint_states \(sensor_msg"
     ):
-        rlds.sources.open(path, config=nowhere)
+        rlds.sources.open(path, bag_config=nowhere)
     with pytest.raises(SourceError, match="clock: there are no messages of '/tick'"):
-        rlds.sources.open(path, config=BagConfig(Clock("/tick"), (POSITIONS,)))
+        rlds.sources.open(path, bag_config=BagConfig(Clock("/tick"), (POSITIONS,)))
     wrong = BagConfig(Clock(JOINTS), (FieldOf("x", JOINTS, "positions"),))
     with pytest.raises(SourceError, match=r"no 'positions' of the path .*: header, name, position"):
-        rlds.sources.open(path, config=wrong)
+        rlds.sources.open(path, bag_config=wrong)
     schema = ("ros2msg", b"other_msgs/Thing thing\n")
     rows = [("/x", "my_msgs/msg/Odd", schema, "cdr", BEGIN, bytes(8))]
     rows += [("/y", "", ("", b""), "msgpack", BEGIN, b"\x01")]
     path = raw_bags.write_plain_mcap(tmp_path / "b.mcap", rows)
-    with pytest.raises(SourceError, match=r"pass a config; there are the topics /x \(my_msgs"):
+    with pytest.raises(SourceError, match=r"pass a bag_config; there are the topics /x \(my_msgs"):
         rlds.sources.open(path)
     for topic, words in {
         "/x": "no definition of other_msgs",
@@ -460,9 +460,9 @@ def test_what_cannot_be_read(tmp_path):
     }.items():
         config = BagConfig(Clock(rate=1), (FieldOf("x", topic, "thing"),))
         with pytest.raises(SourceError, match=words):
-            rlds.sources.open(path, config=config)
+            rlds.sources.open(path, bag_config=config)
     raw = BagConfig(Clock(rate=1), (FieldOf("x", "/y", "bytes", stamp="log_time"),))
-    assert rlds.sources.open(path, config=raw)[0].steps["x"].tolist() == [b"\x01"]
+    assert rlds.sources.open(path, bag_config=raw)[0].steps["x"].tolist() == [b"\x01"]
 
 
 def test_types_that_cost_too_much():
@@ -499,7 +499,7 @@ def test_without_a_config_a_usual_one_is_proposed(tmp_path):
     text = episodes.source.config.to_toml()
     assert BagConfig.from_toml(text) == episodes.source.config
     (tmp_path / "arm.toml").write_text(text)
-    again = McapSource(path, config=str(tmp_path / "arm.toml"))
+    again = McapSource(path, bag_config=str(tmp_path / "arm.toml"))
     assert list(differences(episodes[0], again.read("train", 0))) == []
     assert again.metadata()["mcap"]["config_is"] == "given"
 
