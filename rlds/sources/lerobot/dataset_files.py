@@ -207,6 +207,7 @@ class _Files30(DatasetFiles):
             self._stack.callback(files.clips.clear)
         self._total = Total()
         self._rows: list[dict[str, Any]] = []
+        self._ready = 0  # How many of the first of them have videos that are complete.
 
     def _write(
         self,
@@ -243,10 +244,12 @@ class _Files30(DatasetFiles):
 
     def _write_episodes(self, at_least: int) -> None:
         """Writes rows whose videos are complete, if there are so many."""
-        waiting = (i for i, row in enumerate(self._rows) if None in row.values())
-        number = next(waiting, len(self._rows))
-        if number < at_least:
+        marks = [layout.video_columns(name)[0] for name in self._videos]
+        while self._ready < len(self._rows) and None not in map(self._rows[self._ready].get, marks):
+            self._ready += 1
+        if self._ready < at_least:
             return
+        number, self._ready = self._ready, 0
         arrow = import_extra("pyarrow")
         rows, self._rows = self._rows[:number], self._rows[number:]
         columns = {name: [row.get(name) for row in rows] for name in rows[0]}
