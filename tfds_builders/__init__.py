@@ -20,6 +20,7 @@ from rlds.sources.creator import RldsCreatorSource
 from rlds.sources.d3rlpy.source import D3rlpySource
 from rlds.sources.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources.d4rl.source import D4rlSource
+from rlds.sources.droid.source import DroidSource
 from rlds.sources.folder import FolderSource
 from rlds.sources.imitation.source import ImitationSource
 from rlds.sources.lerobot.source import LeRobotSource
@@ -57,6 +58,7 @@ from tfds_builders.calvin import RldsCalvin
 from tfds_builders.creator import RldsCreator
 from tfds_builders.d3rlpy import RldsD3rlpy
 from tfds_builders.d4rl import RldsD4rl, RldsD4rlPybullet
+from tfds_builders.droid import RldsDroid
 from tfds_builders.envlogger_builder import EnvLoggerBuilder, build_from_logs
 from tfds_builders.envlogger_source import EnvLoggerSource
 from tfds_builders.folder import RldsFolder
@@ -96,6 +98,7 @@ __all__ = [
     "D4rlPybulletSource",
     "D4rlSource",
     "DamagedEpisode",
+    "DroidSource",
     "EnvLoggerBuilder",
     "EnvLoggerSource",
     "FolderSource",
@@ -115,6 +118,7 @@ __all__ = [
     "RldsD3rlpy",
     "RldsD4rl",
     "RldsD4rlPybullet",
+    "RldsDroid",
     "RldsEnvlogger",
     "RldsFolder",
     "RldsImitation",

@@ -38,6 +38,7 @@ _FORMATS = {
     "robomimic": "rlds.sources.robomimic.source:RobomimicSource",
     "maniskill": "rlds.sources.maniskill.source:ManiSkillSource",
     "robomind": "rlds.sources.robomind.source:RoboMindSource",
+    "droid": "rlds.sources.droid.source:DroidSource",
     "mcap": "rlds.sources.bags.source:McapSource",
     "rosbag": "rlds.sources.bags.source:RosbagSource",
     "npz": "rlds.sources.npz.source:NpzSource",

@@ -41,6 +41,7 @@ import raw_calvin
 import raw_d3rlpy
 import raw_d4rl
 import raw_d4rl_pybullet
+import raw_droid
 import raw_imitation
 import raw_lerobot
 import raw_maniskill
@@ -240,6 +241,7 @@ FORMATS: dict[str, Raw] = {
         lambda path: raw_maniskill.write(path / "t.h5", {0: 2, 1: 3}, entries=[1, 0, 3]),
         lambda path: tfds_builders.ManiSkillSource(path / "t.h5"),
     ),
+    "droid": Raw(lambda path: raw_droid.write_folder(path, (3, 2)), tfds_builders.DroidSource),
     "robomind": Raw(
         lambda path: raw_robomind.write_folder(path, {"train/1": 3, "train/2": 2}, text="ü"),
         tfds_builders.RoboMindSource,

@@ -26,6 +26,7 @@ import raw_calvin
 import raw_d3rlpy
 import raw_d4rl
 import raw_d4rl_pybullet
+import raw_droid
 import raw_imitation
 import raw_lerobot
 import raw_maniskill
@@ -97,6 +98,11 @@ def aloha(directory):
 
 def maniskill(directory):
     return tfds_builders.ManiSkillSource(raw_maniskill.write(directory / "t.h5"))
+
+
+def droid(directory):
+    raw_droid.write_folder(directory)
+    return tfds_builders.DroidSource(directory)
 
 
 def robomind(directory):
@@ -238,6 +244,7 @@ SOURCES = {
         minari,
         aloha,
         maniskill,
+        droid,
         robomind,
         mcap,
         npz,

@@ -30,6 +30,7 @@ from rlds.sources.video.packets import (
     open_video,
     read_packets,
     size_of,
+    video_errors,
 )
 from rlds.sources.video.skeleton import NotOfSkeletonError, Skeleton
 from rlds_ecosystem import import_extra
@@ -108,7 +109,7 @@ class VideoFile:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[Any, Any, BinaryIO]]:
-        with source_errors(self.name):
+        with video_errors(self.name):
             if self._opened is not None:
                 yield self._opened
                 return

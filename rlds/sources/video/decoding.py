@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from rlds.sources.untrusted import SourceError, source_errors
+from rlds.sources.untrusted import SourceError
 from rlds.sources.video.packets import (
     Packets,
     VideoInfo,
@@ -19,6 +19,7 @@ from rlds.sources.video.packets import (
     open_video,
     read_packets,
     size_of,
+    video_errors,
 )
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.stores import PathLike, open_binary
@@ -161,7 +162,7 @@ class ClipReader:
             return
         if numbers[0] < 0 or numbers[-1] >= len(self):
             raise IndexError(f"frames {numbers}, but {self._name} has {len(self)}")
-        with source_errors(self._name):
+        with video_errors(self._name):
             for frame, image in zip(self._decoded(numbers), images, strict=True):
                 _convert(frame, image)
 

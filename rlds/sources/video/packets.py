@@ -17,7 +17,16 @@ from rlds.sources.video.boxes import check_boxes
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.stores import as_path, is_local, open_binary
 
-__all__ = ["Packets", "VideoInfo", "demuxed", "info_of", "open_video", "read_packets", "size_of"]
+__all__ = [
+    "Packets",
+    "VideoInfo",
+    "demuxed",
+    "info_of",
+    "open_video",
+    "read_packets",
+    "size_of",
+    "video_errors",
+]
 
 _MAX_PIXELS = 1 << 26
 _DEEP = {"gray10le": 10, "gray12le": 12, "gray14le": 14, "gray16le": 16}
@@ -120,6 +129,22 @@ def size_of(path: str | os.PathLike[str]) -> int:
 
 
 @contextlib.contextmanager
+def video_errors(name: str) -> Iterator[None]:
+    """Makes a `SourceError` of whatever a video causes, see `source_errors`.
+
+    FFmpeg has the errors of the operating system for what is wrong with a file, too. What happens
+    when the file is read comes as what Python raised.
+    """
+    av = import_extra("av")
+    with source_errors(name):
+        try:
+            yield
+        except av.FFmpegError as error:
+            what = f"cannot be read: {type(error).__name__}: {error}"
+            raise SourceError(what, file=name) from error
+
+
+@contextlib.contextmanager
 def open_video(
     video: str | os.PathLike[str] | bytes, name: str
 ) -> Iterator[tuple[Any, Any, BinaryIO]]:
@@ -143,7 +168,7 @@ def open_video(
         else:
             check_is_file(video)
             file, size = stack.enter_context(open_binary(video)), size_of(video)
-        stack.enter_context(source_errors(name))
+        stack.enter_context(video_errors(name))
         check_boxes(file, size, name)
         file.seek(0)
         # Without its name, files of other formats could have FFmpeg open further files.

@@ -1,5 +1,6 @@
 """Cutting at keyframes, joining, and rebuilding, against files that PyAV decodes as a whole."""
 
+import contextlib
 import hashlib
 import io
 import pickle
@@ -195,3 +196,13 @@ def test_stores_and_processes(tmp_path):
         assert copy.clip(12, 20) == video.clip(12, 20) == VideoFile(path).clip(12, 20)
     digest = hashlib.sha256(copy.clip(12, 20).data).digest()
     assert digest == hashlib.sha256(VideoFile(encoded()).clip(12, 20).data).digest()
+
+
+def test_what_ffmpeg_calls_a_system_error_is_damage():
+    """It refuses to seek in some files, with an error that otherwise means missing rights."""
+    data = encoded("h264", 10)
+    for at in range(data.index(b"moov"), len(data), 3):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x55
+        with contextlib.suppress(SourceError), VideoFile(bytes(damaged)) as video:
+            video.clip(0, 5)

@@ -1,0 +1,1 @@
+"""DROID: raw episodes of its labs."""

@@ -1,0 +1,334 @@
+"""DROID as its labs recorded it: a folder for each episode, anywhere below a folder.
+
+    metadata_<uuid>.json            who, where, when, the task, which camera is which
+    trajectory.h5                   action/... and observation/..., a row for each step, at 15 Hz
+    recordings/MP4/<serial>.mp4     the video of a camera; <serial>-stereo.mp4 has both its lenses
+
+Cameras have serial numbers, and each robot has others. Here they are called by their places, as the
+metadata says them: `wrist`, `ext1`, `ext2`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from etils import epath
+
+import rlds
+from envlogger.converters.fields import Field
+from rlds.sources.files.hdf5_access import Hdf5File
+from rlds.sources.files.hdf5_episodes import EpisodeGroup
+from rlds.sources.files.input_files import natural_order
+from rlds.sources.hdf5_source import Column, Hdf5EpisodesSource
+from rlds.sources.nests import leaves_at, nest, root_of
+from rlds.sources.source import SourceError
+from rlds.sources.untrusted import check_is_file, source_errors
+from rlds.sources.video import VIDEO
+from rlds.sources.video.container import VideoFile
+from rlds.sources.video.fields import clip_fields, clip_values
+from rlds_ecosystem import stores
+
+__all__ = ["METADATA_KEY", "DroidSource"]
+
+METADATA_KEY = "droid"
+
+_TRAJECTORY, _METADATA, _VIDEOS = "trajectory.h5", "metadata_", ("recordings", "MP4")
+_ROLES = ("wrist", "ext1", "ext2")
+_RATE = 15
+_MAX_METADATA = 1 << 20
+# How many folders may be between the one that is opened and those of episodes, and how many entries
+# of each are looked at to recognize the format.
+_LEVELS, _MOST = 6, 20
+
+_POSE, _JOINTS = ("x", "y", "z", "roll", "pitch", "yaw"), tuple(f"joint_{i}" for i in range(1, 8))
+_FLANGE = "of the flange of the wrist, not of the tool, in the frame of the base"
+# What is known of arrays, by the last part of their paths: names, unit, and words.
+_MEANINGS: Mapping[str, tuple[tuple[str, ...] | None, str | None, str]] = {
+    "cartesian_position": (_POSE, "m, rad", f"Position and Euler angles {_FLANGE}."),
+    "cartesian_velocity": (_POSE, None, f"Velocity {_FLANGE}, from -1 to 1."),
+    "target_cartesian_position": (_POSE, "m, rad", f"Wanted position {_FLANGE}."),
+    "joint_position": (_JOINTS, "rad", "Wanted positions of the joints."),
+    "joint_positions": (_JOINTS, "rad", "Positions of the joints."),
+    "joint_velocity": (_JOINTS, None, "Wanted velocities of the joints, from -1 to 1."),
+    "joint_velocities": (_JOINTS, "rad/s", "Velocities of the joints."),
+    "gripper_position": (None, None, "0 is open, 1 is closed."),
+    "target_gripper_position": (None, None, "0 is open, 1 is closed."),
+}
+
+
+class DroidSource(Hdf5EpisodesSource):
+    """The raw episodes of DROID below a folder; the first that can be read decides what all have.
+
+    All arrays of the file are kept, under their names: `action/...` with its parts,
+    `observation/...`. The instruction is what the metadata calls `current_task`. Videos stay
+    packets; where there are fewer frames than steps, the last steps have none. An episode has
+    `success`, which is what its path says (`.../success/...`, `.../failure/...`) and otherwise
+    what the metadata says, and both `metadata` and `attributes` (of the HDF5 file) in JSON.
+
+    Args:
+      path: The folder of an episode, or one above.
+      video: Whether the steps have the frames of the videos, see `rlds.sources.video.frames`.
+
+    Raises:
+      FileNotFoundError: There is no episode.
+      SourceError: None can be read.
+    """
+
+    description = "Raw episodes of DROID."
+    homepage = "https://droid-dataset.github.io"
+    license = "CC BY 4.0"
+    keeps_layout = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        video: Literal["packets", "frames"] = "packets",
+    ) -> None:
+        self.video = video
+        self._root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
+        found = _walk(self._root, _LEVELS)
+        self._folders = sorted(found, key=lambda place: natural_order(os.fspath(place)))
+        if not self._folders:
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no {_TRAJECTORY} below it.")
+        names = [_uuid_of(folder) for folder in self._folders]
+        self._keys = [
+            name if name and names.count(name) == 1 else self._relative(folder)
+            for name, folder in zip(names, self._folders, strict=True)
+        ]
+        self._cameras: list[str] = []
+        self._look_at_first(("train", index) for index in range(len(self._folders)))
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        for folder in _walk(stores.as_path(path), _LEVELS, _MOST):
+            return bool(_uuid_of(folder)) and (folder / _TRAJECTORY).exists()
+        return False
+
+    # --- See `Hdf5EpisodesSource`.
+
+    @contextlib.contextmanager
+    def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
+        file = self._folders[index] / _TRAJECTORY
+        if not file.exists():
+            raise SourceError("the file is missing", file=file, episode=self.key(split, index))
+        hdf5 = Hdf5File(file)
+        roles = self._roles(self._metadata_of(index))
+        with hdf5.read(episode=self.key(split, index)) as opened:
+            yield _Trajectory(hdf5, opened, roles)
+
+    def _describe(self, group: EpisodeGroup) -> None:
+        index = [os.fspath(folder / _TRAJECTORY) for folder in self._folders].index(group.file)
+        metadata = self._metadata_of(index)
+        self._cameras = [
+            f"{role}{kind}"
+            for role in _ROLES
+            for kind in ("", "_stereo")
+            if (file := self._video_file(index, f"{role}{kind}", metadata)) and file.exists()
+        ]
+        super()._describe(group)
+
+    def _origin(self, split: str, index: int) -> str:
+        return f"{self._relative(self._folders[index])}/{_TRAJECTORY}"
+
+    def _num_transitions(self, group: EpisodeGroup) -> int:
+        paths = [path for path in group.arrays if root_of(path) == rlds.ACTION]
+        if not paths:
+            raise group.error("missing", rlds.ACTION)
+        return group.num_rows(paths[0]) or 0
+
+    def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
+        if group.num_rows(path) != num_transitions:
+            return None
+        field = group.field(path)
+        names, unit, doc = _MEANINGS.get(path.rpartition("/")[2], (None, None, ""))
+        if names is not None and field.shape != (len(names),):
+            names = None
+        field = dataclasses.replace(field, names=names, unit=unit, doc=doc)
+        return Column(path, field, whole=False)
+
+    def _constants(self, split: str, index: int, group: EpisodeGroup) -> Mapping[str, str]:
+        del split, group
+        task = self._metadata_of(index).get("current_task")
+        return {self._constant_fields()[0]: task if isinstance(task, str) else ""}
+
+    def _constant_fields(self) -> Sequence[str]:
+        return ("language_instruction",)
+
+    def _others(self, split: str, index: int) -> Mapping[str, Any]:
+        metadata = self._metadata_of(index)
+        parts = set(self._folders[index].parts)
+        said = "success" in parts or bool(metadata.get("success", False) and "failure" not in parts)
+        others = {"success": said, "metadata": json.dumps(metadata)}
+        for camera in self._cameras:
+            others.update(self._clip(split, index, camera))
+        return others
+
+    def _other_fields(self) -> Mapping[str, Field]:
+        fields = {"success": Field(np.bool_), "metadata": Field(str, doc="In JSON.")}
+        for camera in self._cameras:
+            path = _path_of(camera)
+            for name, field in clip_fields(has_frames=True).items():
+                fields[f"{path}/{name}"] = field
+        return fields
+
+    def _clip(self, split: str, index: int, camera: str) -> dict[str, Any]:
+        """The values of the fields of a camera."""
+        file = self._video_file(index, camera, self._metadata_of(index))
+        path = _path_of(camera)
+        if file is None or not file.exists():
+            place = file or self._folders[index] / "/".join(_VIDEOS)
+            raise SourceError("the video is missing", file=place, field=path)
+        with source_errors(file, field=path), VideoFile(file) as video:
+            if video.fault:
+                raise SourceError(video.fault, file=file, field=path)
+            number = video.info.num_frames
+            clip = video.clip(0, number)
+        steps = np.arange(self.outline(split, index).num_steps)
+        values = clip_values(clip, np.where(steps < number, steps, -1))
+        return {f"{path}/{name}": value for name, value in values.items()}
+
+    # --- Files.
+
+    def _relative(self, folder: epath.Path) -> str:
+        name = os.fspath(folder).removeprefix(os.fspath(self._root)).strip("/")
+        return name or str(folder.name)
+
+    def _metadata_of(self, index: int) -> dict[str, Any]:
+        folder = self._folders[index]
+        uuid = _uuid_of(folder)
+        if not uuid:
+            raise SourceError(f"no {_METADATA}<uuid>.json", file=folder, episode=self._keys[index])
+        file = folder / f"{_METADATA}{uuid}.json"
+        check_is_file(file)
+        with source_errors(file, episode=self._keys[index]):
+            with stores.open_binary(file) as opened:
+                data = opened.read(_MAX_METADATA + 1)
+            found = json.loads(data) if len(data) <= _MAX_METADATA else None
+            if not isinstance(found, dict):
+                raise SourceError("no object of JSON, or a large one", file=file)
+            return found
+
+    def _roles(self, metadata: Mapping[str, Any]) -> dict[str, str]:
+        """Which camera has which place, by serial numbers."""
+        found = {str(metadata.get(f"{role}_cam_serial") or ""): role for role in _ROLES}
+        return {serial: role for serial, role in found.items() if serial}
+
+    def _video_file(
+        self, index: int, camera: str, metadata: Mapping[str, Any]
+    ) -> epath.Path | None:
+        role, _, kind = camera.partition("_")
+        for serial, found in self._roles(metadata).items():
+            if found == role and serial.isalnum():
+                name = f"{serial}-{kind}.mp4" if kind else f"{serial}.mp4"
+                return self._folders[index].joinpath(*_VIDEOS, name)
+        return None
+
+    # --- See `Source`.
+
+    def read_episode_fields(
+        self, split: str, index: int, fields: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """Reads some of the fields of an episode, and no videos but those that are wanted."""
+        of_cameras = [f"{VIDEO}/{rlds.OBSERVATION}/images/{camera}" for camera in self._cameras]
+        if not all(path in of_cameras for path in fields):
+            return super().read_episode_fields(split, index, fields)
+        found: dict[str, Any] = {}
+        for path in fields:
+            found.update(self._clip(split, index, self._cameras[of_cameras.index(path)]))
+        return nest(dict(leaves_at(nest(found), fields)))
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns the rate, and which cameras there are."""
+        return {METADATA_KEY: {"rate": _RATE, "cameras": self._cameras}}
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the options."""
+        return {"video": self.video}
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """Returns the files of all episodes: trajectories, metadata, videos."""
+        files = []
+        for folder in self._folders:
+            uuid = _uuid_of(folder)
+            found = [folder / _TRAJECTORY, *([folder / f"{_METADATA}{uuid}.json"] if uuid else [])]
+            videos = folder.joinpath(*_VIDEOS)
+            if videos.is_dir():
+                names = [entry.name for entry in stores.list_directory(videos)]
+                found += [videos / name for name in names if name.endswith(".mp4")]
+            files += [file for file in found if file.exists()]
+        return files
+
+    def num_episodes(self, split: str) -> int:
+        """Returns how many folders there are."""
+        del split
+        return len(self._folders)
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the uuid of an episode, or its folder."""
+        del split
+        return self._keys[index]
+
+
+class _Trajectory(EpisodeGroup):
+    """A file whose arrays have the places of cameras in their paths, not the serial numbers."""
+
+    def __init__(self, hdf5: Hdf5File, group: Any, roles: Mapping[str, str]) -> None:
+        super().__init__(hdf5, group)
+
+        def renamed(part: str) -> str:
+            serial, underscore, rest = part.partition("_")
+            return f"{roles.get(serial, serial)}{underscore}{rest}"
+
+        self.arrays = {
+            "/".join(map(renamed, path.split("/"))): array for path, array in self.arrays.items()
+        }
+
+    def attributes(self) -> dict[str, Any]:
+        """Returns all of them as text, as each lab has its own."""
+        found = super().attributes()
+        return {"attributes": json.dumps({name: _as_json(found[name]) for name in sorted(found)})}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_as_json(item) for item in value]
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _path_of(camera: str) -> str:
+    return f"{VIDEO}/{rlds.OBSERVATION}/images/{camera}"
+
+
+def _uuid_of(folder: epath.Path) -> str:
+    """What the metadata in a folder is of; empty if there is none."""
+    for entry in stores.list_directory(folder):
+        name = str(entry.name)
+        if name.startswith(_METADATA) and name.endswith(".json") and not entry.is_dir:
+            return name[len(_METADATA) : -len(".json")]
+    return ""
+
+
+def _walk(place: epath.Path, levels: int, most: int | None = None) -> Iterator[epath.Path]:
+    """Yields the folders of episodes at a place or below it."""
+    if not place.is_dir():
+        return
+    entries = stores.list_directory(place)[:most]
+    names = [entry.name for entry in entries]
+    if _TRAJECTORY in names or any(
+        name.startswith(_METADATA) and name.endswith(".json") for name in names
+    ):
+        yield place
+        return
+    for entry in entries:
+        if levels and entry.is_dir and not entry.name.startswith("."):
+            yield from _walk(place / entry.name, levels - 1, most)
