@@ -16,6 +16,7 @@ from rlds.sources.bags.definitions import decoder, plain_type
 from rlds.sources.bags.messages import Channel, Flaws, Message
 from rlds.sources.bags.recordings import Recording
 from rlds.sources.bags.values import BYTES, NotThereError, Picked, pick
+from rlds.sources.bags.videos import is_keyframe
 from rlds.sources.nests import excludes
 from rlds.sources.source import SourceError
 from rlds.sources.untrusted import is_damage
@@ -146,6 +147,10 @@ def picked_of(
         raise ValueError(f"{field.field}: the policy {field.policy!r} is for numbers")
     if field.policy in ("linear", "slerp") and picked.field.column_dtype.kind != "f":
         raise ValueError(f"{field.field}: {picked.field.dtype} cannot be interpolated; set dtype")
+    if picked.kind == "video":
+        if field.policy not in ("hold", "nearest") or field.missing == "null":
+            raise ValueError(f"{field.field}: video is for hold or nearest, without null")
+        is_keyframe(b"", picked.field.doc)  # Of a codec that is known.
     if field.policy == "slerp" and picked.field.shape != (4,):
         raise ValueError(f"{field.field}: {picked.field} is no quaternion")
     return picked

@@ -31,6 +31,7 @@ from rlds.sources.bags.tracks import (
     step_times,
 )
 from rlds.sources.bags.values import BYTES, Picked
+from rlds.sources.bags.videos import clip_of, is_keyframe
 from rlds.sources.nests import leaves_at, nest
 from rlds.sources.source import (
     Origin,
@@ -40,9 +41,15 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds.sources.untrusted import source_errors
+from rlds.sources.video import CLIP, FIRST, FRAMES, VIDEO
 
 __all__ = ["BagSource", "McapSource", "RosbagSource"]
 
+_CLIP = {
+    CLIP: Field(bytes, doc="The packets, as an mp4 file."),
+    FIRST: Field(np.int64),
+    FRAMES: Field(np.int64, (None,), doc="The frame of each step."),
+}
 TIMESTAMP, STAMPS, AGES = "timestamp", "stamps", "ages"
 RECORDING, MESSAGES = "recording", "messages"
 
@@ -148,7 +155,8 @@ class BagSource(RandomAccessSource):
             return nest(self._stored.aside.steps)
         fields: dict[str, Any] = {rlds.DISCOUNT: Field(np.float32)}
         for config in self.config.fields:
-            fields[config.field] = self._field(config)
+            if config.field not in self._videos:
+                fields[config.field] = self._field(config)
             if config.policy == "next_state":
                 continue
             shape = (config.size,) if config.size else ()
@@ -156,6 +164,11 @@ class BagSource(RandomAccessSource):
             fields[f"{AGES}/{config.field}"] = Field(np.float64, shape, unit="s")
         fields[TIMESTAMP] = Field(np.int64, unit="ns", doc="The time of the step.")
         return nest(fields)
+
+    @property
+    def _videos(self) -> list[str]:
+        """The fields that are packets of video: they are fields of the episode."""
+        return [path for path, picked in self._picked.items() if picked.kind == "video"]
 
     def _field(self, config: FieldOf) -> Field:
         field = self._picked[config.source or config.field].field
@@ -169,6 +182,7 @@ class BagSource(RandomAccessSource):
             return nest(self._stored.aside.episode)
         kept = {MESSAGES: Field(bytes, doc="The messages, as an MCAP file.")} if self._keeps else {}
         return kept | {
+            **({VIDEO: nest(dict.fromkeys(self._videos, _CLIP))} if self._videos else {}),
             RECORDING: {
                 "files": Field(str, doc="The names of the files."),
                 "sha256": Field(str, doc="The digests of the files, one in a line."),
@@ -176,7 +190,7 @@ class BagSource(RandomAccessSource):
                 "end": Field(np.int64, unit="ns", doc="The log time after the last message."),
                 "dropped_steps": Field(np.int64, doc="Steps without a value of some field."),
                 "metadata": Field(str, doc="What the recorder says of the episode, in JSON."),
-            }
+            },
         }
 
     def metadata(self) -> Mapping[str, Any]:
@@ -270,6 +284,8 @@ class BagSource(RandomAccessSource):
         complete = self._check_flaws(recording, found, span)
         complete &= self._place(index) not in incomplete
         tracks = {path: track.within(span.begin, span.end) for path, track in found.fields.items()}
+        # The keyframe may be before the episode.
+        tracks |= {path: found.fields[path].within(0, 2**63 - 1) for path in self._videos}
         times = step_times(found, span, self.config, tracks)
         rows = {}
         is_kept = np.ones(len(times), bool)
@@ -288,7 +304,8 @@ class BagSource(RandomAccessSource):
         kept = np.flatnonzero(is_kept)
         all_times, times = times, times[kept]
         columns: dict[str, Any] = {TIMESTAMP: times}
-        fetched = {}
+        fetched: dict[str, Any] = {}
+        clips: dict[str, Any] = {}
         for path, track in tracks.items():
             config, of_steps = self.config.field(path), rows[path][kept]
             values: Any = None
@@ -298,6 +315,8 @@ class BagSource(RandomAccessSource):
                 stamps, ages = ages_of(track, of_steps, times)
                 if track.values is not None:
                     values = values_of(track, config, of_steps, times)
+                elif path in self._videos:
+                    clips[path] = of_steps
                 elif wanted is None or path in wanted:
                     fetched[path] = of_steps
             columns |= {f"{STAMPS}/{path}": stamps, f"{AGES}/{path}": ages}
@@ -320,7 +339,10 @@ class BagSource(RandomAccessSource):
             truncated=True,
             complete=complete,
             final_observation_known=is_final,
-            metadata=self._said(index, found, len(all_times) - len(kept), wanted is None),
+            metadata={
+                **self._said(index, found, len(all_times) - len(kept), wanted is None),
+                **self._clips(recording, found, tracks, clips if wanted is None else {}),
+            },
         )
 
     def _indexed_recording(self, number: int) -> Index:
@@ -345,6 +367,42 @@ class BagSource(RandomAccessSource):
             )
         is_cut = bool(flaws.cut) and span.end > found.last
         return not is_cut and not damages and span.has_end
+
+    def _clips(
+        self,
+        recording: Recording,
+        index: Index,
+        tracks: Mapping[str, Track],
+        rows: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """Returns the packets of video from the keyframe before the first step to the last step."""
+        made = {}
+        for path, of_steps in rows.items():
+            picked, first, last = self._picked[path], int(of_steps.min()), int(of_steps.max())
+            codec = picked.field.doc
+            with source_errors(recording.files[0], field=path):
+                for begin in (first - 30, first - 300, 0):
+                    begin = max(begin, 0)
+                    packets = self._packets(recording, index, tracks[path], path, begin, last)
+                    before = range(first - begin, -1, -1)
+                    key = next((n for n in before if is_keyframe(packets[n], codec)), None)
+                    if key is not None:
+                        break
+                else:
+                    raise ValueError("no keyframe comes before the first step")
+                frames = of_steps - (begin + key)
+                made[path] = {
+                    CLIP: clip_of(packets[key:], codec),
+                    FIRST: np.int64(frames[0]),
+                    FRAMES: frames.astype(np.int64),
+                }
+        return {VIDEO: nest(made)} if made else {}
+
+    def _packets(
+        self, recording: Recording, index: Index, track: Track, path: str, begin: int, last: int
+    ) -> list[bytes]:
+        rows = np.arange(begin, last + 1)
+        return list(self._fetch(recording, index, {path: track}, {path: rows})[path])
 
     def _fetch(
         self,

@@ -4,17 +4,22 @@ import base64
 import pickle
 import shutil
 import struct
+from fractions import Fraction
 
+import av
 import numpy as np
 import pytest
 import raw_bags
+import videos
 from raw_bags import BEGIN, CAMERA, COMMANDS, CONFIG, JOINTS, MARKERS, SECOND
 
 import rlds.sources
 from rlds.sources import SourceError
 from rlds.sources.bags.config import BagConfig, Clock, EpisodesBy, FieldOf
 from rlds.sources.bags.source import McapSource
+from rlds.sources.bags.videos import clip_of
 from rlds.sources.exporting import differences
+from rlds.sources.video.decoding import ClipReader
 
 POSITIONS = FieldOf("observation/joints", JOINTS, "position")
 
@@ -388,6 +393,38 @@ def test_json_and_protobuf(tmp_path):
     (episode,) = rlds.sources.open(path)
     assert episode.steps["timestamp"].tolist() == [5 * SECOND + 7]
     assert episode.steps["observation"]["arm"].tolist() == [[0.5, 1.5]]
+
+
+def test_packets_of_video(tmp_path):
+    """They are cut at the keyframe before the first step; steps say which frames they have."""
+    context = av.CodecContext.create("libx264", "w")
+    context.width, context.height, context.pix_fmt = 64, 48, "yuv420p"
+    context.time_base, context.gop_size = Fraction(1, 10), 5
+    context.options = {"bf": "0", "tune": "zerolatency"}
+    frames = [av.VideoFrame.from_ndarray(it, format="rgb24") for it in videos.pictures(14)]
+    packets = [bytes(packet) for frame in frames for packet in context.encode(frame)]
+    packets += [bytes(packet) for packet in context.encode(None)]
+    rows = []
+    for number, packet in enumerate(packets):
+        data = base64.b64encode(packet).decode()
+        rows.append(("/cam", BEGIN + number * SECOND // 10, {"format": "h264", "data": data}))
+    rows += [("/tick", BEGIN + n * SECOND // 10 + 5, {"x": n}) for n in (7, 8, 10, 12)]
+    config = {"clock": {"topic": "/tick"}, "fields": [{"field": "camera", "topic": "/cam"}]}
+    config["fields"].append({"field": "x", "topic": "/tick", "path": "x"})
+    path = raw_bags.write_json_mcap(tmp_path / "a.mcap", rows)
+    episodes = rlds.sources.open(path, bag_config=config)
+    video = episodes[0].metadata["video"]["camera"]
+    assert (video["first"], video["frames"].tolist()) == (2, [2, 3, 5, 7])
+    with ClipReader(video["clip"]) as clip:
+        assert len(clip) == 8  # From the keyframe 5 to 12.
+        found = clip.frames(0, 8)
+    with ClipReader(clip_of(packets, "h264")) as whole:
+        np.testing.assert_array_equal(found, whole.frames(5, 13))
+    assert "camera" not in episodes.spec["steps"]
+    assert episodes[0].steps["stamps"]["camera"][0] == BEGIN + 7 * SECOND // 10
+    lost = raw_bags.write_json_mcap(tmp_path / "b.mcap", rows[6:])
+    with pytest.raises(SourceError, match="no keyframe comes before the first step"):
+        rlds.sources.open(lost, bag_config=config)[0]
 
 
 def test_what_is_cut_off(tmp_path):
