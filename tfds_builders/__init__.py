@@ -39,6 +39,7 @@ from rlds.sources.rlu.locomotion_windows import RluLocomotionWindowsSource
 from rlds.sources.rlu.rwrl import RluRwrlSource
 from rlds.sources.robomimic.source import RobomimicSource
 from rlds.sources.robomind.source import RoboMindSource
+from rlds.sources.sb3.source import Sb3Source
 from rlds.sources.source import (
     DamagedEpisode,
     Origin,
@@ -81,6 +82,7 @@ from tfds_builders.rlu import (
 )
 from tfds_builders.robomimic import RldsRobomimic
 from tfds_builders.robomind import RldsRobomind
+from tfds_builders.sb3 import RldsSb3
 from tfds_builders.webdataset import RldsWebdataset
 from tfds_builders.zarr import RldsZarr
 
@@ -141,6 +143,7 @@ __all__ = [
     "RldsRobomind",
     "RldsRosbag",
     "RldsSacLocomotion",
+    "RldsSb3",
     "RldsWebdataset",
     "RldsZarr",
     "RluAtariSource",
@@ -155,6 +158,7 @@ __all__ = [
     "RoboMindSource",
     "RobomimicSource",
     "RosbagSource",
+    "Sb3Source",
     "Source",
     "SourceBuilder",
     "SourceEpisode",

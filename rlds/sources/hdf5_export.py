@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,12 +89,12 @@ class Hdf5EpisodesExport(Export):
         fields = self.steps.items()
         return [path for path, field in fields if getattr(field, "encoding", "") == _PNG]
 
-    def each(self) -> Iterator[SourceEpisode]:
+    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
         """Yields the episodes: in the order of their names if their files are made again."""
         if self.said is not None and self.order is None:
             keys = [natural_order(self._key(index)) for index in range(len(self.episodes))]
             self.order = sorted(range(len(keys)), key=keys.__getitem__)
-        for episode in super().each():
+        for episode in super().each(order):
             if self.said is None and self._pngs:
                 columns = dict(leaves_at(episode.steps, None))
                 for path in self._pngs:

@@ -43,6 +43,7 @@ _FORMATS = {
     "rosbag": "rlds.sources.bags.source:RosbagSource",
     "npz": "rlds.sources.npz.source:NpzSource",
     "ogbench": "rlds.sources.ogbench.source:OGBenchSource",
+    "sb3": "rlds.sources.sb3.source:Sb3Source",
     "d3rlpy": "rlds.sources.d3rlpy.source:D3rlpySource",
     "imitation": "rlds.sources.imitation.source:ImitationSource",
     "d4rl": "rlds.sources.d4rl.source:D4rlSource",

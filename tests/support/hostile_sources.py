@@ -49,6 +49,7 @@ import raw_npz
 import raw_ogbench
 import raw_robomimic
 import raw_robomind
+import raw_sb3
 import raw_webdataset
 import raw_zarr
 from file_watch import Watch
@@ -251,6 +252,10 @@ FORMATS: dict[str, Raw] = {
         lambda path: tfds_builders.D3rlpySource(path / "a.h5"),
     ),
     "imitation": Raw(raw_imitation.write, tfds_builders.ImitationSource),
+    "sb3": Raw(
+        lambda path: raw_sb3.write(path / "a.pkl"),
+        lambda path: tfds_builders.Sb3Source(path / "a.pkl"),
+    ),
     "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
     "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
     **{
@@ -267,6 +272,7 @@ FORMATS: dict[str, Raw] = {
 OPENED = {
     "creator_zip": ("download.zip", "rlds_creator"),
     "d3rlpy": ("a.h5", "d3rlpy"),
+    "sb3": ("a.pkl", "sb3"),
     "d4rl": ("hopper.hdf5", "d4rl"),
     "d4rl_plain": ("hopper.hdf5", "d4rl"),
     "d4rl_pybullet": ("a.hdf5", "d4rl_pybullet"),

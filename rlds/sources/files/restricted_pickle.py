@@ -15,8 +15,8 @@ import operator
 import pickle
 import pickletools
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 import dm_env
 import numpy as np
@@ -24,7 +24,7 @@ from dm_env import specs
 
 from envlogger.step_data import StepData
 
-__all__ = ["RestrictedPickleError", "loads"]
+__all__ = ["Record", "RestrictedPickleError", "loads"]
 
 _MAX_DEPTH = 100
 # What a walk through everything may meet, where what is shared counts at each of its places:
@@ -45,7 +45,21 @@ class RestrictedPickleError(pickle.UnpicklingError):
     """A pickle holds what is not allowed, or is damaged."""
 
 
-def loads(data: bytes) -> Any:
+class Record(NamedTuple):
+    """What a pickle says of an object that is not made.
+
+    Attributes:
+      name: Its class, with the module.
+      arguments: What it would be made from.
+      state: What it would be given then, mostly its attributes; None if nothing.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
+    state: Any
+
+
+def loads(data: bytes, *, records: Collection[str] = ()) -> Any:
     """Returns what a pickle holds, if that is plain data.
 
     Allowed are numbers, strings, bytes, dicts, lists, tuples and sets; NumPy arrays, scalars and
@@ -58,6 +72,7 @@ def loads(data: bytes) -> Any:
 
     Args:
       data: The bytes of the pickle.
+      records: Classes, with their modules, whose objects become a `Record` each.
 
     Raises:
       RestrictedPickleError: The pickle names something else; says what. It is nested too deeply, an
@@ -74,7 +89,7 @@ which is no plain data; it may come from somebody who means harm
     try:
         # Subnormals and NaN of damaged data are no reason for warnings.
         with np.errstate(all="ignore"):
-            return _Builder(len(data)).build(_Program().run(data))
+            return _Builder(len(data)).build(_Program(records).run(data))
     except (RestrictedPickleError, MemoryError):
         raise
     except Exception as error:  # Damage shows itself in any way.
@@ -188,9 +203,14 @@ def _even(items: list[Any]) -> list[Any]:
 
 
 class _Program:
-    """Runs the instructions of a pickle."""
+    """Runs the instructions of a pickle.
 
-    def __init__(self) -> None:
+    Args:
+      records: See `loads`.
+    """
+
+    def __init__(self, records: Collection[str] = ()) -> None:
+        self._records = records
         self._stack: list[Any] = []
         self._outer: list[list[Any]] = []  # The stacks below the marks.
         self._memo: dict[int, Any] = {}
@@ -297,6 +317,8 @@ class _Program:
 
     def _push_name(self, module: str, name: str) -> None:
         found = _ALLOWED.get((_MODULES.get(module, module), name))
+        if f"{module}.{name}" in self._records:
+            found = _record(f"{module}.{name}")
         if found is None:
             _refuse(
                 f"the pickle names {module:.100}.{name:.100}, which is no plain data; it may come "
@@ -524,6 +546,13 @@ def _spec(cls: type[specs.Array], *kinds: str) -> _Name:
         return cls(*values)
 
     return _Name(make, takes_names="type of strings" in kinds, is_spec=True)
+
+
+def _record(name: str) -> _Name:
+    return _Name(
+        lambda *arguments: Record(name, arguments, None),
+        lambda *more: Record(name, more[:-1], more[-1]),
+    )
 
 
 def _is_shape(value: Any) -> bool:

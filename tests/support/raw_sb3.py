@@ -1,0 +1,90 @@
+"""Replay buffers as Stable-Baselines3 pickles them, made of classes that only have their names."""
+
+import pickle
+import sys
+import types
+from unittest import mock
+
+import numpy as np
+
+
+def buffer(steps=9, size=6, *, envs=2, done=(3,), timeout=(), dicts=False, optimize=False, seed=0):
+    """The attributes of a buffer, and for each environment the transitions that were added.
+
+    Args:
+      steps: How many times all environments stepped.
+      size: How many of them the ring holds.
+      envs: How many environments there are.
+      done: At which times the first environment is done.
+      timeout: At which of these it was a timeout.
+      dicts: Whether observations are dicts.
+      optimize: Whether there are no next observations.
+      seed: Of the numbers.
+    """
+    rng = np.random.default_rng(seed)
+    rows = {
+        "observations": np.zeros((size, envs, 3), np.float32),
+        "next_observations": np.zeros((size, envs, 3), np.float32),
+        "actions": np.zeros((size, envs, 1), np.int64),
+        **{name: np.zeros((size, envs), np.float32) for name in ("rewards", "dones", "timeouts")},
+    }
+    added = [[] for _ in range(envs)]
+    current = rng.normal(size=(envs, 3)).astype(np.float32)
+    for time in range(steps):
+        row = time % size
+        following = rng.normal(size=(envs, 3)).astype(np.float32)
+        dones = np.array([time in done, *[False] * (envs - 1)])
+        values = {
+            "observations": current,
+            "next_observations": following,
+            "actions": rng.integers(0, 4, (envs, 1)),
+            "rewards": rng.random(envs, np.float32),
+            "dones": dones.astype(np.float32),
+            "timeouts": (dones & (time in timeout)).astype(np.float32),
+        }
+        for name, value in values.items():
+            rows[name][row] = value
+        if optimize:
+            rows["observations"][(row + 1) % size] = following
+        for env in range(envs):
+            added[env].append({name: value[env] for name, value in values.items()})
+        reset = rng.normal(size=(envs, 3)).astype(np.float32)
+        current = np.where(dones[:, None], reset, following)
+    if dicts:
+        for name in ("observations", "next_observations"):
+            rows[name] = {"x": rows[name][..., :2].copy(), "y": rows[name][..., 2:].copy()}
+    if optimize:
+        del rows["next_observations"]
+    state = {
+        "buffer_size": size,
+        "pos": steps % size,
+        "full": steps >= size,
+        "n_envs": envs,
+        "optimize_memory_usage": optimize,
+        "handle_timeout_termination": True,
+        "device": _named("torch", "device")("cpu"),
+        **rows,
+    }
+    return state, added
+
+
+def _named(module, name):
+    """A class with the name of another."""
+    return type(name, (), {"__module__": module, "__init__": lambda self, *arguments: None})
+
+
+def write(path, state=None, *, name="ReplayBuffer"):
+    """Writes a pickle of the attributes of a buffer; returns its path."""
+    package = "stable_baselines3.common.buffers"
+    made = _named(package, name)
+    thing = made()
+    vars(thing).update(buffer()[0] if state is None else state)
+    members = {"torch": {"device": type(thing.device)}, package: {name: made}}
+    parents = {"stable_baselines3": {}, "stable_baselines3.common": {}}
+    modules = {each: types.ModuleType(each) for each in (*parents, *members)}
+    for each, found in members.items():
+        vars(modules[each]).update(found)
+    with mock.patch.dict(sys.modules, modules):
+        content = pickle.dumps(thing)
+    path.write_bytes(content)
+    return path
