@@ -344,6 +344,7 @@ def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]
             name = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_dir or entry.name.startswith(".") or _is_table(name):
                 continue
+            check_is_file(root / name)
             with stores.open_binary(root / name) as file:
                 data = file.read(left + 1)
             if len(data) > left:

@@ -1,6 +1,7 @@
 """LeRobot datasets as episodes, compared with what was written."""
 
 import json
+import os
 import pickle
 
 import numpy as np
@@ -248,6 +249,13 @@ def test_flavours(tmp_path):
             assert data == (tmp_path / f"extras/episode_{index}/{name}").read_bytes()
     (tmp_path / "extras/episode_1/states.npz").unlink()
     assert source.read("train", 1).metadata["extras"]["states.npz"] == b""
+
+
+def test_files_that_never_end(tmp_path):
+    raw.write_v2(tmp_path)
+    os.mkfifo(tmp_path / "meta/pipe.json")
+    with pytest.raises(SourceError, match=r"pipe\.json: no regular file"):
+        LeRobotSource(tmp_path).metadata()
 
 
 def test_columns_of_all_kinds(tmp_path):
