@@ -40,7 +40,7 @@ BLOCKS = {
     "docs/robotics_oxe.md": 6,
     "docs/robotics_hdf5.md": 6,
     "docs/robotics_bags.md": 6,
-    "docs/robotics_lerobot.md": 4,
+    "docs/robotics_lerobot.md": 3,
     "docs/robotics_video.md": 6,
     "docs/robotics_zarr.md": 6,
     "docs/semantics.md": 5,

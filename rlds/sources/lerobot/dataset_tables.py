@@ -261,7 +261,8 @@ class ParquetTable(EpisodeTable):
         rows, self._rows = self._rows, None  # Another thread makes its own.
         if rows is None or rows.path != file:
             rows = ParquetRows(file)
-        found = rows.read(row, row + 1).to_pylist()[0]
+        with source_errors(file, row=row):
+            found = rows.read(row, row + 1).to_pylist()[0]
         self._rows = rows
         return found, None
 
@@ -307,7 +308,8 @@ def read_tasks(root: epath.Path, info: Info) -> tuple[list[dict[str, Any]], str 
         table = ParquetRows(file)
         if table.num_rows > size_of(file):  # No two texts are equal.
             raise SourceError(f"{table.num_rows} tasks, for which it is too small", file=file)
-        rows = table.read(0, table.num_rows).to_pylist()
+        with source_errors(file):
+            rows = table.read(0, table.num_rows).to_pylist()
         schema = encoded_schema(table.schema)
     else:
         rows = [raw for _, raw in _lines(file)]

@@ -93,7 +93,7 @@ class LeRobotSource(RandomAccessSource):
 
     Args:
       path: The folder, which has `meta/info.json`.
-      video: Whether frames stay packets, or are decoded into the steps.
+      video: Whether `rlds.sources.open` decodes frames into the steps.
       match: How frames belong to rows: one after the other, or by the `timestamp` of each row. The
         latter is for data from which rows were taken out; steps then say which frame is theirs.
       terminal: Which flag of the last row says that the episode ended in a terminal state:
@@ -118,6 +118,7 @@ class LeRobotSource(RandomAccessSource):
         terminal: Literal["done", "success"] | None = None,
     ) -> None:
         self._root = stores.as_path(path)
+        self.video = video
         self._options = {"video": video, "match": match, "terminal": terminal}
         if not (self._root / INFO).exists():
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
@@ -221,22 +222,18 @@ class LeRobotSource(RandomAccessSource):
         if _TASK_INDEX in self._columns:
             fields[self._task_path] = Field(str, doc="The text of the task.")
         fields.setdefault(rlds.DISCOUNT, Field(np.float32))
-        if self._options["video"] == "frames":
-            for name in self._info.videos:
-                fields[self._paths[name]] = self._videos.field(name)
         return nest(fields)
 
     def episode_fields(self) -> Mapping[str, Any]:
         """See `Source`."""
         fields: dict[str, Any] = {ROW: Field(str), STATS: Field(str)}
-        if self._options["video"] == "packets":
-            for name in self._info.videos:
-                path = self._paths[name]
-                fields[f"{VIDEO}/{path}/{CLIP}"] = Field(bytes)
-                fields[f"{VIDEO}/{path}/{FIRST}"] = Field(np.int64)
-                if self._options["match"] == "timestamp":
-                    fields[f"{VIDEO}/{path}/{FRAMES}"] = Field(np.int64, (None,))
-                fields[f"{SKELETON}/{path}"] = Field(bytes)
+        for name in self._info.videos:
+            path = self._paths[name]
+            fields[f"{VIDEO}/{path}/{CLIP}"] = Field(bytes)
+            fields[f"{VIDEO}/{path}/{FIRST}"] = Field(np.int64)
+            if self._options["match"] == "timestamp":
+                fields[f"{VIDEO}/{path}/{FRAMES}"] = Field(np.int64, (None,))
+            fields[f"{SKELETON}/{path}"] = Field(bytes)
         fields |= {f"{EXTRA_FILES}/{name}": Field(bytes) for name in self._extras}
         return nest(fields)
 
@@ -396,14 +393,13 @@ class LeRobotSource(RandomAccessSource):
             ROW: json.dumps(whole, ensure_ascii=False),
             STATS: "" if stats is None else json.dumps(stats, ensure_ascii=False),
         }
-        if self._options["video"] == "packets":
-            for name in self._info.videos:
-                found, path = self._video(row, name), self._paths[name]
-                about[f"{VIDEO}/{path}/{CLIP}"] = found.clip
-                about[f"{VIDEO}/{path}/{FIRST}"] = np.int64(found.first)
-                if self._options["match"] == "timestamp":
-                    about[f"{VIDEO}/{path}/{FRAMES}"] = found.frames
-                about[f"{SKELETON}/{path}"] = self._videos.skeleton(row, name)
+        for name in self._info.videos:
+            found, path = self._video(row, name), self._paths[name]
+            about[f"{VIDEO}/{path}/{CLIP}"] = found.clip
+            about[f"{VIDEO}/{path}/{FIRST}"] = np.int64(found.first)
+            if self._options["match"] == "timestamp":
+                about[f"{VIDEO}/{path}/{FRAMES}"] = found.frames
+            about[f"{SKELETON}/{path}"] = self._videos.skeleton(row, name)
         for name in self._extras:
             about[f"{EXTRA_FILES}/{name}"] = self._extra(row, name)
         return about
@@ -453,11 +449,6 @@ class LeRobotSource(RandomAccessSource):
             discount = np.ones(row.length, np.float32)
             discount[-1] = 0.0 if terminal else 1.0
             steps[rlds.DISCOUNT] = discount[span.start : span.stop]
-        if self._options["video"] == "frames":
-            for name in self._info.videos:
-                if self._paths[name] in wanted:
-                    found = self._video(row, name)
-                    steps[self._paths[name]] = self._videos.frames(found, span)
         flags = step_flags([row.length], [terminal])
         return {**steps, **{name: flag[span.start : span.stop] for name, flag in flags.items()}}
 

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from envlogger.converters.fields import Field
 from rlds.sources.lerobot.dataset_tables import EpisodeTable
 from rlds.sources.lerobot.layout import EpisodeRow, Info, episode_key
 from rlds.sources.source import SourceError
 from rlds.sources.untrusted import check_is_file
 from rlds.sources.video.container import VideoFile
-from rlds.sources.video.decoding import ClipReader
 
 __all__ = ["EpisodeVideo", "Videos"]
 
@@ -26,13 +24,11 @@ class EpisodeVideo(NamedTuple):
       clip: A video file of its own.
       first: How many frames of it come before that of the first step.
       frames: For each step, which frame is its, if they are not one after the other.
-      name: The file that it is of, for error messages.
     """
 
     clip: bytes
     first: int
     frames: np.ndarray | None
-    name: str
 
 
 class Videos:
@@ -51,17 +47,6 @@ class Videos:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": {}}
-
-    def field(self, name: str) -> Field:
-        """Returns the field of decoded frames."""
-        feature = self._info.features[name]
-        for place in range(len(self._table.indices)):
-            try:
-                info = self._file(self._table.row(place), name).info
-            except (SourceError, FileNotFoundError):
-                continue
-            return Field(info.dtype, info.shape)
-        return Field(np.uint8, feature.image_shape)
 
     def has_one_for_each(self, row: EpisodeRow, name: str) -> bool:
         """Whether there are as many frames as rows."""
@@ -121,7 +106,7 @@ class Videos:
             clip = file.clip(begin, end)
             first = clip.first
         frames = wanted - begin + first if by_time else None
-        return EpisodeVideo(clip.data, first, frames, file.name)
+        return EpisodeVideo(clip.data, first, frames)
 
     def skeleton(self, row: EpisodeRow, name: str) -> bytes:
         """Returns what the file has beside packets, if it is that of the first of its episodes."""
@@ -133,17 +118,6 @@ class Videos:
             return file.skeleton([self._range(other, name) for other in companions])
         except SourceError:
             return b""  # Of a damaged file; what is there of it can be read nevertheless.
-
-    def frames(self, video: EpisodeVideo, span: range) -> np.ndarray:
-        """Decodes the frames of some steps."""
-        with ClipReader(video.clip, video.name) as reader:
-            if video.frames is None:
-                begin = video.first + span.start
-                return reader.frames(begin, begin + len(span))
-            wanted = video.frames[span.start : span.stop]
-            first = int(wanted.min())
-            found: np.ndarray = reader.frames(first, int(wanted.max()) + 1)[wanted - first]
-            return found
 
     def _range(self, row: EpisodeRow, name: str) -> tuple[int, int]:
         """The frames from when the episode begins to when it ends."""

@@ -8,6 +8,7 @@ import raw_lerobot as raw
 
 import tfds_builders
 from rlds.sources.lerobot.source import LeRobotSource
+from rlds.sources.video.frames import as_chosen
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ def test_conversion(tmp_path):
 @pytest.mark.parametrize("options", [{"video": "frames"}, {"match": "timestamp"}])
 def test_conversion_with_options(tmp_path, options):
     path = raw.write_v2(tmp_path / "raw", codecs={raw.TOP: "av1", raw.DEPTH: "depth"})
-    conversions.check_conversion(lambda: LeRobotSource(path, **options), tmp_path)
+    conversions.check_conversion(lambda: as_chosen(LeRobotSource(path, **options)), tmp_path)
 
 
 _RECORD = """
@@ -65,7 +66,7 @@ print(len(made))
 def test_what_lerobot_recorded(tmp_path):
     """Three episodes, in one table and one video."""
     assert foreign_readers.run("lerobot", _RECORD, tmp_path / "made") == 15
-    source = LeRobotSource(tmp_path / "made", video="frames")
+    source = as_chosen(LeRobotSource(tmp_path / "made", video="frames"))
     assert list(source.faults("train")) == []
     for index in range(3):
         steps = source.read("train", index).steps

@@ -16,6 +16,7 @@ from rlds.sources.lerobot.source import LeRobotSource
 from rlds.sources.nests import leaves_at
 from rlds.sources.source import DamagedEpisode, SourceError
 from rlds.sources.video.decoding import ClipReader
+from rlds.sources.video.frames import as_chosen
 
 # What the metadata of schemas says of lists is not what the source reads: `Sequence` and `List`.
 VERSIONS = {
@@ -158,7 +159,7 @@ def test_packets(tmp_path, codec):
     file = tmp_path / f"videos/{raw.TOP}/chunk-000/file-001.mp4"
     assert found["clip"] == file.read_bytes()
 
-    source = LeRobotSource(tmp_path, video="frames")
+    source = as_chosen(LeRobotSource(tmp_path, video="frames"))
     assert "video" not in source.episode_fields()
     assert source.step_fields()["observation"]["images"]["top"].shape == (32, 48, 3)
     steps = source.read("train", 1).steps
@@ -176,7 +177,7 @@ def test_videos_of_their_own_and_depths(tmp_path):
     file = tmp_path / f"2/videos/chunk-001/{raw.TOP}/episode_001000.mp4"
     assert clip == file.read_bytes()
     raw.write_v3(tmp_path / "3", codecs={raw.DEPTH: "depth"})
-    source = LeRobotSource(tmp_path / "3", video="frames")
+    source = as_chosen(LeRobotSource(tmp_path / "3", video="frames"))
     field = source.step_fields()["observation"]["images"]["depth"]
     assert (field.dtype, field.shape) == (np.uint16, (32, 48, 1))
     depth = source.read("train", 1).steps["observation"]["images"]["depth"]
@@ -210,7 +211,9 @@ def test_frames_by_time(tmp_path):
     assert source.read("train", 1).metadata["video"]["observation"]["images"]["top"][
         "frames"
     ].tolist() == [0, 1, 2, 3]
-    steps = LeRobotSource(tmp_path, match="timestamp", video="frames").read("train", 0).steps
+    steps = (
+        as_chosen(LeRobotSource(tmp_path, match="timestamp", video="frames")).read("train", 0).steps
+    )
     frames = _decoded(tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4")
     assert steps["observation"]["images"]["top"].tolist() == frames[kept].tolist()
 
@@ -223,8 +226,16 @@ def test_frames_that_are_left_over(tmp_path):
     raw.write_video(file, parts, "h264")
     video = LeRobotSource(tmp_path).read("train", 0).metadata["video"]["observation"]["images"]
     assert (video["top"]["first"], video["top"]["clip"]) == (0, file.read_bytes())
-    steps = LeRobotSource(tmp_path, video="frames").read("train", 0).steps
+    steps = as_chosen(LeRobotSource(tmp_path, video="frames")).read("train", 0).steps
     assert steps["observation"]["images"]["top"].tolist() == _decoded(file)[:7].tolist()
+
+
+def test_a_text_that_is_none(tmp_path):
+    raw.write_v3(tmp_path)
+    no_text = pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)
+    _rewrite(tmp_path, _replaced("task", lambda column: no_text), "meta/tasks.parquet")
+    with pytest.raises(SourceError, match=r"tasks\.parquet: cannot be read: UnicodeDecodeError"):
+        LeRobotSource(tmp_path)
 
 
 def test_flavours(tmp_path):
