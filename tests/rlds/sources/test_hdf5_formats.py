@@ -1,0 +1,49 @@
+"""Formats that share HDF5 and its suffixes: none takes what is of another."""
+
+import h5py
+import numpy as np
+import pytest
+import raw_aloha
+import raw_d4rl
+import raw_maniskill
+import raw_robomimic
+import raw_robomind
+
+from rlds.sources import formats
+from rlds.sources.opening import format_of
+from rlds.sources.source import SourceError
+
+
+def write_all(root):
+    """Yields paths, and the format of each."""
+    aloha = raw_aloha.write_folder(root / "aloha", {0: 2})
+    yield from ((path, "aloha") for path in (aloha, aloha / "episode_0.hdf5"))
+    maniskill = raw_maniskill.write(root / "maniskill" / "t.h5", {0: 2})
+    yield from ((path, "maniskill") for path in (maniskill, maniskill.parent))
+    robomind = raw_robomind.write_folder(root / "robomind", {"train/1": 2})
+    file = next(robomind.rglob("*.hdf5"))
+    yield from (
+        (path, "robomind") for path in (root / "robomind", robomind, file, *file.parents[:3])
+    )
+    robomimic = root / "robomimic" / "demo.hdf5"
+    robomimic.parent.mkdir()
+    raw_robomimic.robomimic(robomimic)
+    yield from ((path, "robomimic") for path in (robomimic, robomimic.parent))
+    arrays = {**raw_d4rl.transitions((3, 2), 3, 2), "terminals": raw_d4rl.flags(5, 2)}
+    yield raw_d4rl.write(root / "hopper.hdf5", arrays), "d4rl"
+
+
+def test_each_is_recognized_by_one_format(tmp_path):
+    for path, expected in write_all(tmp_path):
+        found = [name for name, format in formats().items() if format.recognizes(path)]
+        assert found == [expected], path
+
+
+@pytest.mark.parametrize("name", ["episode_0.hdf5", "t.h5", "data/trajectory.hdf5"])
+def test_names_are_not_enough(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    with h5py.File(tmp_path / name, "w") as file:
+        file["something"] = np.zeros(3)
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(SourceError, match="of no known format"):
+            format_of(path)
