@@ -328,12 +328,12 @@ class DemoFile:
             known = self._types[encoded] = (dtype, item.dtype)
         dtype, in_numpy = known
         chunk = self.hdf5.check_place(item, path, in_numpy)
-        facts = {"dtype": dtype, "shape": None if item.shape is None else list(item.shape)}
+        shape = item.shape
+        if not shape and item.get_space().get_simple_extent_type() == h5py.h5s.NULL:
+            raise self.hdf5.error("an array without values", path)
+        facts = {"dtype": dtype, "shape": list(shape)}
         if chunk or self.hdf5.follow_links:
             facts = array_layout(file, path, h5py.Dataset(item))
-        shape = facts["shape"]
-        if item.get_space().get_simple_extent_type() == h5py.h5s.NULL:
-            raise self.hdf5.error("an array without values", path)
         budget.take((math.prod(shape) + chunk) * in_numpy.itemsize, path)
         row = tuple(shape[1:]) if shape else None
         if isinstance(dtype, str):

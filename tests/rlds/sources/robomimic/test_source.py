@@ -277,6 +277,8 @@ def test_a_file_that_is_cut_short(tmp_path):
         (lambda demo: replace(demo, "states", ["a"] * 5), "text, but numbers in those before"),
         (lambda demo: replace(demo, "states", np.zeros((5, 2, 2))), "rows of shape"),
         (lambda demo: replace(demo, "states/x", np.zeros(5)), "but a group in those before"),
+        (lambda demo: replace(demo, "states", h5py.Empty("f8")), "an array without values"),
+        (lambda demo: replace(demo, "states", np.zeros(5, "i4,f4")), "are not supported"),
     ],
 )
 def test_others_are_read_where_one_is_damaged(tmp_path, spoil, message):
