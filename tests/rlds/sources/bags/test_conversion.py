@@ -41,4 +41,4 @@ def test_builders(tmp_path):
     builder = tfds_builders.RldsMcap(path=tmp_path / "a.mcap", data_dir=tmp_path / "made")
     builder.download_and_prepare()
     (episode,) = builder.as_dataset(split="train")
-    assert len(episode["steps"]) == 5
+    assert len(episode["steps"]) == 6
