@@ -91,7 +91,7 @@ class Hdf5EpisodesExport(Export):
 
     def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
         """Yields the episodes: in the order of their names if their files are made again."""
-        if self.said is not None and self.order is None:
+        if self.said is not None and self.order is None and order is None:
             keys = [natural_order(self._key(index)) for index in range(len(self.episodes))]
             self.order = sorted(range(len(keys)), key=keys.__getitem__)
         for episode in super().each(order):
