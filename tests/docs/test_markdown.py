@@ -37,6 +37,7 @@ BLOCKS = {
     "docs/riegeli_format.md": 4,
     "docs/report.md": 1,
     "docs/rlds_tfds.md": 11,
+    "docs/robotics.md": 3,
     "docs/robotics_oxe.md": 6,
     "docs/robotics_hdf5.md": 6,
     "docs/robotics_bags.md": 6,
