@@ -26,7 +26,7 @@ from envlogger.converters.rlds_episode import stack_values, step_flags
 from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, TRUNCATED, fields_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.nests import leaves_at, nest
-from rlds.sources.source import Origin, SourceEpisode, require_files
+from rlds.sources.source import Origin, Outline, SourceEpisode, require_files
 from rlds.sources.stored_features import as_features
 from rlds.sources.untrusted import SourceError, source_errors
 from rlds_ecosystem import stores
@@ -51,6 +51,7 @@ ASIDE_TEXT, ASIDE_ENDS, ASIDE_BYTES = "rlds/json", "rlds/ends", "rlds/episodes"
 _TEXT_FILE, _EPISODES_FILE = "rlds.json", "rlds.tfrecord"
 
 _VERSION = 1
+_KEY = rlds.metadata.EPISODE_ID
 _NUM_STEPS, _FLAGS, _FINAL, _METADATA = "num_steps", "flags", "final", "metadata"
 
 
@@ -251,7 +252,7 @@ class Aside:
             flags[name] = flag if len(flag) else flags[name]
         origin = found[ORIGIN]
         return SourceEpisode(
-            key=found[rlds.metadata.EPISODE_ID].decode(),
+            key=found[_KEY].decode(),
             steps={**nest(steps), **flags},
             origin=Origin(origin["file"].decode(), int(origin["begin"]), int(origin["end"])),
             truncated=bool(found[TRUNCATED]),
@@ -260,6 +261,18 @@ class Aside:
             metadata=nest({path: self._value(path, found[_METADATA]) for path in self.episode}),
             fraction=fraction,
         )
+
+    def about(self, data: bytes) -> tuple[str, Outline]:
+        """Returns the key of an episode, and how long it is; decodes nothing else.
+
+        Raises:
+          ValueError: It is damaged.
+        """
+        paths = (_KEY, _NUM_STEPS, rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL)
+        found = tfds_files.ExampleDecoder(self._features, paths).decode(data)
+        num_steps, known = int(found[_NUM_STEPS]), bool(found[rlds.FINAL_OBSERVATION_KNOWN])
+        valid = num_steps - 1 + (bool(found[rlds.IS_TERMINAL]) and not known)
+        return found[_KEY].decode(), Outline(num_steps, max(valid, 0), known)
 
     def _num_rows(self, num_steps: int, known: bool) -> int:
         """How many rows the format has of what is not `whole`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlds.sources.aside import KeptAside
 from rlds.sources.nests import leaves_at, nest
-from rlds.sources.source import RandomAccessSource, Source, SourceEpisode
+from rlds.sources.source import Outline, RandomAccessSource, Source, SourceEpisode
 from rlds.sources.untrusted import source_errors
 
 __all__ = ["RestoredSource", "restored"]
@@ -65,8 +65,16 @@ class RestoredSource(RandomAccessSource):
         return self.source.num_episodes(split)
 
     def key(self, split: str, index: int) -> str:
-        """The key that the episode has in the source."""
-        return self.source.key(split, index)
+        """The key that the episode had."""
+        return self._about(index)[0]
+
+    def outline(self, split: str, index: int) -> Outline:
+        """Reads what was kept aside; see `RandomAccessSource`."""
+        return self._about(index)[1]
+
+    def _about(self, index: int) -> tuple[str, Outline]:
+        with source_errors(self._kept.place, row=index):
+            return self._kept.aside.about(self._kept.read(index))
 
     def read(self, split: str, index: int) -> SourceEpisode:
         """See `RandomAccessSource`."""
