@@ -23,6 +23,7 @@ from envlogger.errors import StorageError, storage_errors
 from rlds.sources.files import archives
 from rlds.sources.files.input_files import state_of
 from rlds.sources.options import Option, options_of
+from rlds.sources.restored import restored
 from rlds.sources.source import Source
 from rlds.sources.untrusted import SourceChangedError
 from rlds.sources.video.frames import as_chosen
@@ -256,7 +257,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         """
         config = vars(self.builder_config) if self.builder_config else {}
         chosen = {name: config[name] for name in self.options() if name in config}
-        return as_chosen(self.source_class(path, **{**chosen, **self._options}))
+        return as_chosen(restored(self.source_class(path, **{**chosen, **self._options})))
 
     def raw_name(self) -> str:
         """Returns the name that the raw data has in the `manual_dir` of TFDS; "" if that is it."""
