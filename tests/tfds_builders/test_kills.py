@@ -37,6 +37,7 @@ import raw_rlds_creator
 import raw_rlu
 import raw_robomimic
 import raw_robomind
+import raw_sb3
 import raw_webdataset
 import raw_zarr
 import tensorflow_datasets as tfds
@@ -116,6 +117,13 @@ def mcap(directory):
     return tfds_builders.McapSource(directory, bag_config=raw_bags.CONFIG)
 
 
+def rosbag(directory):
+    for number in range(3):
+        rows = raw_bags.sample(4 + number, seed=number, ros1=True)
+        raw_bags.write_ros1(directory / f"{number}.bag", rows)
+    return tfds_builders.RosbagSource(directory, bag_config=raw_bags.CONFIG)
+
+
 def npz(directory):
     raw_npz.write_folder(directory, raw_npz.sample())
     return NpzSource(directory)
@@ -144,6 +152,10 @@ def d3rlpy(directory):
 
 def imitation(directory):
     return tfds_builders.ImitationSource(raw_imitation.write(directory))
+
+
+def sb3(directory):
+    return tfds_builders.Sb3Source(raw_sb3.write(directory / "a.pkl"))
 
 
 def zarr(directory):
@@ -247,7 +259,9 @@ SOURCES = {
         droid,
         robomind,
         mcap,
+        rosbag,
         npz,
+        sb3,
         imitation,
         d3rlpy,
         ogbench,
@@ -274,12 +288,13 @@ SOURCES = {
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory):
-    made = {}
-    for name, write in SOURCES.items():
-        directory = tmp_path_factory.mktemp(name)
-        made[name] = write(directory)
-    return made
+def sources(request, tmp_path_factory):
+    """The sources of the tests that were chosen."""
+    items = [item for item in request.session.items if item.path == Path(__file__)]
+    chosen = {item.callspec.params["name"] for item in items}
+    return {
+        name: SOURCES[name](tmp_path_factory.mktemp(name)) for name in SOURCES if name in chosen
+    }
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,13 @@ from typing import Final
 __all__ = ["CLIP", "FIRST", "FRAMES", "VIDEO"]
 
 VIDEO: Final = "video"
+"""The episode field that has the clips of all cameras."""
+
 CLIP: Final = "clip"
+"""The field of a camera that has the video file."""
+
 FIRST: Final = "first"
+"""The field of a camera that says how many frames come before that of step 0."""
+
 FRAMES: Final = "frames"
+"""The field of a camera that says which frame each step has."""
