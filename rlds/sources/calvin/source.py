@@ -29,7 +29,7 @@ from envlogger.converters.rlds_episode import step_flags
 from rlds.sources.files.npz_arrays import NpzFile, open_npz, read_npy
 from rlds.sources.nests import nest
 from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
-from rlds.sources.untrusted import source_errors, trusted_bytes
+from rlds.sources.untrusted import check_is_file, source_errors, trusted_bytes
 from rlds_ecosystem import stores
 
 __all__ = ["CalvinSource"]
@@ -328,8 +328,11 @@ class _Split:
 
     def _text(self, name: str) -> str | None:
         file = self._directory / name
+        if not file.exists():
+            return None
+        check_is_file(file)
         with source_errors(file):
-            return file.read_text() if file.exists() else None
+            return str(file.read_text())
 
     def _read_scenes(self) -> dict[str, list[int]]:
         file = self._directory / _SCENES

@@ -1,5 +1,6 @@
 """CALVIN, against plain loops over its files."""
 
+import os
 import pickle
 
 import conversions
@@ -108,6 +109,14 @@ def test_damaged_tables(tmp_path, case):
     np.save(path / "training" / name, content, allow_pickle=True)
     with pytest.raises(SourceError, match=message):
         CalvinSource(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    file = raw_calvin.write(tmp_path, splits=("training",)) / "training" / "statistics.yaml"
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(SourceError, match=r"statistics\.yaml: no regular file"):
+        CalvinSource(tmp_path)
 
 
 def test_files_that_stand_for_too_much(tmp_path, monkeypatch):
