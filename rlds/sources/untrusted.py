@@ -299,7 +299,11 @@ def check_is_file(path: str | os.PathLike[str]) -> None:
 
     Raises:
       FileNotFoundError: There is nothing.
-      SourceError: There is a directory, a pipe, a device.
+      SourceError: There is a directory, a pipe, a device; or nothing can have such a path.
     """
-    if is_local(os.fspath(path)) and not stat.S_ISREG(os.stat(path).st_mode):
+    if not is_local(os.fspath(path)):
+        return
+    with source_errors(path):  # Other files may say what its name is.
+        mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
         raise SourceError("no regular file", file=path)

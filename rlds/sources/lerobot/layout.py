@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -205,7 +206,7 @@ class Info:
             except ValueError as error:
                 raise SourceError(str(error), file=file, field=f"features/{name}") from error
         fps: Any = raw.get("fps")
-        if not _is_number(fps) or not 0 < fps < math.inf:
+        if not _is_number(fps) or not 0 < fps <= sys.float_info.max:
             raise SourceError(f"{fps!r:.100}, expected a number", file=file, field="fps")
         chunks_size: Any = raw.get("chunks_size", 1000)
         if not _is_number(chunks_size, int) or chunks_size < 1:

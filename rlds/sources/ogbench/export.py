@@ -82,6 +82,7 @@ class OGBenchExport(Export):
                     f"action: name them with observation=..., action=...; there are {found}"
                 )
         taken = {*self._paths.values(), *rlds.STEP_FLAGS, rlds.REWARD, rlds.DISCOUNT}
+        taken |= {OBSERVATIONS, ACTIONS, TERMINALS}  # The names of what OGBench itself has.
         self._paths |= {
             path: path
             for path in self._fields

@@ -11,7 +11,7 @@ from toy_source import ToySource
 
 from envlogger.errors import StorageError
 from rlds.sources.source import DamagedEpisode, Source, SourceError, require_files
-from rlds.sources.untrusted import Budget, SourceChangedError, source_errors
+from rlds.sources.untrusted import Budget, SourceChangedError, check_is_file, source_errors
 from tfds_builders.builder import convert
 
 
@@ -181,3 +181,6 @@ def test_what_is_no_file_is_not_opened(tmp_path):
         require_files(tmp_path / "pipe")
     with pytest.raises(SourceError, match="no regular file"):
         require_files("/dev/zero")
+    for name in ("n" * 300, "a\0b"):
+        with pytest.raises(SourceError, match="cannot be read"):
+            check_is_file(tmp_path / name)

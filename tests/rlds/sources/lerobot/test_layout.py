@@ -97,6 +97,7 @@ def test_names_of_files(tmp_path):
         ({"data_path": "{episode_index.__class__}"}, "data_path"),
         ({"data_path": "{file_index:09999999d}"}, "data_path"),
         ({"data_path": None}, "data_path"),
+        ({"fps": 10**400}, "fps"),
         ({"features": [1]}, "features"),
         ({"features": {"a/b": {"dtype": "int64", "shape": [1]}}}, "features/a/b"),
         ({"features": {"a": {"dtype": "int64", "shape": [-1]}}}, "features/a"),

@@ -5,6 +5,7 @@ import pickle
 import conversions
 import numpy as np
 import pytest
+import raw_d4rl
 import raw_npz
 import raw_ogbench
 
@@ -98,6 +99,18 @@ def test_an_unknown_final_observation_comes_back(tmp_path):
     episode = rlds.sources.open(made.path)[0]
     assert not episode.final_observation_known
     np.testing.assert_array_equal(episode.steps["action"], arrays["action"])
+
+
+def test_fields_with_the_names_of_arrays_come_back(tmp_path):
+    arrays = raw_d4rl.transitions((4, 5), 3, 2)
+    arrays |= {name: raw_d4rl.flags(9, end) for name, end in (("terminals", 3), ("timeouts", 8))}
+    raw = raw_d4rl.write(tmp_path / "hopper.hdf5", arrays)
+    assert "terminals" in rlds.sources.open(raw)[0].steps
+    made = rlds.sources.export(raw, "ogbench", tmp_path / "made.npz")
+    with np.load(made.path) as found:
+        assert np.flatnonzero(found["terminals"]).tolist() == [4, 10]
+    for one, two in zip(rlds.sources.open(raw), rlds.sources.open(made.path), strict=True):
+        assert [*differences(one, two)] == []
 
 
 @pytest.mark.parametrize(
