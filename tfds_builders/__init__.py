@@ -12,6 +12,7 @@ if _error := _missing_tensorflow(__name__):
     raise _error
 
 from rlds.alignment import append_row, from_rsa, from_sars
+from rlds.sources.agibot.source import AgiBotSource
 from rlds.sources.aloha.source import AlohaSource
 from rlds.sources.atari_dqn_replay.source import AtariDqnReplaySource
 from rlds.sources.bags.source import McapSource, RosbagSource
@@ -51,6 +52,7 @@ from rlds.sources.source import (
 from rlds.sources.webdataset.source import WebdatasetSource
 from rlds.sources.zarr_buffers.source import ZarrSource
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
+from tfds_builders.agibot import RldsAgibot
 from tfds_builders.aloha import RldsAloha
 from tfds_builders.atari_dqn_replay import RldsAtariDqnReplay
 from tfds_builders.bags import RldsMcap, RldsRosbag
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
     from tfds_builders.streaming import episodes_from_logs, episodes_from_source
 
 __all__ = [
+    "AgiBotSource",
     "AlohaSource",
     "AtariDqnReplaySource",
     "CalvinSource",
@@ -112,6 +115,7 @@ __all__ = [
     "OGBenchSource",
     "Origin",
     "RandomAccessSource",
+    "RldsAgibot",
     "RldsAloha",
     "RldsAtariDqnReplay",
     "RldsCalvin",

@@ -39,6 +39,7 @@ _FORMATS = {
     "maniskill": "rlds.sources.maniskill.source:ManiSkillSource",
     "robomind": "rlds.sources.robomind.source:RoboMindSource",
     "droid": "rlds.sources.droid.source:DroidSource",
+    "agibot": "rlds.sources.agibot.source:AgiBotSource",
     "mcap": "rlds.sources.bags.source:McapSource",
     "rosbag": "rlds.sources.bags.source:RosbagSource",
     "npz": "rlds.sources.npz.source:NpzSource",

@@ -35,6 +35,7 @@ import google_crc32c
 import h5py
 import hostile_records
 import numpy as np
+import raw_agibot
 import raw_aloha
 import raw_bags
 import raw_calvin
@@ -243,6 +244,7 @@ FORMATS: dict[str, Raw] = {
         lambda path: tfds_builders.ManiSkillSource(path / "t.h5"),
     ),
     "droid": Raw(lambda path: raw_droid.write_folder(path, (3, 2)), tfds_builders.DroidSource),
+    "agibot": Raw(raw_agibot.write_sound, tfds_builders.AgiBotSource),
     "robomind": Raw(
         lambda path: raw_robomind.write_folder(path, {"train/1": 3, "train/2": 2}, text="ü"),
         tfds_builders.RoboMindSource,

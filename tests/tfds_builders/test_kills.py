@@ -19,6 +19,7 @@ import conversions
 import dm_env
 import numpy as np
 import pytest
+import raw_agibot
 import raw_aloha
 import raw_atari_dqn_replay
 import raw_bags
@@ -104,6 +105,11 @@ def maniskill(directory):
 def droid(directory):
     raw_droid.write_folder(directory)
     return tfds_builders.DroidSource(directory)
+
+
+def agibot(directory):
+    raw_agibot.write_sound(directory)
+    return tfds_builders.AgiBotSource(directory)
 
 
 def robomind(directory):
@@ -257,6 +263,7 @@ SOURCES = {
         aloha,
         maniskill,
         droid,
+        agibot,
         robomind,
         mcap,
         rosbag,

@@ -25,13 +25,11 @@ from envlogger.converters.fields import Field
 from rlds.sources.files.hdf5_access import Hdf5File
 from rlds.sources.files.hdf5_episodes import EpisodeGroup
 from rlds.sources.files.input_files import natural_order
-from rlds.sources.hdf5_source import Column, Hdf5EpisodesSource
-from rlds.sources.nests import leaves_at, nest, root_of
+from rlds.sources.hdf5_source import Column
+from rlds.sources.hdf5_videos import Hdf5VideosSource
+from rlds.sources.nests import root_of
 from rlds.sources.source import SourceError
 from rlds.sources.untrusted import check_is_file, source_errors
-from rlds.sources.video import VIDEO
-from rlds.sources.video.container import VideoFile
-from rlds.sources.video.fields import clip_fields, clip_values
 from rlds_ecosystem import stores
 
 __all__ = ["METADATA_KEY", "DroidSource"]
@@ -62,7 +60,7 @@ _MEANINGS: Mapping[str, tuple[tuple[str, ...] | None, str | None, str]] = {
 }
 
 
-class DroidSource(Hdf5EpisodesSource):
+class DroidSource(Hdf5VideosSource):
     """The raw episodes of DROID below a folder; the first that can be read decides what all have.
 
     All arrays of the file are kept, under their names: `action/...` with its parts,
@@ -131,7 +129,7 @@ class DroidSource(Hdf5EpisodesSource):
             f"{role}{kind}"
             for role in _ROLES
             for kind in ("", "_stereo")
-            if (file := self._video_file(index, f"{role}{kind}", metadata)) and file.exists()
+            if self._file_of(index, f"{role}{kind}", metadata).exists()
         ]
         super()._describe(group)
 
@@ -166,34 +164,25 @@ class DroidSource(Hdf5EpisodesSource):
         metadata = self._metadata_of(index)
         parts = set(self._folders[index].parts)
         said = "success" in parts or bool(metadata.get("success", False) and "failure" not in parts)
-        others = {"success": said, "metadata": json.dumps(metadata)}
-        for camera in self._cameras:
-            others.update(self._clip(split, index, camera))
-        return others
+        return {
+            "success": said,
+            "metadata": json.dumps(metadata),
+            **self._clips(split, index),
+        }
 
     def _other_fields(self) -> Mapping[str, Field]:
-        fields = {"success": Field(np.bool_), "metadata": Field(str, doc="In JSON.")}
-        for camera in self._cameras:
-            path = _path_of(camera)
-            for name, field in clip_fields(has_frames=True).items():
-                fields[f"{path}/{name}"] = field
-        return fields
+        return {
+            "success": Field(np.bool_),
+            "metadata": Field(str, doc="In JSON."),
+            **self._clip_fields(),
+        }
 
-    def _clip(self, split: str, index: int, camera: str) -> dict[str, Any]:
-        """The values of the fields of a camera."""
-        file = self._video_file(index, camera, self._metadata_of(index))
-        path = _path_of(camera)
-        if file is None or not file.exists():
-            place = file or self._folders[index] / "/".join(_VIDEOS)
-            raise SourceError("the video is missing", file=place, field=path)
-        with source_errors(file, field=path), VideoFile(file) as video:
-            if video.fault:
-                raise SourceError(video.fault, file=file, field=path)
-            number = video.info.num_frames
-            clip = video.clip(0, number)
-        steps = np.arange(self.outline(split, index).num_steps)
-        values = clip_values(clip, np.where(steps < number, steps, -1))
-        return {f"{path}/{name}": value for name, value in values.items()}
+    def _cameras_seen(self) -> Sequence[str]:
+        return [_path_of(camera) for camera in self._cameras]
+
+    def _video_file(self, index: int, camera: str) -> epath.Path:
+        name = camera.rpartition("/")[2]
+        return self._file_of(index, name, self._metadata_of(index))
 
     # --- Files.
 
@@ -221,29 +210,17 @@ class DroidSource(Hdf5EpisodesSource):
         found = {str(metadata.get(f"{role}_cam_serial") or ""): role for role in _ROLES}
         return {serial: role for serial, role in found.items() if serial}
 
-    def _video_file(
-        self, index: int, camera: str, metadata: Mapping[str, Any]
-    ) -> epath.Path | None:
+    def _file_of(self, index: int, camera: str, metadata: Mapping[str, Any]) -> epath.Path:
+        """Returns the video of a camera; of one without a serial number, a file that is missing."""
         role, _, kind = camera.partition("_")
+        name = role
         for serial, found in self._roles(metadata).items():
             if found == role and serial.isalnum():
-                name = f"{serial}-{kind}.mp4" if kind else f"{serial}.mp4"
-                return self._folders[index].joinpath(*_VIDEOS, name)
-        return None
+                name = serial
+        name = f"{name}-{kind}.mp4" if kind else f"{name}.mp4"
+        return self._folders[index].joinpath(*_VIDEOS, name)
 
     # --- See `Source`.
-
-    def read_episode_fields(
-        self, split: str, index: int, fields: Sequence[str]
-    ) -> Mapping[str, Any]:
-        """Reads some of the fields of an episode, and no videos but those that are wanted."""
-        of_cameras = [f"{VIDEO}/{rlds.OBSERVATION}/images/{camera}" for camera in self._cameras]
-        if not all(path in of_cameras for path in fields):
-            return super().read_episode_fields(split, index, fields)
-        found: dict[str, Any] = {}
-        for path in fields:
-            found.update(self._clip(split, index, self._cameras[of_cameras.index(path)]))
-        return nest(dict(leaves_at(nest(found), fields)))
 
     def metadata(self) -> Mapping[str, Any]:
         """Returns the rate, and which cameras there are."""
@@ -306,7 +283,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _path_of(camera: str) -> str:
-    return f"{VIDEO}/{rlds.OBSERVATION}/images/{camera}"
+    return f"{rlds.OBSERVATION}/images/{camera}"
 
 
 def _uuid_of(folder: epath.Path) -> str:

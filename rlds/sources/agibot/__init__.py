@@ -1,0 +1,1 @@
+"""AgiBot World: episodes of a robot with two arms."""
