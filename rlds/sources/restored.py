@@ -32,8 +32,10 @@ class RestoredSource(RandomAccessSource):
     def __init__(self, source: RandomAccessSource, kept: KeptAside) -> None:
         self.source, self._kept = source, kept
         said = kept.aside.metadata
-        self.description, self.homepage = str(said["description"]), str(said["homepage"])
-        self.citation, self.license = str(said["citation"]), str(said["license"])
+        with source_errors(kept.place):
+            self.description, self.homepage = str(said["description"]), str(said["homepage"])
+            self.citation, self.license = str(said["citation"]), str(said["license"])
+            self._metadata = dict(said["metadata"])
 
     @property
     def splits(self) -> Sequence[str]:
@@ -50,7 +52,7 @@ class RestoredSource(RandomAccessSource):
 
     def metadata(self) -> Mapping[str, Any]:
         """What was said of the data as a whole."""
-        return dict(self._kept.aside.metadata["metadata"])
+        return dict(self._metadata)
 
     def inputs(self) -> Sequence[Any]:
         """The files of the source, and those that were kept beside them."""

@@ -57,6 +57,7 @@ from file_watch import Watch
 
 import envlogger
 import riegeli
+import rlds.sources
 import tfds_builders
 from envlogger.testing.catch_env import Catch
 from rlds.sources.minari.formats import open_writer
@@ -64,6 +65,7 @@ from rlds.sources.minari.spaces import box, merged, parse_space
 from rlds.sources.minari.storage import Column, RawEpisode
 from rlds.sources.npz.source import NpzSource
 from rlds.sources.ogbench.source import OGBenchSource
+from rlds.sources.opening import formats
 from rlds.sources.source import DamagedEpisode, Source, SourceError, StoredEpisode
 from tfds_builders.conversion.encoder import EpisodeEncoder
 from tfds_builders.features import features_of
@@ -175,6 +177,14 @@ def _write_folder(directory: Path, *, file_format: str) -> None:
     _folder(directory, file_format=file_format)
 
 
+def _exported(directory: Path, *, format: str, name: str, **options: Any) -> None:
+    """Writes what an export makes of data that the format has no place for."""
+    _d4rl(directory)
+    raw = directory / "hopper.hdf5"
+    rlds.sources.export(raw, format, directory / name, verify=False, **options)
+    raw.unlink()
+
+
 def _zarr(directory: Path) -> None:
     raw_zarr.write_umi(directory / "a.zarr", lengths=(2, 3))
     for file in (directory / "a.zarr").iterdir():
@@ -182,6 +192,19 @@ def _zarr(directory: Path) -> None:
     (directory / "a.zarr").rmdir()
 
 
+# The formats of exports that keep something aside: the path of what they write, and options.
+EXPORTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "minari": ("toy-v0", {}),
+    "lerobot": ("data", {"fps": 10.0}),
+    "webdataset": ("data", {}),
+    "zarr": ("data", {}),
+    "ogbench": ("cube-v0.npz", {}),
+    "maniskill": ("data", {}),
+    "d3rlpy": ("data.h5", {}),
+    "imitation": ("data", {}),
+    "robomimic": ("data.hdf5", {}),
+    "mcap": ("data", {}),
+}
 FORMATS: dict[str, Raw] = {
     "d4rl": Raw(_d4rl, lambda path: tfds_builders.D4rlSource(path / "hopper.hdf5")),
     "d4rl_plain": Raw(
@@ -261,6 +284,13 @@ FORMATS: dict[str, Raw] = {
     "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
     "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
     **{
+        f"exported_{format}": Raw(
+            functools.partial(_exported, format=format, name=name, **options),
+            lambda path, format=format, name=name: formats()[format].source(path / name),
+        )
+        for format, (name, options) in EXPORTS.items()
+    },
+    **{
         f"folder_{file_format}": Raw(
             functools.partial(_write_folder, file_format=file_format), tfds_builders.FolderSource
         )
@@ -293,7 +323,7 @@ OPENED = {
     "folder_parquet": ("", "tfds"),
 }
 # What can be opened, and how.
-NAMES = [name for name in FORMATS if not name.startswith("logs_")]
+NAMES = [name for name in FORMATS if not name.startswith(("logs_", "exported_"))]
 OPTIONS = {
     name: {"camera_shape": (2, 3, 3)} for name in ("rlu_locomotion", "rlu_locomotion_windows")
 }

@@ -24,7 +24,7 @@ from rlds.sources.files.image_files import image_field, is_image_file
 from rlds.sources.files.npz_arrays import NpzFile, parse_npy
 from rlds.sources.nests import excludes, leaves_at, nest, root_of
 from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode, SourceError
-from rlds.sources.untrusted import source_errors
+from rlds.sources.untrusted import check_is_file, source_errors
 from rlds.sources.webdataset.shards import Sample, Shard, find_shards, first_fields, unique
 from rlds_ecosystem import stores
 
@@ -341,6 +341,7 @@ class _Kept(KeptAside):
 
     def __init__(self, file: epath.Path, source: WebdatasetSource) -> None:
         self.files, self.place, self._source = [file], os.fspath(file), source
+        check_is_file(file)
         with source_errors(file):
             content = json.loads(file.read_bytes())
             self.aside = Aside.from_json(json.dumps(content))
