@@ -233,6 +233,7 @@ _GUARDS: Mapping[str, Callable[[Any], Any]] = {
     "totals": _guarded,
     "num_episodes": _guarded,
     "num_steps": _guarded,
+    "kept_aside": _guarded,
     "outline": _guarded_read,
     "read": _guarded_read,
     "peek": _guarded_read,

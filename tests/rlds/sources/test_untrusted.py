@@ -123,7 +123,7 @@ def test_every_method_that_reads_goes_through_the_door(raw):
 
         inputs = _fail  # Which is asked what to call the files.
 
-    for name in ("step_fields", "episode_fields", "metadata", "parts", "totals"):
+    for name in ("step_fields", "episode_fields", "metadata", "parts", "totals", "kept_aside"):
         broken = type("Broken", (Broken,), {name: lambda self, *args: self._fail()})
         broken.__abstractmethods__ = frozenset()
         with pytest.raises(SourceError, match="the source Broken: cannot be read: IndexError: 9"):
