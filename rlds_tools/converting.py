@@ -159,8 +159,9 @@ def export(
         **(target_options or {}),
     }
     if plan:
-        fields = exporting.prepare(source, to, **chosen).placements()
-        return Export(os.fspath(target), to, False, 0, 0, tuple(fields))
+        writer = exporting.prepare(source, to, **chosen)
+        writer.check_target(target)
+        return Export(os.fspath(target), to, False, 0, 0, tuple(writer.placements()))
     made = exporting.export(
         source,
         to,

@@ -317,7 +317,7 @@ def inspect(path: str | os.PathLike[str], *, format: str | None = None) -> Inspe
     1
     """
     path = os.fspath(path)
-    if "://" not in path and format in (None, "tfds"):
+    if "://" not in path and format in (None, "tfds") and not _is_of_datasets(path):
         try:
             return _from_summary(path, tfds_files.summarize(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -325,6 +325,11 @@ def inspect(path: str | os.PathLike[str], *, format: str | None = None) -> Inspe
     if format is None and path.endswith(tuple(_RECORD_FILES)) and os.path.isfile(path):
         return _record_file(path)
     return _from_source(path, format)
+
+
+def _is_of_datasets(path: str) -> bool:
+    """Whether the library `datasets` has saved it, which has a dataset_info.json, too."""
+    return os.path.isfile(os.path.join(path, "state.json"))
 
 
 def inspect_episode(

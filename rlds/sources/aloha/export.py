@@ -87,10 +87,11 @@ class AlohaExport(Hdf5EpisodesExport):
         for place in (_STATE, ACTION):
             if place not in places:
                 numbers = [path for path in self.steps if self.fits(path, files=True)]
+                numbers.sort(key=self._is_image)  # Joints are no picture.
                 raise ValueError(
                     f"no field for {place!r}, which every file has. Say which it is, as in "
                     f"fields={{{place!r}: {numbers[0] if numbers else '...'!r}}} "
-                    f"(--option 'fields={json.dumps({place: numbers[0] if numbers else '...'})}' "
+                    f"(-T 'fields={json.dumps({place: numbers[0] if numbers else '...'})}' "
                     f"on the command line); there are {', '.join(numbers) or 'none'}"
                 )
         return places

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import rlds
 from envlogger.converters.fields import Field
 from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, Aside
-from rlds.sources.d3rlpy.source import FIELDS, LAST, METADATA_KEY, TERMINATED, VERSION
+from rlds.sources.d3rlpy.source import FIELDS, LAST, METADATA_KEY, SUFFIXES, TERMINATED, VERSION
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, kept_aside
 from rlds.sources.nests import at, is_in, leaves_at
@@ -64,8 +65,8 @@ class D3rlpyExport(Export):
         if not observations or action not in self._arrays:
             raise ValueError(
                 f"{action if observations else observation!r} is no array of numbers; d3rlpy needs "
-                "observations and one action: name them with observation=..., action=...; there "
-                f"are {self._arrays}"
+                "observations and one action: name them with observation=..., action=... "
+                f"(--to-option on the command line); there are {self._arrays}"
             )
         self._observations = observations
         self._action = action
@@ -90,6 +91,11 @@ class D3rlpyExport(Export):
             and not (field.encoding or field.is_text or None in field.shape)
             and path not in rlds.STEP_FLAGS
         ]
+
+    def check_target(self, path: str | os.PathLike[str]) -> None:
+        """See `Export`."""
+        if not os.fspath(path).endswith(SUFFIXES):
+            raise ValueError(f"{os.fspath(path)!r}: the name of a file of d3rlpy ends with .h5")
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""

@@ -31,7 +31,7 @@ from rlds.sources.source import (
     require_files,
 )
 
-__all__ = ["FIELDS", "LAST", "METADATA_KEY", "TERMINATED", "VERSION", "D3rlpySource"]
+__all__ = ["FIELDS", "LAST", "METADATA_KEY", "SUFFIXES", "TERMINATED", "VERSION", "D3rlpySource"]
 
 OBSERVATIONS, ACTIONS, REWARDS, TERMINATED = "observations", "actions", "rewards", "terminated"
 # The fields of a step that columns become. Others keep their names.
@@ -43,6 +43,7 @@ FIELDS: Mapping[str, str] = {
 # What the last row has of transitions if it is none: fields of the episode, below this name.
 LAST = "last_row"
 METADATA_KEY = "d3rlpy"
+SUFFIXES = (".h5", ".hdf5")
 VERSION = "2.1"
 _COLUMNS, _NUM_EPISODES, _VERSION = "columns", "num_episodes", "version"
 
@@ -91,7 +92,7 @@ class D3rlpySource(RandomAccessSource):
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
         """See `Source`."""
-        if not os.fspath(path).endswith((".h5", ".hdf5")):
+        if not os.fspath(path).endswith(SUFFIXES):
             return False
         (file,) = require_files(path)
         with Hdf5File(file).read() as opened:

@@ -74,7 +74,8 @@ class ImitationExport(Export):
                     found = [path for path in fields if _is_array(fields[path])]
                     raise ValueError(
                         f"{path!r} is no array of numbers; imitation needs one observation and one "
-                        f"action: name them with observation=..., action=...; there are {found}"
+                        f"action: name them with observation=..., action=... "
+                        f"(--to-option on the command line); there are {found}"
                     )
             if not _is_number(fields.get(rlds.REWARD)):
                 del paths["rews"]

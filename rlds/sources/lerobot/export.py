@@ -107,7 +107,7 @@ def _checked_rate(fps: float | None, metadata: Mapping[str, Any], version: str |
             found = f"says several ({sorted(known)})" if known else "does not say it"
             raise ValueError(
                 f"fps: LeRobot needs the number of steps in a second, and the data {found}: pass "
-                "it, such as fps=10"
+                "it, such as fps=10 (--to-option fps=10 on the command line)"
             )
         fps = known.pop()
     if not 0 < fps < float("inf"):

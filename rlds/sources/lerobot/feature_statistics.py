@@ -95,7 +95,8 @@ class Total:
         """Adds those of an episode."""
         for name, found in episode.items():
             so_far = self.features.get(name)
-            self.features[name] = found if so_far is None else _merged(so_far, found)
+            with np.errstate(invalid="ignore"):  # Of infinite values.
+                self.features[name] = found if so_far is None else _merged(so_far, found)
 
 
 def _merged(one: Statistics, other: Statistics) -> Statistics:

@@ -79,7 +79,8 @@ class OGBenchExport(Export):
                 found = [path for path in self._fields if self._is_array(path)]
                 raise ValueError(
                     f"{path!r} is no array of numbers; OGBench needs one observation and one "
-                    f"action: name them with observation=..., action=...; there are {found}"
+                    f"action: name them with observation=..., action=... "
+                    f"(--to-option on the command line); there are {found}"
                 )
         taken = {*self._paths.values(), *rlds.STEP_FLAGS, rlds.REWARD, rlds.DISCOUNT}
         taken |= {OBSERVATIONS, ACTIONS, TERMINALS}  # The names of what OGBench itself has.

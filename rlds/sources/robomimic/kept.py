@@ -47,6 +47,11 @@ class KeptEpisodes:
                 for demo in file.demos
             ]
 
+    @property
+    def description(self) -> str:
+        """What was said of the data in words."""
+        return str(self._aside.metadata["description"])
+
     def metadata(self) -> dict[str, Any]:
         """Returns what was said of the episodes before they were exported."""
         return dict(self._aside.metadata.get("metadata", {}))

@@ -123,6 +123,8 @@ class RobomimicSource(RandomAccessSource):
                     per_episode=per_episode,
                 )
             )
+            if isinstance(self._demos, KeptEpisodes):
+                self.description = self._demos.description
             self._keys = self._make_keys()
 
     def _open(self, paths: Sequence[epath.Path], follow_links: bool) -> list[DemoFile]:

@@ -1,0 +1,135 @@
+"""Any format to any other: what is exported comes back as it was, whatever it was before."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlds.sources
+from envlogger.converters.fields import Field
+from rlds.alignment import from_sars
+from rlds.sources.exporting import differences, export
+from rlds.sources.nests import leaves_at
+from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
+
+# What each format has to be told. Those of D4RL write only what came from them: they are below.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "minari": {"data_format": "arrow"},  # Texts in HDF5 have no zeros.
+    "mcap": {},
+    "ogbench": {"observation": "observation/state"},
+    "aloha": {"fields": {"observations/qpos": "observation/state", "action": "action"}},
+    "maniskill": {},
+    "d3rlpy": {},
+    "imitation": {"observation": "observation/state"},
+    "lerobot": {"fps": 10},
+    "webdataset": {},
+    "robomimic": {},
+    "zarr": {},
+}
+# What each has to be called; any name will do for others, which are folders.
+NAMES = {
+    "minari": "made-v0",
+    **dict.fromkeys(("robomimic", "maniskill", "d3rlpy"), "made.h5"),
+    "ogbench": "made.npz",
+    "mcap": "made.mcap",
+}
+
+
+class Sample(RandomAccessSource):
+    """Episodes with something of everything; two end in a terminal state, two were cut."""
+
+    description, citation = "Éverything.", "@misc{x}"
+
+    def __init__(self, *, all_known: bool) -> None:
+        self._all_known = all_known
+
+    def step_fields(self) -> dict[str, Any]:
+        return {
+            "observation": {
+                "camera": Field(np.uint8, (4, 6, 3)),
+                "state": Field(np.float64, (3,), names=("x", "y", "z"), unit="m"),
+                "contact": np.bool_,
+                "words": Field(str),
+            },
+            "action": Field(np.float32, (2,)),
+            "reward": np.float64,
+            "discount": np.float32,
+            "language_instruction": Field(str),
+            "count": np.int64,
+        }
+
+    def episode_fields(self) -> dict[str, Any]:
+        return {"seed": np.int32, "operator": {"name": Field(str)}, "gains": Field("f4", (None,))}
+
+    def metadata(self) -> dict[str, Any]:
+        return {"robot": {"joints": ["a", "b"], "control_freq": 10, "limits": [0.1, None]}}
+
+    def inputs(self) -> list[str]:
+        return ["made up"]
+
+    def num_episodes(self, split: str) -> int:
+        return 4
+
+    def key(self, split: str, index: int) -> str:
+        return f"épisode/{index}"
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        rng = np.random.default_rng(index)
+        length = (4, 1, 3, 6)[index]
+        known = self._all_known or index != 2  # Two formats have no episode of a single step.
+        rows = length + known
+        state = rng.random((rows, 3))
+        state[0] = np.nan, -0.0, np.inf
+        steps = from_sars(
+            observation={
+                "camera": rng.integers(0, 256, (rows, 4, 6, 3), np.uint8),
+                "state": state,
+                "contact": rng.integers(0, 2, rows).astype(bool),
+                "words": np.array(["", "zero\0", "ünïcode", *"abcd"][:rows], object),
+            },
+            action=rng.random((length, 2), np.float32),
+            reward=rng.random(length) / 3,
+            terminal=index < 2,
+            observation_metadata={
+                "language_instruction": np.array(["close it"] * rows, object),
+                "count": np.arange(rows) - 2**62,
+            },
+        )
+        return SourceEpisode(
+            self.key(split, index),
+            steps,
+            Origin("made up", index, index + 1),
+            truncated=index >= 2,
+            final_observation_known=known,
+            complete=index != 3,
+            metadata={
+                "seed": np.int32(index),
+                "operator": {"name": "Zoë"},
+                "gains": np.arange(index, dtype=np.float32),
+            },
+        )
+
+
+def assert_same(episodes, found):
+    assert len(found) == len(episodes)
+    for one, two in zip(episodes, found):
+        assert list(differences(one, two)) == []
+        assert one.origin == two.origin
+    assert dict(leaves_at(found.spec, None)) == dict(leaves_at(episodes.spec, None))
+    assert found.metadata == episodes.metadata
+
+
+def test_all_formats_are_tried():
+    assert {*OPTIONS, "d4rl", "d4rl_pybullet"} == rlds.sources.exports().keys()
+
+
+@pytest.mark.parametrize("format", OPTIONS)
+def test_all_comes_back(format, tmp_path):
+    source = Sample(all_known=format == "minari")  # Which refuses others.
+    made = export(
+        source, format, tmp_path / NAMES.get(format, "made"), verify=False, **OPTIONS[format]
+    )
+    found = rlds.sources.open(made.path)
+    assert found.format == format
+    assert_same(rlds.sources.Episodes(source, "all"), found)
+    assert found.source.description == source.description
