@@ -171,6 +171,7 @@ class RldsEpisodes(MinariEpisodes):
             return {"type": "Dict", "subspaces": children}
         if path in self._classes:
             return {"type": "Discrete", "dtype": "int64", "start": 0, "n": self._classes[path]}
+        field = self._steps.get(path, field)  # A source may declare nothing but a dtype.
         if field.is_text and not field.encoding and field.shape == ():
             return self._texts.setdefault(path, _Texts()).space()
         if field.column_dtype.kind not in "biuf" or None in field.shape:
