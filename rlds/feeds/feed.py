@@ -5,13 +5,15 @@ Iterating, PyTorch, Grain, workers, ranks and resuming are only different ways t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -405,7 +407,7 @@ class FeedIterator(Iterator[Batch]):
         self._given = 0
         self._prefetch, self._process = prefetch, os.getpid()
         self._thread: ThreadPoolExecutor | None = None
-        self._next: tuple[int, Future[list[Batch]]] | None = None
+        self._next: tuple[int, Future[list[Batch]], SimpleQueue[Any]] | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what is needed to go on after the batches that you got so far."""
@@ -433,15 +435,28 @@ class FeedIterator(Iterator[Batch]):
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "rlds-feed")
         if self._next is None or self._next[0] != first:
-            self._next = first, self._thread.submit(_block_at, self.feed, first)
-        future = self._next[1]
-        wait([future])  # What is interrupted here goes on with this future.
+            self._begin(first)
+        assert self._next is not None
+        _, future, ended = self._next
+        # What is interrupted here goes on with this future. (`concurrent.futures.wait` may keep the
+        # lock of the future if it is interrupted, and the thread would wait for it for ever.)
+        while not future.done():
+            with contextlib.suppress(Empty):
+                ended.get(timeout=0.1)
         self._next = None
         made = future.result()
         after = first + len(made)
         if self.feed.num_batches is None or after < self.feed.num_batches:
-            self._next = after, self._thread.submit(_block_at, self.feed, after)
+            self._begin(after)
         return made
+
+    def _begin(self, first: int) -> None:
+        """Has the thread make the batches from one on."""
+        assert self._thread is not None
+        future = self._thread.submit(_block_at, self.feed, first)
+        ended: SimpleQueue[Any] = SimpleQueue()
+        future.add_done_callback(ended.put)
+        self._next = first, future, ended
 
     def close(self) -> None:
         """Ends the thread, as forgetting the iterator does."""
