@@ -34,12 +34,12 @@ def test_every_option_of_every_source_is_there(name):
 
 
 def _source_class(builder):
-    """By the names of the two."""
-    name = builder.__name__.removeprefix("Rlds")
+    """By the names of the two, which may differ in capital letters."""
+    name = builder.__name__.removeprefix("Rlds").lower()
     if builder in (tfds_builders.RldsPickPlaceCan, tfds_builders.RldsSacLocomotion):
-        name = "Envlogger"
-    names = {"Envlogger": "EnvLogger", "Creator": "RldsCreator"}
-    return getattr(tfds_builders, f"{names.get(name, name)}Source")
+        name = "envlogger"
+    names = {each.lower(): each for each in tfds_builders.__all__ if each.endswith("Source")}
+    return getattr(tfds_builders, names[{"creator": "rldscreator"}.get(name, name) + "source"])
 
 
 @pytest.mark.parametrize(
