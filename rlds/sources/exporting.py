@@ -23,6 +23,7 @@ import numpy as np
 
 import rlds
 import tfds_files
+from envlogger.converters.fields import Field
 from rlds.sources.aside import Aside
 from rlds.sources.episode_fields import ORIGIN
 from rlds.sources.episodes import Episodes
@@ -40,10 +41,13 @@ __all__ = [
     "Exported",
     "Placement",
     "as_converted",
+    "as_it_was",
+    "check_arrays",
     "differences",
     "export",
     "export_class",
     "exports",
+    "is_array",
     "kept_aside",
     "prepare",
     "write_export",
@@ -196,6 +200,41 @@ def as_converted(episode: SourceEpisode) -> SourceEpisode:
             origin["file"].decode(), int(origin["begin"]), int(origin["end"])
         )
     return dataclasses.replace(episode, metadata=fields, **changes) if changes else episode
+
+
+def is_array(field: Any) -> bool:
+    """Whether what a field of a step holds is an array of numbers of one shape, or a number."""
+    if not isinstance(field, Field) or field.encoding or field.is_text:
+        return False
+    return None not in field.shape
+
+
+def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], what: str) -> None:
+    """Checks fields that a format has one array each for.
+
+    Args:
+      fields: The fields of a step, by path.
+      paths: The fields that were chosen.
+      what: Who needs what, for the error.
+
+    Raises:
+      ValueError: One is missing, or no array of numbers; says which there are.
+    """
+    for path in paths:
+        if not is_array(fields.get(path)):
+            arrays = [
+                name for name in fields if is_array(fields[name]) and name not in rlds.STEP_FLAGS
+            ]
+            raise ValueError(
+                f"{path!r} is no array of numbers; {what}: name them with observation=..., "
+                f"action=... (--to-option on the command line); there are {arrays}"
+            )
+
+
+def as_it_was(episodes: Episodes) -> list[Placement]:
+    """Returns the placements of an export that makes the files again that episodes came from."""
+    spec = leaves_at(episodes.spec, None)
+    return [Placement(path, "as it was", "exact") for path, _ in spec]
 
 
 def kept_aside(aside: Aside, why: Mapping[str, str] | None = None) -> list[Placement]:

@@ -10,11 +10,17 @@ from typing import Any
 import numpy as np
 
 import rlds
-from envlogger.converters.fields import Field
 from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, Aside
 from rlds.sources.d3rlpy.source import FIELDS, LAST, METADATA_KEY, SUFFIXES, TERMINATED, VERSION
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.exporting import (
+    Export,
+    Placement,
+    as_it_was,
+    check_arrays,
+    is_array,
+    kept_aside,
+)
 from rlds.sources.nests import at, is_in, leaves_at
 from rlds.sources.source import SourceEpisode
 from rlds_ecosystem import import_extra
@@ -62,12 +68,8 @@ class D3rlpyExport(Export):
             }
             return
         observations = [path for path in self._arrays if is_in(path, observation)]
-        if not observations or action not in self._arrays:
-            raise ValueError(
-                f"{action if observations else observation!r} is no array of numbers; d3rlpy needs "
-                "observations and one action: name them with observation=..., action=... "
-                f"(--to-option on the command line); there are {self._arrays}"
-            )
+        chosen = (observations[0] if observations else observation, action)
+        check_arrays(self._fields, chosen, "d3rlpy needs observations and one action")
         self._observations = observations
         self._action = action
         places = {action: rlds.ACTION}
@@ -84,13 +86,8 @@ class D3rlpyExport(Export):
 
     @property
     def _arrays(self) -> list[str]:
-        return [
-            path
-            for path, field in self._fields.items()
-            if isinstance(field, Field)
-            and not (field.encoding or field.is_text or None in field.shape)
-            and path not in rlds.STEP_FLAGS
-        ]
+        found = [path for path, field in self._fields.items() if is_array(field)]
+        return [path for path in found if path not in rlds.STEP_FLAGS]
 
     def check_target(self, path: str | os.PathLike[str]) -> None:
         """See `Export`."""
@@ -100,7 +97,7 @@ class D3rlpyExport(Export):
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
         if self._aside is None:
-            return [Placement(path, "as it was", "exact") for path in self._episode_paths]
+            return as_it_was(self.episodes)
         found = kept_aside(self._aside)
         if rlds.REWARD not in self._aside.places:
             why = "there is no number; d3rlpy gets zeros"

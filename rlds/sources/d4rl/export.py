@@ -20,8 +20,8 @@ from rlds.sources.d4rl.hdf5 import make_file
 from rlds.sources.d4rl.layout import FIELDS, NEXT_OBSERVATIONS
 from rlds.sources.d4rl.pybullet import FIRST_REWARD, LAST_ACTION
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement
-from rlds.sources.nests import at, leaves_at
+from rlds.sources.exporting import Export, Placement, as_it_was
+from rlds.sources.nests import at
 from rlds.sources.source import SourceEpisode, files_of
 
 __all__ = ["D4rlExport", "D4rlPybulletExport", "description_of"]
@@ -54,8 +54,7 @@ class D4rlExport(Export):
 
     def placements(self) -> Sequence[Placement]:
         """All fields are what the file had."""
-        spec = leaves_at(self.episodes.spec, None)
-        return [Placement(path, "as it was", "exact") for path, _ in spec]
+        return as_it_was(self.episodes)
 
     def write(self, path: Path) -> None:
         """See `Export`."""

@@ -14,7 +14,14 @@ import rlds
 from envlogger.converters.fields import Field
 from rlds.sources.aside import Aside, AsideWriter
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.exporting import (
+    Export,
+    Placement,
+    as_it_was,
+    check_arrays,
+    is_array,
+    kept_aside,
+)
 from rlds.sources.imitation.source import (
     ASIDE,
     FIELDS,
@@ -69,15 +76,11 @@ class ImitationExport(Export):
         if not columns or not {*paths.values()} <= fields.keys():
             self._said = {}
             paths = {"obs": observation, "acts": action, INFOS: INFOS, "rews": rlds.REWARD}
-            for path in (observation, action):
-                if not _is_array(fields.get(path)):
-                    found = [path for path in fields if _is_array(fields[path])]
-                    raise ValueError(
-                        f"{path!r} is no array of numbers; imitation needs one observation and one "
-                        f"action: name them with observation=..., action=... "
-                        f"(--to-option on the command line); there are {found}"
-                    )
-            if not _is_number(fields.get(rlds.REWARD)):
+            check_arrays(
+                fields, (observation, action), "imitation needs one observation and one action"
+            )
+            reward = fields.get(rlds.REWARD)
+            if not isinstance(reward, Field) or not is_array(reward) or reward.shape:
                 del paths["rews"]
             places = {paths[name]: FIELDS[name] for name in paths if name != INFOS}
             infos = fields.get(INFOS)
@@ -91,8 +94,7 @@ class ImitationExport(Export):
         """See `Export`."""
         if self._aside is not None:
             return kept_aside(self._aside)
-        spec = leaves_at(self.episodes.spec, None)
-        return [Placement(path, "as it was", "exact") for path, _ in spec]
+        return as_it_was(self.episodes)
 
     def write(self, path: Path) -> None:
         """See `Export`."""
@@ -215,13 +217,3 @@ def _as_arrow(value: Any, arrow_type: Any) -> Any:
         offsets = np.arange(count + 1, dtype=np.int32) * column.shape[axis]
         made = arrow.ListArray.from_arrays(arrow.array(offsets, arrow.int32()), made)
     return made.cast(arrow_type)
-
-
-def _is_array(field: Any) -> bool:
-    if not isinstance(field, Field) or field.encoding or field.is_text:
-        return False
-    return None not in field.shape
-
-
-def _is_number(field: Any) -> bool:
-    return _is_array(field) and field.shape == ()

@@ -13,10 +13,16 @@ from typing import IO
 import numpy as np
 
 import rlds
-from envlogger.converters.fields import Field
 from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, Aside
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.exporting import (
+    Export,
+    Placement,
+    as_it_was,
+    check_arrays,
+    is_array,
+    kept_aside,
+)
 from rlds.sources.nests import at, leaves_at
 from rlds.sources.ogbench.source import (
     ACTIONS,
@@ -74,37 +80,25 @@ class OGBenchExport(Export):
             self._dtypes = {name: np.dtype(dtype) for name, dtype in recorded.items()}
             return
         self._paths = {OBSERVATIONS: observation, ACTIONS: action}
-        for path in (observation, action):
-            if not self._is_array(path):
-                found = [path for path in self._fields if self._is_array(path)]
-                raise ValueError(
-                    f"{path!r} is no array of numbers; OGBench needs one observation and one "
-                    f"action: name them with observation=..., action=... "
-                    f"(--to-option on the command line); there are {found}"
-                )
+        check_arrays(
+            self._fields, (observation, action), "OGBench needs one observation and one action"
+        )
         taken = {*self._paths.values(), *rlds.STEP_FLAGS, rlds.REWARD, rlds.DISCOUNT}
         taken |= {OBSERVATIONS, ACTIONS, TERMINALS}  # The names of what OGBench itself has.
         self._paths |= {
             path: path
             for path in self._fields
-            if path not in taken and "/" not in path and self._is_array(path)
+            if path not in taken and "/" not in path and is_array(self._fields[path])
         }
         places = {path: FIELDS.get(name, name) for name, path in self._paths.items()}
         whole = [path for path in places if path != action]
         self._aside = Aside.of(episodes, places, whole, cuts_last=True)
 
-    def _is_array(self, path: str) -> bool:
-        field = self._fields.get(path)
-        if not isinstance(field, Field) or field.encoding or field.is_text:
-            return False
-        return None not in field.shape
-
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
         if self._aside is not None:
             return kept_aside(self._aside)
-        spec = leaves_at(self.episodes.spec, None)
-        return [Placement(path, "as it was", "exact") for path, _ in spec]
+        return as_it_was(self.episodes)
 
     def write(self, path: Path) -> None:
         """See `Export`."""
