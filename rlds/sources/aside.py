@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -53,6 +54,8 @@ _TEXT_FILE, _EPISODES_FILE = "rlds.json", "rlds.tfrecord"
 _VERSION = 1
 _KEY = rlds.metadata.EPISODE_ID
 _NUM_STEPS, _FLAGS, _FINAL, _METADATA = "num_steps", "flags", "final", "metadata"
+# Of what says how long an episode is, and how it is called.
+_OUTLINE = (_KEY, _NUM_STEPS, rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +191,7 @@ class Aside:
             _FINAL: {path: columns[path][last:] for path in self._final},
             rlds.STEPS: {path: columns[path] for path in self._others},
         }
-        return tfds_files.ExampleEncoder(self._features).encode(example)
+        return self._encoder.encode(example)
 
     def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         """Returns the columns of an episode by path, as their fields say.
@@ -237,7 +240,7 @@ class Aside:
         Raises:
           ValueError: They do not belong together, or are damaged.
         """
-        found = tfds_files.ExampleDecoder(images_as_bytes(self._features)).decode(data)
+        found = self._decoder.decode(data)
         num_steps, known = int(found[_NUM_STEPS]), bool(found[rlds.FINAL_OBSERVATION_KNOWN])
         paths = self.steps if fields is None else list(fields)
         steps = {
@@ -268,8 +271,7 @@ class Aside:
         Raises:
           ValueError: It is damaged.
         """
-        paths = (_KEY, _NUM_STEPS, rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL)
-        found = tfds_files.ExampleDecoder(self._features, paths).decode(data)
+        found = self._outline_decoder.decode(data)
         num_steps, known = int(found[_NUM_STEPS]), bool(found[rlds.FINAL_OBSERVATION_KNOWN])
         valid = num_steps - 1 + (bool(found[rlds.IS_TERMINAL]) and not known)
         return found[_KEY].decode(), Outline(num_steps, max(valid, 0), known)
@@ -331,7 +333,20 @@ class Aside:
     def _others(self) -> list[str]:
         return [path for path in self.steps if path not in self.places]
 
-    @property
+    # What is made of the fields, for all episodes once.
+    @functools.cached_property
+    def _encoder(self) -> tfds_files.ExampleEncoder:
+        return tfds_files.ExampleEncoder(self._features)
+
+    @functools.cached_property
+    def _decoder(self) -> tfds_files.ExampleDecoder:
+        return tfds_files.ExampleDecoder(images_as_bytes(self._features))
+
+    @functools.cached_property
+    def _outline_decoder(self) -> tfds_files.ExampleDecoder:
+        return tfds_files.ExampleDecoder(self._features, _OUTLINE)
+
+    @functools.cached_property
     def _features(self) -> Features:
         features = as_features(
             {
