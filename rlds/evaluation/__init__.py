@@ -1,0 +1,35 @@
+"""What a policy is worth, from recorded data alone: off-policy evaluation, without TensorFlow.
+
+    data = rlds.evaluation.collect("~/logs/walker", log_prob="log_prob")
+    estimate = rlds.evaluation.importance_sampling(data, policy, gamma=0.99, horizon=1000)
+    print(estimate)             # The value, and what speaks against believing it.
+    print(estimate.interval())
+
+Observations, actions and rewards are NumPy arrays, formulas are in float64.
+"""
+
+from typing import TYPE_CHECKING
+
+from rlds_ecosystem.lazy import lazy_package as _lazy_package
+
+if TYPE_CHECKING:
+    from rlds.evaluation.estimates import Estimate
+    from rlds.evaluation.evaluation_set import EvaluationSet, collect
+    from rlds.evaluation.policies import Policy
+
+__all__ = [
+    "Estimate",
+    "EvaluationSet",
+    "Policy",
+    "collect",
+]
+
+# Its names are loaded when they are used: some of its modules are of use alone.
+_HOMES = {
+    "rlds.evaluation.estimates": ["Estimate"],
+    "rlds.evaluation.evaluation_set": ["EvaluationSet", "collect"],
+    "rlds.evaluation.policies": ["Policy"],
+}
+
+if not TYPE_CHECKING:  # A type checker would believe that every name is there.
+    __getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)

@@ -1,0 +1,442 @@
+"""The recorded data that policies are evaluated on."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import rlds
+import rlds.feeds
+from rlds._nests import map_named_leaves
+from rlds.feeds.roles import joined
+from rlds.feeds.table import Table
+from rlds.sources.episodes import Episodes
+from rlds.sources.nests import at, leaves_at, nest
+
+__all__ = ["EvaluationSet", "collect"]
+
+# How many steps of a table are read at once.
+_BLOCK_STEPS = 1 << 16
+# What says where an episode begins, and how it ends.
+_FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class EvaluationSet:
+    """Episodes for off-policy evaluation: flat arrays, one episode after the other.
+
+    An episode has T transitions: all its steps, without the last one where the final observation is
+    known (its action, reward and discount are placeholders, which are not here). There are M
+    transitions and N episodes in all.
+
+    Attributes:
+      num_transitions: T of each episode, int64, shape `[N]`.
+      is_terminal: Whether each episode ended in a terminal state, bool, shape `[N]`. Otherwise it
+        was truncated.
+      final_observation_known: Whether the observation after the last transition is there, bool,
+        shape `[N]`.
+      observations: An array, or dicts of arrays: T + 1 rows for an episode whose final observation
+        is known, T for others.
+      actions: An array, or dicts of arrays, `[M, ...]`.
+      rewards: float64, shape `[M]`.
+      log_probs: The logarithms of the probabilities that the actions had when they were recorded,
+        float64, shape `[M]`; None if they were not recorded.
+      discounts: The recorded discounts, float64, shape `[M]`; None if they do not count.
+
+    Raises:
+      ValueError: The arrays do not fit each other, or have values that cannot be; says where.
+
+    >>> data = EvaluationSet(
+    ...     num_transitions=[2, 1],
+    ...     is_terminal=[True, False],
+    ...     final_observation_known=[True, False],
+    ...     observations=np.array([0, 1, 2, 0]),
+    ...     actions=np.array([1, 0, 1]),
+    ...     rewards=[0.0, 1.0, 0.5],
+    ... )
+    >>> data
+    EvaluationSet(2 episodes, 3 transitions: 1 terminal, 1 truncated, 1 final observation unknown)
+    >>> data.initial_observations
+    array([0, 0])
+    """
+
+    num_transitions: np.ndarray
+    is_terminal: np.ndarray
+    final_observation_known: np.ndarray
+    observations: Any
+    actions: Any
+    rewards: np.ndarray
+    log_probs: np.ndarray | None = None
+    discounts: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        self._convert("num_transitions", np.int64)
+        for name in ("is_terminal", "final_observation_known"):
+            self._convert(name, np.bool_)
+        for name in ("rewards", "log_probs", "discounts"):
+            if getattr(self, name) is not None:
+                self._convert(name, np.float64)
+        self._check_lengths()
+        self._check_values()
+
+    def _convert(self, name: str, dtype: type) -> None:
+        object.__setattr__(self, name, np.asarray(getattr(self, name), dtype))
+
+    def _check_lengths(self) -> None:
+        number = self.num_episodes
+        if not number:
+            raise ValueError("there are no episodes")
+        if self.num_transitions.ndim != 1 or (self.num_transitions < 0).any():
+            raise ValueError(f"num_transitions must be counts, got {self.num_transitions}")
+        rows = int(self.splits[-1])
+        steps = rows + int(self.final_observation_known.sum())
+        expected = {"is_terminal": number, "final_observation_known": number, "rewards": rows}
+        expected |= {"observations": steps, "actions": rows}
+        expected |= {name: rows for name in ("log_probs", "discounts") if _is_given(self, name)}
+        for name, length in expected.items():
+            for path, leaf in leaves_at({name: getattr(self, name)}, None):
+                if len(leaf) != length:
+                    raise ValueError(f"{path} must have {length} rows, got {len(leaf)}")
+        for name in ("rewards", "log_probs", "discounts"):
+            if _is_given(self, name) and getattr(self, name).ndim != 1:
+                raise ValueError(f"{name} must be numbers, got shape {getattr(self, name).shape}")
+
+    def _check_values(self) -> None:
+        self._check(np.isfinite(self.rewards), "reward", self.rewards)
+        if self.discounts is not None:
+            fit = (self.discounts >= 0) & (self.discounts <= 1)
+            self._check(fit, "discount", self.discounts, "must be between 0 and 1")
+        if self.log_probs is not None:
+            what = "must be a finite logarithm of a probability (or of a density)"
+            self._check(np.isfinite(self.log_probs), "log_probs", self.log_probs, what)
+
+    def _check(
+        self, is_right: np.ndarray, field: str, values: np.ndarray, what: str = "must be finite"
+    ) -> None:
+        if not is_right.all():
+            wrong = int(np.argmin(is_right))
+            raise ValueError(f"{self.place(wrong)}, field {field!r} {what}, got {values[wrong]}")
+
+    def __repr__(self) -> str:
+        terminal, unknown = int(self.is_terminal.sum()), int((~self.final_observation_known).sum())
+        ends = f"{terminal} terminal, {self.num_episodes - terminal} truncated"
+        ends += f", {unknown} final observation{'s' * (unknown != 1)} unknown" if unknown else ""
+        size = f"{self.num_episodes} episodes, {len(self.rewards)} transitions"
+        return f"EvaluationSet({size}: {ends})"
+
+    @property
+    def num_episodes(self) -> int:
+        """N, how many episodes there are."""
+        return len(self.num_transitions)
+
+    @functools.cached_property
+    def splits(self) -> np.ndarray:
+        """Where the transitions of each episode begin, and where the last one's end, `[N + 1]`."""
+        return np.concatenate([[0], np.cumsum(self.num_transitions)])
+
+    @functools.cached_property
+    def episodes(self) -> np.ndarray:
+        """Which episode each transition is of, `[M]`."""
+        return np.repeat(np.arange(self.num_episodes), self.num_transitions)
+
+    @functools.cached_property
+    def times(self) -> np.ndarray:
+        """Which one of its episode each transition is, from 0 on, `[M]`."""
+        found: np.ndarray = np.arange(len(self.rewards)) - self.splits[self.episodes]
+        return found
+
+    @functools.cached_property
+    def rows(self) -> np.ndarray:
+        """Which row of `observations` each transition begins with, `[M]`.
+
+        The next row has what followed, unless that is not known.
+        """
+        found: np.ndarray = np.arange(len(self.rewards)) + self._known_before[self.episodes]
+        return found
+
+    @functools.cached_property
+    def is_last(self) -> np.ndarray:
+        """Whether each transition is the last one of its episode, `[M]`."""
+        found: np.ndarray = self.times + 1 == self.num_transitions[self.episodes]
+        return found
+
+    @functools.cached_property
+    def next_is_terminal(self) -> np.ndarray:
+        """Whether each transition ends in a terminal state, whose value is 0, `[M]`."""
+        found: np.ndarray = self.is_last & self.is_terminal[self.episodes]
+        return found
+
+    @functools.cached_property
+    def next_is_known(self) -> np.ndarray:
+        """Whether what was observed after each transition is known, `[M]`."""
+        found: np.ndarray = ~self.is_last | self.final_observation_known[self.episodes]
+        return found
+
+    @functools.cached_property
+    def _known_before(self) -> np.ndarray:
+        """How many final observations are in the rows before each episode, `[N]`."""
+        found: np.ndarray = np.cumsum(self.final_observation_known) - self.final_observation_known
+        return found
+
+    @property
+    def _first_rows(self) -> np.ndarray:
+        found: np.ndarray = self.splits[:-1] + self._known_before
+        return found
+
+    @property
+    def initial_observations(self) -> Any:
+        """The first observation of each episode, `[N, ...]`."""
+        return self.observations_at(self._first_rows)
+
+    def observations_at(self, rows: np.ndarray) -> Any:
+        """Returns rows of the observations."""
+        return _map(lambda column: column[rows], self.observations)
+
+    def actions_at(self, transitions: np.ndarray) -> Any:
+        """Returns the actions of some transitions."""
+        return _map(lambda column: column[transitions], self.actions)
+
+    def step_discounts(self, gamma: float) -> np.ndarray:
+        """Returns what the value after each transition counts for: gamma, and the discount."""
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"gamma must be between 0 and 1, got {gamma}")
+        factors = np.full(len(self.rewards), float(gamma))
+        return factors if self.discounts is None else factors * self.discounts
+
+    def place(self, transition: int) -> str:
+        """Returns where a transition is, for messages."""
+        return f"episode {self.episodes[transition]}, step {self.times[transition]}"
+
+    def select(self, episodes: Any) -> EvaluationSet:
+        """Returns some of the episodes: by their numbers, by a mask, or a slice of them."""
+        chosen = np.arange(self.num_episodes)[episodes]
+        lengths, known = self.num_transitions[chosen], self.final_observation_known[chosen]
+        transitions = _ranges(self.splits[:-1][chosen], lengths)
+        return dataclasses.replace(
+            self,
+            num_transitions=lengths,
+            is_terminal=self.is_terminal[chosen],
+            final_observation_known=known,
+            observations=self.observations_at(_ranges(self._first_rows[chosen], lengths + known)),
+            actions=self.actions_at(transitions),
+            rewards=self.rewards[transitions],
+            log_probs=None if self.log_probs is None else self.log_probs[transitions],
+            discounts=None if self.discounts is None else self.discounts[transitions],
+        )
+
+
+def _map(function: Callable[[np.ndarray], np.ndarray], nested: Any) -> Any:
+    return map_named_leaves(lambda _, leaf: function(leaf), nested)
+
+
+def _is_given(data: EvaluationSet, name: str) -> bool:
+    return getattr(data, name) is not None
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The numbers from each start on, as many as each length says, one after the other."""
+    before = np.cumsum(lengths) - lengths
+    found: np.ndarray = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
+    return found
+
+
+def collect(
+    data: Any,
+    split: str | None = None,
+    *,
+    observation: str | Sequence[str] = rlds.OBSERVATION,
+    action: str | Sequence[str] = rlds.ACTION,
+    reward: str = rlds.REWARD,
+    log_prob: str | None = None,
+    stored_discounts: bool = False,
+    **options: Any,
+) -> EvaluationSet:
+    """Reads the episodes that policies are evaluated on, each once.
+
+    Args:
+      data: What `rlds.feeds.open` takes (a dataset, a log, raw data in any format), a
+        `rlds.feeds.Table`, or episodes whose steps are columns.
+      split: The split, if there are several.
+      observation: The field of the observation, or what is nested in it. Several fields are joined
+        to one vector.
+      action: The field of the action, likewise.
+      reward: The field of the reward.
+      log_prob: The field with the logarithms of the probabilities of the recorded actions.
+      stored_discounts: Whether the recorded discounts count, besides gamma. A discount of 0 does
+        not make an end terminal; `is_terminal` does.
+      **options: Options of `rlds.feeds.open`.
+
+    Raises:
+      KeyError: There is no such field; says which there are.
+      SourceError: The data is damaged; says where.
+      ValueError: There are no episodes; an episode has no start, or ends in the middle; a value is
+        NaN. Says where.
+
+    >>> steps = {
+    ...     "observation": np.array([0.1, 0.2, 0.3]), "action": np.array([1, 0, 0]),
+    ...     "reward": np.array([0.0, 1.0, 0.0]), "is_first": np.array([True, False, False]),
+    ...     "is_last": np.array([False, False, True]), "is_terminal": np.array([False] * 3),
+    ... }
+    >>> collect([{"steps": steps}])
+    EvaluationSet(1 episodes, 2 transitions: 0 terminal, 1 truncated)
+    """
+    if isinstance(data, str | os.PathLike | Episodes):
+        data = rlds.feeds.open(data, split, **options)
+    elif split is not None or options:
+        raise TypeError("collect: a split and options go with a path, or with Episodes, only")
+    numbers = {"rewards": reward}
+    if log_prob is not None:
+        numbers["log_probs"] = log_prob
+    if stored_discounts:
+        numbers["discounts"] = rlds.DISCOUNT
+    paths = [*_as_list(observation), *_as_list(action), *numbers.values()]
+    blocks = list(_blocks(data, paths))
+    if not blocks:
+        raise ValueError("collect: there are no episodes")
+    nested = nest({path: _joined(blocks, path) for path in blocks[0].columns})
+    lengths = np.concatenate([block.num_steps for block in blocks])
+    known = np.concatenate([block.final_observation_known for block in blocks])
+    is_transition = np.ones(int(lengths.sum()), np.bool_)
+    is_transition[np.cumsum(lengths)[known] - 1] = False
+    actions = _role(nested, action, len(is_transition))
+    return EvaluationSet(
+        num_transitions=lengths - known,
+        is_terminal=np.concatenate([block.is_terminal for block in blocks]),
+        final_observation_known=known,
+        observations=_role(nested, observation, len(is_transition)),
+        actions=_map(lambda column: column[is_transition], actions),
+        **{name: _numbers(nested, path)[is_transition] for name, path in numbers.items()},
+    )
+
+
+def _as_list(paths: str | Sequence[str]) -> list[str]:
+    return [paths] if isinstance(paths, str) else list(paths)
+
+
+class _Block(NamedTuple):
+    """Some episodes: columns by their paths, and what is known of each episode."""
+
+    columns: dict[str, np.ndarray]
+    num_steps: np.ndarray
+    final_observation_known: np.ndarray
+    is_terminal: np.ndarray
+
+
+def _blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
+    """The fields at or below the paths, of all episodes."""
+    first = 0
+    for steps, num_steps, known in _read(data, paths):
+        columns = dict(leaves_at(steps, paths))
+        flags = {name: np.asarray(steps[name]) for name in _FLAGS if name in steps}
+        _check_flags(flags, num_steps, first)
+        yield _Block(columns, num_steps, known, _ends(flags, num_steps, known, first))
+        first += len(num_steps)
+
+
+def _read(
+    data: Any, paths: Sequence[str]
+) -> Iterator[tuple[Mapping[str, Any], np.ndarray, np.ndarray]]:
+    """The steps of some episodes at a time, how many each of them has, and how it ends."""
+    if not isinstance(data, Table):
+        for number, episode in enumerate(data):
+            steps = _columns_of(episode, number)
+            length = len(next(iter(dict(leaves_at(steps, None)).values())))
+            known = episode.get(rlds.FINAL_OBSERVATION_KNOWN, True)
+            yield steps, np.array([length]), np.array([known], np.bool_)
+        return
+    fields = data.storage.fields
+    wanted = [path for path, _ in leaves_at(nest(fields), paths)]
+    wanted += [name for name in _FLAGS if name in fields and name not in wanted]
+    lengths, known = data.outlines.num_steps, data.outlines.final_observation_known
+    blocks = (np.cumsum(lengths) - 1) // _BLOCK_STEPS
+    for chosen in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(blocks)) + 1):
+        if not len(chosen):
+            return
+        episodes = np.repeat(chosen, lengths[chosen])
+        places = _ranges(np.zeros(len(chosen), np.int64), lengths[chosen])
+        rows = data.rows(episodes, places, wanted)
+        yield nest({path: rows.take(path) for path in wanted}), lengths[chosen], known[chosen]
+
+
+def _columns_of(episode: Any, number: int) -> Mapping[str, Any]:
+    steps = episode.get(rlds.STEPS) if isinstance(episode, Mapping) else None
+    if not isinstance(steps, Mapping):
+        found = type(episode if steps is None else steps).__name__
+        raise TypeError(
+            f"collect: episode {number} must be a dict whose 'steps' are a dict of columns, got a "
+            f"{found}. You can also give the path of a dataset."
+        )
+    return steps
+
+
+def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: int) -> None:
+    """Checks that episodes begin with their first step, and end with none but their last one."""
+    last = np.cumsum(num_steps) - 1
+    empty = np.flatnonzero(num_steps == 0)
+    if len(empty):
+        raise ValueError(f"collect: episode {first + empty[0]} has no steps")
+    if rlds.IS_FIRST in flags:
+        without = np.flatnonzero(~flags[rlds.IS_FIRST][last + 1 - num_steps])
+        if len(without):
+            raise ValueError(
+                f"collect: episode {first + without[0]}, step 0, field 'is_first' is false: the "
+                "episode has no start, so its value is not that of the policy"
+            )
+    if rlds.IS_LAST in flags:
+        inside = flags[rlds.IS_LAST].copy()
+        inside[last] = False
+        if inside.any():
+            row = int(np.argmax(inside))
+            episode = int(np.searchsorted(last, row))
+            step = row - int(last[episode] + 1 - num_steps[episode])
+            raise ValueError(
+                f"collect: episode {first + episode}, step {step}, field 'is_last' is true, but "
+                "there are steps after it"
+            )
+
+
+def _ends(
+    flags: Mapping[str, np.ndarray], num_steps: np.ndarray, known: np.ndarray, first: int
+) -> np.ndarray:
+    """Whether episodes are terminal: by their flags, or by the discounts that led to their ends."""
+    last = np.cumsum(num_steps) - 1
+    if rlds.IS_TERMINAL in flags:
+        found: np.ndarray = flags[rlds.IS_TERMINAL][last].astype(np.bool_)
+        return found
+    if rlds.DISCOUNT not in flags:
+        raise KeyError(
+            f"collect: the steps of episode {first} have neither {rlds.IS_TERMINAL!r} nor "
+            f"{rlds.DISCOUNT!r}; without them an episode that ended looks like one that was cut"
+        )
+    is_zero: np.ndarray = (num_steps > known) & (
+        flags[rlds.DISCOUNT][np.maximum(last - known, 0)] == 0
+    )
+    return is_zero
+
+
+def _joined(blocks: Sequence[_Block], path: str) -> np.ndarray:
+    columns = [np.asarray(block.columns[path]) for block in blocks]
+    shapes = {column.shape[1:] for column in columns}
+    if len(shapes) > 1:
+        raise ValueError(f"collect: field {path!r} has several shapes: {sorted(shapes)}")
+    return np.concatenate(columns)
+
+
+def _role(nested: Mapping[str, Any], paths: str | Sequence[str], length: int) -> Any:
+    """What the fields of a role hold: a field, what is nested in it, or a vector of several."""
+    if isinstance(paths, str):
+        return at(nested, paths)
+    return joined(paths, dict(leaves_at(nested, paths)), (length,))
+
+
+def _numbers(nested: Mapping[str, Any], path: str) -> np.ndarray:
+    found = at(nested, path)
+    if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "biuf":
+        what = "a nest" if isinstance(found, Mapping) else f"{found.dtype} of shape {found.shape}"
+        raise ValueError(f"collect: field {path!r} must be a number in each step, got {what}")
+    return found

@@ -1,0 +1,56 @@
+"""What policies are evaluated on: read from any data, with every kind of end."""
+
+import evaluation_problems as problems
+import numpy as np
+import pytest
+
+from rlds.evaluation import EvaluationSet, collect
+
+
+def columns(n, *, terminal=False, **others):
+    flags = {
+        "is_first": np.arange(n) == 0,
+        "is_last": np.arange(n) == n - 1,
+        "is_terminal": (np.arange(n) == n - 1) & terminal,
+    }
+    given = {
+        "observation": np.arange(n) * 10.0,
+        "action": np.arange(n),
+        "reward": np.arange(n) * 0.5,
+        **flags,
+    }
+    return {**given, **others}
+
+
+def test_ends_decide_what_counts():
+    data = collect(
+        [
+            {"steps": columns(3, terminal=True)},
+            {"steps": columns(2, terminal=True), "final_observation_known": False},
+            {"steps": columns(2), "final_observation_known": False},
+            {"steps": columns(1)},
+        ]
+    )
+    assert data.num_transitions.tolist() == [2, 2, 2, 0]
+    assert data.rewards.tolist() == [0, 0.5] * 3
+    assert data.actions.tolist() == [0, 1] * 3
+    assert data.observations.tolist() == [0, 10, 20, 0, 10, 0, 10, 0]
+    assert data.rows.tolist() == [0, 1, 3, 4, 5, 6]
+    assert data.next_is_terminal.tolist() == [False, True, False, True, False, False]
+    assert data.next_is_known.tolist() == [True, True, True, False, True, False]
+    assert data.initial_observations.tolist() == [0, 0, 0, 0]
+    part = data.select([2, 0])
+    assert part.observations.tolist() == [0, 10, 0, 10, 20]
+    assert part.is_terminal.tolist() == [False, True]
+
+
+def test_problems_fit_their_descriptions():
+    data, probabilities = problems.MdpA.all_trajectories(3)
+    assert data.num_episodes == 132
+    assert probabilities.sum() == pytest.approx(1)
+    assert [len(problems.MdpA.all_trajectories(h)[1]) for h in (1, 2, 4)] == [9, 35, 482]
+
+
+def test_lengths_that_do_not_fit():
+    with pytest.raises(ValueError, match="actions must have 2 rows, got 1"):
+        EvaluationSet([2], [True], [True], np.zeros(3), np.zeros(1), np.zeros(2))
