@@ -182,7 +182,7 @@ class Player:
         self.press(name)
         self.press(name, 0)
 
-    def receive(self, timeout=10):
+    def receive(self, timeout=60):
         """The next picture or message."""
         said = self.socket.recv(timeout=timeout)
         if isinstance(said, bytes):

@@ -185,7 +185,7 @@ def test_forked_processes_read_files_of_their_own(tmp_path, file_format):
     with file._lock:  # As if a thread was reading.
         child = os.fork()
         if not child:
-            signal.alarm(20)
+            signal.alarm(60)
             os._exit(any(file.read(i % 50) != records[i % 50] for i in range(500)))
     assert all(file.read(i % 50) == records[i % 50] for i in range(500))
     assert not os.waitpid(child, 0)[1]

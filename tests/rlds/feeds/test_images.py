@@ -365,16 +365,21 @@ def test_a_forked_process_has_threads_of_its_own():
 
 
 def test_nothing_is_written_after_an_interrupt():
-    begun, pause = [], threading.Event()
+    begun, pause, interrupted = [], threading.Event(), threading.Event()
 
     def work(chunk):
         begun.append(chunk)
-        pause.wait(0.2)  # By then, the main thread waits.
         if chunk.start == 0:
+            pause.wait(0.2)  # By then, the main thread waits.
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            pause.wait(0.2)
+        assert interrupted.wait(60)
+        pause.wait(0.2)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    def interrupt(*_):
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
             images.for_all_rows(work, 1000, 2)

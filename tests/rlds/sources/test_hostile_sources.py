@@ -39,7 +39,7 @@ MISTAKES = {
     "KeyError": lambda: {}["x"],
     "MemoryError": lambda: bytes(1 << 33),
     "signal -11": lambda: os.kill(os.getpid(), signal.SIGSEGV),
-    "more than 0.5 s": lambda: time.sleep(9),
+    "more than 0.5 s": lambda: time.sleep(60),
 }
 
 
@@ -57,9 +57,12 @@ def test_mistakes_are_found(what, tmp_path, monkeypatch):
         return raw.source(path)
 
     raw = hostile_sources.FORMATS["d4rl"]
-    monkeypatch.setattr(hostile_sources, "MAX_SECONDS", 0.5)
+    num_inputs = 3
+    if what.endswith("0.5 s"):  # Others may take as long on a busy machine.
+        monkeypatch.setattr(hostile_sources, "MAX_SECONDS", 0.5)
+        num_inputs = 1
     monkeypatch.setitem(hostile_sources.FORMATS, "d4rl", raw._replace(source=make_source))
-    hostile_sources.try_many("d4rl", 0, 3, log)
+    hostile_sources.try_many("d4rl", 0, num_inputs, log)
     (line,) = [line for line in log.read_text().splitlines() if not line.startswith(" ")]
     assert line.startswith("d4rl 0: ")
     assert what in line

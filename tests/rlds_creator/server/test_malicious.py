@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import dataclasses
 import os
 import socket
 import struct
@@ -9,7 +10,7 @@ import time
 from urllib.parse import quote
 
 import pytest
-from creator_server import Served, drawn
+from creator_server import Served, drawn, poll
 from websockets.exceptions import ConnectionClosed
 
 from rlds_creator.server.connections import Connections
@@ -18,7 +19,7 @@ from rlds_creator.server.plays import Limits
 
 @pytest.fixture(scope="module")
 def limits():
-    return Limits(starts=100, until_hello=0.3, wrong_messages=20, messages_per_second=500)
+    return Limits(starts=100, wrong_messages=20, messages_per_second=500)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +140,9 @@ def test_fragments_that_never_end_are_too_long_in_the_end(served, play) -> None:
         assert raw.close_code() in (1009, None)
 
 
-def test_who_does_not_say_hello_is_sent_away(served, play) -> None:
+def test_who_does_not_say_hello_is_sent_away(served, play, limits, monkeypatch) -> None:
+    hasty = dataclasses.replace(limits, until_hello=0.3)
+    monkeypatch.setattr(served.creator.plays, "limits", hasty)
     for first in (None, b'{"op":"ack","frame":1}', b'{"op":"hello","protocol":2}', b"[]", b"\0"):
         with Raw(served, play) as raw:
             if first is not None:
@@ -427,7 +430,7 @@ def _is_running(pid):
 
 
 def test_connections_that_do_nothing_do_not_take_all_places(tmp_path) -> None:
-    connections = Connections(in_total=20, per_address=10, seconds=0.3)
+    connections = Connections(in_total=20, per_address=10, seconds=1.0)
     with (
         Served(tmp_path, uvicorn={"connections": connections}) as served,
         contextlib.ExitStack() as s,
@@ -443,8 +446,4 @@ def test_connections_that_do_nothing_do_not_take_all_places(tmp_path) -> None:
             with contextlib.suppress(ConnectionError):
                 assert raw.socket.recv(1) == b""
         assert served.good("GET", "/api/me")["person"]
-        for _ in range(100):
-            if not connections._counts:
-                break
-            time.sleep(0.02)
-        assert not connections._counts
+        poll(lambda: connections._counts, lambda counts: not counts)

@@ -2,12 +2,12 @@
 
 import json
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from creator_server import Served, drawn
+from creator_server import Served, drawn, poll
 
 import envlogger
 from rlds_creator.server.plays import Limits
@@ -26,12 +26,8 @@ def steps_of(served, episode):
 
 def stored(served, episode, state):
     """The row of an episode as soon as it is in a state."""
-    for _ in range(1000):
-        row = served.good("GET", f"/api/episodes/{episode['id']}")
-        if row["state"] == state:
-            return row
-        time.sleep(0.02)
-    raise AssertionError(row)
+    ask = partial(served.good, "GET", f"/api/episodes/{episode['id']}")
+    return poll(ask, lambda row: row["state"] == state)
 
 
 def test_an_episode_is_played_judged_and_listed(served) -> None:
@@ -119,13 +115,14 @@ def test_a_page_that_does_not_keep_up_gets_the_newest_picture(tmp_path) -> None:
 
 
 def test_nobody_comes_back(tmp_path) -> None:
-    with Served(tmp_path, limits=Limits(until_end=0.3)) as served:
+    with Served(tmp_path) as served:
         study = served.study(drawn())
         play = served.play(study)
         with served.player(play) as player:
             player.until_step(0)
             player.walk("ArrowRight")
             episode = player.until("episode")["episode"]
+            served.creator.plays.limits = Limits(until_end=0.3)
         assert stored(served, episode, "abandoned")["num_steps"] == 2
         with served.player(play) as player:
             assert player.until("bye")["reason"] == "expired"
