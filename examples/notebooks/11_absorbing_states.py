@@ -1,0 +1,244 @@
+# %% [markdown]
+# # Why imitation needs absorbing states
+#
+# Adversarial imitation (GAIL and its relatives) learns a reward from demonstrations: a
+# discriminator says how much a step looks like the expert's. Whoever forgets what comes after the
+# end of an episode gets a bias: with a reward that is never negative, the imitator stays alive to
+# collect more of it; with one that is never positive, it ends as soon as it can. That looks like a
+# bad algorithm, but what is missing is a row of data: see
+# [Kostrikov et al. 2019](https://arxiv.org/abs/1809.02925), and section 7.2 of the RLDS paper.
+#
+# Here you see both, and how `add_absorbing_states` takes the bias away. The tasks are so small
+# that nothing is left to chance in the imitator: occupancies and values are computed exactly.
+
+# %%
+import tempfile
+from pathlib import Path
+
+import dm_env
+import matplotlib.pyplot as plt
+import numpy as np
+from dm_env import specs
+
+import envlogger
+import rlds
+import tfds_builders
+from rlds import transformations as rt
+
+plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
+plt.rcParams["figure.constrained_layout.use"] = True
+folder = Path(tempfile.mkdtemp())
+
+# %% [markdown]
+# ## Two tasks on a path of six places
+#
+# A walker goes left (0) or right (1), and one step in twenty slips the other way. In *reach*, the
+# place after the right end is the goal: the episode ends there. In *survive*, there is a cliff
+# before the left end: the episode ends there, too, but this time nobody wants to. No episode has
+# more than 50 steps. The observation is a vector with a 1 where the walker is.
+
+# %%
+PLACES, LONGEST, SLIP = 6, 50, 0.05
+STARTS = {"reach": [0], "survive": [1, 2, 3]}
+
+
+def after(task, place, move):
+    """The place that a move (-1 or 1) leads to, or None if it ends the episode."""
+    place += move
+    if place == (PLACES if task == "reach" else -1):
+        return None
+    return min(max(place, 0), PLACES - 1)
+
+
+class Walk(dm_env.Environment):
+    def __init__(self, task, seed):
+        self.task, self.rng = task, np.random.default_rng(seed)
+
+    def observation_spec(self):
+        return specs.BoundedArray((PLACES,), np.float32, 0, 1)
+
+    def action_spec(self):
+        return specs.DiscreteArray(2)
+
+    def observation(self):
+        return np.eye(PLACES, dtype=np.float32)[self.place]
+
+    def reset(self):
+        self.place, self.time = self.rng.choice(STARTS[self.task]), 0
+        return dm_env.restart(self.observation())
+
+    def step(self, action):
+        move = (2 * action - 1) * (-1 if self.rng.random() < SLIP else 1)
+        place, self.time = after(self.task, self.place, move), self.time + 1
+        if place is None:
+            return dm_env.termination(0.0, self.observation())
+        self.place = place
+        make = dm_env.truncation if self.time == LONGEST else dm_env.transition
+        return make(0.0, self.observation())
+
+
+# %% [markdown]
+# ## Record the expert
+#
+# The expert always goes right. Its reward is not recorded: the imitator never sees one.
+
+
+# %%
+def record(task, num_episodes=100):
+    """Returns the expert's episodes as a dataset."""
+    logs = folder / "logs" / task
+    with envlogger.EnvLogger(Walk(task, seed=0), data_directory=logs) as env:
+        for _ in range(num_episodes):
+            timestep = env.reset()
+            while not timestep.last():
+                timestep = env.step(np.int64(1))
+    return rlds.tfds.load(tfds_builders.build_from_logs(logs, name=task, data_dir=folder / "data"))
+
+
+episodes = {task: record(task) for task in STARTS}
+for task, dataset in episodes.items():
+    ends = [steps[rlds.IS_TERMINAL].numpy()[-1] for steps in dataset.map(lambda e: e["steps"])]
+    print(f"{task}: {len(ends)} episodes, {np.mean(ends):.0%} of them terminal")
+
+# %% [markdown]
+# ## What the expert does, counted
+#
+# How often was each action taken at each place? `add_absorbing_states` makes the terminal
+# observation of an episode a state of its own, with a mark as one more element, and adds a step
+# from there to itself. So the mark becomes the seventh place.
+
+
+# %%
+def occupancy_of(dataset):
+    """The share of each place and action in the transitions of the episodes."""
+    counts = np.zeros((PLACES + 1, 2))
+    for episode in dataset.as_numpy_iterator():
+        steps = episode[rlds.STEPS]
+        places = steps[rlds.OBSERVATION].argmax(axis=-1)[:-1]  # The last step has no action.
+        np.add.at(counts, (places, steps[rlds.ACTION][:-1]), 1)
+    return counts / counts.sum()
+
+
+print(np.round(occupancy_of(episodes["reach"])[:, 1], 3))
+print(np.round(occupancy_of(rt.add_absorbing_states(episodes["reach"])), 3)[:, 1], "and action 0:")
+print(np.round(occupancy_of(rt.add_absorbing_states(episodes["reach"])), 3)[:, 0])
+
+# %% [markdown]
+# ## The imitator
+#
+# Each round, the discriminator compares the occupancy of the expert with the mean of those of all
+# rounds so far, $D = d_E / (d_E + d_\pi)$. A function of it is the reward. Then the policy becomes
+# the best one for this reward, a little softened. The value of a terminal state is 0 where there
+# are no absorbing states. Where there are, it is what standing in one for ever is worth.
+
+# %%
+GAMMA, TEMPERATURE, ROUNDS = 0.99, 0.01, 60
+REWARDS = {
+    "log D (never positive)": np.log,
+    "-log(1 - D) (never negative)": lambda d: -np.log(1 - d),
+}
+
+
+def probabilities(task):
+    """How probable each place is after each place and action; the last one is the end."""
+    table = np.zeros((PLACES, 2, PLACES + 1))
+    for place, action, slips in np.ndindex(PLACES, 2, 2):
+        there = after(task, place, (2 * action - 1) * (-1 if slips else 1))
+        table[place, action, PLACES if there is None else there] += SLIP if slips else 1 - SLIP
+    return table
+
+
+def roll_out(policy, task, table, absorbing):
+    """Returns the occupancy of a policy, the mean length, and the share of episodes that end."""
+    now = np.zeros(PLACES)
+    now[STARTS[task]] = 1 / len(STARTS[task])
+    counts, ended = np.zeros((PLACES + 1, 2)), 0.0
+    for _ in range(LONGEST):
+        taken = now[:, None] * policy
+        counts[:PLACES] += taken
+        *now, ending = np.einsum("sa,san->n", taken, table)
+        now, ended = np.array(now), ended + ending
+    length = counts.sum()
+    if absorbing:  # As in the data: one step in the absorbing state for each that ended.
+        counts[PLACES, 0] = ended
+    return counts / counts.sum(), length, ended
+
+
+def best_policy(reward, table, absorbing, values):
+    """Soft value iteration, from the values of the last round on, which it changes."""
+    values[PLACES] = reward[PLACES, 0] / (1 - GAMMA) if absorbing else 0.0
+    while True:
+        q = reward[:PLACES] + GAMMA * table @ values
+        highest = q.max(axis=1)
+        powers = np.exp((q - highest[:, None]) / TEMPERATURE)
+        new = highest + TEMPERATURE * np.log(powers.sum(axis=1))
+        change, values[:PLACES] = np.abs(new - values[:PLACES]).max(), new
+        if change < 1e-6:
+            return powers / powers.sum(axis=1, keepdims=True)
+
+
+def imitate(task, make_reward, absorbing):
+    """Returns the mean length of the imitator's episodes in each round, and the share that end."""
+    dataset = rt.add_absorbing_states(episodes[task]) if absorbing else episodes[task]
+    expert, table = occupancy_of(dataset), probabilities(task)
+    policy, values = np.full((PLACES, 2), 0.5), np.zeros(PLACES + 1)
+    mean, rounds = np.zeros((PLACES + 1, 2)), []
+    for number in range(ROUNDS + 1):
+        occupancy, length, ended = roll_out(policy, task, table, absorbing)
+        rounds.append((length, ended))
+        mean += (occupancy - mean) / (number + 1)
+        d = (expert + 1e-4) / (expert + mean + 2e-4)
+        policy = best_policy(make_reward(d), table, absorbing, values)
+    return np.transpose(rounds)
+
+
+# %% [markdown]
+# ## What comes out
+#
+# Two of the four runs without absorbing states go wrong, each in its way. With them, all are as
+# good as the expert. The numbers are medians of the last 20 rounds.
+
+# %%
+EXPECTED = {  # (task, reward): the lengths without absorbing states, and with them.
+    ("reach", "log D (never positive)"): (6.6, 6.6),
+    ("reach", "-log(1 - D) (never negative)"): (49.8, 6.6),
+    ("survive", "log D (never positive)"): (4.1, 50.0),
+    ("survive", "-log(1 - D) (never negative)"): (50.0, 50.0),
+}
+found = {}
+print(f"{'task':8} {'reward':29} {'absorbing':9} {'length':>6} {'expected':>8} {'ended':>6}")
+for (task, name), expected in EXPECTED.items():
+    for absorbing in (False, True):
+        lengths, shares = imitate(task, REWARDS[name], absorbing)
+        found[task, name, absorbing] = lengths
+        length, ended = np.median(lengths[-20:]), np.median(shares[-20:])
+        line = f"{task:8} {name:29} {'with' if absorbing else 'without':9} {length:6.1f}"
+        print(f"{line} {expected[absorbing]:8.1f} {ended:6.0%}")
+        assert abs(length - expected[absorbing]) < 1.5
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True)
+for axis, (task, name, story) in zip(
+    axes,
+    [
+        ("reach", "-log(1 - D) (never negative)", "Reach: it never arrives"),
+        ("survive", "log D (never positive)", "Survive: it jumps at once"),
+    ],
+    strict=True,
+):
+    for absorbing, label in [(False, "without absorbing states"), (True, "with them")]:
+        axis.plot(found[task, name, absorbing], label=label)
+    expert = {"reach": 6.6, "survive": 50.0}[task]
+    axis.axhline(expert, color="black", linestyle=":", label="the expert")
+    axis.set(title=f"{story}, reward {name.partition(' (')[0]}", xlabel="round", ylim=(0, 53))
+    axis.legend(frameon=True)
+axes[0].set_ylabel("steps of an episode")
+figure.savefig(folder / "absorbing_states.png", dpi=120)
+print(f"The picture: {folder / 'absorbing_states.png'}")
+plt.show()
+
+# %% [markdown]
+# *Left: every step pays, so the imitator walks to and fro before the goal, although no expert
+# did so. Right: every step costs, so it prefers the cliff. With absorbing states, the end has a
+# value that is learned like any other: the goal looks like the expert, the foot of the cliff does
+# not.*
