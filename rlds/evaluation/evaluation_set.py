@@ -253,6 +253,7 @@ def collect(
     action: str | Sequence[str] = rlds.ACTION,
     reward: str = rlds.REWARD,
     log_prob: str | None = None,
+    log_prob_comes_later: bool = False,
     stored_discounts: bool = False,
     **options: Any,
 ) -> EvaluationSet:
@@ -267,6 +268,8 @@ def collect(
       action: The field of the action, likewise.
       reward: The field of the reward.
       log_prob: The field with the logarithms of the probabilities of the recorded actions.
+      log_prob_comes_later: Whether that of an action is in the step after it. This is so if a
+        `step_fn` of EnvLogger recorded it, because that is called when the action has been applied.
       stored_discounts: Whether the recorded discounts count, besides gamma. A discount of 0 does
         not make an end terminal; `is_terminal` does.
       **options: Options of `rlds.feeds.open`.
@@ -304,13 +307,21 @@ def collect(
     is_transition = np.ones(int(lengths.sum()), np.bool_)
     is_transition[np.cumsum(lengths)[known] - 1] = False
     actions = _role(nested, action, len(is_transition))
+    rows = dict.fromkeys(numbers, np.flatnonzero(is_transition))
+    if log_prob_comes_later and log_prob is not None:
+        if not known.all():
+            raise ValueError(
+                f"collect: the final observation of episode {np.argmin(known)} is not known, so no "
+                f"step after its last action has the field {log_prob!r}"
+            )
+        rows["log_probs"] = rows["log_probs"] + 1
     return EvaluationSet(
         num_transitions=lengths - known,
         is_terminal=np.concatenate([block.is_terminal for block in blocks]),
         final_observation_known=known,
         observations=_role(nested, observation, len(is_transition)),
         actions=_map(lambda column: column[is_transition], actions),
-        **{name: _numbers(nested, path)[is_transition] for name, path in numbers.items()},
+        **{name: _numbers(nested, path)[rows[name]] for name, path in numbers.items()},
     )
 
 

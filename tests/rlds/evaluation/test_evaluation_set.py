@@ -54,3 +54,15 @@ def test_problems_fit_their_descriptions():
 def test_lengths_that_do_not_fit():
     with pytest.raises(ValueError, match="actions must have 2 rows, got 1"):
         EvaluationSet([2], [True], [True], np.zeros(3), np.zeros(1), np.zeros(2))
+
+
+def test_log_probs_that_come_with_the_next_observation():
+    """As a `step_fn` records them: what it returns belongs to the step that the action led to."""
+    steps = columns(4, log_prob=np.array([np.nan, -0.1, -0.2, -0.3]))
+    data = collect([{"steps": steps}], log_prob="log_prob", log_prob_comes_later=True)
+    assert data.log_probs.tolist() == [-0.1, -0.2, -0.3]
+    unknown = {"steps": steps, "final_observation_known": False}
+    with pytest.raises(ValueError, match="final observation of episode 1 is not known"):
+        collect([{"steps": steps}, unknown], log_prob="log_prob", log_prob_comes_later=True)
+    with pytest.raises(ValueError, match="episode 0, step 0, field 'log_probs' must be a finite"):
+        collect([{"steps": steps}], log_prob="log_prob")
