@@ -15,20 +15,45 @@ from rlds_ecosystem.lazy import lazy_package as _lazy_package
 if TYPE_CHECKING:
     from rlds.evaluation.estimates import Estimate
     from rlds.evaluation.evaluation_set import EvaluationSet, collect
-    from rlds.evaluation.policies import Policy
+    from rlds.evaluation.policies import (
+        CategoricalPolicy,
+        DeterministicPolicy,
+        GaussianPolicy,
+        Policy,
+        SamplerPolicy,
+        TanhGaussianPolicy,
+        UniformPolicy,
+        mlp_policy,
+    )
 
 __all__ = [
+    "CategoricalPolicy",
+    "DeterministicPolicy",
     "Estimate",
     "EvaluationSet",
+    "GaussianPolicy",
     "Policy",
+    "SamplerPolicy",
+    "TanhGaussianPolicy",
+    "UniformPolicy",
     "collect",
+    "mlp_policy",
 ]
 
 # Its names are loaded when they are used: some of its modules are of use alone.
 _HOMES = {
     "rlds.evaluation.estimates": ["Estimate"],
     "rlds.evaluation.evaluation_set": ["EvaluationSet", "collect"],
-    "rlds.evaluation.policies": ["Policy"],
+    "rlds.evaluation.policies": [
+        "CategoricalPolicy",
+        "DeterministicPolicy",
+        "GaussianPolicy",
+        "Policy",
+        "SamplerPolicy",
+        "TanhGaussianPolicy",
+        "UniformPolicy",
+        "mlp_policy",
+    ],
 }
 
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.

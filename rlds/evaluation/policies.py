@@ -3,12 +3,49 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
-__all__ = ["CategoricalPolicy", "GaussianPolicy", "Policy"]
+from rlds._nests import named_leaves
+
+__all__ = [
+    "CategoricalPolicy",
+    "DeterministicPolicy",
+    "GaussianPolicy",
+    "Policy",
+    "RowError",
+    "SamplerPolicy",
+    "TanhGaussianPolicy",
+    "UniformPolicy",
+    "mlp_policy",
+]
+
+# The largest float32 below 1. What is nearer to 1 is stored as 1, whose artanh is infinite.
+_CLAMP = 1.0 - 2.0**-24
+# The exponential of more overflows.
+_MAX_LOG_STD = 700.0
+_LOG_2PI = float(np.log(2.0 * np.pi))
+# Probabilities that come from float32 add up to 1 no better than that.
+_SUM_TOLERANCE = 1e-5
+# Rows that a network takes at once: their hidden layers stay small.
+_BLOCK_ROWS = 1 << 14
+
+
+class RowError(ValueError):
+    """An observation or an action is not one that a policy can have.
+
+    Attributes:
+      row: Which one, from 0 on.
+      field: Whether it is an "observation" or an "action".
+      what: What is wrong with it.
+    """
+
+    def __init__(self, row: int, field: Literal["observation", "action"], what: str) -> None:
+        self.row, self.field, self.what = row, field, what
+        super().__init__(f"row {row}, {field}: {what}")
 
 
 class Policy(abc.ABC):
@@ -24,7 +61,20 @@ class Policy(abc.ABC):
 
     @abc.abstractmethod
     def mode(self, observations: Any) -> np.ndarray:
-        """Returns the action for each observation that is taken without noise."""
+        """Returns the action for each observation that is taken without noise.
+
+        Raises:
+          TypeError: It is not known; there are only samples.
+        """
+
+    def mean(self, observations: Any) -> np.ndarray:
+        """Returns the expected action for each observation.
+
+        Raises:
+          TypeError: Actions have no mean, or it is not known.
+        """
+        del observations
+        raise TypeError(f"{type(self).__name__} has no expected action")
 
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
         """Returns the logarithm of the probability of each action, or of its density.
@@ -37,22 +87,50 @@ class Policy(abc.ABC):
           An array of shape `[n]`, float64; -inf for an action that the policy never takes.
 
         Raises:
-          TypeError: The policy is deterministic, so that there is no density.
+          RowError: An action is not one of the policy: NaN, out of bounds. Says which row.
+          TypeError: The policy has no probabilities: it is deterministic, or there are only
+            samples.
+          ValueError: Shapes do not fit.
         """
         del observations, actions
-        raise TypeError(
-            f"{type(self).__name__} has no probabilities of actions: it can be evaluated with a "
-            "fitted Q-function, not with importance sampling."
-        )
+        _no_probabilities(type(self).__name__)
 
     def log_ratio(self, behaviour: Policy, observations: Any, actions: np.ndarray) -> np.ndarray:
         """Returns how much more probable the actions are than under another policy, as logarithms.
 
-        A policy whose log-probabilities share a term with those of another overrides it.
+        Raises:
+          RowError: The other policy never takes an action, so that it did not record this one. Or
+            see `log_prob`, whose errors these are.
         """
-        mine = self.log_prob(observations, actions)
-        found: np.ndarray = mine - behaviour.log_prob(observations, actions)
+        recorded = behaviour.log_prob(observations, actions)
+        impossible = np.isneginf(recorded)
+        if impossible.any():
+            what = f"the behaviour policy never takes {np.asarray(actions)[impossible][0]}"
+            raise RowError(int(np.argmax(impossible)), "action", what)
+        found: np.ndarray = self.log_prob(observations, actions) - recorded
         return found
+
+
+def _no_probabilities(name: str) -> NoReturn:
+    raise TypeError(
+        f"{name} has no probabilities of actions: it can be evaluated with a fitted Q-function, "
+        "not with importance sampling."
+    )
+
+
+def _length(observations: Any) -> int:
+    """How many observations there are."""
+    return len(next(leaf for _, leaf in named_leaves(observations)))
+
+
+def _check_rows(
+    is_right: np.ndarray, field: Literal["observation", "action"], what: Callable[[int], str]
+) -> None:
+    """Checks what holds for each row; `what` says what is wrong with one."""
+    rows = np.asarray(is_right.all(axis=tuple(range(1, is_right.ndim))))
+    if not rows.all():
+        row = int(np.argmin(rows))
+        raise RowError(row, field, what(row))
 
 
 class CategoricalPolicy(Policy):
@@ -60,7 +138,7 @@ class CategoricalPolicy(Policy):
 
     Args:
       log_probs: What returns the logarithms of the probabilities for observations, `[n, A]`. They
-        need not be normalized.
+        need not be normalized; -inf is a probability of 0.
 
     >>> policy = CategoricalPolicy.from_table([[0.75, 0.25], [0.5, 0.5]])
     >>> np.exp(policy.log_prob(np.array([0, 1]), np.array([1, 1]))).tolist()
@@ -76,15 +154,43 @@ class CategoricalPolicy(Policy):
 
         Args:
           probabilities: Of each action for each observation, `[S, A]`.
+
+        Raises:
+          ValueError: They are no probabilities.
         """
+        table = np.asarray(probabilities, np.float64)
+        if table.ndim != 2 or not table.size:
+            raise ValueError(f"a table of shape {table.shape}, expected [observations, actions]")
+        is_right = (table >= 0).all(axis=1) & (abs(table.sum(axis=1) - 1.0) <= _SUM_TOLERANCE)
+        if not is_right.all():
+            wrong = int(np.argmin(is_right))
+            raise ValueError(
+                f"the probabilities for observation {wrong} are {table[wrong].tolist()}, expected "
+                "numbers that are not negative and add up to 1"
+            )
         with np.errstate(divide="ignore"):
-            table = np.log(np.asarray(probabilities, np.float64))
-        return cls(lambda observations: table[np.asarray(observations)])
+            logs = np.log(table)
+
+        def look_up(observations: Any) -> np.ndarray:
+            found: np.ndarray = logs[_whole_numbers(observations, len(logs), "observation")]
+            return found
+
+        return cls(look_up)
 
     def log_probs(self, observations: Any) -> np.ndarray:
         """Returns the logarithms of the probabilities of all actions, `[n, A]`, float64."""
         logits = np.asarray(self._log_probs(observations), np.float64)
-        logits = logits - logits.max(axis=-1, keepdims=True)
+        if logits.ndim != 2 or len(logits) != _length(observations):
+            raise ValueError(
+                f"log-probabilities of shape {logits.shape}, expected [{_length(observations)}, "
+                "number of actions]"
+            )
+        largest = logits.max(axis=-1, keepdims=True)
+        # NaN and inf, as well as -inf everywhere.
+        _check_rows(
+            np.isfinite(largest), "observation", lambda row: f"log-probabilities {logits[row]}"
+        )
+        logits = logits - largest
         found: np.ndarray = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
         return found
 
@@ -107,8 +213,28 @@ class CategoricalPolicy(Policy):
 
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
         """See `Policy`."""
-        chosen = np.asarray(actions)[:, None]
-        return np.take_along_axis(self.log_probs(observations), chosen, axis=-1)[:, 0]
+        logs = self.log_probs(observations)
+        chosen = _whole_numbers(actions, logs.shape[1], "action")
+        _check_shape(chosen, (len(logs),))
+        return np.take_along_axis(logs, chosen[:, None], axis=-1)[:, 0]
+
+
+def _whole_numbers(values: Any, number: int, field: Literal["observation", "action"]) -> np.ndarray:
+    """Returns values that are integers from 0 on, maybe as floats, as D4RL has them."""
+    found = np.asarray(values)
+    if found.dtype.kind not in "biuf":
+        raise ValueError(f"{field}s are {found.dtype}, expected integers from 0 to {number - 1}")
+    _check_rows(
+        (found >= 0) & (found < number) & (found == np.floor(found)),
+        field,
+        lambda row: f"{found[row]}, expected an integer from 0 to {number - 1}",
+    )
+    return found.astype(np.intp)
+
+
+def _check_shape(actions: np.ndarray, shape: tuple[int, ...]) -> None:
+    if actions.shape != shape:
+        raise ValueError(f"actions of shape {actions.shape}, but the policy's are {shape}")
 
 
 class GaussianPolicy(Policy):
@@ -116,7 +242,7 @@ class GaussianPolicy(Policy):
 
     Args:
       parameters: What returns the means for observations, `[n, A]`, and the logarithms of the
-        standard deviations, in a shape that fits.
+        standard deviations, in a shape that fits. With -inf it is deterministic.
 
     >>> policy = GaussianPolicy(lambda observations: (-0.3 * observations, np.log(0.5)))
     >>> policy.mode(np.array([[1.0]])).tolist()
@@ -127,10 +253,24 @@ class GaussianPolicy(Policy):
         self._parameters = parameters
 
     def parameters(self, observations: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the means, and the logarithms of the standard deviations, `[n, A]`, float64."""
-        mean, log_std = self._parameters(observations)
-        mean = np.asarray(mean, np.float64)
-        return mean, np.broadcast_to(np.asarray(log_std, np.float64), mean.shape)
+        """Returns the means, and the logarithms of the standard deviations, `[n, A]`, float64.
+
+        For `TanhGaussianPolicy` these are those of the numbers before tanh.
+        """
+        given = self._parameters(observations)
+        mean, log_std = (np.asarray(values, np.float64) for values in given)
+        if mean.ndim != 2 or len(mean) != _length(observations):
+            raise ValueError(
+                f"means of shape {mean.shape}, expected [{_length(observations)}, length of an "
+                "action]"
+            )
+        log_std = np.broadcast_to(log_std, mean.shape)
+        _check_rows(
+            np.isfinite(mean) & (log_std < _MAX_LOG_STD),
+            "observation",
+            lambda row: f"it has the mean {mean[row]} and the log-deviation {log_std[row]}",
+        )
+        return mean, log_std
 
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
         """See `Policy`."""
@@ -142,9 +282,360 @@ class GaussianPolicy(Policy):
         """See `Policy`."""
         return self.parameters(observations)[0]
 
+    def mean(self, observations: Any) -> np.ndarray:
+        """See `Policy`."""
+        return self.parameters(observations)[0]
+
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
         """See `Policy`."""
+        return self._normal(observations, _finite(actions))
+
+    def _normal(self, observations: Any, values: np.ndarray) -> np.ndarray:
+        """The logarithms of the densities of the normal numbers."""
         mean, log_std = self.parameters(observations)
-        scaled = (np.asarray(actions, np.float64) - mean) / np.exp(log_std)
-        found: np.ndarray = (-0.5 * scaled**2 - log_std - 0.5 * np.log(2 * np.pi)).sum(axis=-1)
+        _check_shape(values, mean.shape)
+        std = np.exp(log_std)
+        if not std.all():
+            _no_probabilities("A policy whose standard deviation is 0")
+        logs = -0.5 * (((values - mean) / std) ** 2 + _LOG_2PI) - log_std
+        found: np.ndarray = logs.sum(axis=-1)
         return found
+
+
+def _finite(actions: Any) -> np.ndarray:
+    found = np.asarray(actions, np.float64)
+    _check_rows(np.isfinite(found), "action", lambda row: f"{found[row]}, expected finite numbers")
+    return found
+
+
+class TanhGaussianPolicy(GaussianPolicy):
+    """Takes vectors of numbers between -1 and 1: the tanh of independent normal ones.
+
+    Densities are computed from the actions, as these are what is recorded: with z = artanh(a),
+
+        log p(a) = sum of log N(z; mean, std) - log(1 - a²)
+
+    Args:
+      parameters: See `GaussianPolicy`; of the numbers before tanh.
+      clamp: The largest absolute value of an action: what is stored as 1 was something less, and
+        artanh(1) is infinite. The default is the largest float32 below 1, which is best for actions
+        in float32. Where log-probabilities of a recorder are compared or divided by, it should be
+        that of the recorder (0.999999 for D4RL).
+
+    >>> policy = TanhGaussianPolicy(lambda observations: (2 * observations, 0.0))
+    >>> policy.log_prob(np.array([[1.0]]), np.array([[0.999]])).round(10).tolist()
+    [3.675807569]
+    """
+
+    def __init__(
+        self, parameters: Callable[[Any], tuple[Any, Any]], *, clamp: float = _CLAMP
+    ) -> None:
+        super().__init__(parameters)
+        if not 0.0 < clamp < 1.0:
+            raise ValueError(f"clamp must be between 0 and 1, got {clamp}")
+        self._clamp = clamp
+
+    def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
+        """See `Policy`."""
+        found: np.ndarray = np.tanh(super().sample(observations, rng))
+        return found
+
+    def mode(self, observations: Any) -> np.ndarray:
+        """Returns the tanh of the mean, which is what "the mode" is commonly used for."""
+        found: np.ndarray = np.tanh(super().mode(observations))
+        return found
+
+    def mean(self, observations: Any) -> np.ndarray:
+        """See `Policy`."""
+        return _expected_tanh(*self.parameters(observations))
+
+    def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
+        """See `Policy`."""
+        z = _before_tanh(actions, self._clamp)
+        # log(1 - tanh(z)²), without a difference of what is nearly equal.
+        log_slope = 2.0 * (np.log(2.0) - z - np.logaddexp(0.0, -2.0 * z))
+        found: np.ndarray = self._normal(observations, z) - log_slope.sum(axis=-1)
+        return found
+
+    def log_ratio(self, behaviour: Policy, observations: Any, actions: np.ndarray) -> np.ndarray:
+        """See `Policy`. Between two of this class, the slopes of tanh cancel out."""
+        if not isinstance(behaviour, TanhGaussianPolicy):
+            return super().log_ratio(behaviour, observations, actions)
+        z = _before_tanh(actions, min(self._clamp, behaviour._clamp))
+        found: np.ndarray = self._normal(observations, z) - behaviour._normal(observations, z)
+        return found
+
+
+def _before_tanh(actions: Any, clamp: float) -> np.ndarray:
+    found = np.asarray(actions, np.float64)
+    _check_rows(  # NaN is not less.
+        np.abs(found) <= 1.0, "action", lambda row: f"{found[row]}, expected numbers from -1 to 1"
+    )
+    return np.arctanh(np.clip(found, -clamp, clamp))
+
+
+def _expected_tanh(mean: np.ndarray, log_std: np.ndarray) -> np.ndarray:
+    """The expected tanh of normal numbers, with an error of about 1e-14.
+
+    It is a sum over equal steps, whose error shrinks exponentially with their number for what is as
+    smooth as this. With large deviations Gauss-Hermite quadrature would need far more points.
+    """
+    std = np.exp(log_std)
+    size = min(0.5, 0.25 / max(float(std.max(initial=0.0)), 1e-3))
+    points = np.arange(0.0, 8.5, max(size, 1e-3))[1:]
+    weights = np.exp(-0.5 * points**2)
+    found: np.ndarray = np.tanh(mean)
+    for point, weight in zip(points, weights, strict=True):
+        found += weight * (np.tanh(mean + point * std) + np.tanh(mean - point * std))
+    found /= 1.0 + 2.0 * weights.sum()
+    return found
+
+
+class DeterministicPolicy(Policy):
+    """Takes one action for an observation. It has no probabilities.
+
+    Args:
+      function: What returns the actions for observations.
+
+    >>> policy = DeterministicPolicy(lambda observations: observations.argmax(axis=1))
+    >>> policy.mode(np.array([[0.0, 1.0], [3.0, 2.0]])).tolist()
+    [1, 0]
+    """
+
+    def __init__(self, function: Callable[[Any], np.ndarray]) -> None:
+        self._function = function
+
+    def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
+        """See `Policy`."""
+        del rng
+        return self.mode(observations)
+
+    def mode(self, observations: Any) -> np.ndarray:
+        """See `Policy`."""
+        return np.asarray(self._function(observations))
+
+    def mean(self, observations: Any) -> np.ndarray:
+        """See `Policy`."""
+        return self.mode(observations)
+
+
+class SamplerPolicy(Policy):
+    """Draws actions, and says nothing of their probabilities.
+
+    Args:
+      function: What returns actions for observations, drawn with a `numpy.random.Generator`.
+    """
+
+    def __init__(self, function: Callable[[Any, np.random.Generator], np.ndarray]) -> None:
+        self._function = function
+
+    def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
+        """See `Policy`."""
+        return np.asarray(self._function(observations, rng))
+
+    def mode(self, observations: Any) -> np.ndarray:
+        """See `Policy`."""
+        raise TypeError(f"{type(self).__name__} only draws actions: the mode is not known")
+
+
+class UniformPolicy(Policy):
+    """Takes vectors of numbers that are all equally probable between bounds.
+
+    Args:
+      low: The lower bounds, `[A]`.
+      high: The upper bounds, `[A]`.
+
+    >>> policy = UniformPolicy([-1.0, -1.0], [1.0, 1.0])
+    >>> policy.log_prob(np.zeros((1, 4)), np.zeros((1, 2))).round(6).tolist()
+    [-1.386294]
+    """
+
+    def __init__(self, low: Any, high: Any) -> None:
+        self._low, self._high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+        widths = self._high - self._low
+        if self._low.shape != self._high.shape or widths.ndim != 1:
+            shapes = f"{self._low.shape} and {self._high.shape}"
+            raise ValueError(f"bounds of the shapes {shapes}, expected vectors of one length")
+        if not ((widths > 0) & np.isfinite(widths)).all():
+            raise ValueError(f"bounds {self._low} and {self._high}, expected low < high")
+        self._log_density = -np.log(widths).sum()
+
+    def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
+        """See `Policy`."""
+        return rng.uniform(self._low, self._high, (_length(observations), len(self._low)))
+
+    def mode(self, observations: Any) -> np.ndarray:
+        """Returns the middle between the bounds."""
+        return np.tile((self._low + self._high) / 2, (_length(observations), 1))
+
+    def mean(self, observations: Any) -> np.ndarray:
+        """See `Policy`."""
+        return self.mode(observations)
+
+    def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
+        """See `Policy`."""
+        found = _finite(actions)
+        _check_shape(found, (_length(observations), len(self._low)))
+        is_inside = ((found >= self._low) & (found <= self._high)).all(axis=-1)
+        return np.where(is_inside, self._log_density, -np.inf)
+
+
+# --- Networks ------------------------------------------------------------------------------------
+
+_Layer: TypeAlias = tuple[np.ndarray, np.ndarray]
+_NONLINEARITIES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "relu": lambda values: np.maximum(values, 0.0),
+    "tanh": np.tanh,
+}
+_DEFAULT_BOUNDS = {"gaussian": None, "tanh_gaussian": (-20.0, 2.0)}
+_HEADS = ("last_fc", "last_fc_log_std")
+
+
+def mlp_policy(
+    arrays: Mapping[str, Any],
+    *,
+    log_std_bounds: tuple[float, float] | Literal["default"] | None = "default",
+    clamp: float = _CLAMP,
+    deterministic: bool = False,
+) -> GaussianPolicy | DeterministicPolicy:
+    """Makes a policy of the weights of a network, as Deep-OPE and D4RL publish them.
+
+    Args:
+      arrays: `fc0/weight`, `fc0/bias` and so on for each hidden layer, `last_fc` for the means,
+        `last_fc_log_std` for the logarithms of the deviations; weights are `[outputs, inputs]`. And
+        two texts: `nonlinearity` ("relu" or "tanh") and `output_distribution` ("gaussian" or
+        "tanh_gaussian").
+      log_std_bounds: Between which the logarithms of the deviations are clipped; None for no
+        bounds. By default (-20, 2) for "tanh_gaussian", as where these policies were trained, and
+        none for "gaussian".
+      clamp: See `TanhGaussianPolicy`.
+      deterministic: Whether it takes its means always, so that no deviations are needed.
+
+    Returns:
+      A `GaussianPolicy` or a `TanhGaussianPolicy`; a `DeterministicPolicy` if that is asked for.
+
+    Raises:
+      KeyError: An array is missing.
+      ValueError: Shapes do not fit each other, a number is NaN, a text is another one. Or the
+        deviations are not known, as `last_fc_log_std` is a copy of `last_fc`: the files of D4RL
+        with the experts of Adroit are so.
+
+    >>> layer = {"weight": np.eye(2), "bias": np.zeros(2)}
+    >>> arrays = {f"fc0/{name}": array for name, array in layer.items()}
+    >>> arrays |= {f"last_fc/{name}": array for name, array in layer.items()}
+    >>> arrays |= {"nonlinearity": "relu", "output_distribution": "gaussian"}
+    >>> mlp_policy(arrays, deterministic=True).mode(np.array([[1.0, -1.0]])).tolist()
+    [[1.0, 0.0]]
+    """
+    distribution = _text(arrays, "output_distribution", _DEFAULT_BOUNDS)
+    network = _network(arrays, with_log_std=not deterministic)
+    is_squashed = distribution == "tanh_gaussian"
+    if deterministic:
+        squash = np.tanh if is_squashed else np.asarray
+        return DeterministicPolicy(lambda observations: squash(network(observations)[0]))
+    bounds = _DEFAULT_BOUNDS[distribution] if log_std_bounds == "default" else log_std_bounds
+
+    def parameters(observations: Any) -> tuple[np.ndarray, np.ndarray]:
+        mean, log_std = network(observations)
+        return mean, log_std if bounds is None else np.clip(log_std, *bounds)
+
+    if is_squashed:
+        return TanhGaussianPolicy(parameters, clamp=clamp)
+    return GaussianPolicy(parameters)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Network:
+    """Hidden layers, and the heads that follow them."""
+
+    hidden: tuple[_Layer, ...]
+    heads: tuple[_Layer, ...]
+    nonlinearity: Callable[[np.ndarray], np.ndarray]
+
+    def __call__(self, observations: Any) -> tuple[np.ndarray, ...]:
+        size = (*self.hidden, *self.heads)[0][0].shape[1]
+        if isinstance(observations, Mapping | tuple):
+            raise TypeError(
+                f"observations are nested, but the policy takes vectors of {size} numbers: give "
+                "collect a list of fields, which it joins"
+            )
+        found = np.asarray(observations)
+        if found.ndim != 2 or found.shape[1] != size:
+            raise ValueError(
+                f"observations of shape {found.shape[1:]}, but those of the policy have the shape "
+                f"{(size,)}"
+            )
+        blocks = [
+            self._of_block(found[begin : begin + _BLOCK_ROWS])
+            for begin in range(0, max(len(found), 1), _BLOCK_ROWS)
+        ]
+        return tuple(np.concatenate(outputs) for outputs in zip(*blocks, strict=True))
+
+    def _of_block(self, observations: np.ndarray) -> list[np.ndarray]:
+        values = observations.astype(np.float64)
+        for weight, bias in self.hidden:
+            values = self.nonlinearity(values @ weight.T + bias)
+        return [values @ weight.T + bias for weight, bias in self.heads]
+
+
+def _network(arrays: Mapping[str, Any], *, with_log_std: bool) -> _Network:
+    number = 0
+    while f"fc{number}/weight" in arrays:
+        number += 1
+    hidden = tuple(_layer(arrays, f"fc{index}") for index in range(number))
+    unknown = [name for name in arrays if name.startswith("fc") and "/" in name]
+    if len(unknown) != 2 * number:
+        raise ValueError(f"layers {sorted(unknown)}, expected fc0, fc1 and so on without a gap")
+    heads = tuple(_layer(arrays, name) for name in _HEADS[: 1 + with_log_std])
+    names = [f"fc{index}" for index in range(number)]
+    for name, layer, before in zip([*names[1:], _HEADS[0]], [*hidden[1:], heads[0]], hidden):
+        _check_fits(name, layer, before)
+    if with_log_std:
+        if hidden:
+            _check_fits(_HEADS[1], heads[1], hidden[-1])
+        if heads[0][0].shape != heads[1][0].shape:
+            shapes = f"{heads[0][0].shape} and {heads[1][0].shape}"
+            raise ValueError(f"last_fc and last_fc_log_std have the shapes {shapes}")
+        if all(np.array_equal(mean, log_std) for mean, log_std in zip(*heads)):
+            raise ValueError(
+                "last_fc_log_std is a copy of last_fc, so that the deviations of the actions are "
+                "not known. With deterministic=True the policy takes its means."
+            )
+    nonlinearity = _text(arrays, "nonlinearity", _NONLINEARITIES)
+    return _Network(hidden, heads, _NONLINEARITIES[nonlinearity])
+
+
+def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
+    parts = []
+    for part, rank in (("weight", 2), ("bias", 1)):
+        path = f"{name}/{part}"
+        if path not in arrays:
+            raise KeyError(f"there is no {path!r}; there are: {', '.join(sorted(arrays))}")
+        found = np.asarray(arrays[path])
+        if found.dtype.kind not in "fiu" or found.ndim != rank:
+            raise ValueError(
+                f"{path} is {found.dtype} of shape {found.shape}, expected {rank} axes"
+            )
+        if not np.isfinite(found).all():
+            raise ValueError(f"{path} has numbers that are not finite")
+        parts.append(found.astype(np.float64))
+    weight, bias = parts
+    if len(weight) != len(bias):
+        raise ValueError(f"{name} has {len(weight)} rows of weights and {len(bias)} biases")
+    return weight, bias
+
+
+def _check_fits(name: str, layer: _Layer, before: _Layer) -> None:
+    takes, gets = layer[0].shape[1], len(before[0])
+    if takes != gets:
+        raise ValueError(f"{name} takes {takes} numbers, but the layer before it makes {gets}")
+
+
+def _text(arrays: Mapping[str, Any], name: str, known: Mapping[str, Any]) -> str:
+    if name not in arrays:
+        raise KeyError(f"there is no {name!r}; there are: {', '.join(sorted(arrays))}")
+    value = arrays[name]
+    found = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    if found not in known:
+        raise ValueError(f"{name} is {found!r}, expected one of {', '.join(known)}")
+    return found
