@@ -15,6 +15,7 @@ from rlds_ecosystem.lazy import lazy_package as _lazy_package
 if TYPE_CHECKING:
     from rlds.evaluation.estimates import Estimate
     from rlds.evaluation.evaluation_set import EvaluationSet, collect
+    from rlds.evaluation.intervals import Interval
     from rlds.evaluation.policies import (
         CategoricalPolicy,
         DeterministicPolicy,
@@ -32,6 +33,7 @@ __all__ = [
     "Estimate",
     "EvaluationSet",
     "GaussianPolicy",
+    "Interval",
     "Policy",
     "SamplerPolicy",
     "TanhGaussianPolicy",
@@ -44,6 +46,7 @@ __all__ = [
 _HOMES = {
     "rlds.evaluation.estimates": ["Estimate"],
     "rlds.evaluation.evaluation_set": ["EvaluationSet", "collect"],
+    "rlds.evaluation.intervals": ["Interval"],
     "rlds.evaluation.policies": [
         "CategoricalPolicy",
         "DeterministicPolicy",

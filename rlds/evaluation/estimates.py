@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import textwrap
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from rlds.evaluation.intervals import Interval
 
 __all__ = ["Ends", "Estimate", "Mean", "RatioSum", "Statistic", "WeightReport"]
 
@@ -62,7 +67,8 @@ class RatioSum(Statistic):
 
     Attributes:
       numerators: float64, `[N, K]`.
-      denominators: float64, `[N, K]`. Where all are 0, the ratio counts as 0.
+      denominators: float64, `[N, K]`. A ratio whose denominators are all 0 counts as 0; if those
+        of all ratios are, there is no estimate.
     """
 
     numerators: np.ndarray
@@ -77,7 +83,7 @@ class RatioSum(Statistic):
         """See `Statistic`."""
         above, below = counts @ self.numerators, counts @ self.denominators
         ratios = np.divide(above, below, out=np.zeros_like(above), where=below != 0)
-        found: np.ndarray = ratios.sum(axis=1)
+        found: np.ndarray = np.where((below != 0).any(axis=1), ratios.sum(axis=1), np.nan)
         return found
 
 
@@ -116,7 +122,7 @@ class Ends:
     left_out: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Estimate:
     """What a policy is worth, as estimated.
 
@@ -130,6 +136,7 @@ class Estimate:
       ends: How the episodes end.
       weights: How unequal the weights of the episodes are; None if there are no weights.
       warnings: What speaks against believing it, in sentences.
+      episode_weights: How often each episode counts, float64, `[N]`; None if each counts once.
     """
 
     value: float
@@ -137,7 +144,91 @@ class Estimate:
     estimand: str
     gamma: float
     horizon: int | None
-    statistic: Statistic = dataclasses.field(repr=False)
+    statistic: Statistic
     ends: Ends
     weights: WeightReport | None = None
     warnings: tuple[str, ...] = ()
+    episode_weights: np.ndarray | None = None
+
+    def interval(
+        self,
+        level: float = 0.95,
+        method: str = "bootstrap",
+        num_samples: int = 1000,
+        seed: int = 0,
+        value_range: float | None = None,
+    ) -> Interval:
+        """Returns how far the value may be off, because there are only so many episodes.
+
+        It knows nothing of other errors: features that do not fit, clipped ratios, or policies that
+        do what the data never shows.
+
+        Args:
+          level: In which share of data sets such as this one the interval holds the true value.
+          method: `"bootstrap"`: episodes are drawn with replacement, and the whole estimate is
+            computed again from each draw; for every estimator. `"t"`: Student's t, for means over
+            episodes. `"bernstein"`: holds for any number of episodes, and is much wider; for means.
+          num_samples: How often the bootstrap draws.
+          seed: Of the bootstrap. The same seed draws the same episodes.
+          value_range: For `"bernstein"`, how much the numbers of two episodes can differ at most,
+            with the largest weight that can be. The largest difference found will not do.
+
+        Raises:
+          ValueError: There is no interval; says why, and what to do.
+        """
+        from rlds.evaluation.intervals import interval
+
+        return interval(self, level, method, num_samples, seed, value_range)
+
+    def __repr__(self) -> str:
+        parts = [f"{self.value:.5g}", self.estimator, _counted(self.num_episodes, "episode")]
+        if self.weights is not None:
+            parts.append(f"effective sample size {self.weights.effective_sample_size:.1f}")
+        if self.warnings:
+            parts.append(_counted(len(self.warnings), "warning"))
+        return f"Estimate({', '.join(parts)})"
+
+    def __str__(self) -> str:
+        lines = [("what", f"{self.estimand} (gamma {self.gamma:g})"), ("from", self._from())]
+        if self.weights is not None:
+            lines.append(("weights", self._worth(self.weights)))
+        lines += [("warning", warning) for warning in self.warnings]
+        told = (
+            textwrap.fill(text, 88, initial_indent=f"  {key + ':':10}", subsequent_indent=" " * 12)
+            for key, text in lines
+        )
+        return "\n".join([f"{self.value:.5g}, by {self.estimator}", *told])
+
+    @property
+    def num_episodes(self) -> int:
+        """N, how many episodes there are."""
+        return self.statistic.num_episodes
+
+    def _from(self) -> str:
+        ends = self.ends
+        kinds = {
+            "terminal": ends.terminal,
+            "truncated": ends.truncated,
+            "cut without a final observation": ends.unknown,
+        }
+        told = ", ".join(f"{number} {kind}" for kind, number in kinds.items() if number)
+        told = f"{_counted(self.num_episodes, 'episode')} ({told})"
+        if ends.censored:
+            told += f", {ends.censored} of them shorter than the horizon"
+        if ends.left_out:
+            left_out = _counted(ends.left_out, "transition")
+            told += f", without {left_out} after which nothing is known"
+        return told
+
+    def _worth(self, weights: WeightReport) -> str:
+        told = (
+            f"worth {weights.effective_sample_size:.1f} episodes of the policy itself (the "
+            f"effective sample size); the largest is {weights.largest:.1%} of their sum"
+        )
+        if weights.clipped:
+            told += f"; {weights.clipped:.1%} of the ratios were clipped"
+        return told
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

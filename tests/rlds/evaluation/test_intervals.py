@@ -1,0 +1,217 @@
+"""Intervals: what they are computed from, how often they hold the truth, and why there is none."""
+
+import numpy as np
+import pytest
+
+from rlds.evaluation import intervals
+from rlds.evaluation.estimates import Ends, Estimate, Mean, RatioSum, WeightReport
+from rlds.evaluation.intervals import Interval, student_quantile
+
+
+def estimate_of(statistic, weights_of_episodes=None, **others):
+    number = statistic.num_episodes
+    weights = np.ones(number) if weights_of_episodes is None else np.asarray(weights_of_episodes)
+    (value,) = statistic.values(weights[None])
+    given = {
+        "value": float(value),
+        "estimator": "per-decision WIS",
+        "estimand": "the discounted return of the first 3 steps",
+        "gamma": 0.9,
+        "horizon": 3,
+        "statistic": statistic,
+        "ends": Ends(number, 0, 0),
+        "episode_weights": weights_of_episodes,
+    }
+    return Estimate(**{**given, **others})
+
+
+def ends_of(interval):
+    return interval.lower, interval.upper
+
+
+def ratios(number, columns=2, seed=0):
+    rng = np.random.default_rng(seed)
+    return RatioSum(rng.normal(size=(number, columns)), rng.exponential(size=(number, columns)))
+
+
+def test_quantiles_are_those_of_the_table():
+    table = {  # By scipy.stats.t.ppf((1 + level) / 2, degrees of freedom).
+        (0.5, 1): 1.0,
+        (0.95, 1): 12.706204736174694,
+        (0.999, 1): 636.6192487687897,
+        (0.95, 2): 4.302652729749462,
+        (0.99, 5): 4.032142983555228,
+        (0.999999, 3): 130.15458955229283,
+        (0.95, 10): 2.228138851986274,
+        (0.95, 10**6): 1.959966356814107,
+        (0.99, 10**8): 2.5758293527143774,
+    }
+    found = {key: student_quantile(*key) for key in table}
+    assert found == pytest.approx(table, rel=1e-6)
+    assert found[0.95, 10] == pytest.approx(table[0.95, 10], rel=1e-13)
+
+
+def test_bootstrap_computes_the_whole_estimate_again(monkeypatch):
+    statistic = ratios(7)
+    rng, values = np.random.default_rng(5), []
+    for _ in range(200):
+        drawn = rng.integers(7, size=7)
+        sums = statistic.numerators[drawn].sum(axis=0) / statistic.denominators[drawn].sum(axis=0)
+        values.append(sums.sum())
+    expected = np.quantile(values, [0.05, 0.95])
+    estimate = estimate_of(statistic)
+    found = estimate.interval(0.9, num_samples=200, seed=5)
+    assert ends_of(found) == pytest.approx(tuple(expected), rel=1e-12)
+    monkeypatch.setattr(intervals, "_BLOCK_DRAWS", 7 * 30)  # The last block has 20 samples.
+    assert estimate.interval(0.9, num_samples=200, seed=5) == found
+    assert estimate.interval(0.9, num_samples=200, seed=6) != found
+
+
+def test_means_and_ratios_draw_the_same_episodes():
+    terms, weights = np.random.default_rng(0).normal(size=(2, 40)) ** 2
+    mean = estimate_of(Mean(terms), weights)
+    same = estimate_of(RatioSum(terms[:, None], np.ones((40, 1))), weights)
+    assert ends_of(mean.interval(seed=3)) == pytest.approx(ends_of(same.interval(seed=3)))
+
+
+def test_formulas_of_means():
+    mean = estimate_of(Mean(np.array([1.0, 2.0, 3.0, 4.0])))
+    error = np.sqrt(5 / 3 / 4)  # Of the mean of four numbers with variance 5/3.
+    half = student_quantile(0.95, 3) * error
+    assert ends_of(mean.interval(method="t")) == pytest.approx((2.5 - half, 2.5 + half))
+    found = mean.interval(0.9, method="bernstein", value_range=6.0)
+    half = np.sqrt(2) * error * np.sqrt(np.log(40)) + 7 * 6 * np.log(40) / 9
+    assert ends_of(found) == pytest.approx((2.5 - half, 2.5 + half))
+
+
+@pytest.mark.parametrize("method", ["bootstrap", "t"])
+def test_episode_weights(method):
+    terms = np.random.default_rng(1).normal(size=50)
+    halved = np.arange(50) % 2 == 0
+    alone = estimate_of(Mean(terms[halved])).interval(method=method)
+    weighed = estimate_of(Mean(terms), halved * 3.0).interval(method=method)
+    assert ends_of(weighed) == pytest.approx(ends_of(alone))
+    copied = estimate_of(Mean(terms), np.where(halved, 1.0, 0.01)).interval(method=method)
+    assert copied.warnings[0].startswith("the weights leave no more than 25.5 episodes:")
+
+
+def test_samples_without_an_estimate():
+    few = np.zeros((20, 1))
+    few[:2] = 1.0
+    estimate = estimate_of(RatioSum(few * [[3.0]], few))
+    found = estimate.interval()
+    assert ends_of(found) == (3.0, 3.0)  # Not 0, which samples without any weight would be.
+    number = int(found.warnings[0].split()[0])
+    assert number == pytest.approx(1000 * 0.9**20, abs=60)
+    assert found.warnings[0].endswith("of 1000 samples have no estimate, and were left out")
+
+
+def test_most_samples_without_an_estimate():
+    class OfAll(RatioSum):
+        def values(self, counts):
+            return np.where((counts > 0).all(axis=1), super().values(counts), np.nan)
+
+    # Drawn with replacement, all four are there in 4! / 4⁴ of the samples.
+    with pytest.raises(ValueError, match=r"no interval: 9\d\d of 1000 samples.*; collect more"):
+        estimate_of(OfAll(*np.ones((2, 4, 1)))).interval()
+
+
+@pytest.mark.parametrize(
+    ("statistic", "weights", "others", "message"),
+    [
+        (Mean(np.ones(1)), None, {}, "no interval: there is only one episode"),
+        (ratios(3), [0, 2, 0], {}, "no interval: only one episode has a weight"),
+        (ratios(3), [0, 0, 0], {"value": 0.0}, "no interval: the weights of all episodes are 0"),
+        (ratios(3), [1, -1, 1], {}, "episode_weights must be finite, and not negative"),
+        (ratios(3), None, {"episode_weights": [1, 1]}, r"must have shape \(3,\)"),
+        (ratios(3), None, {"value": np.nan}, "no interval: the estimate is nan"),
+        (
+            Mean(np.zeros(3)),
+            None,
+            {"weights": WeightReport(0.0, 0.0)},
+            "no interval: the policy never does what was recorded",
+        ),
+    ],
+)
+def test_without_an_interval(statistic, weights, others, message):
+    with pytest.raises(ValueError, match=message):
+        estimate_of(statistic, weights, **others).interval()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": 95}, "level must be between 0 and 1"),
+        ({"method": "normal"}, "must be 'bootstrap', 't' or 'bernstein', got 'normal'"),
+        ({"method": "t"}, "per-decision WIS is computed from all episodes together"),
+        ({"method": "bernstein", "value_range": 9.0}, "use method 'bootstrap'"),
+        ({"method": "bernstein"}, "value_range goes with method 'bernstein'"),
+        ({"value_range": 2.0}, "value_range goes with method 'bernstein'"),
+        ({"num_samples": 39}, "num_samples must be at least 40 for level 0.95"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        estimate_of(ratios(5)).interval(**options)
+
+
+def test_ranges_and_weights_that_bernstein_cannot_have():
+    terms = np.array([0.0, 1.0, 4.0])
+    with pytest.raises(ValueError, match=r"value_range is 3.0, but episodes differ by 4"):
+        estimate_of(Mean(terms)).interval(method="bernstein", value_range=3.0)
+    with pytest.raises(ValueError, match="episodes that all count the same"):
+        estimate_of(Mean(terms), [1, 2, 1]).interval(method="bernstein", value_range=9.0)
+
+
+def test_few_episodes_are_warned_of():
+    assert estimate_of(ratios(30)).interval(num_samples=40).warnings == ()
+    (warning,) = estimate_of(ratios(29)).interval(num_samples=40).warnings
+    assert warning == "there are only 29 episodes: intervals from so few are mostly too narrow"
+    worth_little = estimate_of(ratios(50), weights=WeightReport(2.04, 0.7))
+    assert str(worth_little.interval(num_samples=40)).endswith(
+        "warning: the weights leave no more than 2.0 episodes: "
+        "intervals from so few are mostly too narrow"
+    )
+
+
+def test_an_interval_shows_itself():
+    assert str(Interval(1.0, 2.123456, 0.95, "t")) == "1 to 2.1235 (95 %, t)"
+
+
+def test_an_estimate_shows_itself():
+    estimate = estimate_of(
+        ratios(4),
+        value=15681 / 5704,
+        ends=Ends(2, 1, 1, censored=1, left_out=1),
+        weights=WeightReport(2.995624, 0.486486, 0.125),
+        warnings=("It means little.",),
+    )
+    assert str(estimate) == (
+        "2.7491, by per-decision WIS\n"
+        "  what:     the discounted return of the first 3 steps (gamma 0.9)\n"
+        "  from:     4 episodes (2 terminal, 1 truncated, 1 cut without a final observation), 1\n"
+        "            of them shorter than the horizon, without 1 transition after which nothing\n"
+        "            is known\n"
+        "  weights:  worth 3.0 episodes of the policy itself (the effective sample size); the\n"
+        "            largest is 48.6% of their sum; 12.5% of the ratios were clipped\n"
+        "  warning:  It means little."
+    )
+    assert repr(estimate) == (
+        "Estimate(2.7491, per-decision WIS, 4 episodes, effective sample size 3.0, 1 warning)"
+    )
+
+
+def test_intervals_hold_the_truth():
+    rng = np.random.default_rng(0)
+    held = {"t": 0, "bootstrap": 0, "ratio": 0}
+    for _ in range(200):
+        above, below = rng.normal(1.0, 1.0, size=(2, 60, 1))
+        below = below**2
+        mean = estimate_of(Mean(above[:, 0]))
+        for name, truth, found in [
+            ("t", 1.0, mean.interval(method="t")),
+            ("bootstrap", 1.0, mean.interval(num_samples=200)),
+            ("ratio", 0.5, estimate_of(RatioSum(above, below)).interval(num_samples=200)),
+        ]:
+            held[name] += found.lower < truth < found.upper
+    assert all(0.89 * 200 <= number <= 0.99 * 200 for number in held.values()), held
