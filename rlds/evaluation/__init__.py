@@ -15,6 +15,7 @@ from rlds_ecosystem.lazy import lazy_package as _lazy_package
 if TYPE_CHECKING:
     from rlds.evaluation.estimates import Estimate
     from rlds.evaluation.evaluation_set import EvaluationSet, collect
+    from rlds.evaluation.importance import importance_sampling
     from rlds.evaluation.intervals import Interval
     from rlds.evaluation.policies import (
         CategoricalPolicy,
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
         UniformPolicy,
         mlp_policy,
     )
+    from rlds.evaluation.ratios import EstimateWarning
 
 __all__ = [
     "CategoricalPolicy",
     "DeterministicPolicy",
     "Estimate",
+    "EstimateWarning",
     "EvaluationSet",
     "GaussianPolicy",
     "Interval",
@@ -39,6 +42,7 @@ __all__ = [
     "TanhGaussianPolicy",
     "UniformPolicy",
     "collect",
+    "importance_sampling",
     "mlp_policy",
 ]
 
@@ -46,6 +50,7 @@ __all__ = [
 _HOMES = {
     "rlds.evaluation.estimates": ["Estimate"],
     "rlds.evaluation.evaluation_set": ["EvaluationSet", "collect"],
+    "rlds.evaluation.importance": ["importance_sampling"],
     "rlds.evaluation.intervals": ["Interval"],
     "rlds.evaluation.policies": [
         "CategoricalPolicy",
@@ -57,6 +62,7 @@ _HOMES = {
         "UniformPolicy",
         "mlp_policy",
     ],
+    "rlds.evaluation.ratios": ["EstimateWarning"],
 }
 
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.

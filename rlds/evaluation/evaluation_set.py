@@ -13,12 +13,13 @@ import numpy as np
 import rlds
 import rlds.feeds
 from rlds._nests import map_named_leaves
+from rlds.evaluation.estimates import Ends
 from rlds.feeds.roles import joined
 from rlds.feeds.table import Table
 from rlds.sources.episodes import Episodes
 from rlds.sources.nests import at, leaves_at, nest
 
-__all__ = ["EvaluationSet", "collect"]
+__all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "collect"]
 
 # How many steps of a table are read at once.
 _BLOCK_STEPS = 1 << 16
@@ -193,20 +194,33 @@ class EvaluationSet:
         """The first observation of each episode, `[N, ...]`."""
         return self.observations_at(self._first_rows)
 
-    def observations_at(self, rows: np.ndarray) -> Any:
+    def observations_at(self, rows: Any) -> Any:
         """Returns rows of the observations."""
         return _map(lambda column: column[rows], self.observations)
 
-    def actions_at(self, transitions: np.ndarray) -> Any:
+    def actions_at(self, transitions: Any) -> Any:
         """Returns the actions of some transitions."""
         return _map(lambda column: column[transitions], self.actions)
 
     def step_discounts(self, gamma: float) -> np.ndarray:
         """Returns what the value after each transition counts for: gamma, and the discount."""
-        if not 0.0 <= gamma <= 1.0:
-            raise ValueError(f"gamma must be between 0 and 1, got {gamma}")
+        check_gamma(gamma)
         factors = np.full(len(self.rewards), float(gamma))
         return factors if self.discounts is None else factors * self.discounts
+
+    def ends(
+        self, episodes: np.ndarray | None = None, *, censored: int = 0, left_out: int = 0
+    ) -> Ends:
+        """Returns how the episodes end, or some of them; for the rest, see `Ends`."""
+        chosen = slice(None) if episodes is None else episodes
+        is_terminal, is_known = self.is_terminal[chosen], self.final_observation_known[chosen]
+        return Ends(
+            terminal=int(is_terminal.sum()),
+            truncated=int((~is_terminal & is_known).sum()),
+            unknown=int((~is_terminal & ~is_known).sum()),
+            censored=censored,
+            left_out=left_out,
+        )
 
     def place(self, transition: int) -> str:
         """Returns where a transition is, for messages."""
@@ -228,6 +242,30 @@ class EvaluationSet:
             log_probs=None if self.log_probs is None else self.log_probs[transitions],
             discounts=None if self.discounts is None else self.discounts[transitions],
         )
+
+
+def check_gamma(gamma: float) -> None:
+    """Raises a ValueError if there is no such discount."""
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"gamma must be between 0 and 1, got {gamma}")
+
+
+def check_episode_weights(weights: Any, num_episodes: int) -> np.ndarray:
+    """Returns how often each episode counts, float64, `[N]`.
+
+    Raises:
+      ValueError: The weights do not fit, or cannot be.
+    """
+    found = np.asarray(weights, np.float64)
+    if found.shape != (num_episodes,):
+        raise ValueError(f"episode_weights must have shape ({num_episodes},), got {found.shape}")
+    wrong = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    if len(wrong):
+        what = "must be finite numbers that are not negative"
+        raise ValueError(f"episode_weights {what}, got {found[wrong[0]]} for episode {wrong[0]}")
+    if not found.any():
+        raise ValueError("episode_weights are all 0: no episode counts")
+    return found
 
 
 def _map(function: Callable[[np.ndarray], np.ndarray], nested: Any) -> Any:

@@ -1,0 +1,185 @@
+"""What a policy is worth, from how probable the recorded actions are under it."""
+
+from __future__ import annotations
+
+import operator
+from typing import Literal
+
+import numpy as np
+
+from rlds.evaluation.estimates import Estimate, Mean, RatioSum, Statistic
+from rlds.evaluation.evaluation_set import EvaluationSet, check_episode_weights, check_gamma
+from rlds.evaluation.policies import Policy
+from rlds.evaluation.ratios import (
+    StepWeights,
+    log_ratios,
+    warnings_of,
+    weight_report,
+    with_weights,
+)
+
+__all__ = ["importance_sampling"]
+
+
+def importance_sampling(
+    data: EvaluationSet,
+    target: Policy | np.ndarray,
+    *,
+    behaviour: Policy | None = None,
+    gamma: float,
+    horizon: int | None = None,
+    weighted: bool = True,
+    per_decision: bool = True,
+    clip_log_ratio: tuple[float, float] | None = None,
+    censored: Literal["error", "drop", "observed"] = "error",
+    episode_weights: np.ndarray | None = None,
+) -> Estimate:
+    """Estimates what a policy is worth by importance sampling.
+
+    Each episode counts as often as the target policy would have acted that way, relative to the
+    policy that did. Nothing is assumed of the environment; but the weights are products of a ratio
+    for each step, and so they soon differ by orders of magnitude.
+
+    Args:
+      data: What was recorded; see `collect`.
+      target: The policy that is evaluated, or the logarithms of the probabilities of the recorded
+        actions under it, `[M]`.
+      behaviour: The policy that acted; by default, `data.log_probs` say how probable its actions
+        were.
+      gamma: The discount of each step, between 0 and 1.
+      horizon: How many steps count. If None, the value is that up to where the recorded episodes
+        end, whatever ended them.
+      weighted: Whether to divide by the sum of the weights rather than by their number: a small
+        bias for much less variance.
+      per_decision: Whether the weight of a reward is that of the actions up to it, rather than of
+        the whole episode; better in nearly all cases.
+      clip_log_ratio: The smallest and the largest logarithm of a ratio, such as `(-6, 2)`; others
+        count as these.
+      censored: What to do about episodes that were cut before the horizon: "error" refuses them;
+        "drop" leaves them out, which is biased if how long an episode is recorded has to do with
+        how it goes; "observed" averages each step over the episodes that are observed there, which
+        is less so.
+      episode_weights: How often each episode counts, `[N]`; if None, once.
+
+    Returns:
+      The estimate, with the effective sample size; print it to see what speaks against it.
+
+    Raises:
+      TypeError: A policy has no probabilities, as it is deterministic.
+      ValueError: An argument is wrong, or a value in the data; says which and where.
+
+    Warns:
+      EstimateWarning: The effective sample size is below 10.
+
+    >>> from rlds.evaluation.policies import CategoricalPolicy
+    >>> rng = np.random.default_rng(0)
+    >>> actions = rng.integers(2, size=1000)
+    >>> data = EvaluationSet(
+    ...     num_transitions=np.full(500, 2),
+    ...     is_terminal=np.ones(500, bool),
+    ...     final_observation_known=np.zeros(500, bool),
+    ...     observations=np.zeros(1000, int),
+    ...     actions=actions,
+    ...     rewards=actions.astype(float),
+    ...     log_probs=np.full(1000, np.log(0.5)),
+    ... )
+    >>> target = CategoricalPolicy.from_table([[0.2, 0.8]])
+    >>> round(importance_sampling(data, target, gamma=1.0, horizon=2).value, 1)
+    1.6
+    """
+    if horizon is not None:
+        horizon = operator.index(horizon)
+        if horizon < 1:
+            raise ValueError(f"horizon must be positive, or None, got {horizon}")
+    if censored not in ("error", "drop", "observed"):
+        raise ValueError(f"censored must be 'error', 'drop' or 'observed', got {censored!r}")
+    check_gamma(gamma)
+    if episode_weights is not None:
+        episode_weights = check_episode_weights(episode_weights, data.num_episodes)
+    ratios, clipped = log_ratios(data, target, behaviour, clip_log_ratio)
+    lengths = data.num_transitions if horizon is None else np.minimum(data.num_transitions, horizon)
+    chosen, num_censored, told = _censor(data, horizon, censored, per_decision)
+    if chosen is not None and episode_weights is not None:
+        episode_weights = episode_weights[chosen]
+    steps = StepWeights(data, ratios, data.rewards, gamma, num_transitions=lengths, episodes=chosen)
+    counts = np.ones(steps.num_episodes) if episode_weights is None else episode_weights
+    report = weight_report(steps.log_weights, episode_weights, clipped)
+    statistic: Statistic
+    if not per_decision:
+        statistic = _of_whole_episodes(steps, weighted)
+    elif weighted or (num_censored and censored == "observed"):
+        statistic = steps.averages(normalize=weighted)
+        without = statistic.num_without_weight(counts)
+        if without and report.effective_sample_size:
+            told.append(
+                f"At {without} steps, the target policy has done otherwise before in every episode "
+                "that is observed there: these steps count as 0."
+            )
+    else:
+        statistic = Mean(steps.weighted_sums())
+    value = float(statistic.values(counts[np.newaxis])[0])
+    if not weighted and not np.isfinite(value):
+        told.append("A weight is too large for a float: use weighted=True.")
+    return Estimate(
+        value=value,
+        estimator=f"{'per-decision ' if per_decision else ''}{'W' if weighted else ''}IS",
+        estimand=_estimand(gamma, horizon),
+        gamma=float(gamma),
+        horizon=horizon,
+        statistic=statistic,
+        ends=data.ends(chosen, censored=num_censored if chosen is None else 0),
+        weights=report,
+        warnings=(*warnings_of(report, steps.num_episodes), *told),
+        episode_weights=episode_weights,
+    )
+
+
+def _censor(
+    data: EvaluationSet, horizon: int | None, censored: str, per_decision: bool
+) -> tuple[np.ndarray | None, int, list[str]]:
+    """Which episodes count (None: all), how many were cut too early, and what to say of it."""
+    if horizon is None:
+        return None, 0, []
+    is_cut = ~data.is_terminal & (data.num_transitions < horizon)
+    number, first = int(is_cut.sum()), int(np.argmax(is_cut))
+    if not number:
+        return None, 0, []
+    what = f"{number} of {data.num_episodes} episodes were cut before step {horizon}"
+    if censored == "error":
+        raise ValueError(
+            f"{what}, the first of them episode {first}, after {data.num_transitions[first]} "
+            "transitions: what they were worth up to there is not known. Give a shorter horizon, "
+            "or None for the value up to where the episodes end; or say with censored='drop' that "
+            "they are left out, or with censored='observed' that each step is averaged over the "
+            "episodes that are observed there."
+        )
+    if censored == "drop":
+        kept = np.flatnonzero(~is_cut)
+        if not len(kept):
+            raise ValueError(f"{what}, so that none is left. Give a shorter horizon.")
+        return kept, number, [f"{what} and left out: the others may be worth more, or less."]
+    if not per_decision:
+        raise ValueError(
+            f"{what}: censored='observed' goes with per_decision=True, as the weight of a whole "
+            "episode is that of all its steps"
+        )
+    told = [f"{what}: later steps are averaged over fewer episodes, which may be worth more."]
+    longest = int(data.num_transitions.max())
+    if longest < horizon and not data.is_terminal.any():
+        told.append(f"No episode is observed after step {longest}: later ones count as 0.")
+    return None, number, told
+
+
+def _of_whole_episodes(steps: StepWeights, is_weighted: bool) -> Statistic:
+    """The returns of episodes, each with its weight."""
+    returns, logs = steps.sums(), steps.log_weights
+    if not is_weighted:
+        return Mean(with_weights(returns, logs))
+    largest = logs.max()
+    weights = np.exp(logs - (0.0 if np.isneginf(largest) else largest))[:, np.newaxis]
+    return RatioSum(weights * returns[:, np.newaxis], weights)
+
+
+def _estimand(gamma: float, horizon: int | None) -> str:
+    what = "the return" if gamma == 1 else "the discounted return"
+    return f"{what} {'up to where the episodes end' if horizon is None else f'of {horizon} steps'}"
