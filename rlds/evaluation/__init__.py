@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlds.evaluation.evaluation_set import EvaluationSet, collect
     from rlds.evaluation.importance import importance_sampling
     from rlds.evaluation.intervals import Interval
+    from rlds.evaluation.metrics import Comparison, Score, compare
     from rlds.evaluation.policies import (
         CategoricalPolicy,
         DeterministicPolicy,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CategoricalPolicy",
+    "Comparison",
     "DeterministicPolicy",
     "Estimate",
     "EstimateWarning",
@@ -39,9 +41,11 @@ __all__ = [
     "Interval",
     "Policy",
     "SamplerPolicy",
+    "Score",
     "TanhGaussianPolicy",
     "UniformPolicy",
     "collect",
+    "compare",
     "importance_sampling",
     "mlp_policy",
 ]
@@ -52,6 +56,7 @@ _HOMES = {
     "rlds.evaluation.evaluation_set": ["EvaluationSet", "collect"],
     "rlds.evaluation.importance": ["importance_sampling"],
     "rlds.evaluation.intervals": ["Interval"],
+    "rlds.evaluation.metrics": ["Comparison", "Score", "compare"],
     "rlds.evaluation.policies": [
         "CategoricalPolicy",
         "DeterministicPolicy",

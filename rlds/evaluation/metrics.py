@@ -1,0 +1,210 @@
+"""How well estimates tell good policies from bad ones, where their true values are known."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from rlds.evaluation.estimates import Estimate
+
+__all__ = ["Comparison", "Score", "compare"]
+
+Values: TypeAlias = "Mapping[str, Estimate | float] | Sequence[Estimate | float] | np.ndarray"
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """One number of a comparison.
+
+    Attributes:
+      value: The number; NaN where it is not defined.
+      error: Its standard error, which says how much it depends on the policies that happened to be
+        compared.
+    """
+
+    value: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} ± {self.error:.2g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """How well estimates agree with the true values of policies.
+
+    "Normalized" means divided by the range of the true values: 1 is the distance of the best policy
+    to the worst one.
+
+    Attributes:
+      num_policies: How many policies were compared.
+      mean_absolute_error: How far the estimates are off, on average.
+      normalized_mean_absolute_error: The same, normalized.
+      rank_correlation: Spearman's: 1 if the estimates put the policies in their true order, -1 if
+        in the reverse one. NaN if all estimates, or all true values, are the same.
+      regret: By k, how much worse the best of the k policies with the largest estimates is than the
+        best of all.
+      normalized_regret: The same, normalized.
+      precision: By k, the share of the k policies with the largest estimates that are among the k
+        best.
+    """
+
+    num_policies: int
+    mean_absolute_error: Score
+    normalized_mean_absolute_error: Score
+    rank_correlation: Score
+    regret: dict[int, Score]
+    normalized_regret: dict[int, Score]
+    precision: dict[int, Score]
+
+    def __str__(self) -> str:
+        rows = [
+            ("mean absolute error", self.mean_absolute_error, self.normalized_mean_absolute_error),
+            ("rank correlation", self.rank_correlation, None),
+            *((f"regret@{k}", self.regret[k], self.normalized_regret[k]) for k in self.regret),
+            *((f"precision@{k}", score, None) for k, score in self.precision.items()),
+        ]
+        lines = [f"{self.num_policies} policies: score ± standard error (normalized)"]
+        for name, score, normalized in rows:
+            lines.append(f"  {name + ':':21}{score}" + (f"  ({normalized})" if normalized else ""))
+        return "\n".join(lines)
+
+
+def compare(
+    truth: Values,
+    estimates: Values,
+    *,
+    k: Sequence[int] = (1, 3, 5),
+    cap: float | None = None,
+    num_samples: int = 1000,
+    seed: int = 0,
+) -> Comparison:
+    """Returns how well estimates agree with the true values of policies.
+
+    Of policies with the same estimate, or the same true value, the first one comes first.
+
+    Args:
+      truth: The value of each policy: by name, or in an order.
+      estimates: The estimate of each policy: by the same names, or in the same order.
+      k: How many policies to choose. Numbers above that of the policies are left out.
+      cap: Where estimates are cut: at this multiple of the range of the true values above the
+        smallest one. The plots of the DOPE benchmark take 2; None takes estimates as they are.
+      num_samples: How often the bootstrap draws policies, for the standard errors.
+      seed: Of the bootstrap.
+
+    Raises:
+      ValueError: The names, or the numbers of policies, differ; there are fewer than 2 policies; a
+        number is not finite. Says which.
+
+    >>> print(compare([10, 40, 30, 90, 60], [20, 35, 80, 70, 65], k=[1, 3]))
+    5 policies: score ± standard error (normalized)
+      mean absolute error: 18 ± 7.5  (0.225 ± 0.094)
+      rank correlation:    0.4 ± 0.58
+      regret@1:            60 ± 26  (0.75 ± 0.33)
+      regret@3:            0 ± 9.9  (0 ± 0.12)
+      precision@1:         0 ± 0.47
+      precision@3:         0.6667 ± 0.23
+    """
+    names, values, found = _aligned(truth, estimates)
+    if len(names) < 2:
+        raise ValueError(f"compare: there must be at least 2 policies, got {len(names)}")
+    if any(number < 1 for number in k):
+        raise ValueError(f"compare: k must be numbers of policies from 1 on, got {list(k)}")
+    for what, numbers in [("true value", values), ("estimate", found)]:
+        if not np.isfinite(numbers).all():
+            wrong = int(np.argmin(np.isfinite(numbers)))
+            raise ValueError(f"compare: the {what} of {names[wrong]} is {numbers[wrong]}")
+    span = float(np.ptp(values))
+    if cap is not None:
+        found = np.minimum(found, values.min() + cap * span)
+    k = [number for number in k if number <= len(names)]
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(len(names), size=(num_samples, len(names)))
+    rows = np.concatenate([np.arange(len(names))[None], drawn])  # The first is the policies.
+    scores = [
+        Score(float(column[0]), _deviation(column[1:]))
+        for column in _scores(values[rows], found[rows], k)
+    ]
+    error, correlation, *others = scores
+    regret = dict(zip(k, others[: len(k)], strict=True))
+    return Comparison(
+        num_policies=len(names),
+        mean_absolute_error=error,
+        normalized_mean_absolute_error=_normalized(error, span),
+        rank_correlation=correlation,
+        regret=regret,
+        normalized_regret={number: _normalized(score, span) for number, score in regret.items()},
+        precision=dict(zip(k, others[len(k) :], strict=True)),
+    )
+
+
+def _aligned(truth: Values, estimates: Values) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """What policies are called in messages, their true values, and their estimates."""
+    if isinstance(truth, Mapping) and isinstance(estimates, Mapping):
+        for what, names, others in [
+            ("estimate", truth, estimates),
+            ("true value", estimates, truth),
+        ]:
+            if missing := [name for name in names if name not in others]:
+                listed = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
+                raise ValueError(f"compare: there is no {what} of {listed}")
+        called = [f"policy {name!r}" for name in truth]
+        return called, _numbers(truth.values()), _numbers(estimates[name] for name in truth)
+    if isinstance(truth, Mapping) or isinstance(estimates, Mapping):
+        raise TypeError("compare: give both by names, in dicts, or both in the same order")
+    values, found = _numbers(truth), _numbers(estimates)
+    if len(values) != len(found):
+        raise ValueError(f"compare: {len(values)} true values, but {len(found)} estimates")
+    return [f"policy {number}" for number in range(len(values))], values, found
+
+
+def _numbers(given: Iterable[Estimate | float]) -> np.ndarray:
+    return np.array([x.value if isinstance(x, Estimate) else x for x in given], np.float64)
+
+
+def _scores(values: np.ndarray, found: np.ndarray, k: Sequence[int]) -> list[np.ndarray]:
+    """Mean absolute error, rank correlation, regret and precision for each k, of each row."""
+    chosen = np.argsort(-found, axis=1, kind="stable")
+    best = np.argsort(-values, axis=1, kind="stable")
+    places = np.take_along_axis(np.argsort(best, axis=1), chosen, axis=1)  # In the true order.
+    reached = np.maximum.accumulate(np.take_along_axis(values, chosen, axis=1), axis=1)
+    return [
+        np.abs(values - found).mean(axis=1),
+        _rank_correlation(values, found),
+        *(values.max(axis=1) - reached[:, number - 1] for number in k),
+        *((places[:, :number] < number).mean(axis=1) for number in k),
+    ]
+
+
+def _rank_correlation(values: np.ndarray, estimates: np.ndarray) -> np.ndarray:
+    ours, theirs = _centered_ranks(values), _centered_ranks(estimates)
+    scale = np.sqrt((ours**2).sum(axis=1) * (theirs**2).sum(axis=1))
+    found = np.full(len(scale), np.nan)
+    np.divide((ours * theirs).sum(axis=1), scale, out=found, where=scale > 0)
+    return found
+
+
+def _centered_ranks(rows: np.ndarray) -> np.ndarray:
+    """The places of numbers in the order of their row, around 0; equal ones share their mean."""
+    order = np.argsort(rows, axis=1)
+    ordered, places = np.take_along_axis(rows, order, axis=1), np.arange(rows.shape[1])
+    is_new = np.diff(ordered, axis=1, prepend=-np.inf) > 0
+    is_done = np.diff(ordered, axis=1, append=np.inf) > 0
+    first = np.maximum.accumulate(np.where(is_new, places, 0), axis=1)
+    last = np.minimum.accumulate(np.where(is_done, places, len(places))[:, ::-1], axis=1)[:, ::-1]
+    ranks = np.empty(rows.shape)
+    np.put_along_axis(ranks, order, (first + last - places[-1]) / 2, axis=1)
+    return ranks
+
+
+def _deviation(column: np.ndarray) -> float:
+    """The deviation of those samples for which a score is defined; NaN if there are none."""
+    defined = column[~np.isnan(column)]
+    return float(defined.std()) if len(defined) else np.nan
+
+
+def _normalized(score: Score, span: float) -> Score:
+    return Score(score.value / span, score.error / span) if span else Score(np.nan, np.nan)

@@ -1,0 +1,103 @@
+"""Comparisons of estimates with true values: exact numbers, ties, names, and what cannot be."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rlds.evaluation import compare
+from rlds.evaluation.estimates import Ends, Estimate, Mean
+
+TRUTH, ESTIMATES = [10, 40, 30, 90, 60], [20, 35, 80, 70, 65]
+
+
+def values_of(scores):
+    return {k: score.value for k, score in scores.items()}
+
+
+def test_numbers_are_exact():
+    found = compare(TRUTH, ESTIMATES, k=[1, 2, 3, 9])
+    assert found.num_policies == 5
+    assert found.mean_absolute_error.value == 18
+    assert found.normalized_mean_absolute_error.value == pytest.approx(0.225, rel=1e-15)
+    assert found.rank_correlation.value == pytest.approx(0.4, rel=1e-15)
+    assert values_of(found.regret) == {1: 60, 2: 0, 3: 0}  # 9 is more than there are.
+    assert values_of(found.normalized_regret) == {1: 0.75, 2: 0, 3: 0}
+    assert values_of(found.precision) == {1: 0, 2: 1 / 2, 3: 2 / 3}
+
+
+def test_ties():
+    found = compare([1, 1, 2, 2], [5, 7, 7, 7], k=[1, 2])
+    # Ranks 1½ 1½ 3½ 3½ and 1 3 3 3: covariance 2, variances 4 and 3.
+    assert found.rank_correlation.value == pytest.approx(2 / np.sqrt(4 * 3))
+    # The second policy comes first of those with the same estimate, the third of the best ones.
+    assert values_of(found.regret) == {1: 1, 2: 0}
+    assert values_of(found.precision) == {1: 0, 2: 0.5}
+    same = compare([1, 2, 3], [4, 4, 4])
+    assert np.isnan(same.rank_correlation.value)
+    assert np.isnan(same.rank_correlation.error)
+    flat = compare([2, 2], [1, 4])
+    assert np.isnan(flat.normalized_regret[1].value)
+    assert flat.regret[1].value == 0
+
+
+def test_standard_errors_are_those_of_many_policies():
+    rng = np.random.default_rng(0)
+    truth, noise = rng.normal(size=(2, 100, 50))
+    repeated = [
+        compare(v, v + e, num_samples=100, k=[1]) for v, e in zip(truth, noise, strict=True)
+    ]
+    for name in ("mean_absolute_error", "rank_correlation"):
+        scores = [getattr(found, name) for found in repeated]
+        deviation = np.std([score.value for score in scores])
+        assert np.mean([score.error for score in scores]) == pytest.approx(deviation, rel=0.25)
+    # Two of four samples of two policies have one of them twice, and no correlation.
+    assert compare([1, 2], [3, 4]).rank_correlation.error == 0
+
+
+def test_policies_by_name():
+    estimates = dict(zip("abcde", ESTIMATES, strict=True))
+    mean = Mean(np.array([79.0, 81.0]))
+    estimates["c"] = Estimate(80.0, "IS", "the return", 1.0, None, mean, Ends(2, 0, 0))
+    backwards = dict(reversed(estimates.items()))
+    assert compare(dict(zip("abcde", TRUTH, strict=True)), backwards) == compare(TRUTH, ESTIMATES)
+
+
+def test_estimates_far_off_are_cut_on_request():
+    estimates = [20, 35, 1e9, 70, 65]
+    assert compare(TRUTH, estimates).mean_absolute_error.value > 1e8
+    found = compare(TRUTH, estimates, cap=2.0)
+    assert found == compare(TRUTH, [20, 35, 10 + 2 * 80, 70, 65])
+
+
+@pytest.mark.parametrize(
+    ("truth", "estimates", "options", "message"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1}, {}, "there is no estimate of 'b'"),
+        (
+            {"a": 1},
+            dict.fromkeys("abcdefg", 1),
+            {},
+            "no true value of 'b', 'c', 'd', 'e', 'f', ...",
+        ),
+        ([1, 2], [1], {}, "2 true values, but 1 estimates"),
+        ([1], [1], {}, "at least 2 policies, got 1"),
+        ({"a": 1, "b": 2}, {"b": np.nan, "a": 2}, {}, "the estimate of policy 'b' is nan"),
+        ([1, np.inf], [1, 2], {}, "the true value of policy 1 is inf"),
+        ([1, 2], [1, 2], {"k": [0]}, "k must be numbers of policies from 1 on"),
+    ],
+)
+def test_what_cannot_be_compared(truth, estimates, options, message):
+    with pytest.raises(ValueError, match=message):
+        compare(truth, estimates, **options)
+
+
+def test_names_and_an_order_do_not_mix():
+    with pytest.raises(TypeError, match="give both by names, in dicts, or both in the same order"):
+        compare({"a": 1, "b": 2}, [1, 2])
+
+
+def test_a_comparison_shows_itself():
+    shown = str(dataclasses.replace(compare(TRUTH, ESTIMATES, k=[3]), num_policies=7))
+    assert shown.startswith("7 policies: score ± standard error (normalized)\n")
+    assert "  precision@3:         0.6667 ± " in shown
