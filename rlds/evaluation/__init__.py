@@ -15,8 +15,10 @@ from rlds_ecosystem.lazy import lazy_package as _lazy_package
 if TYPE_CHECKING:
     from rlds.evaluation.estimates import Estimate
     from rlds.evaluation.evaluation_set import EvaluationSet, collect
+    from rlds.evaluation.features import Features, OneHot, Quadratic, Sampled
     from rlds.evaluation.importance import importance_sampling
     from rlds.evaluation.intervals import Interval
+    from rlds.evaluation.linear_q import LinearQ, fitted_q
     from rlds.evaluation.metrics import Comparison, Score, compare
     from rlds.evaluation.policies import (
         CategoricalPolicy,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         UniformPolicy,
         mlp_policy,
     )
+    from rlds.evaluation.q_functions import QFunction, TabularQ
     from rlds.evaluation.ratios import EstimateWarning
 
 __all__ = [
@@ -37,15 +40,23 @@ __all__ = [
     "Estimate",
     "EstimateWarning",
     "EvaluationSet",
+    "Features",
     "GaussianPolicy",
     "Interval",
+    "LinearQ",
+    "OneHot",
     "Policy",
+    "QFunction",
+    "Quadratic",
+    "Sampled",
     "SamplerPolicy",
     "Score",
+    "TabularQ",
     "TanhGaussianPolicy",
     "UniformPolicy",
     "collect",
     "compare",
+    "fitted_q",
     "importance_sampling",
     "mlp_policy",
 ]
@@ -54,8 +65,10 @@ __all__ = [
 _HOMES = {
     "rlds.evaluation.estimates": ["Estimate"],
     "rlds.evaluation.evaluation_set": ["EvaluationSet", "collect"],
+    "rlds.evaluation.features": ["Features", "OneHot", "Quadratic", "Sampled"],
     "rlds.evaluation.importance": ["importance_sampling"],
     "rlds.evaluation.intervals": ["Interval"],
+    "rlds.evaluation.linear_q": ["LinearQ", "fitted_q"],
     "rlds.evaluation.metrics": ["Comparison", "Score", "compare"],
     "rlds.evaluation.policies": [
         "CategoricalPolicy",
@@ -67,6 +80,7 @@ _HOMES = {
         "UniformPolicy",
         "mlp_policy",
     ],
+    "rlds.evaluation.q_functions": ["QFunction", "TabularQ"],
     "rlds.evaluation.ratios": ["EstimateWarning"],
 }
 

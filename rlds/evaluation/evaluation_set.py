@@ -185,6 +185,18 @@ class EvaluationSet:
         return found
 
     @property
+    def first_rows(self) -> np.ndarray:
+        """Which row of `observations` each episode begins with, `[N]`.
+
+        Raises:
+          ValueError: An episode has no observation.
+        """
+        empty = np.flatnonzero((self.num_transitions == 0) & ~self.final_observation_known)
+        if len(empty):
+            raise ValueError(f"episode {empty[0]} has no transition, and no observation")
+        return self._first_rows
+
+    @property
     def _first_rows(self) -> np.ndarray:
         found: np.ndarray = self.splits[:-1] + self._known_before
         return found
@@ -192,7 +204,7 @@ class EvaluationSet:
     @property
     def initial_observations(self) -> Any:
         """The first observation of each episode, `[N, ...]`."""
-        return self.observations_at(self._first_rows)
+        return self.observations_at(self.first_rows)
 
     def observations_at(self, rows: Any) -> Any:
         """Returns rows of the observations."""
@@ -203,10 +215,16 @@ class EvaluationSet:
         return _map(lambda column: column[transitions], self.actions)
 
     def step_discounts(self, gamma: float) -> np.ndarray:
-        """Returns what the value after each transition counts for: gamma, and the discount."""
+        """Returns what the value after each transition counts for: gamma, and the discount.
+
+        A recorded discount of 0 at a truncated end does not count: the value goes on there.
+        """
         check_gamma(gamma)
         factors = np.full(len(self.rewards), float(gamma))
-        return factors if self.discounts is None else factors * self.discounts
+        if self.discounts is None:
+            return factors
+        is_cut = self.is_last & ~self.next_is_terminal & (self.discounts == 0)
+        return factors * np.where(is_cut, 1.0, self.discounts)
 
     def ends(
         self, episodes: np.ndarray | None = None, *, censored: int = 0, left_out: int = 0

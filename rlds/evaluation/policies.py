@@ -21,6 +21,7 @@ __all__ = [
     "TanhGaussianPolicy",
     "UniformPolicy",
     "mlp_policy",
+    "whole_numbers",
 ]
 
 # The largest float32 below 1. What is nearer to 1 is stored as 1, whose artanh is infinite.
@@ -172,7 +173,7 @@ class CategoricalPolicy(Policy):
             logs = np.log(table)
 
         def look_up(observations: Any) -> np.ndarray:
-            found: np.ndarray = logs[_whole_numbers(observations, len(logs), "observation")]
+            found: np.ndarray = logs[whole_numbers(observations, len(logs), "observation")]
             return found
 
         return cls(look_up)
@@ -214,12 +215,12 @@ class CategoricalPolicy(Policy):
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
         """See `Policy`."""
         logs = self.log_probs(observations)
-        chosen = _whole_numbers(actions, logs.shape[1], "action")
+        chosen = whole_numbers(actions, logs.shape[1], "action")
         _check_shape(chosen, (len(logs),))
         return np.take_along_axis(logs, chosen[:, None], axis=-1)[:, 0]
 
 
-def _whole_numbers(values: Any, number: int, field: Literal["observation", "action"]) -> np.ndarray:
+def whole_numbers(values: Any, number: int, field: Literal["observation", "action"]) -> np.ndarray:
     """Returns values that are integers from 0 on, maybe as floats, as D4RL has them."""
     found = np.asarray(values)
     if found.dtype.kind not in "biuf":

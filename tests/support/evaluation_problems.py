@@ -61,7 +61,8 @@ class MdpA:
     def all_trajectories(cls, horizon):
         """Every trajectory up to a horizon under the behaviour policy, with its probability.
 
-        Those that did not terminate are truncated with a known final observation.
+        Those that did not terminate are truncated. All final observations are known; that of a
+        terminal end says nothing.
         """
         done, running = [], [([s], [], p) for s, p in enumerate(cls.start) if p]
         for _ in range(horizon):
@@ -86,8 +87,7 @@ class MdpA:
           number: How many.
           horizon: How many steps they have at most.
           rng: Draws them.
-          share_unknown: The probability that an episode's final observation is not recorded, if it
-            has `horizon` transitions.
+          share_unknown: The probability that an episode's final observation is not recorded.
         """
         cumulated = np.cumsum(cls.next_probs, axis=-1)
         state = np.searchsorted(np.cumsum(cls.start), rng.random(number), side="right")
@@ -104,7 +104,7 @@ class MdpA:
             states.append(state)
             actions.append(action)
         states, actions = np.array(states).T, np.array(actions).T
-        known = ~ended & ~((lengths == horizon) & (rng.random(number) < share_unknown))
+        known = rng.random(number) >= share_unknown
         return cls._from_grid(states, actions, lengths, ended, known)
 
     @classmethod
@@ -130,7 +130,7 @@ class MdpA:
         horizon = max(lengths)
         states = np.array([s + [0] * (horizon + 1 - len(s)) for s, *_ in trajectories])
         actions = np.array([a + [0] * (horizon - len(a)) for _, a, *_ in trajectories])
-        return cls._from_grid(states, actions, lengths, ended, ~ended)
+        return cls._from_grid(states, actions, lengths, ended, lengths > 0)
 
 
 class LinearGaussian:

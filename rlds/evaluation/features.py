@@ -1,0 +1,287 @@
+"""Features: the numbers of an observation and an action that a linear Q-function adds up."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from rlds.evaluation.policies import (
+    CategoricalPolicy,
+    DeterministicPolicy,
+    GaussianPolicy,
+    Policy,
+    whole_numbers,
+)
+from rlds.sources.nests import leaves_at
+
+__all__ = ["Features", "OneHot", "Quadratic", "Sampled", "as_vectors"]
+
+# With more features, the matrix that is solved takes gigabytes, and minutes.
+_MOST_FEATURES = 5000
+
+
+class Features(abc.ABC):
+    """Numbers of observations and actions, and what they are on average under a policy.
+
+    Attributes:
+      num_samples: How many actions are drawn for the average, where it is not exact.
+      seed: Of these actions.
+    """
+
+    num_samples: int = 10
+    seed: int = 0
+
+    @abc.abstractmethod
+    def __call__(self, observations: Any, actions: Any) -> np.ndarray:
+        """Returns the features, `[n, d]`, float64."""
+
+    def expected(
+        self, observations: Any, policy: Policy, rng: np.random.Generator | None = None
+    ) -> np.ndarray:
+        """Returns the mean of the features over the actions of a policy, `[n, d]`.
+
+        It is exact for a `CategoricalPolicy` and a `DeterministicPolicy`. For others it is the mean
+        over actions that are drawn.
+
+        Args:
+          observations: What the policy observes.
+          policy: What takes the actions.
+          rng: What draws them; by default, that of the seed.
+        """
+        if isinstance(policy, CategoricalPolicy):
+            by_action = policy.probs(observations).T
+            return _sum(
+                probability[:, None] * self(observations, np.full(len(probability), action))
+                for action, probability in enumerate(by_action)
+            )
+        if isinstance(policy, DeterministicPolicy):
+            return self(observations, policy.mode(observations))
+        rng = rng or np.random.default_rng(self.seed)
+        drawn = (policy.sample(observations, rng) for _ in range(self.num_samples))
+        return _sum(self(observations, actions) for actions in drawn) / self.num_samples
+
+    def name(self, column: int, observations: Any, actions: Any) -> str:
+        """Returns what a feature is called in messages.
+
+        Args:
+          column: Which feature.
+          observations: Some observations.
+          actions: Some actions.
+        """
+        del observations, actions
+        return f"feature {column}"
+
+
+def _sum(arrays: Any) -> np.ndarray:
+    found: np.ndarray = sum(arrays)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class OneHot(Features):
+    """One feature for each pair of a state and an action; both are integers from 0 on.
+
+    Attributes:
+      num_states: How many states there are.
+      num_actions: How many actions there are.
+
+    >>> OneHot(2, 2)(np.array([1, 0]), np.array([0, 1]))
+    array([[0., 0., 1., 0.],
+           [0., 1., 0., 0.]])
+    """
+
+    num_states: int
+    num_actions: int
+
+    def __post_init__(self) -> None:
+        _check_number(self.num_states * self.num_actions, "states and actions")
+
+    def __call__(self, observations: Any, actions: Any) -> np.ndarray:
+        """See `Features`."""
+        states = _indices(observations, self.num_states, "observation")
+        chosen = _indices(actions, self.num_actions, "action")
+        found = np.zeros((len(states), self.num_states * self.num_actions))
+        found[np.arange(len(states)), states * self.num_actions + chosen] = 1
+        return found
+
+    def expected(
+        self, observations: Any, policy: Policy, rng: np.random.Generator | None = None
+    ) -> np.ndarray:
+        """See `Features`."""
+        if not isinstance(policy, CategoricalPolicy):
+            return super().expected(observations, policy, rng)
+        states = _indices(observations, self.num_states, "observation")
+        probabilities = policy.probs(observations)
+        if probabilities.shape[1] != self.num_actions:
+            raise ValueError(
+                f"the policy has {probabilities.shape[1]} actions, OneHot has {self.num_actions}"
+            )
+        found = np.zeros((len(states), self.num_states, self.num_actions))
+        found[np.arange(len(states)), states] = probabilities
+        return found.reshape(len(states), self.num_states * self.num_actions)
+
+    def name(self, column: int, observations: Any, actions: Any) -> str:
+        """See `Features`."""
+        state, action = divmod(column, self.num_actions)
+        return f"state {state} with action {action}"
+
+
+def _indices(values: Any, number: int, field: Literal["observation", "action"]) -> np.ndarray:
+    if isinstance(values, Mapping):
+        raise ValueError(
+            f"OneHot needs one integer as {field}, got a dict with {', '.join(values)}: choose a "
+            f'field with collect(..., {field}="{field}/{next(iter(values))}")'
+        )
+    found = np.asarray(values)
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
+    if found.ndim != 1:
+        raise ValueError(
+            f"OneHot needs one integer as {field}, got shape {found.shape[1:]}. Quadratic and "
+            "Sampled take any numbers."
+        )
+    return whole_numbers(found, number, field)
+
+
+@dataclasses.dataclass(frozen=True)
+class Quadratic(Features):
+    """1, each number x of the observation and the action, and each product of two of them.
+
+    They are exact for linear dynamics with quadratic costs, and a first attempt for all else. The
+    mean is exact under a `GaussianPolicy`. Nested observations are joined to one vector.
+
+    Attributes:
+      num_samples: How many actions are drawn for the mean under policies where it is not exact.
+      seed: Of these actions.
+
+    >>> Quadratic()(np.array([[2.0]]), np.array([[3.0]]))
+    array([[1., 2., 3., 4., 6., 9.]])
+    """
+
+    num_samples: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_samples(self.num_samples)
+
+    def __call__(self, observations: Any, actions: Any) -> np.ndarray:
+        """See `Features`."""
+        x = np.concatenate(
+            [as_vectors(observations, "observation"), as_vectors(actions, "action")], axis=1
+        )
+        first, second = _pairs(x.shape[1])
+        return np.concatenate([np.ones((len(x), 1)), x, x[:, first] * x[:, second]], axis=1)
+
+    def expected(
+        self, observations: Any, policy: Policy, rng: np.random.Generator | None = None
+    ) -> np.ndarray:
+        """See `Features`."""
+        # What derives from it may change its actions, by tanh for example.
+        if (
+            not isinstance(policy, GaussianPolicy)
+            or type(policy).sample is not GaussianPolicy.sample
+        ):
+            return super().expected(observations, policy, rng)
+        mean, log_std = policy.parameters(observations)
+        found = self(observations, mean)
+        size = _size(found.shape[1])
+        first, second = _pairs(size)
+        is_square = (first == second) & (first >= size - mean.shape[1])
+        found[:, 1 + size + np.flatnonzero(is_square)] += np.exp(2 * log_std)
+        return found
+
+    def name(self, column: int, observations: Any, actions: Any) -> str:
+        """See `Features`."""
+        sizes = [as_vectors(observations, "observation").shape[1]]
+        sizes.append(as_vectors(actions, "action").shape[1])
+        names = [
+            f"{what}[{place}]"
+            for what, size in zip(("observation", "action"), sizes, strict=True)
+            for place in range(size)
+        ]
+        pairs = zip(*_pairs(len(names)), strict=True)
+        return ["1", *names, *(f"{names[i]} * {names[j]}" for i, j in pairs)][column]
+
+
+def _pairs(size: int) -> tuple[np.ndarray, np.ndarray]:
+    _check_number(1 + size + size * (size + 1) // 2, f"{size} numbers")
+    return np.triu_indices(size)
+
+
+def _size(number: int) -> int:
+    """How many numbers have so many products: number = (size + 1)(size + 2) / 2."""
+    return (math.isqrt(8 * number + 1) - 3) // 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampled(Features):
+    """The features that a function returns, such as tiles, random features or a trained network.
+
+    Attributes:
+      function: What returns the features of observations and actions, `[n, d]`.
+      num_samples: How many actions are drawn for the mean under a policy that is not categorical.
+      seed: Of these actions.
+
+    >>> centers = np.linspace(-1, 1, 3)
+    >>> bumps = Sampled(lambda observations, actions: np.exp(-((observations - centers) ** 2)))
+    >>> bumps(np.array([[0.0]]), np.array([[0.0]])).round(2)
+    array([[0.37, 1.  , 0.37]])
+    """
+
+    function: Callable[[Any, Any], Any]
+    num_samples: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_samples(self.num_samples)
+
+    def __call__(self, observations: Any, actions: Any) -> np.ndarray:
+        """See `Features`."""
+        found = np.asarray(self.function(observations, actions), np.float64)
+        if found.ndim != 2 or len(found) != len(actions):
+            raise ValueError(
+                f"the function must return the features of {len(actions)} actions, as an array of "
+                f"shape [{len(actions)}, d]; got shape {found.shape}"
+            )
+        _check_number(found.shape[1], "the function")
+        return found
+
+
+def _check_samples(number: int) -> None:
+    if number < 1:
+        raise ValueError(f"num_samples must be at least 1, got {number}")
+
+
+def _check_number(number: int, of: str) -> None:
+    if not 0 < number <= _MOST_FEATURES:
+        raise ValueError(
+            f"{number} features of {of}: there must be between 1 and {_MOST_FEATURES}. Choose "
+            "fields with collect(..., observation=...), or give Sampled(function)."
+        )
+
+
+def as_vectors(nested: Any, what: str) -> np.ndarray:
+    """Returns an array, or dicts of arrays, as one vector for each row, `[n, d]`, float64.
+
+    Args:
+      nested: Arrays with a leading axis.
+      what: What it is, for messages.
+
+    Raises:
+      ValueError: There is something that is not a number; names the field.
+    """
+    columns = []
+    for path, leaf in leaves_at({what: nested}, None):
+        column = np.asarray(leaf)
+        if column.dtype.kind not in "biuf":
+            raise ValueError(
+                f"field {path!r} has {column.dtype}, not numbers: choose others with "
+                f"collect(..., {what}=...)"
+            )
+        columns.append(column.reshape(len(column), int(np.prod(column.shape[1:]))))
+    return np.concatenate(columns, axis=1, dtype=np.float64)

@@ -1,0 +1,437 @@
+"""A linear Q-function of a policy, in closed form."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlds.evaluation.estimates import Estimate, Statistic
+from rlds.evaluation.evaluation_set import EvaluationSet, check_episode_weights
+from rlds.evaluation.features import Features
+from rlds.evaluation.policies import Policy, RowError
+
+__all__ = ["LinearQ", "fitted_q"]
+
+# How many numbers there are in an array of features, or of matrices, at once: 32 MiB.
+_BLOCK = 1 << 22
+# Where the matrix multiplies errors more than this, digits of the solution are lost.
+_LARGEST_CONDITION = 1e12
+_MOST_NAMES = 5
+
+
+def fitted_q(
+    data: EvaluationSet,
+    target: Policy,
+    *,
+    features: Features,
+    gamma: float,
+    ridge: float = 1e-9,
+    time_limit: int | None = None,
+    episode_weights: Any = None,
+) -> LinearQ:
+    """Fits a linear Q-function of a policy to recorded transitions: LSTD-Q.
+
+    The function is the one that fitted Q-evaluation converges to with these features. It needs no
+    probabilities of the recorded actions, and the policy may be deterministic. Where the features
+    cannot express the Q-function, it is wrong however much data there is.
+
+    After a terminal end the value is 0, after a truncated one it is that of the final observation.
+    Where the final observation of a truncated episode is not known, the last transition is left
+    out.
+
+    Args:
+      data: What was recorded.
+      target: The policy.
+      features: What the Q-function is made of.
+      gamma: The discount of each step.
+      ridge: What is added to the diagonal of the matrix, whose features are scaled to a mean square
+        of 1. It makes a weight 0 where the data says nothing of it. With 0, that is an error.
+      time_limit: After how many steps the environment cut the episodes, if it did. Only with it
+        are ends of such episodes without a bias, where final observations are not known: step
+        `time_limit - 1` of these episodes is left out also if it was terminal, for otherwise
+        just the terminal ones of these steps are left.
+      episode_weights: How much each episode counts, `[N]`; by default all count the same.
+
+    Raises:
+      ValueError: The features are not finite or do not determine Q, or an argument does not fit.
+
+    >>> from rlds.evaluation.features import OneHot
+    >>> from rlds.evaluation.policies import CategoricalPolicy
+    >>> data = EvaluationSet([2], [True], [True], np.array([0, 1, 1]), np.array([0, 0]), [1.0, 4.0])
+    >>> target = CategoricalPolicy.from_table([[1.0], [1.0]])
+    >>> q = fitted_q(data, target, features=OneHot(2, 1), gamma=0.5, ridge=0)
+    >>> q.coefficients.tolist()
+    [3.0, 4.0]
+    """
+    if not (np.isfinite(ridge) and ridge >= 0):
+        raise ValueError(f"ridge must be 0 or more, got {ridge}")
+    weights = (
+        np.ones(data.num_episodes)
+        if episode_weights is None
+        else check_episode_weights(episode_weights, data.num_episodes)
+    )
+    problem = _Problem(
+        data,
+        target,
+        features,
+        gamma,
+        data.step_discounts(gamma),
+        _is_used(data, time_limit),
+        weights,
+    )
+    return problem.solve(ridge)
+
+
+def _is_used(data: EvaluationSet, time_limit: int | None) -> np.ndarray:
+    """Which transitions count: those after which it is known what followed."""
+    is_used: np.ndarray = data.next_is_known | data.next_is_terminal
+    if time_limit is not None:
+        is_unknown = ~data.final_observation_known
+        too_long = np.flatnonzero(is_unknown & (data.num_transitions > time_limit))
+        if len(too_long):
+            episode = int(too_long[0])
+            raise ValueError(
+                f"episode {episode} has {data.num_transitions[episode]} transitions: more than the "
+                f"time_limit of {time_limit}"
+            )
+        is_used &= ~(is_unknown[data.episodes] & (data.times == time_limit - 1))
+    if not is_used.any():
+        raise ValueError(
+            f"there are no transitions to fit to, of {len(is_used)}: it is not known what followed"
+        )
+    return is_used
+
+
+class _Block(NamedTuple):
+    """Some episodes: the features of their transitions that count.
+
+    Attributes:
+      episodes: Which episodes.
+      splits: Where the transitions of each of them begin, and where the last one's end.
+      transitions: Which transitions.
+      features: Of each transition.
+      after: The features that are expected after it; 0 after a terminal end.
+      discounts: What the value after it counts for; 0 after a terminal end.
+      start: The features that are expected at the start of each episode.
+    """
+
+    episodes: slice
+    splits: np.ndarray
+    transitions: np.ndarray
+    features: np.ndarray
+    after: np.ndarray
+    discounts: np.ndarray
+    start: np.ndarray
+
+    @property
+    def differences(self) -> np.ndarray:
+        """Of which the weighted sum is the reward: the features, less the discounted ones after."""
+        found: np.ndarray = self.features - self.discounts[:, None] * self.after
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Problem:
+    """The linear equations of a Q-function."""
+
+    data: EvaluationSet
+    target: Policy
+    features: Features
+    gamma: float
+    step_discounts: np.ndarray
+    is_used: np.ndarray
+    episode_weights: np.ndarray
+
+    @functools.cached_property
+    def num_used(self) -> np.ndarray:
+        """How many transitions of each episode count, `[N]`."""
+        before = np.concatenate([[0], np.cumsum(self.is_used)])
+        found: np.ndarray = np.diff(before[self.data.splits])
+        return found
+
+    @functools.cached_property
+    def num_features(self) -> int:
+        return int(self.of_transitions(np.flatnonzero(self.is_used)[:1]).shape[1])
+
+    def blocks(self) -> Iterator[_Block]:
+        """All episodes, some at a time; each time the same."""
+        rng = np.random.default_rng(self.features.seed)
+        data, used = self.data, np.flatnonzero(self.is_used)
+        splits = np.concatenate([[0], np.cumsum(self.num_used)])
+        # The sums of an episode are a matrix, however short it is.
+        sizes = np.maximum(self.num_used, self.num_features) * self.num_features
+        for first, end in _runs(np.cumsum(sizes) // _BLOCK):
+            transitions = used[splits[first] : splits[end]]
+            follows = ~data.next_is_terminal[transitions]
+            after = np.zeros((len(transitions), self.num_features))
+            after[follows] = self._after(transitions[follows], rng)
+            yield _Block(
+                slice(first, end),
+                splits[first : end + 1] - splits[first],
+                transitions,
+                self.of_transitions(transitions),
+                after,
+                np.where(follows, self.step_discounts[transitions], 0),
+                self._at_start(first, end, rng),
+            )
+
+    def _after(self, transitions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        observations = self.data.observations_at(self.data.rows[transitions] + 1)
+        return _finite(
+            lambda: self.features.expected(observations, self.target, rng),
+            lambda row: f"after {self.data.place(transitions[row])}",
+        )
+
+    def _at_start(self, first: int, end: int, rng: np.random.Generator) -> np.ndarray:
+        observations = self.data.observations_at(self.data.first_rows[first:end])
+        return _finite(
+            lambda: self.features.expected(observations, self.target, rng),
+            lambda row: f"at the start of episode {first + row}",
+        )
+
+    def of_transitions(self, transitions: np.ndarray) -> np.ndarray:
+        """The features of some transitions."""
+        observations = self.data.observations_at(self.data.rows[transitions])
+        actions = self.data.actions_at(transitions)
+        return _finite(
+            lambda: self.features(observations, actions),
+            lambda row: self.data.place(transitions[row]),
+        )
+
+    def solve(self, ridge: float) -> LinearQ:
+        """Solves the equations for all episodes."""
+        d = self.num_features
+        matrix, right, start, squares = np.zeros((d, d)), np.zeros(d), np.zeros(d), np.zeros(d)
+        seen, reached = np.array([[np.inf], [-np.inf]] * 2).repeat(d, axis=1).reshape(2, 2, d)
+        for block in self.blocks():
+            weights = self.episode_weights[self.data.episodes[block.transitions], None]
+            weighted = weights * block.features
+            matrix += weighted.T @ block.differences
+            right += weighted.T @ self.data.rewards[block.transitions]
+            squares += (weighted * block.features).sum(axis=0)
+            start += self.episode_weights[block.episodes] @ block.start
+            _widen(seen, block.features)
+            _widen(reached, block.start)
+            _widen(reached, block.after[block.discounts > 0])
+        total = self.episode_weights @ self.num_used
+        if not total:
+            raise ValueError("episode_weights are 0 for all episodes that have transitions")
+        scales = np.sqrt(squares / total)
+        scales[scales == 0] = 1
+        equations = matrix / np.outer(scales, scales) / total + ridge * np.eye(d)
+        condition = float(np.linalg.cond(equations))
+        warnings = []
+        if not condition < _LARGEST_CONDITION:
+            # What is 0 in all equations, and combinations of features that are.
+            left, sizes, _ = np.linalg.svd(equations)
+            empty = left[:, sizes <= sizes[0] / _LARGEST_CONDITION]
+            message = (
+                f"the data does not determine the Q-function (condition number {condition:.1e}): "
+                "these features are 0 or constant in all transitions, or follow from others: "
+                f"{self._names(np.abs(empty).max(axis=1) > 0.01)}"
+            )
+            if not ridge:
+                raise ValueError(f"{message}. Leave them out, or give a ridge, such as 1e-9.")
+            warnings.append(f"{message[0].upper()}{message[1:]}.")
+        margin = 1e-9 * (1 + np.abs(seen[0]))
+        is_guess = (reached[0] < seen[0] - margin) | (reached[1] > seen[1] + margin)
+        is_guess &= seen[0] == seen[1]
+        if is_guess.any():
+            warnings.append(
+                "The policy goes where the data says nothing: these features have one value in all "
+                f"transitions, and others where it goes: {self._names(is_guess)}."
+            )
+        coefficients = np.linalg.solve(equations, right / scales / total) / scales
+        start /= self.episode_weights.sum()
+        warnings += self._out_of_reach(float(start @ coefficients))
+        return LinearQ(
+            coefficients, condition, tuple(warnings), self, scales, ridge, equations, start
+        )
+
+    def _out_of_reach(self, value: float) -> list[str]:
+        """A warning, if no sum of rewards like the recorded ones is as large, or as small."""
+        if self.gamma == 1:
+            return []
+        bounds = [extreme(self.data.rewards, initial=0.0) for extreme in (np.min, np.max)]
+        low, high = np.array(bounds) / (1 - self.gamma)
+        if low <= value <= high:
+            return []
+        return [
+            f"The estimate, {value:.6g}, cannot be: with rewards from {bounds[0]:.6g} to "
+            f"{bounds[1]:.6g}, as they are recorded, it is between {low:.6g} and {high:.6g}. The "
+            "features do not fit, or the data is too little."
+        ]
+
+    def values(self, counts: np.ndarray, scales: np.ndarray, ridge: float) -> np.ndarray:
+        """What the policy is worth by each of B samples of the episodes, `[B]`."""
+        d, number = self.num_features, len(counts)
+        matrices, rights = np.zeros((number, d * d)), np.zeros((number, d))
+        starts = np.zeros((number, d))
+        for block in self.blocks():
+            features, differences = block.features / scales, block.differences / scales
+            rewards = self.data.rewards[block.transitions]
+            parts = [slice(*pair) for pair in itertools.pairwise(block.splits)]
+            chosen = counts[:, block.episodes]
+            matrices += chosen @ np.array(
+                [(features[part].T @ differences[part]).ravel() for part in parts]
+            )
+            rights += chosen @ np.array([rewards[part] @ features[part] for part in parts])
+            starts += chosen @ (block.start / scales)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            totals = (counts @ self.num_used)[:, None]
+            matrices, rights = matrices / totals, rights / totals
+            starts /= counts.sum(axis=1)[:, None]
+        equations = matrices.reshape(number, d, d) + ridge * np.eye(d)
+        found = np.full(number, np.nan)
+        for place in np.flatnonzero(np.isfinite(equations).all(axis=(1, 2))):
+            with contextlib.suppress(np.linalg.LinAlgError):
+                found[place] = starts[place] @ np.linalg.solve(equations[place], rights[place])
+        return found
+
+    def _names(self, is_named: np.ndarray) -> str:
+        """Names some features, for messages."""
+        columns = np.flatnonzero(is_named)
+        observations, actions = (
+            self.data.observations_at(np.arange(1)),
+            self.data.actions_at(np.arange(1)),
+        )
+        names = [self.features.name(int(i), observations, actions) for i in columns[:_MOST_NAMES]]
+        more = len(columns) - len(names)
+        return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def _runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Where runs of equal numbers begin and end."""
+    cuts = np.flatnonzero(np.diff(numbers)) + 1
+    yield from zip([0, *cuts.tolist()], [*cuts.tolist(), len(numbers)], strict=True)
+
+
+def _widen(bounds: np.ndarray, rows: np.ndarray) -> None:
+    """Extends the smallest and the largest values of columns to those of more rows."""
+    if len(rows):
+        bounds[0] = np.minimum(bounds[0], rows.min(axis=0))
+        bounds[1] = np.maximum(bounds[1], rows.max(axis=0))
+
+
+def _finite(compute: Callable[[], np.ndarray], place: Callable[[int], str]) -> np.ndarray:
+    """Computes features, and says where there are none."""
+    try:
+        found = compute()
+    except RowError as error:
+        raise ValueError(f"{place(error.row)}, {error.field}: {error.what}") from error
+    wrong = np.flatnonzero(~np.isfinite(found).all(axis=1))
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(f"{place(row)}: the features are not finite, {found[row]}")
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Refit(Statistic):
+    """Fits again to other episodes."""
+
+    problem: _Problem
+    scales: np.ndarray
+    ridge: float
+
+    @property
+    def num_episodes(self) -> int:
+        """See `Statistic`."""
+        return self.problem.data.num_episodes
+
+    def values(self, counts: np.ndarray) -> np.ndarray:
+        """See `Statistic`."""
+        number = max(1, _BLOCK // self.problem.num_features**2)
+        parts = [counts[i : i + number] for i in range(0, len(counts), number)]
+        return np.concatenate(
+            [self.problem.values(part, self.scales, self.ridge) for part in parts]
+        )
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class LinearQ:
+    """A Q-function that is a weighted sum of features; `fitted_q` makes it.
+
+    Attributes:
+      coefficients: The weight of each feature, `[d]`.
+      condition_number: How much the equations multiply errors, with features scaled to a mean
+        square of 1. Above 1e12 there is a warning.
+      warnings: What speaks against believing it, in sentences.
+    """
+
+    coefficients: np.ndarray
+    condition_number: float
+    warnings: tuple[str, ...]
+    _problem: _Problem
+    _scales: np.ndarray
+    _ridge: float
+    _equations: np.ndarray
+    _start: np.ndarray
+
+    def __repr__(self) -> str:
+        number = self._problem.is_used.sum()
+        return f"LinearQ({len(self.coefficients)} features, fitted to {number} transitions)"
+
+    @property
+    def is_used(self) -> np.ndarray:
+        """Which transitions of the data it was fitted to, `[M]`."""
+        return self._problem.is_used
+
+    def q(self, observations: Any, actions: Any) -> np.ndarray:
+        """See `QFunction`."""
+        found: np.ndarray = self._problem.features(observations, actions) @ self.coefficients
+        return found
+
+    def v(self, observations: Any) -> np.ndarray:
+        """See `QFunction`."""
+        expected = self._problem.features.expected(observations, self._problem.target)
+        found: np.ndarray = expected @ self.coefficients
+        return found
+
+    def estimate(self) -> Estimate:
+        """Returns what the policy is worth from the recorded starts on.
+
+        Its intervals come from fitting again to other episodes.
+        """
+        problem = self._problem
+        return Estimate(
+            value=float(self._start @ self.coefficients),
+            estimator="fitted Q-function",
+            estimand=f"the {'discounted ' * (problem.gamma < 1)}return of all steps",
+            gamma=problem.gamma,
+            horizon=None,
+            statistic=_Refit(problem, self._scales, self._ridge),
+            ends=problem.data.ends(left_out=int((~problem.is_used).sum())),
+            warnings=self.warnings,
+            episode_weights=problem.episode_weights,
+        )
+
+    def occupancy_ratios(self) -> np.ndarray:
+        """Returns how much more often the policy comes to each transition than the data does.
+
+        That is the discounted frequency of its observation and action under the policy, over their
+        frequency in the transitions that the fit used, as far as the features tell them apart. The
+        mean of `ratios * rewards` over these transitions is the estimate, times 1 - gamma.
+
+        The mean of the ratios is below 1 where episodes end in terminal states, so do not normalize
+        it. Where ratios are clearly negative, the features do not tell enough apart.
+
+        Returns:
+          float64, `[M]`.
+
+        Raises:
+          ValueError: Gamma is 1, so that there are no such frequencies.
+        """
+        gamma, data = self._problem.gamma, self._problem.data
+        if gamma == 1:
+            raise ValueError("with a gamma of 1 there are no frequencies of discounted steps")
+        start = (1 - gamma) * self._start / self._scales
+        dual = np.linalg.solve(self._equations.T, start) / self._scales
+        found: np.ndarray = self._problem.of_transitions(np.arange(len(data.rewards))) @ dual
+        return found

@@ -1,0 +1,105 @@
+"""The features of linear Q-functions, and what they are on average under a policy."""
+
+import numpy as np
+import pytest
+
+from rlds.evaluation import OneHot, Quadratic, Sampled
+from rlds.evaluation.policies import CategoricalPolicy, GaussianPolicy
+
+RNG = np.random.default_rng(0)
+
+
+class Squashed(GaussianPolicy):
+    """Draws what its parameters do not say."""
+
+    def sample(self, observations, rng):
+        return np.tanh(super().sample(observations, rng))
+
+
+def gaussian(kind, log_std):
+    return kind(lambda observations: (observations @ [[0.5, 0.0], [-1.0, 2.0]], log_std))
+
+
+def mean_of_many(features, observations, policy):
+    rows = np.tile(observations, (10_000, 1))
+    expected = features.expected(rows, policy)
+    return expected.reshape(10_000, len(observations), -1).mean(axis=0)
+
+
+def test_quadratic_mean_under_gaussian_policies():
+    observations = RNG.standard_normal((3, 2))
+    log_std = np.array([-0.5, 0.25])
+    features = Quadratic()
+    policy = gaussian(GaussianPolicy, log_std)
+    exact = features.expected(observations, policy)
+    assert exact.shape == (3, 15)
+    drawn = mean_of_many(Sampled(features), observations, policy)
+    np.testing.assert_allclose(exact, drawn, atol=0.2)
+    # Of normal numbers: the mean of the square is that of the mean, and the variance.
+    mean, spread = policy.mode(observations), np.exp(log_std)
+    names = [features.name(i, observations, mean) for i in range(15)]
+    columns = dict(zip(names, exact.T, strict=True))
+    np.testing.assert_allclose(columns["action[1] * action[1]"], mean[:, 1] ** 2 + spread[1] ** 2)
+    np.testing.assert_allclose(columns["action[0] * action[1]"], mean[:, 0] * mean[:, 1])
+    np.testing.assert_allclose(
+        columns["observation[1] * action[0]"], observations[:, 1] * mean[:, 0]
+    )
+    still = gaussian(GaussianPolicy, -np.inf)
+    np.testing.assert_array_equal(
+        features.expected(observations, still), features(observations, mean)
+    )
+
+
+def test_quadratic_draws_where_the_policy_is_not_gaussian():
+    observations = RNG.standard_normal((3, 2))
+    policy = gaussian(Squashed, 0.0)
+    few, same, other = (Quadratic(10, seed).expected(observations, policy) for seed in (0, 0, 1))
+    many = mean_of_many(Quadratic(), observations, policy)
+    np.testing.assert_array_equal(few, same)
+    assert np.abs(few - other).max() > 0.01
+    assert np.abs(few - many).max() < 1.5
+    # The squares of what tanh returns are below 1.
+    assert many[:, [-3, -1]].max() < 1
+
+
+def test_means_under_categorical_policies_are_exact():
+    policy = CategoricalPolicy.from_table([[0.25, 0.75], [1.0, 0.0]])
+    states = np.array([1, 0])
+    one_hot = OneHot(2, 2)
+    np.testing.assert_allclose(
+        one_hot.expected(states, policy), [[0, 0, 1, 0], [0.25, 0.75, 0, 0]], atol=1e-15
+    )
+    np.testing.assert_allclose(
+        Sampled(one_hot).expected(states, policy), one_hot.expected(states, policy)
+    )
+    np.testing.assert_allclose(
+        Quadratic().expected(states, policy), [[1, 1, 0, 1, 0, 0], [1, 0, 0.75, 0, 0, 0.75]]
+    )
+
+
+def test_nested_observations_become_a_vector():
+    nested = {"position": RNG.standard_normal((4, 2, 3)), "time": np.arange(4)}
+    flat = np.concatenate([nested["position"].reshape(4, 6), nested["time"][:, None]], axis=1)
+    actions = RNG.standard_normal((4, 2))
+    features = Quadratic()
+    np.testing.assert_array_equal(features(nested, actions), features(flat, actions))
+
+
+def test_what_is_no_feature():
+    zeros = np.zeros((2, 1))
+    with pytest.raises(ValueError, match=r"needs one integer as observation, got a dict.*=\"obs"):
+        OneHot(2, 2)({"x": np.zeros(2, int)}, np.zeros(2, int))
+    with pytest.raises(ValueError, match=r"one integer as action, got shape \(2,\)"):
+        OneHot(2, 2)(np.zeros(2, int), np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="row 1, action: 2, expected an integer from 0 to 1"):
+        OneHot(2, 2)(np.zeros(2, int), np.array([0, 2]))
+    with pytest.raises(ValueError, match="the policy has 3 actions, OneHot has 2"):
+        OneHot(2, 2).expected(np.zeros(1, int), CategoricalPolicy.from_table([[0.5, 0.5, 0]]))
+    with pytest.raises(ValueError, match="'observation/text' has <U1, not numbers"):
+        Quadratic()({"x": zeros, "text": np.array(["a", "b"])}, zeros)
+    with pytest.raises(ValueError, match="features of 301 numbers: there must be between 1 and"):
+        Quadratic()(np.zeros((2, 300)), zeros)
+    with pytest.raises(ValueError, match=r"of shape \[2, d\]; got shape \(2,\)"):
+        Sampled(lambda observations, actions: observations[:, 0])(zeros, zeros)
+    with pytest.raises(ValueError, match="num_samples must be at least 1, got 0"):
+        Sampled(lambda observations, actions: observations, num_samples=0)
