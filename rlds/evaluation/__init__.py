@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from rlds.evaluation.q_functions import QFunction, TabularQ
     from rlds.evaluation.ratios import EstimateWarning
+    from rlds.evaluation.robust import direct_method, doubly_robust
 
 __all__ = [
     "CategoricalPolicy",
@@ -56,6 +57,8 @@ __all__ = [
     "UniformPolicy",
     "collect",
     "compare",
+    "direct_method",
+    "doubly_robust",
     "fitted_q",
     "importance_sampling",
     "mlp_policy",
@@ -82,6 +85,7 @@ _HOMES = {
     ],
     "rlds.evaluation.q_functions": ["QFunction", "TabularQ"],
     "rlds.evaluation.ratios": ["EstimateWarning"],
+    "rlds.evaluation.robust": ["direct_method", "doubly_robust"],
 }
 
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.

@@ -226,6 +226,31 @@ class EvaluationSet:
         is_cut = self.is_last & ~self.next_is_terminal & (self.discounts == 0)
         return factors * np.where(is_cut, 1.0, self.discounts)
 
+    def is_followed(self, time_limit: int | None = None) -> np.ndarray:
+        """Returns for which transitions it is known what followed, `[M]`.
+
+        Args:
+          time_limit: After how many steps the environment cut the episodes, if it did. Then it also
+            counts as unknown what followed on step `time_limit - 1` of the episodes whose final
+            observation is not known, for it is known only where it was the end.
+
+        Raises:
+          ValueError: Such an episode is longer.
+        """
+        found: np.ndarray = self.next_is_known | self.next_is_terminal
+        if time_limit is None:
+            return found
+        is_unknown = ~self.final_observation_known
+        too_long = np.flatnonzero(is_unknown & (self.num_transitions > time_limit))
+        if len(too_long):
+            length = self.num_transitions[too_long[0]]
+            raise ValueError(
+                f"episode {too_long[0]} has {length} transitions: more than the time_limit of "
+                f"{time_limit}"
+            )
+        found &= ~(is_unknown[self.episodes] & (self.times == time_limit - 1))
+        return found
+
     def ends(
         self, episodes: np.ndarray | None = None, *, censored: int = 0, left_out: int = 0
     ) -> Ends:

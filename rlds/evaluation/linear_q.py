@@ -16,7 +16,7 @@ from rlds.evaluation.evaluation_set import EvaluationSet, check_episode_weights
 from rlds.evaluation.features import Features
 from rlds.evaluation.policies import Policy, RowError
 
-__all__ = ["LinearQ", "fitted_q"]
+__all__ = ["LinearQ", "fitted_q", "return_of_all_steps"]
 
 # How many numbers there are in an array of features, or of matrices, at once: 32 MiB.
 _BLOCK = 1 << 22
@@ -76,36 +76,26 @@ def fitted_q(
         if episode_weights is None
         else check_episode_weights(episode_weights, data.num_episodes)
     )
+    is_used = data.is_followed(time_limit)
+    if not is_used.any():
+        raise ValueError(
+            f"there are no transitions to fit to, of {len(is_used)}: it is not known what followed"
+        )
     problem = _Problem(
         data,
         target,
         features,
         gamma,
         data.step_discounts(gamma),
-        _is_used(data, time_limit),
+        is_used,
         weights,
     )
     return problem.solve(ridge)
 
 
-def _is_used(data: EvaluationSet, time_limit: int | None) -> np.ndarray:
-    """Which transitions count: those after which it is known what followed."""
-    is_used: np.ndarray = data.next_is_known | data.next_is_terminal
-    if time_limit is not None:
-        is_unknown = ~data.final_observation_known
-        too_long = np.flatnonzero(is_unknown & (data.num_transitions > time_limit))
-        if len(too_long):
-            episode = int(too_long[0])
-            raise ValueError(
-                f"episode {episode} has {data.num_transitions[episode]} transitions: more than the "
-                f"time_limit of {time_limit}"
-            )
-        is_used &= ~(is_unknown[data.episodes] & (data.times == time_limit - 1))
-    if not is_used.any():
-        raise ValueError(
-            f"there are no transitions to fit to, of {len(is_used)}: it is not known what followed"
-        )
-    return is_used
+def return_of_all_steps(gamma: float) -> str:
+    """Returns what a Q-function estimates, in words."""
+    return f"the {'discounted ' * (gamma < 1)}return of all steps"
 
 
 class _Block(NamedTuple):
@@ -151,9 +141,7 @@ class _Problem:
     @functools.cached_property
     def num_used(self) -> np.ndarray:
         """How many transitions of each episode count, `[N]`."""
-        before = np.concatenate([[0], np.cumsum(self.is_used)])
-        found: np.ndarray = np.diff(before[self.data.splits])
-        return found
+        return np.bincount(self.data.episodes[self.is_used], minlength=self.data.num_episodes)
 
     @functools.cached_property
     def num_features(self) -> int:
@@ -403,7 +391,7 @@ class LinearQ:
         return Estimate(
             value=float(self._start @ self.coefficients),
             estimator="fitted Q-function",
-            estimand=f"the {'discounted ' * (problem.gamma < 1)}return of all steps",
+            estimand=return_of_all_steps(problem.gamma),
             gamma=problem.gamma,
             horizon=None,
             statistic=_Refit(problem, self._scales, self._ridge),

@@ -1,0 +1,234 @@
+"""What a policy is worth by a Q-function, and by one that recorded rewards correct."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlds.evaluation.estimates import Estimate, Mean, Statistic
+from rlds.evaluation.evaluation_set import EvaluationSet, check_episode_weights, check_gamma
+from rlds.evaluation.linear_q import return_of_all_steps
+from rlds.evaluation.policies import Policy, RowError
+from rlds.evaluation.q_functions import QFunction
+from rlds.evaluation.ratios import (
+    StepRatios,
+    StepWeights,
+    log_ratios,
+    warnings_of,
+    weight_report,
+)
+
+__all__ = ["direct_method", "doubly_robust"]
+
+# A Q-function sees so many transitions at once.
+_BLOCK_TRANSITIONS = 1 << 16
+
+
+def direct_method(
+    data: EvaluationSet, q: QFunction, *, gamma: float, episode_weights: Any = None
+) -> Estimate:
+    """Estimates what a policy is worth by a Q-function alone: its mean value at the starts.
+
+    It is as good as the Q-function. The interval says how much starts differ, and takes the
+    Q-function as it is; `LinearQ.estimate` has one that fits it again.
+
+    Args:
+      data: What was recorded; see `collect`.
+      q: The Q-function of the policy.
+      gamma: The discount of each step that the Q-function is for.
+      episode_weights: How often each episode counts, `[N]`; if None, once.
+
+    Raises:
+      ValueError: An argument is wrong, or a value of the Q-function; says which and where.
+
+    >>> from rlds.evaluation.policies import CategoricalPolicy
+    >>> from rlds.evaluation.q_functions import TabularQ
+    >>> data = EvaluationSet([1], [True], [False], np.array([0]), np.array([1]), [3.0])
+    >>> q = TabularQ([[2.0, 3.0]], CategoricalPolicy.from_table([[0.25, 0.75]]))
+    >>> round(direct_method(data, q, gamma=0.9).value, 3)
+    2.75
+    """
+    check_gamma(gamma)
+    statistic = Mean(_start_values(data, q))
+    return _estimate(data, statistic, "direct method", gamma, episode_weights)
+
+
+def doubly_robust(
+    data: EvaluationSet,
+    target: Policy | np.ndarray,
+    q: QFunction,
+    *,
+    behaviour: Policy | None = None,
+    gamma: float,
+    horizon: int | None = None,
+    weighted: bool = True,
+    clip_log_ratio: tuple[float, float] | None = None,
+    time_limit: int | None = None,
+    episode_weights: Any = None,
+) -> Estimate:
+    """Estimates what a policy is worth by a Q-function, corrected by importance sampling.
+
+    The error of the Q-function at each recorded transition counts with the weight of the actions up
+    to it. If either the Q-function or the probabilities are right, so is the estimate, apart from
+    noise; and the better the Q-function, the less the weights matter. Where an episode is cut, the
+    value by the Q-function stands for what would have followed, so the estimate is that of all
+    steps.
+
+    Args:
+      data: What was recorded; see `collect`.
+      target: The policy that is evaluated, or the logarithms of the probabilities of the recorded
+        actions under it, `[M]`.
+      q: Its Q-function, such as one of `fitted_q`. One that was fitted to other episodes than these
+        has no bias that comes from fitting.
+      behaviour: The policy that acted; by default, `data.log_probs` say how probable its actions
+        were.
+      gamma: The discount of each step, that of the Q-function.
+      horizon: How many steps of each episode correct the Q-function; after these, its value stands.
+        Fewer steps have less unequal weights, and trust the Q-function more.
+      weighted: Whether to divide by the sum of the weights rather than by their number: a small
+        bias for less variance.
+      clip_log_ratio: The smallest and the largest logarithm of a ratio, such as `(-6, 2)`; others
+        count as these.
+      time_limit: See `fitted_q`.
+      episode_weights: How often each episode counts, `[N]`; if None, once.
+
+    Returns:
+      The estimate, with the effective sample size. Its interval takes the Q-function as it is.
+
+    Raises:
+      TypeError: A policy has no probabilities, as it is deterministic.
+      ValueError: An argument is wrong, or a value in the data; says which and where.
+
+    Warns:
+      EstimateWarning: The effective sample size is below 10.
+    """
+    is_followed = data.is_followed(time_limit)
+    # What is left out is at the end.
+    lengths = np.bincount(data.episodes[is_followed], minlength=data.num_episodes)
+    name = f"{'weighted ' * weighted}doubly robust"
+    if horizon is not None:
+        horizon = operator.index(horizon)
+        if horizon < 1:
+            raise ValueError(f"horizon must be positive, or None, got {horizon}")
+        lengths = np.minimum(lengths, horizon)
+        name += f", corrected for {horizon} steps"
+    ratios, clipped = log_ratios(data, target, behaviour, clip_log_ratio)
+    steps = StepWeights(data, ratios, _errors(data, q, gamma), gamma, num_transitions=lengths)
+    starts = _start_values(data, q)
+    statistic: Statistic
+    if weighted:
+        statistic = _Corrected(Mean(starts), steps.averages())
+    else:
+        statistic = Mean(starts + steps.weighted_sums())
+    estimate = _estimate(data, statistic, name, gamma, episode_weights)
+    report = weight_report(steps.log_weights, estimate.episode_weights, clipped)
+    told = warnings_of(report, data.num_episodes)
+    if not weighted and not np.isfinite(estimate.value):
+        told.append("A weight is too large for a float: use weighted=True.")
+    ends = data.ends(left_out=int((~is_followed).sum()))
+    return dataclasses.replace(estimate, ends=ends, weights=report, warnings=tuple(told))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Corrected(Statistic):
+    """The mean value at the starts, and what is added to it."""
+
+    starts: Mean
+    corrections: StepRatios
+
+    @property
+    def num_episodes(self) -> int:
+        """See `Statistic`."""
+        return self.starts.num_episodes
+
+    def values(self, counts: np.ndarray) -> np.ndarray:
+        """See `Statistic`."""
+        found: np.ndarray = self.starts.values(counts) + self.corrections.values(counts)
+        return found
+
+
+def _estimate(
+    data: EvaluationSet, statistic: Statistic, name: str, gamma: float, episode_weights: Any
+) -> Estimate:
+    counts = np.ones(data.num_episodes)
+    if episode_weights is not None:
+        counts = episode_weights = check_episode_weights(episode_weights, data.num_episodes)
+    return Estimate(
+        value=float(statistic.values(counts[np.newaxis])[0]),
+        estimator=name,
+        estimand=return_of_all_steps(gamma),
+        gamma=float(gamma),
+        horizon=None,
+        statistic=statistic,
+        ends=data.ends(),
+        episode_weights=episode_weights,
+    )
+
+
+def _errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
+    """How much more each transition is worth than the Q-function says, `[M]`.
+
+    The last one of an episode is nonsense where what followed is not known.
+    """
+    number = len(data.rewards)
+
+    def place(transition: int) -> str:
+        return data.place(transition)
+
+    values = _by_blocks(number, lambda some: q.v(data.observations_at(data.rows[some])), "v", place)
+    after = np.append(values[1:], 0.0)
+    after[data.is_last] = 0.0
+    ends = np.flatnonzero(data.is_last & data.next_is_known & ~data.next_is_terminal)
+    after[ends] = _by_blocks(
+        len(ends),
+        lambda some: q.v(data.observations_at(data.rows[ends[some]] + 1)),
+        "v",
+        lambda row: f"after {place(ends[row])}",
+    )
+    taken = _by_blocks(
+        number,
+        lambda some: q.q(data.observations_at(data.rows[some]), data.actions_at(some)),
+        "q",
+        place,
+    )
+    found: np.ndarray = data.rewards + data.step_discounts(gamma) * after - taken
+    return found
+
+
+def _start_values(data: EvaluationSet, q: QFunction) -> np.ndarray:
+    """What the first observation of each episode is worth, `[N]`."""
+    return _by_blocks(
+        data.num_episodes,
+        lambda some: q.v(data.observations_at(data.first_rows[some])),
+        "v",
+        lambda episode: f"at the start of episode {episode}",
+    )
+
+
+def _by_blocks(
+    number: int, compute: Callable[[slice], Any], method: str, place: Callable[[int], str]
+) -> np.ndarray:
+    """What a method of a Q-function returns for so many rows; says where it is not finite."""
+    found = np.empty(number)
+    for first in range(0, number, _BLOCK_TRANSITIONS):
+        some = slice(first, min(first + _BLOCK_TRANSITIONS, number))
+        try:
+            values = np.asarray(compute(some), np.float64)
+        except RowError as error:
+            where = f"{place(first + error.row)}, {error.field}"
+            raise ValueError(f"{where}: {error.what}") from error
+        if values.shape != found[some].shape:
+            raise ValueError(
+                f"{method} of the Q-function must have one number for each row, of shape "
+                f"{found[some].shape}, got {values.shape}"
+            )
+        found[some] = values
+    wrong = np.flatnonzero(~np.isfinite(found))
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(f"{place(row)}: {method} of the Q-function is {found[row]}")
+    return found
