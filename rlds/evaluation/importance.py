@@ -109,11 +109,10 @@ def importance_sampling(
         statistic = _of_whole_episodes(steps, weighted)
     elif weighted or (num_censored and censored == "observed"):
         statistic = steps.averages(normalize=weighted)
-        without = statistic.num_without_weight(counts)
-        if without and report.effective_sample_size:
+        if statistic.num_without_weight:
             told.append(
-                f"At {without} steps, the target policy has done otherwise before in every episode "
-                "that is observed there: these steps count as 0."
+                f"At {statistic.num_without_weight} of the steps no episode has any weight: these "
+                "count as 0."
             )
     else:
         statistic = Mean(steps.weighted_sums())

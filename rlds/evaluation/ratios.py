@@ -14,7 +14,7 @@ import numpy as np
 
 from rlds.evaluation.estimates import Statistic, WeightReport
 from rlds.evaluation.evaluation_set import EvaluationSet, check_gamma
-from rlds.evaluation.policies import Policy
+from rlds.evaluation.policies import Policy, RowError
 
 __all__ = [
     "EstimateWarning",
@@ -68,8 +68,13 @@ def log_ratios(
         )
     found = np.empty(len(data.rewards))
     size = _BLOCK_TRANSITIONS
-    for block in (slice(at, at + size) for at in range(0, len(found), size)):
-        found[block] = _ratios_of(data, target, behaviour, block)
+    for at in range(0, len(found), size):
+        block = slice(at, at + size)
+        try:
+            found[block] = _ratios_of(data, target, behaviour, block)
+        except RowError as error:
+            where = f"{data.place(at + error.row)}, field {error.field!r}"
+            raise ValueError(f"{where}: {error.what}") from error
     wrong = np.isnan(found) | (found == np.inf)
     if wrong.any():
         _explain(data, target, behaviour, int(np.argmax(wrong)))
@@ -256,8 +261,9 @@ class StepWeights:
     def weighted_sums(self) -> np.ndarray:
         """Returns the same of the values with their weights."""
         sums = np.zeros(self.num_episodes)
-        for block in self._blocks:
-            sums[block.episodes] += with_weights(block.values, block.log_weights).sum(axis=1)
+        with np.errstate(invalid="ignore"):  # Of weights that are too large.
+            for block in self._blocks:
+                sums[block.episodes] += with_weights(block.values, block.log_weights).sum(axis=1)
         return sums
 
     def averages(self, *, normalize: bool = True) -> StepRatios:
@@ -270,7 +276,7 @@ class StepWeights:
         Args:
           normalize: Whether to divide by the sum of the weights, rather than by the number.
         """
-        steps, first, largest = [], -1, -np.inf
+        steps, first, largest, num_without = [], -1, -np.inf, 0
         for block in self._blocks:
             # Those that have ended since the block before.
             is_over = (self._lengths > first) & (self._lengths <= block.first) & self.is_terminal
@@ -282,7 +288,8 @@ class StepWeights:
                 is_observed = block.is_there | self.is_terminal[block.episodes, None]
                 logs = np.where(is_observed, logs, -np.inf)
             scales = np.maximum(logs.max(axis=0), largest)
-            scales[np.isneginf(scales)] = 0.0  # Nobody has any weight.
+            num_without += int(np.isneginf(scales).sum())
+            scales[np.isneginf(scales)] = 0.0
             reference = 0.0 if np.isneginf(largest) else largest
             denominators = np.exp(logs - scales)
             numerators = (
@@ -301,7 +308,7 @@ class StepWeights:
                     np.exp(largest - scales),
                 )
             )
-        return StepRatios(self.num_episodes, tuple(steps))
+        return StepRatios(self.num_episodes, tuple(steps), num_without)
 
 
 def with_weights(values: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
@@ -336,10 +343,16 @@ class StepRatios(Statistic):
     The same as a `RatioSum` with a ratio for each step, in memory that grows with the number of
     transitions only. A ratio counts as 0 where no episode has any weight; if that is so from the
     first step on, there is no estimate.
+
+    Attributes:
+      number: How many episodes there are.
+      steps: What the sums are of.
+      num_without_weight: At how many steps no episode has any weight.
     """
 
     number: int
     steps: tuple[_Steps, ...]
+    num_without_weight: int
 
     @property
     def num_episodes(self) -> int:
@@ -352,16 +365,9 @@ class StepRatios(Statistic):
         for number, (above, below) in enumerate(self._sums(counts)):
             if not number:
                 found[below[:, 0] == 0] = np.nan
-            found += np.divide(above, below, out=np.zeros_like(above), where=below != 0).sum(axis=1)
+            has_weight = below != 0
+            found += np.divide(above, below, out=np.zeros_like(above), where=has_weight).sum(axis=1)
         return found
-
-    def num_without_weight(self, counts: np.ndarray) -> int:
-        """Returns at how many steps no episode has any weight.
-
-        Args:
-          counts: How often each episode counts, `[N]`.
-        """
-        return sum(int((below == 0).sum()) for _, below in self._sums(counts[np.newaxis]))
 
     def _sums(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The numerators and denominators of some steps at a time, `[B, k]`."""
@@ -373,8 +379,16 @@ class StepRatios(Statistic):
             for at in range(0, len(steps.carried), width):
                 some = slice(at, at + width)
                 carried = np.outer(ended, steps.carried[some])
-                below = of_block @ steps.denominators[:, some] + carried
-                yield of_block @ steps.numerators[:, some], below
+                below = _product(of_block, steps.denominators[:, some]) + carried
+                yield _product(of_block, steps.numerators[:, some]), below
+
+
+def _product(counts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """The product of matrices. One row is not worth the threads that would share the work."""
+    found: np.ndarray = (
+        counts @ numbers if len(counts) > 1 else np.einsum("bn,nk->bk", counts, numbers)
+    )
+    return found
 
 
 def weight_report(
@@ -410,8 +424,8 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
     size = report.effective_sample_size
     if size == 0:
         found.append(
-            "The target policy never does what was recorded, in any of the episodes: the data says "
-            "nothing of it."
+            "The target policy could not have acted as in any of the episodes: each has an action "
+            "that it never takes, so all weights are 0."
         )
     elif size < _FEW_EPISODES:
         found.append(

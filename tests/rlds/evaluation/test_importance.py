@@ -1,23 +1,35 @@
 """Importance sampling, against numbers that are known exactly."""
 
+import dataclasses
 import math
 from fractions import Fraction
 
 import evaluation_problems as problems
 import numpy as np
 import pytest
+import scope_rl_peer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds.evaluation import EvaluationSet, importance_sampling
+from rlds.evaluation import (
+    CategoricalPolicy,
+    DeterministicPolicy,
+    EstimateWarning,
+    EvaluationSet,
+    GaussianPolicy,
+    TabularQ,
+    doubly_robust,
+    importance_sampling,
+    ratios,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::rlds.evaluation.EstimateWarning")
 
 KINDS = [(weighted, per_decision) for weighted in (False, True) for per_decision in (False, True)]
 
 
-def slowly(data, ratios, gamma, kind, *, horizon=None, counts=None):
-    """The definitions, one number after the other; exact if the ratios are fractions."""
+def slowly(data, factors, gamma, kind, *, horizon=None, counts=None):
+    """The definitions, one number after the other; exact if the factors are fractions."""
     (weighted, per_decision), numbers = kind, range(data.num_episodes)
     counts = [1] * len(numbers) if counts is None else counts
     longest = int(data.num_transitions.max()) if horizon is None else horizon
@@ -29,7 +41,7 @@ def slowly(data, ratios, gamma, kind, *, horizon=None, counts=None):
         for t in range(longest):
             if t < data.num_transitions[i]:
                 row = int(data.splits[i]) + t
-                weight = weight * ratios[row]
+                weight = weight * factors[row]
                 rewards[i].append(discount * Fraction(data.rewards[row]))
                 stored = 1 if data.discounts is None else Fraction(data.discounts[row])
                 discount = discount * Fraction(gamma) * stored
@@ -182,3 +194,200 @@ def test_same_as_the_definitions(case, gamma, horizon):
 
 def close(expected):
     return pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True)
+
+
+def of_length(length, number=40, seed=0, **others):
+    """Episodes with terminal ends."""
+    rng = np.random.default_rng(seed)
+    given = {
+        "num_transitions": np.full(number, length),
+        "is_terminal": np.ones(number, bool),
+        "final_observation_known": np.zeros(number, bool),
+        "observations": rng.integers(3, size=number * length),
+        "actions": rng.integers(2, size=number * length),
+        "rewards": rng.normal(size=number * length),
+        "log_probs": rng.normal(size=number * length),
+    }
+    return EvaluationSet(**{**given, **others})
+
+
+def test_the_policy_that_acted_is_worth_what_it_got():
+    data = of_length(4)
+    returns = data.rewards.reshape(40, 4) @ 0.9 ** np.arange(4)
+    for weighted, per_decision in KINDS:
+        options = {"gamma": 0.9, "weighted": weighted, "per_decision": per_decision}
+        found = importance_sampling(data, data.log_probs, **options)
+        assert found.value == pytest.approx(returns.mean())
+        assert (found.weights.effective_sample_size, found.warnings) == (40, ())
+        assert found.weights.largest == pytest.approx(1 / 40)
+
+
+def test_the_unit_of_a_density_does_not_matter_where_weights_are_normalized():
+    data = of_length(4)
+    target = data.log_probs + np.random.default_rng(1).normal(size=160) * 0.3
+    unit = np.tile([3.0, -200, 800, 5], 40)
+    for per_decision in (False, True):
+        options = {"gamma": 0.9, "per_decision": per_decision}
+        found = importance_sampling(data, target, **options).value
+        assert importance_sampling(data, target + unit, **options).value == pytest.approx(found)
+
+
+def test_one_episode_may_be_much_longer_than_the_others(monkeypatch):
+    """A padded matrix of it would have 5 GB."""
+    monkeypatch.setattr(ratios, "_BLOCK_PRODUCTS", 10_000)
+    lengths = np.full(5001, 5)
+    lengths[0] = 130_000
+    rng = np.random.default_rng(0)
+    count = int(lengths.sum())
+    data = EvaluationSet(
+        num_transitions=lengths,
+        is_terminal=np.arange(5001) % 2 == 1,
+        final_observation_known=np.zeros(5001, bool),
+        observations=np.zeros((count, 1)),
+        actions=rng.normal(size=(count, 1)),
+        rewards=rng.normal(size=count),
+    )
+    behaviour, target = (GaussianPolicy(lambda o, d=d: (o, np.log(d))) for d in (1.0, 1.1))
+    steps = target.log_prob(data.observations, data.actions)
+    steps -= behaviour.log_prob(data.observations, data.actions)
+    rewards, weights = data.rewards[:130_000].copy(), np.exp(np.cumsum(steps[:130_000]))
+    of_short = np.exp(np.cumsum(steps[130_000:].reshape(5000, 5), axis=1))
+    above, below = weights * rewards, weights.copy()
+    above[:5] += (of_short * data.rewards[130_000:].reshape(5000, 5)).sum(axis=0)
+    below[:5] += of_short.sum(axis=0)
+    below[5:] += of_short[::2, -1].sum()
+    discounts = 0.999 ** np.arange(130_000)
+    options = {"behaviour": behaviour, "gamma": 0.999}
+    found = importance_sampling(data, target, **options, weighted=False)
+    assert found.value == pytest.approx(discounts @ above / 5001)
+    found = importance_sampling(data, target, **options)
+    assert found.value == pytest.approx(discounts @ (above / below))
+    assert found.statistic.values(np.full((2, 5001), 3.0)) == pytest.approx(found.value)
+
+
+def test_clipped_ratios():
+    data = of_length(4)
+    target = data.log_probs + np.random.default_rng(1).normal(size=160) * 3
+    target[5] = -np.inf
+    found = importance_sampling(data, target, gamma=0.9, clip_log_ratio=(-2, 1))
+    clipped = np.clip(target - data.log_probs, -2, 1)
+    same = importance_sampling(data, data.log_probs + clipped, gamma=0.9)
+    assert found.value == pytest.approx(same.value)
+    share = np.mean(abs(target - data.log_probs + 0.5) > 1.5)
+    assert (found.weights.clipped, same.weights.clipped) == (pytest.approx(share), 0)
+    assert f"{share:.1%} of the ratios were clipped" in str(found)
+    with pytest.raises(ValueError, match="must be a lower and an upper end"):
+        importance_sampling(data, target, gamma=0.9, clip_log_ratio=(1, -2))
+
+
+def test_censored_episodes():
+    """Ends of the four: terminal after 2 and 1 steps, truncated after 3, and after 2."""
+    data, target = problems.four_episodes()
+    options = {"gamma": 0.5, "horizon": 3}
+    with pytest.raises(
+        ValueError, match=r"1 of 4 episodes were cut before step 3, .* episode 3, aft"
+    ):
+        importance_sampling(data, target, **options)
+    found = importance_sampling(data, target, **options, censored="observed")
+    assert found.value == pytest.approx(15681 / 5704)
+    assert "1 of 4 episodes were cut" in found.warnings[-1]
+    assert (found.ends.unknown, found.ends.censored) == (1, 1)
+    # Without weights, each step is divided by how many episodes are observed there.
+    found = importance_sampling(data, target, **options, censored="observed", weighted=False)
+    steps = [(1.5 * 1 + 0.5 * 4 + 0.5 * 2) / 4, (2.25 * 2 + 2.25 * 2 + 0.75 * 4) / 4, 1.125 * 8 / 3]
+    assert found.value == pytest.approx(steps[0] + steps[1] / 2 + steps[2] / 4)
+    found = importance_sampling(data, target, **options, censored="drop")
+    others = importance_sampling(data.select([0, 1, 2]), target, **options)
+    assert found.value == others.value
+    assert (found.num_episodes, found.ends.unknown, found.ends.censored) == (3, 0, 0)
+    assert "1 of 4 episodes were cut before step 3 and left out" in found.warnings[-1]
+    # Nothing is censored at a horizon that all have reached.
+    importance_sampling(data, target, gamma=0.5, horizon=2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_estimate_says_when_it_means_little():
+    data = of_length(4)
+    rare = data.log_probs + np.where(data.episodes == 7, 3, 0)
+    with pytest.warns(EstimateWarning, match="effective sample size is below 10") as caught:
+        found = importance_sampling(data, rare, gamma=0.9)
+    assert (len(caught), caught[0].filename) == (1, __file__)
+    assert "The effective sample size is 1.0: 40 episodes say no more" in found.warnings[0]
+    with pytest.warns(EstimateWarning):
+        found = importance_sampling(data, np.full(160, -np.inf), gamma=0.9)
+    assert math.isnan(found.value)
+    assert "all weights are 0" in found.warnings[0]
+    with pytest.warns(EstimateWarning):
+        assert importance_sampling(data, np.full(160, -np.inf), gamma=1, weighted=False).value == 0
+    # Nothing after the first two steps is what the target would do.
+    never = np.where(data.times < 2, data.log_probs, -np.inf)
+    with pytest.warns(EstimateWarning):
+        found = importance_sampling(data, never, gamma=0.9)
+    assert "At 2 of the steps no episode has any weight" in found.warnings[1]
+    shorter = importance_sampling(data, never, gamma=0.9, horizon=2)
+    assert found.value == pytest.approx(shorter.value)
+    assert shorter.warnings == ()
+    found = importance_sampling(data, data.log_probs + 800, gamma=0.9, weighted=False)
+    assert "too large for a float" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"log_probs": None}, ValueError, "log_prob=.* or give the policy that acted"),
+        ({"target": np.zeros(3)}, ValueError, r"of shape \(160,\); got float64 of shape \(3,\)"),
+        ({"target": np.full(160, np.nan)}, ValueError, "episode 0, step 0: log_prob of the target"),
+        (
+            {"target": np.where(np.arange(160) == 9, np.inf, 0)},
+            ValueError,
+            "episode 2, step 1: .* is inf",
+        ),
+        ({"target": DeterministicPolicy(lambda o: o)}, TypeError, "not with importance sampling"),
+        (
+            {"behaviour": CategoricalPolicy.from_table([[1, 0], [0.5, 0.5], [0.5, 0.5]])},
+            ValueError,
+            "episode 1, step 1, field 'action': the behaviour policy never takes 1",
+        ),
+        ({"gamma": 1.5}, ValueError, "gamma must be between 0 and 1"),
+        ({"horizon": 0}, ValueError, "horizon must be positive"),
+        ({"horizon": 2.5}, TypeError, "integer"),
+        ({"censored": "keep"}, ValueError, "censored must be"),
+        ({"episode_weights": np.ones(3)}, ValueError, r"must have shape \(40,\)"),
+        ({"episode_weights": -np.arange(40)}, ValueError, "got -1.0 for episode 1"),
+        ({"episode_weights": np.zeros(40)}, ValueError, "all 0"),
+    ],
+)
+def test_what_cannot_be(changed, error, message):
+    data = of_length(4, **{k: v for k, v in changed.items() if k == "log_probs"})
+    target = CategoricalPolicy.from_table(np.full((3, 2), 0.5))
+    options = {"target": target, "gamma": 0.9} | changed
+    options.pop("log_probs", None)
+    with pytest.raises(error, match=message):
+        importance_sampling(data, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not scope_rl_peer.PYTHON, reason="EVALUATION_PYTHON names no Python")
+def test_same_as_scope_rl():
+    number, length, rng = 300, 20, np.random.default_rng(0)
+    behaviour, target = rng.dirichlet(np.ones(2), 3), rng.dirichlet(np.ones(2), 3)
+    data = of_length(length, number)
+    data = dataclasses.replace(data, log_probs=np.log(behaviour[data.observations, data.actions]))
+    q = rng.normal(size=(3, 2))
+    answers = scope_rl_peer.answers(
+        step_per_trajectory=length,
+        action=data.actions,
+        reward=data.rewards,
+        pscore=np.exp(data.log_probs),
+        evaluation_policy_action_dist=target[data.observations],
+        state_action_value_prediction=q[data.observations],
+        gamma=0.95,
+    )
+    policy = CategoricalPolicy.from_table(target)
+    for weighted, per_decision in KINDS:
+        options = {"weighted": weighted, "per_decision": per_decision}
+        found = importance_sampling(data, policy, gamma=0.95, **options)
+        assert found.value == pytest.approx(answers[found.estimator], rel=1e-9)
+        if per_decision:
+            found = doubly_robust(data, policy, TabularQ(q, policy), gamma=0.95, weighted=weighted)
+            assert found.value == pytest.approx(answers["WDR" if weighted else "DR"], rel=1e-9)
