@@ -19,14 +19,15 @@ _STORED_AS = {"b": tf.int64, "i": tf.int64, "u": tf.int64, "f": tf.float32, "O":
 def can_be_joined(features: Any) -> bool:
     """Whether all values of a field have one shape, as they are stored and as they are decoded.
 
-    Images may differ, as long as they are not decoded.
+    Images may differ, as long as they are not decoded. A field of episodes may have any number of
+    rows, unless they are compressed.
     """
     joined = _joined(features)
     stored = tfds.core.utils.flatten_nest_dict(joined.get_serialized_info()).values()
     decoded = [
         info
         for _, feature in loading._leaves(_elements(joined))
-        if not isinstance(feature, tfds.features.Image)
+        if not isinstance(feature, (tfds.features.Image, _Rows))
         for info in tf.nest.flatten(feature.get_tensor_info())
     ]
     return all(None not in info.shape and not info.optional for info in decoded) and all(
@@ -55,6 +56,12 @@ class JoinedEpisodes:
             | {name for name, _ in loading._leaves(features) if name != rlds_types.STEPS},
         )
         self._infos = tfds.core.utils.flatten_nest_dict(self._features.get_serialized_info())
+        elements = dict(loading._leaves(_elements(self._features)))
+        self._rows = {
+            name: elements[name]
+            for name, feature in loading._leaves(features)
+            if _has_rows(feature)
+        }
         # Concrete, because TensorFlow counts traces by code, and warns from the fifth dataset on.
         self._decode = tf.function(self._parse_and_decode).get_concrete_function(
             tf.TensorSpec([None], tf.string)
@@ -67,13 +74,14 @@ class JoinedEpisodes:
           examples: Their bytes.
 
         Returns:
-          The fields of episodes with a row for each; in `steps`, with a row for each step. And how
-          many steps each episode has, of shape `[num_episodes]`.
+          The fields of episodes with a row for each, a list if each may have any number of rows; in
+          `steps`, with a row for each step. And how many steps each episode has, of shape
+          `[num_episodes]`.
 
         Raises:
           ValueError: Some example has another number of values in a field than it should.
         """
-        decoded, counts = self._decode(tf.constant(list(examples), tf.string))
+        decoded, counts, sizes = self._decode(tf.constant(list(examples), tf.string))
         is_of_steps = {name: name.startswith(f"{rlds_types.STEPS}/") for name in counts}
         rows = {
             name: count.numpy() / np.prod(self._infos[name].shape[1:], dtype=np.int64)
@@ -84,9 +92,16 @@ class JoinedEpisodes:
             expected = lengths if is_of_steps[name] else np.ones(len(examples))
             if not np.array_equal(found, expected):
                 raise ValueError(f"{name}: {found} rows, expected {expected}")
-        return tf.nest.map_structure(lambda tensor: tensor.numpy(), decoded), lengths.astype(
-            np.int64
-        )
+        columns = {
+            name: tensor.numpy()
+            for name, tensor in tfds.core.utils.flatten_nest_dict(decoded).items()
+        }
+        for name, row in self._rows.items():
+            found, rest = np.divmod(sizes[name].numpy(), _row_size(row))
+            if np.any(rest):
+                raise ValueError(f"{name}: {sizes[name]}, expected multiples of {_row_size(row)}")
+            columns[name] = np.split(columns[name], np.cumsum(found)[:-1])
+        return tfds.core.utils.pack_as_nest_dict(columns, decoded), lengths.astype(np.int64)
 
     def _parse_and_decode(self, examples: tf.Tensor) -> Any:
         parsed = tf.io.parse_example(
@@ -99,7 +114,41 @@ class JoinedEpisodes:
         values = {name: _restored(parsed[name], info) for name, info in self._infos.items()}
         nested = tfds.core.utils.pack_as_nest_dict(values, self._features.get_serialized_info())
         counts = {name: tf.cast(parsed[name].row_lengths(), tf.int64) for name in self._infos}
-        return self._features.decode_example(nested, decoders=self._decoders), counts
+        sizes = {
+            name: tf.strings.length(parsed[name].flat_values)
+            if isinstance(row, _Rows)
+            else counts.pop(name)
+            for name, row in self._rows.items()
+        }
+        return self._features.decode_example(nested, decoders=self._decoders), counts, sizes
+
+
+class _Rows(tfds.features.Tensor):  # type: ignore[misc]
+    """Rows of one episode after the other, where those of each are stored as bytes."""
+
+    def decode_batch_example(self, serialized_example: Any) -> Any:
+        decoder = loading._Raw()
+        decoder.setup(feature=self)
+        numbers = decoder._numbers(tf.strings.reduce_join(serialized_example))
+        return tf.reshape(numbers, [-1, *self.shape[1:]])
+
+
+def _has_rows(feature: Any) -> bool:
+    """Whether it has any number of rows, which can be told apart if they are joined."""
+    return (
+        type(feature) is tfds.features.Tensor
+        and feature.shape[:1] == (None,)
+        and None not in feature.shape[1:]
+        and 0 not in feature.shape
+        and feature.to_json_content().encoding != tfds.features.Encoding.ZLIB.value
+    )
+
+
+def _row_size(row: Any) -> int:
+    """How many values, or bytes, make a row."""
+    if isinstance(row, _Rows):
+        return int(np.prod(row.shape[1:])) * np.dtype(row.np_dtype).itemsize
+    return int(np.prod(row.shape))
 
 
 def _restored(values: tf.RaggedTensor, info: Any) -> tf.Tensor:
@@ -112,10 +161,23 @@ def _joined(features: tfds.features.FeaturesDict) -> tfds.features.FeaturesDict:
     """The features of an example that has the fields of several episodes."""
     return tfds.features.FeaturesDict(
         {
-            name: tfds.features.Sequence(feature.feature if name == rlds_types.STEPS else feature)
+            name: tfds.features.Sequence(
+                feature.feature if name == rlds_types.STEPS else _of_rows(feature)
+            )
             for name, feature in features.items()
         }
     )
+
+
+def _of_rows(feature: Any) -> Any:
+    """The features of a row, where an episode has several."""
+    if type(feature) is tfds.features.FeaturesDict:
+        return {name: _of_rows(child) for name, child in feature.items()}
+    if not _has_rows(feature):
+        return feature
+    if loading._is_raw(feature):
+        return _Rows(shape=feature.shape, dtype=feature.np_dtype, encoding="bytes")
+    return tfds.features.Tensor(shape=feature.shape[1:], dtype=feature.np_dtype)
 
 
 def _elements(joined: tfds.features.FeaturesDict) -> tfds.features.FeaturesDict:

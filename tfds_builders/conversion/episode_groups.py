@@ -18,7 +18,7 @@ from rlds.sources.source import SourceEpisode, StoredEpisode
 __all__ = ["in_groups"]
 
 _MAX_EPISODES = 256
-_MAX_BYTES = 1 << 18
+_MAX_BYTES = 1 << 20
 _MAX_SECONDS = 0.1
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, BinaryIO
 
+import numpy as np
 from etils import epath
 
 from rlds.sources.files.input_files import changed
@@ -70,6 +71,7 @@ class Hdf5File:
         self._num_users = 0
         self._opened = contextlib.ExitStack()
         self._file: Any = None
+        self._has_places = False
         self._process = 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -242,6 +244,37 @@ class Hdf5File:
             raise self.error(f"a view of other arrays, {_ELSEWHERE}", path)
         return math.prod(plan.get_chunk()) if layout == h5py.h5d.CHUNKED else 0
 
+    def place(self, array: Any) -> int | None:
+        """Returns where in the file the values of a `DatasetID` are, side by side.
+
+        `read_at` takes a fraction of the time that opening an array again takes.
+
+        Returns:
+          The place; None if they are in chunks, nowhere yet, or maybe not in this file.
+        """
+        place: int | None = array.get_offset() if self._has_places else None
+        return place
+
+    def read_at(self, place: int, values: np.ndarray, path: str) -> None:
+        """Fills an array with the bytes at a place of the open file.
+
+        Args:
+          place: The place.
+          values: The array.
+          path: What to call it in an error.
+
+        Raises:
+          SourceError: The file ends before them.
+        """
+        descriptor = self._file.id.get_vfd_handle()
+        rest = values.reshape(-1).view(np.uint8).data
+        while rest:
+            number = os.preadv(descriptor, [rest], place)
+            if not number:
+                what = f"cut short: {len(rest)} bytes are missing at byte {place}"
+                raise self.error(what, path)
+            place, rest = place + number, rest[number:]
+
     def attribute(self, item: Any, name: str) -> Any:
         """Returns the value of an attribute of a group or an array."""
         self._check_dtype(item.attrs.get_id(name).dtype)
@@ -273,7 +306,11 @@ class Hdf5File:
             file: Any = self.path
             if not is_local(self.path):  # HDF5 itself knows nothing of gs:// and the like.
                 file = self._opened.enter_context(open_binary(self.path))
-            return self._opened.enter_context(h5py.File(file, "r", **self._cache))
+            opened = self._opened.enter_context(h5py.File(file, "r", **self._cache))
+            # Behind a user block, HDF5 1.14 has places for values that are nowhere, too.
+            is_here = is_local(self.path) and not self.follow_links
+            self._has_places = is_here and not opened.userblock_size
+            return opened
         except Exception as error:
             self._opened.close()
             if isinstance(error, OSError) and is_damage(error):

@@ -106,6 +106,8 @@ class Demo:
       structure: What it has; nothing if it is damaged.
       rows: How many rows its arrays have, by path.
       layout: How its arrays are stored, as far as that may be different in each demonstration.
+      places: For each array of the structure, where in the file its values are as numbers of this
+        machine; -1 where they are not.
       damage: What is wrong with it.
       num_steps: How many steps it makes.
     """
@@ -115,6 +117,7 @@ class Demo:
     structure: Structure
     rows: Mapping[str, int]
     layout: Mapping[str, Mapping[str, Any]]
+    places: np.ndarray
     damage: SourceError | None = None
     num_steps: int = 0
 
@@ -176,7 +179,7 @@ class DemoFile:
         self.hdf5 = Hdf5File(path, follow_links=follow_links, whole_arrays=True)
         self.name = os.path.basename(os.fspath(path))
         self._structures: dict[str, Structure] = {}
-        self._types: dict[bytes, tuple[Any, np.dtype]] = {}
+        self._types: dict[bytes, tuple[Any, np.dtype, bool]] = {}
         with self.hdf5.read() as file:
             self.kept: str | None = None
             if KEPT in file.attrs:
@@ -250,7 +253,7 @@ class DemoFile:
             raise
         except SourceError as error:
             error.locate(episode=name)
-            return Demo(number, name, Structure("", {}, {}, {}), {}, {}, error)
+            return Demo(number, name, Structure("", {}, {}, {}), {}, {}, np.array([]), error)
 
     def _demo(self, file: Any, data: Any, name: str, number: int) -> Demo:
         hdf5 = self.hdf5
@@ -264,6 +267,7 @@ class DemoFile:
         attributes: dict[str, Any] = {}
         layout: dict[str, Any] = {}
         rows: dict[str, int] = {}
+        places: list[int] = []
         groups = []
         for path, item in self._items(demo.id, budget):
             if h5py.h5a.get_num_attrs(item):
@@ -274,7 +278,8 @@ class DemoFile:
             if not isinstance(item, h5py.h5d.DatasetID):
                 groups.append(path)
                 continue
-            array, facts = self._array(file, path, item, budget)
+            array, facts, place = self._array(file, path, item, budget)
+            places.append(place)
             own = {key: facts.pop(key) for key in _OWN_LAYOUT if key in facts}
             if own:
                 layout[path] = own
@@ -298,7 +303,7 @@ class DemoFile:
         digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         if digest not in self._structures:
             self._structures[digest] = Structure(digest, arrays, types, description)
-        return Demo(number, name, self._structures[digest], rows, layout)
+        return Demo(number, name, self._structures[digest], rows, layout, np.array(places))
 
     def _items(
         self, group: Any, budget: Budget, prefix: bytes = b"", depth: int = 1
@@ -318,16 +323,22 @@ class DemoFile:
 
     def _array(
         self, file: Any, path: str, item: Any, budget: Budget
-    ) -> tuple[Array, dict[str, Any]]:
-        """Returns what an array is, and its layout; most are of few types, and stored plainly."""
+    ) -> tuple[Array, dict[str, Any], int]:
+        """Returns what an array is, its layout and its place; most are of few types, and plain."""
         h5py = import_extra("h5py")
-        encoded = item.get_type().encode()
+        stored = item.get_type()
+        encoded = stored.encode()
         known = self._types.get(encoded)
         if known is None:
             dtype = array_layout(file, path, h5py.Dataset(item))["dtype"]
-            known = self._types[encoded] = (dtype, item.dtype)
-        dtype, in_numpy = known
-        chunk = self.hdf5.check_place(item, path, in_numpy)
+            in_numpy = item.dtype
+            is_plain = in_numpy.kind in "iuf" and h5py.h5t.py_create(
+                in_numpy.newbyteorder("=")
+            ).equal(stored)
+            known = self._types[encoded] = (dtype, in_numpy, is_plain)
+        dtype, in_numpy, is_plain = known
+        place = self.hdf5.place(item) if is_plain else None
+        chunk = self.hdf5.check_place(item, path, in_numpy) if place is None else 0
         shape = item.shape
         if not shape and item.get_space().get_simple_extent_type() == h5py.h5s.NULL:
             raise self.hdf5.error("an array without values", path)
@@ -337,9 +348,10 @@ class DemoFile:
         budget.take((math.prod(shape) + chunk) * in_numpy.itemsize, path)
         row = tuple(shape[1:]) if shape else None
         if isinstance(dtype, str):
-            return Array(np.dtype(dtype).newbyteorder("="), "numbers", row), facts
+            found = Array(np.dtype(dtype).newbyteorder("="), "numbers", row)
+            return found, facts, -1 if place is None else place
         is_text = dtype["string"] == "utf-8" and dtype["length"] is None
-        return Array(np.dtype(object), "text" if is_text else "bytes", row), facts
+        return Array(np.dtype(object), "text" if is_text else "bytes", row), facts, -1
 
     def _length(self, rows: Mapping[str, int], demo: Any, types: Mapping[str, Any]) -> int:
         lengths = {rows[path] for path in rows if is_action(path)}
@@ -371,6 +383,7 @@ class OpenDemo:
         self.file, self.demo = file, demo
         name = f"{_DATA}/{demo.name}".encode(errors="surrogateescape")
         self._group = h5py.h5g.open(opened.id, name)
+        self._places = dict(zip(demo.structure.arrays, demo.places.tolist()))
         self._whole: dict[str, np.ndarray] = {}
 
     def array(self, path: str, rows: slice = slice(None)) -> np.ndarray:
@@ -385,22 +398,34 @@ class OpenDemo:
         """
         if path in self._whole:
             return self._whole[path][rows]
-        h5py = import_extra("h5py")
         known = self.demo.structure.arrays[path]
-        array = h5py.h5d.open(self._group, path.encode())
         shape = known.shape or ()
         shape = shape if known.shape is None else (self.demo.rows[path], *shape)
+        values = self._read(path, known, shape, rows)
+        if rows == slice(None):
+            self._whole[path] = values
+        return values
+
+    def _read(self, path: str, known: Array, shape: tuple[int, ...], rows: slice) -> np.ndarray:
+        place = self._places[path]
+        if place >= 0:
+            if shape:
+                begin, end, _ = rows.indices(shape[0])
+                place += begin * math.prod(shape[1:]) * known.dtype.itemsize
+                shape = (max(0, end - begin), *shape[1:])
+            values = np.empty(shape, known.dtype)
+            self.file.hdf5.read_at(place, values, path)
+            return values
+        h5py = import_extra("h5py")
+        array = h5py.h5d.open(self._group, path.encode())
         if array.shape != shape:
             raise self.file.hdf5.error("it was changed while it was read", path)
         if known.kind == "numbers" and rows == slice(None) and 0 not in shape:
             values = np.empty(shape, known.dtype)
             array.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
-        else:
-            raw = h5py.Dataset(array, readonly=True)[() if known.shape is None else rows]
-            values = known.values(raw)
-        if rows == slice(None):
-            self._whole[path] = values
-        return values
+            return values
+        opened = h5py.Dataset(array, readonly=True)
+        return known.values(opened[() if known.shape is None else rows])
 
     def attribute(self, name: str) -> Any:
         """Reads an attribute: text, bytes, or an array."""

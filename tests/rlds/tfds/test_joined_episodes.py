@@ -25,6 +25,12 @@ EPISODE = {
     "id": np.int64,
     "by": {"who": tf_features.Text(), "where": tf_features.Tensor(shape=(2,), dtype=np.float32)},
     "exact": tf_features.Tensor(shape=(2,), dtype=np.float64, encoding="bytes"),
+    "rows": {
+        "exact": tf_features.Tensor(shape=(None, 2), dtype=np.float64, encoding="bytes"),
+        "uint64": tf_features.Tensor(shape=(None,), dtype=np.uint64, encoding="bytes"),
+        "numbers": tf_features.Tensor(shape=(None, 3), dtype=np.int16),
+        "text": tf_features.Tensor(shape=(None,), dtype=np.object_),
+    },
 }
 FEATURES = tf_features.FeaturesDict({"steps": tf_features.Dataset(STEP), **EPISODE})
 
@@ -49,6 +55,12 @@ def episode(number, num_steps):
         "id": np.int64(-number),
         "by": {"who": f"agent {number}", "where": rng.random(2, np.float32)},
         "exact": rng.random(2),
+        "rows": {
+            "exact": rng.random((number, 2)),
+            "uint64": rng.integers(0, 2**64, 2 * number, np.uint64),
+            "numbers": rng.integers(-9, 9, (2 - number, 3), np.int16),
+            "text": texts[: number % 2 + 1],
+        },
     }
 
 
@@ -60,32 +72,43 @@ def test_they_are_what_tfds_decodes():
     leaves += [f"numbers/{name}" for name in STEP["numbers"]]
     fields, found = JoinedEpisodes(FEATURES, leaves).decode(examples)
     assert found.tolist() == lengths
+    with_rows = fields.pop("rows")
     steps = {"image": tf_features.Tensor(shape=(), dtype=np.object_)}  # As it is stored.
     of_one = tf_features.FeaturesDict({"steps": tf_features.Sequence(STEP | steps), **EPISODE})
     for index, (example, end) in enumerate(zip(examples, np.cumsum(lengths))):
         rows = slice(end - lengths[index], end)
         joined = tf.nest.map_structure(lambda column, row=index: column[row], fields)
+        joined["rows"] = {name: column[index] for name, column in with_rows.items()}
         joined["steps"] = tf.nest.map_structure(lambda column, r=rows: column[r], fields["steps"])
         expected = tf.nest.map_structure(
             lambda tensor: tensor.numpy(), of_one.deserialize_example(example)
         )
         tf.nest.map_structure(np.testing.assert_array_equal, joined, expected)
-        dtypes = [[leaf.dtype for leaf in tf.nest.flatten(e["steps"])] for e in (joined, expected)]
+        dtypes = [[np.asarray(x).dtype for x in tf.nest.flatten(e)] for e in (joined, expected)]
         assert dtypes[0] == dtypes[1]
 
 
+@pytest.mark.parametrize("of_episode", [False, True])
 @pytest.mark.parametrize(
     "feature",
     [
         tf_features.Sequence(np.int64),
-        tf_features.Tensor(shape=(None, 2), dtype=np.float32),
+        tf_features.Tensor(shape=(None, 0), dtype=np.float32, encoding="bytes"),
+        tf_features.Tensor(shape=(None, 2), dtype=np.float32, encoding="zlib"),
         tf_features.Tensor(shape=(None, None), dtype=np.float32, encoding="zlib"),
         tf_features.Scalar(np.int64, optional=True),
     ],
 )
-def test_what_cannot_be_joined(feature):
+def test_what_cannot_be_joined(feature, of_episode):
     assert can_be_joined(FEATURES)
-    steps = {**STEP, "x": feature}
+    steps = STEP if of_episode else {**STEP, "x": feature}
+    others = {"x": {"y": feature}} if of_episode else {}
+    features = tf_features.FeaturesDict({"steps": tf_features.Dataset(steps), **others})
+    assert not can_be_joined(features)
+
+
+def test_steps_that_may_have_rows_cannot_be_joined():
+    steps = {**STEP, "x": EPISODE["rows"]["numbers"]}
     assert not can_be_joined(tf_features.FeaturesDict({"steps": tf_features.Dataset(steps)}))
 
 
@@ -106,10 +129,14 @@ def test_values_that_are_missing():
     """They are found missing, though those of another episode would do in their place."""
     columns = {"a": np.arange(3), "b": np.arange(3)}
     features = tf_features.FeaturesDict(
-        {"steps": tf_features.Dataset(dict.fromkeys(columns, np.int64)), "id": np.int64}
+        {
+            "steps": tf_features.Dataset(dict.fromkeys(columns, np.int64)),
+            "id": np.int64,
+            "rows": EPISODE["rows"],
+        }
     )
-    encoder = ExampleEncoder(features)
-    example = tf.train.Example.FromString(encoder.encode({"steps": columns, "id": np.int64(1)}))
+    fields = {"steps": columns, "id": np.int64(1), "rows": episode(1, 1)["rows"]}
+    example = tf.train.Example.FromString(ExampleEncoder(features).encode(fields))
     joined = JoinedEpisodes(features, ["a", "b"])
     fewer = tf.train.Example.FromString(example.SerializeToString())
     fewer.features.feature["steps/b"].int64_list.value.pop()
@@ -120,3 +147,12 @@ def test_values_that_are_missing():
     del example.features.feature["id"]
     with pytest.raises(ValueError, match=r"id: \[0.\] rows, expected \[1.\]"):
         joined.decode([example.SerializeToString()])
+    example.features.feature["id"].int64_list.value.append(1)
+    for name in ("exact", "numbers"):
+        wrong = tf.train.Example.FromString(example.SerializeToString())
+        if name == "exact":
+            wrong.features.feature["rows/exact"].bytes_list.value[0] += b"12345678"
+        else:
+            wrong.features.feature["rows/numbers"].int64_list.value.append(1)
+        with pytest.raises((ValueError, tf.errors.OpError), match=f"rows/{name}|multiple"):
+            joined.decode([wrong.SerializeToString(), wrong.SerializeToString()])

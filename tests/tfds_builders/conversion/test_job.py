@@ -25,7 +25,7 @@ from rlds_ecosystem import stores
 from rlds_ecosystem.stores import _clients
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.conversion import encoder as episode_encoder
-from tfds_builders.conversion import staging
+from tfds_builders.conversion import episode_groups, staging
 from tfds_builders.conversion.job import describe
 from tfds_files import indexing, open_folder
 
@@ -300,7 +300,8 @@ def file_size():
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record", "parquet"])
 @pytest.mark.parametrize(("limit", "where"), [(600_000, "staging"), (1_500_000, "shards")])
-def test_full_disk(raw, tmp_path, file_size, file_format, limit, where):
+def test_full_disk(raw, tmp_path, monkeypatch, file_size, file_format, limit, where):
+    monkeypatch.setattr(episode_groups, "_MAX_BYTES", 0)  # Each is staged by itself.
     expected = convert_to(tmp_path / "whole", Large(raw), file_format=file_format)
     file_size(limit)
     with pytest.raises(StorageError) as caught:

@@ -195,6 +195,38 @@ def as_bytes(text):
     return text.encode() if isinstance(text, str) else text
 
 
+def test_values_however_they_are_stored(tmp_path):
+    """Side by side as numbers of this machine, or in any other way."""
+    path, odd = raw.robomimic(tmp_path / "a.hdf5"), h5py.h5t.IEEE_F32LE.copy()
+    odd.set_fields(31, 20, 11, 0, 20)  # No number of NumPy has eleven bits for the exponent of 32.
+    with h5py.File(path, "a") as file:
+        for demo in file["data"].values():
+            length = len(demo["actions"])
+            values = np.random.default_rng(length).normal(size=(length, 2, 3))
+            for dtype in ("<f8", ">f8", "<f2", "<i2", ">u4", "<c16", "?"):
+                demo[f"odd/{dtype[-2:]}{dtype[0] == '>'}"] = values.astype(dtype)
+            demo.create_dataset("odd/chunks", data=values, chunks=(2, 2, 2), compression="gzip")
+            demo.create_dataset("odd/nowhere", (length, 2), "f4")
+            demo.create_dataset("odd/filled", (length, 2), "f4", fillvalue=0.5)
+            demo["alone"] = 7.5
+            demo.create_dataset("none", (0, 3), "f4")
+            space = h5py.h5s.create_simple((length,))
+            h5py.h5d.create(demo["odd"].id, b"bits", odd, space).write(
+                h5py.h5s.ALL, h5py.h5s.ALL, values[:, 0, 0].copy()
+            )
+    inside = tmp_path / "b.hdf5"
+    with h5py.File(path) as file, h5py.File(inside, "w", userblock_size=1024) as other:
+        for name in file:
+            file.copy(name, other)
+    for each in (path, inside):
+        episodes = rlds.sources.open(each)
+        for episode, (arrays, _) in zip(episodes, demos_of(each).values()):
+            for name in [name for name in arrays if name.startswith("odd/")]:
+                same(leaf(episode.steps, name)[:-1], arrays[name])
+            assert episode.metadata["alone"] == 7.5
+            assert episode.metadata["none"].shape == (0, 3)
+
+
 def test_what_only_some_have(tmp_path):
     episodes = rlds.sources.open(raw.mimicgen(tmp_path / "a.hdf5"))
     for episode in episodes:
