@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         UniformPolicy,
         mlp_policy,
     )
+    from rlds.evaluation.policy_files import load_policy
     from rlds.evaluation.q_functions import QFunction, TabularQ
     from rlds.evaluation.ratios import EstimateWarning
     from rlds.evaluation.robust import direct_method, doubly_robust
@@ -61,6 +62,7 @@ __all__ = [
     "doubly_robust",
     "fitted_q",
     "importance_sampling",
+    "load_policy",
     "mlp_policy",
 ]
 
@@ -83,6 +85,7 @@ _HOMES = {
         "UniformPolicy",
         "mlp_policy",
     ],
+    "rlds.evaluation.policy_files": ["load_policy"],
     "rlds.evaluation.q_functions": ["QFunction", "TabularQ"],
     "rlds.evaluation.ratios": ["EstimateWarning"],
     "rlds.evaluation.robust": ["direct_method", "doubly_robust"],

@@ -70,23 +70,49 @@ def state(rows: int, *, dtype: Any = np.float32, **sizes: int) -> Arrays:
     }
 
 
-def policy(sizes: Sequence[int], *, with_log_std: bool = True, **about: Any) -> Arrays:
+def policy(
+    sizes: Sequence[int], *, with_log_std: bool = True, seed: int = 7, **about: Any
+) -> Arrays:
     """Returns the metadata of a file that a policy made."""
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(seed)
     names = ["fc0", "fc1", "last_fc"]
     shapes = list(zip(sizes[1:], sizes))
     if with_log_std:
         names, shapes = [*names, "last_fc_log_std"], [*shapes, shapes[-1]]
     weights: Arrays = {}
     for name, (outputs, inputs) in zip(names, shapes):
-        weights[f"metadata/policy/{name}/weight"] = rng.normal(size=(outputs, inputs)).astype("f4")
-        weights[f"metadata/policy/{name}/bias"] = rng.normal(size=outputs).astype("f4")
+        # Small: after the tanh, actions are not all -1 or 1.
+        weight, bias = rng.normal(0, 0.1, (outputs, inputs)), rng.normal(0, 0.1, outputs)
+        weights[f"metadata/policy/{name}/weight"] = weight.astype("f4")
+        weights[f"metadata/policy/{name}/bias"] = bias.astype("f4")
     return {
         **{f"metadata/{name}": value for name, value in about.items()},
         "metadata/policy/nonlinearity": np.bytes_("relu"),
         "metadata/policy/output_distribution": np.bytes_("tanh_gaussian"),
         **weights,
     }
+
+
+def acted(policy: Arrays, observations: np.ndarray, *, seed: int = 0) -> Arrays:
+    """Returns actions of a policy, and their log-probabilities, as D4RL recorded them."""
+
+    def layer(name: str, values: np.ndarray) -> np.ndarray:
+        weight = policy[f"metadata/policy/{name}/weight"].astype("f8")
+        return values @ weight.T + policy[f"metadata/policy/{name}/bias"]
+
+    hidden = np.maximum(layer("fc1", np.maximum(layer("fc0", observations), 0)), 0)
+    mean, log_std = layer("last_fc", hidden), layer("last_fc_log_std", hidden)
+    is_squashed = policy["metadata/policy/output_distribution"] == b"tanh_gaussian"
+    log_std = np.clip(log_std, -20, 2) if is_squashed else log_std
+    drawn = mean + np.exp(log_std) * np.random.default_rng(seed).normal(size=mean.shape)
+    actions = (np.tanh(drawn) if is_squashed else drawn).astype("f4")
+    z, log_slope = actions.astype("f8"), 0.0
+    if is_squashed:  # From the action as it is stored.
+        inside = np.clip(z, -0.999999, 0.999999)
+        z, log_slope = np.arctanh(inside), np.log(1 - inside**2)
+    log_density = -0.5 * ((z - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
+    log_probs = (log_density - log_slope).sum(axis=1)
+    return {"actions": actions, "infos/action_log_probs": log_probs}
 
 
 # --- Files ---------------------------------------------------------------------------------------
@@ -118,15 +144,17 @@ def mujoco_v1_replay(path: Any) -> Path:
 
 def mujoco_v2(path: Any) -> Path:
     """Next observations, and the policy that made the data."""
+    rows = transitions((4, 5, 3), 11, 3)
+    recorder = policy((11, 8, 8, 3), algorithm=np.bytes_("SAC"), iteration=np.int32(2_000_000))
     return write(
         path,
         {
-            **transitions((4, 5, 3), 11, 3),
+            **rows,
             "terminals": flags(12, 3),
             "timeouts": flags(12, 8),
             **state(12, dtype=np.float64, qpos=6, qvel=6),
-            "infos/action_log_probs": np.linspace(-3, 0, 12),
-            **policy((11, 8, 8, 3), algorithm=np.bytes_("SAC"), iteration=np.int32(2_000_000)),
+            **acted(recorder, rows["observations"]),
+            **recorder,
         },
     )
 
@@ -161,8 +189,12 @@ def adroit_cloned_v0(path: Any) -> Path:
 
 
 def adroit_expert_v1(path: Any) -> Path:
-    """More of the simulator's state, and the distribution of the actions."""
+    """More of the simulator's state, the distribution of the actions, and a head written twice."""
     arrays = without(transitions((4, 6), 46, 26), "next_observations")
+    recorder = policy((46, 8, 8, 26), algorithm=np.bytes_("DAPG"))
+    for part in ("weight", "bias"):
+        copied = recorder[f"metadata/policy/last_fc/{part}"]
+        recorder[f"metadata/policy/last_fc_log_std/{part}"] = copied
     return write(
         path,
         {
@@ -171,7 +203,7 @@ def adroit_expert_v1(path: Any) -> Path:
             "timeouts": flags(10, 3, 9),
             **state(10, qpos=33, qvel=33, board_pos=3, target_pos=3, action_mean=26),
             **state(10, action_log_std=26),
-            **policy((46, 8, 8, 26), algorithm=np.bytes_("DAPG")),
+            **recorder,
         },
     )
 

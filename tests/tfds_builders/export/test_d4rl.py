@@ -6,6 +6,7 @@ import pytest
 import raw_d4rl
 import tensorflow_datasets as tfds
 
+from rlds.evaluation import load_policy
 from rlds.sources.d4rl.export import D4rlExport
 from rlds.sources.d4rl.source import D4rlSource
 from rlds.sources.nests import leaves_at, nest
@@ -147,67 +148,33 @@ def test_the_policy_can_be_read(tmp_path):
     assert constants["metadata/iteration"] == 2_000_000
 
 
-@pytest.mark.parametrize("distribution", ["gaussian", "tanh_gaussian"])
+@pytest.mark.parametrize("distribution", [b"gaussian", b"tanh_gaussian"])
 def test_the_policy_explains_the_recorded_probabilities_of_actions(tmp_path, distribution):
     arrays = raw_d4rl.without(raw_d4rl.transitions((100,), 5, 2), "next_observations")
-    arrays["observations"] = np.random.default_rng(0).normal(size=(100, 5))
+    arrays["observations"] = np.random.default_rng(0).normal(0, 20, (100, 5)).astype("f4")
     policy = raw_d4rl.policy((5, 8, 8, 2))
-    policy = {name: value / 2 if value.ndim else value for name, value in policy.items()}
     policy["metadata/policy/last_fc_log_std/bias"] -= 3
     policy["metadata/policy/output_distribution"] = np.bytes_(distribution)
-    mean, log_std = head_of(policy, arrays["observations"])
-    noise = np.random.default_rng(1).normal(size=mean.shape) / 4
-    actions = mean + np.exp(log_std) * noise
-    log_probs = np.sum(-0.5 * noise**2 - log_std - 0.5 * np.log(2 * np.pi), axis=1)
-    if distribution == "tanh_gaussian":
-        actions = np.tanh(actions)
-        log_probs -= np.sum(np.log(1 - actions**2), axis=1)
     path = raw_d4rl.write(
         tmp_path / "a.hdf5",
         {
             **arrays,
-            "actions": actions,
-            "infos/action_log_probs": log_probs,
+            **raw_d4rl.acted(policy, arrays["observations"]),
             "terminals": raw_d4rl.flags(100, 59),
             "timeouts": raw_d4rl.flags(100, 99),
             **policy,
         },
     )
     builder = converted(path, tmp_path)
-    constants = read_constants(builder)
-    kind = constants["metadata/policy/output_distribution"].decode()
+    recorder = load_policy(builder.data_path)
     for episode in load(builder, "train").as_numpy_iterator():
         steps = episode["steps"]
         recorded = steps["infos"]["action_log_probs"]
-        found = log_probs_of(constants, kind, steps["observation"], steps["action"])
+        found = recorder.log_prob(steps["observation"], steps["action"])
         np.testing.assert_allclose(found, recorded, rtol=1e-6)
         # The observation of another step does not explain an action.
-        other = log_probs_of(constants, kind, steps["observation"][1:], steps["action"][:-1])
+        other = recorder.log_prob(steps["observation"][1:], steps["action"][:-1])
         assert np.mean(other < recorded[:-1] - 1) > 0.5
-
-
-def head_of(constants, observations):
-    """Mean and logarithm of the deviation of the actions, before a tanh."""
-
-    def layer(name, rows):
-        weight, bias = (
-            np.asarray(constants[f"metadata/policy/{name}/{part}"], np.float64)
-            for part in ("weight", "bias")
-        )
-        return rows @ weight.T + bias
-
-    hidden = np.maximum(layer("fc1", np.maximum(layer("fc0", observations), 0)), 0)
-    return layer("last_fc", hidden), layer("last_fc_log_std", hidden)
-
-
-def log_probs_of(constants, distribution, observations, actions):
-    mean, log_std = head_of(constants, observations)
-    is_squashed = distribution == "tanh_gaussian"
-    drawn = np.arctanh(actions) if is_squashed else actions
-    density = -0.5 * ((drawn - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
-    if is_squashed:  # The change of variables.
-        density -= np.log(1 - actions**2)
-    return density.sum(axis=1)
 
 
 def test_nothing_is_overwritten(tmp_path):

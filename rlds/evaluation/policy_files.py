@@ -1,0 +1,67 @@
+"""Policies of files, in whichever form they are published."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rlds.evaluation.policies import Policy, SamplerPolicy, mlp_policy
+from rlds.sources.policies.d4rl import read_d4rl_policy
+from rlds.sources.policies.deep_ope import DeepOpePolicy, read_deep_ope
+from rlds.sources.policies.saved_models import SAVED_MODEL, open_saved_model
+from rlds.sources.source import require_files
+from rlds.sources.untrusted import SourceError
+from rlds_ecosystem.stores import as_path, open_binary
+
+__all__ = ["load_policy"]
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+# What D4RL clamped actions to when it recorded log-probabilities, with which those of the policies
+# that were made for it are compared.
+_D4RL_CLAMP = 0.999999
+
+
+def load_policy(
+    path: str | os.PathLike[str] | DeepOpePolicy, *, trusted: bool = False, **options: Any
+) -> Policy:
+    """Loads a policy; what it is, is found out by looking into it.
+
+    * A pickle of Deep-OPE for D4RL. Nothing of it is run.
+    * A file of D4RL from v1 on, or a dataset that was converted from it: the policy that recorded
+      it.
+    * A SavedModel of Deep-OPE for RL Unplugged. It only draws actions, so that it can be evaluated
+      with a fitted Q-function, but not with importance sampling. It needs TensorFlow.
+
+    Args:
+      path: The file or the folder, here or in an object store; or a record of
+        `rlds.sources.policies.read_deep_ope_index`.
+      trusted: Whether a SavedModel may run, see `rlds.sources.policies.open_saved_model`.
+      **options: For the other two, what `mlp_policy` takes. `clamp` is that of D4RL, 0.999999, if
+        you give none, as D4RL recorded log-probabilities with it.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      PermissionError: It is a SavedModel, and you did not say that you trust it.
+      SourceError: It is no policy, or damaged; or, in a file of D4RL with an expert of Adroit, the
+        deviations are not known.
+    """
+    name = path.path if isinstance(path, DeepOpePolicy) else os.fspath(path)
+    if (as_path(name) / SAVED_MODEL).exists():
+        if options:
+            raise TypeError(f"{name!r} is a SavedModel, for which there is no {min(options)!r}")
+        model = open_saved_model(name, trusted=trusted)
+        return SamplerPolicy(lambda observations, _: model(observations))
+    arrays = read_d4rl_policy(name) if _is_data(name) else read_deep_ope(name)
+    try:
+        return mlp_policy(arrays, **{"clamp": _D4RL_CLAMP, **options})
+    except (KeyError, ValueError) as error:
+        raise SourceError(str(error.args[0]), file=name) from error
+
+
+def _is_data(path: str) -> bool:
+    """Whether it is a file of D4RL, or a dataset."""
+    if as_path(path).is_dir():
+        return True
+    require_files(path)
+    with open_binary(path) as file:
+        return file.read(len(_HDF5)) == _HDF5
