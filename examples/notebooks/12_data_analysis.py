@@ -1,0 +1,201 @@
+# %% [markdown]
+# # Data analysis: up to a tag
+#
+# Episodes often go on after the task is done. In section 7.3 of the
+# [RLDS paper](https://arxiv.org/abs/2111.02767), people put a can into a bin, and each of their
+# episodes has 400 steps; a *tag* says in which step the can was in the bin. The paper has a
+# listing that computes the returns up to there, but no results.
+#
+# Here two drivers swing up a pendulum, and a tag says when it stands upright. Who is better? The
+# answer turns round when you cut the episodes at the tag.
+
+# %%
+import tempfile
+from pathlib import Path
+
+import gymnasium
+import matplotlib.pyplot as plt
+import numpy as np
+
+import envlogger
+import rlds
+import tfds_builders
+from envlogger.gymnasium_adapter import GymnasiumAdapter
+from rlds import transformations as rt
+
+plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
+plt.rcParams["figure.constrained_layout.use"] = True
+folder = Path(tempfile.mkdtemp())
+
+# %% [markdown]
+# ## Record two drivers
+#
+# Both swing the pendulum to and fro until it is fast enough, and both start from the same places.
+# The *shaky* one does anything in 3 steps of 10, and holds the pendulum once it is up. The *hasty*
+# one makes no mistake, but lets go as soon as it is up: the task is done.
+#
+# `step_fn` makes the tag. You also note the rewards and the tag while you play, to compare them
+# with what comes out of the dataset.
+
+# %%
+EPISODES = 20
+
+
+def is_up(observation):
+    """Whether the pendulum stands upright: less than 18 degrees off, and slowly."""
+    cosine, _, velocity = observation
+    return bool(cosine > 0.95 and abs(velocity) < 1.0)
+
+
+def step_fn(timestep, action, env):
+    return {"upright": is_up(timestep.observation)}
+
+
+def swing_up(observation):
+    """The torque that swings the pendulum up, and holds it there."""
+    cosine, sine, velocity = observation
+    if cosine > 0.7 and abs(velocity) < 5.0:
+        return -15.0 * sine - 3.0 * velocity
+    energy = velocity**2 / 6.0 + 5.0 * cosine
+    return (5.0 - energy) * velocity  # Push with the motion until there is enough of it.
+
+
+def shaky(observation, was_up, rng):
+    return rng.uniform(-2.0, 2.0) if rng.random() < 0.3 else swing_up(observation)
+
+
+def hasty(observation, was_up, rng):
+    return 0.0 if was_up else swing_up(observation)
+
+
+def record(name, driver):
+    """Returns the driver's episodes as a dataset; and the rewards and tags of each as noted."""
+    pendulum = GymnasiumAdapter(gymnasium.make("Pendulum-v1"), seed=0)
+    rng, noted, logs = np.random.default_rng(0), [], folder / "logs" / name
+    with envlogger.EnvLogger(pendulum, data_directory=logs, step_fn=step_fn) as env:
+        for _ in range(EPISODES):
+            timestep = env.reset()
+            rewards, tags = [], [is_up(timestep.observation)]
+            while not timestep.last():
+                torque = driver(timestep.observation, any(tags), rng)
+                timestep = env.step(np.clip([torque], -2.0, 2.0).astype(np.float32))
+                rewards.append(timestep.reward)
+                tags.append(is_up(timestep.observation))
+            noted.append((rewards, tags))
+    built = tfds_builders.build_from_logs(logs, name=name, data_dir=folder / "data")
+    return rlds.tfds.load(built), noted
+
+
+recorded = {driver.__name__: record(driver.__name__, driver) for driver in (shaky, hasty)}
+print(*recorded["shaky"][0].element_spec[rlds.STEPS], sep=", ")
+
+# %% [markdown]
+# ## Cut at the tag
+#
+# `truncate_after_condition` keeps the steps up to the first with the tag; an episode without one
+# stays whole. The pendulum *is* upright in that step: the reward of the step is for what was done
+# from there on, and does not count any more. So let the cut make it the last step
+# (`set_is_last`), whose action and reward are placeholders for every function here, as they are in
+# the last step of any episode.
+
+
+# %%
+def up_to_tag(steps):
+    return rt.truncate_after_condition(steps, lambda step: step["upright"], set_is_last=True)
+
+
+def described(episode):
+    """What you want to know of an episode."""
+    steps = episode[rlds.STEPS]
+    return {
+        "number": episode["episode_id"],
+        "return": rt.episode_return(steps),
+        "length": rt.episode_length(steps) - 1,  # There is a step more than transitions.
+        "rewards": steps[rlds.REWARD][:-1],  # Without the placeholder.
+    }
+
+
+def analyzed(episodes):
+    """The returns and lengths, in the order in which they were recorded, and all rewards."""
+    found = sorted(episodes.map(described).as_numpy_iterator(), key=lambda e: int(e["number"]))
+    returns, lengths = ([e[name] for e in found] for name in ("return", "length"))
+    return np.array(returns), np.array(lengths), np.concatenate([e["rewards"] for e in found])
+
+
+SCOPES = ("whole", "up to the tag")
+found = {}
+for name, (episodes, _) in recorded.items():
+    found[name, "whole"] = analyzed(episodes)
+    found[name, "up to the tag"] = analyzed(rt.apply_nested_steps(episodes, up_to_tag))
+
+# %% [markdown]
+# ## The same as while playing?
+#
+# What was noted has the rewards in the order in which they came. The pendulum arrives with the
+# step that is tagged first, so the rewards up to its arrival are those before.
+
+# %%
+for name, (_, noted) in recorded.items():
+    for scope in SCOPES:
+        ends = [tags.index(True) if scope == "up to the tag" else len(r) for r, tags in noted]
+        returns, lengths, rewards = found[name, scope]
+        assert lengths.tolist() == ends
+        np.testing.assert_allclose(
+            returns, [sum(r[:end]) for (r, _), end in zip(noted, ends, strict=True)], rtol=1e-12
+        )
+        print(f"{name}, {scope}: {len(returns)} returns and {len(rewards)} rewards are the same")
+
+# %% [markdown]
+# ## Who is better?
+
+# %%
+EXPECTED = {  # The means of the returns and of the lengths.
+    ("shaky", "whole"): (-218.7, 200.0),
+    ("hasty", "whole"): (-660.3, 200.0),
+    ("shaky", "up to the tag"): (-192.9, 36.5),
+    ("hasty", "up to the tag"): (-152.9, 32.0),
+}
+print(f"{'driver':7} {'episodes':14} {'return':>8} {'expected':>9} {'length':>8} {'expected':>9}")
+for (name, scope), (expected_return, expected_length) in EXPECTED.items():
+    returns, lengths, _ = found[name, scope]
+    line = f"{name:7} {scope:14} {returns.mean():8.1f} {expected_return:9.1f}"
+    print(f"{line} {lengths.mean():8.1f} {expected_length:9.1f}")
+    assert abs(returns.mean() - expected_return) < 1.0
+    assert abs(lengths.mean() - expected_length) < 0.5
+
+# %%
+figure, axes = plt.subplots(2, 3, figsize=(12, 5.5), sharex="col")
+for row, scope in zip(axes, SCOPES, strict=True):
+    returns, lengths, rewards = zip(*(found[name, scope] for name in recorded), strict=True)
+    for axis, values, bins in [
+        (row[0], rewards, np.linspace(-16.5, 0, 12)),
+        (row[1], returns, np.linspace(-800, 0, 17)),
+        (row[2], lengths, np.linspace(0, 210, 22)),
+    ]:
+        axis.hist(values, bins, color=["C0", "C2"], label=list(recorded))
+    row[0].set(ylabel=f"{scope}\ncount", yscale="log", ylim=1)
+axes[0, 0].legend(frameon=True, loc="upper left")
+for axis, title in zip(axes[0], ("Rewards", "Returns", "Lengths"), strict=True):
+    axis.set_title(title)
+for axis, label in zip(axes[1], ("of a transition", "of an episode", "transitions"), strict=True):
+    axis.set_xlabel(label)
+figure.savefig(folder / "data_analysis.png", dpi=120)
+print(f"The picture: {folder / 'data_analysis.png'}")
+plt.show()
+
+# %% [markdown]
+# *Top: all episodes have 200 transitions, and the returns are mostly about what came after the
+# task was done: the hasty driver's pendulum fell. Bottom: up to the tag, the hasty driver is the
+# better one: it is there in fewer transitions, so that there are fewer bad rewards. Three episodes
+# begin with an upright pendulum; up to the tag, they have no transition, and the return 0.*
+#
+# ## What the placeholder would do
+#
+# Here the best reward of all is 0, and so is the placeholder in the last step of each episode. In
+# a histogram of all steps, the best rewards would be those that nobody got.
+
+# %%
+for name, (episodes, _) in recorded.items():
+    rewards = np.concatenate([episode[rlds.STEPS][rlds.REWARD].numpy() for episode in episodes])
+    print(f"{name}: {np.sum(rewards == 0)} rewards are 0, of which {EPISODES} are placeholders")
+    assert np.sum(rewards == 0) == EPISODES + np.sum(found[name, "whole"][2] == 0)
