@@ -1,9 +1,13 @@
 """Intervals: what they are computed from, how often they hold the truth, and why there is none."""
 
+import collections
+import functools
+
+import evaluation_problems as problems
 import numpy as np
 import pytest
 
-from rlds.evaluation import intervals
+from rlds.evaluation import importance_sampling, intervals
 from rlds.evaluation.estimates import Ends, Estimate, Mean, RatioSum, WeightReport
 from rlds.evaluation.intervals import Interval, student_quantile
 
@@ -215,3 +219,27 @@ def test_intervals_hold_the_truth():
         ]:
             held[name] += found.lower < truth < found.upper
     assert all(0.89 * 200 <= number <= 0.99 * 200 for number in held.values()), held
+
+
+@pytest.mark.slow
+def test_intervals_of_estimators_hold_the_truth():
+    mdp, number = problems.MdpA, 300
+    truth = mdp.values_of_horizons[2]
+    held = collections.Counter()
+    for seed in range(number):
+        data = mdp.sample(1000, 3, np.random.default_rng(seed))
+        sampling = functools.partial(importance_sampling, data, mdp.target, gamma=0.9, horizon=3)
+        pdis = sampling(weighted=False)
+        found = {
+            "PDIS, t": pdis.interval(method="t"),
+            "PDIS": pdis.interval(num_samples=400),
+            "WIS": sampling(per_decision=False).interval(num_samples=400),
+            "PDWIS": sampling().interval(num_samples=400),
+        }
+        held.update(name for name, ends in found.items() if ends.lower < truth < ends.upper)
+        # It holds for any number of episodes, and is wider. No ratio is above 2.5, no return 5.
+        widest = pdis.interval(method="bernstein", value_range=2.5**3 * 5)
+        assert widest.lower < truth < widest.upper
+    shares = {name: count / number for name, count in held.items()}
+    assert len(shares) == 4
+    assert shares == pytest.approx(dict.fromkeys(shares, 0.95), abs=0.035)
