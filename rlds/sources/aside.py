@@ -31,6 +31,7 @@ from rlds.sources.source import Origin, Outline, SourceEpisode, require_files
 from rlds.sources.stored_features import as_features
 from rlds.sources.untrusted import SourceError, source_errors
 from rlds_ecosystem import stores
+from tfds_files.columns import RaggedColumn, stack
 from tfds_files.features import Dataset, Features, Image, images_as_bytes
 from tfds_files.record_files import TFRecordWriter
 
@@ -43,6 +44,7 @@ __all__ = [
     "AsideRows",
     "AsideWriter",
     "KeptAside",
+    "as_array",
 ]
 
 # What the arrays are called in which a file keeps it, see `AsideRows`.
@@ -199,12 +201,30 @@ class Aside:
         Raises:
           ValueError: They do not fit.
         """
-        flags = {name: Field(np.bool_) for name in episode.steps if name in rlds.STEP_FLAGS}
-        fields = {**nest(self.steps), **flags}
-        matched = match_columns(
-            episode.steps, fields, rows=episode.num_steps, where=f"episode {episode.key}"
-        )
-        return {path: column for path, column in leaves_at(matched, None) if path not in flags}
+        where = f"episode {episode.key}"
+        # By their paths: names may have slashes, too.
+        columns = {
+            path: as_array(column) if isinstance(column, RaggedColumn) else column
+            for path, column in leaves_at(episode.steps, None)
+            if path not in rlds.STEP_FLAGS
+        }
+        fields = dict(self.steps)
+        uneven = {path: columns.pop(path) for path in self._uneven(columns)}
+        for path in uneven:
+            if fields.pop(path).is_text:
+                raise ValueError(f"{where}, {path}: texts in lists of several lengths")
+        matched = match_columns(columns, fields, rows=episode.num_steps, where=where)
+        return {**matched, **uneven}
+
+    def _uneven(self, columns: Mapping[str, Any]) -> list[str]:
+        """The paths of columns that are arrays of arrays, and may be."""
+        return [
+            path
+            for path, field in self.steps.items()
+            if None in field.shape and not field.encoding
+            if isinstance(column := columns.get(path), np.ndarray) and column.dtype == object
+            if all(isinstance(value, np.ndarray) for value in column)
+        ]
 
     def rows(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         """Returns the columns that the format holds, by path: without the final observation's row.
@@ -282,15 +302,16 @@ class Aside:
 
     def _value(self, path: str, metadata: Mapping[str, Any]) -> Any:
         value = metadata[path]
-        return value.decode() if self.episode[path].dtype == str else value
+        if self.episode[path].dtype != str:
+            return value
+        return value.decode() if isinstance(value, bytes) else _as_texts(value)
 
     def _metadata_of(self, episode: SourceEpisode) -> dict[str, Any]:
         if not self.episode:
             return {}
-        matched = match_columns(
-            stack_values([episode.metadata]), nest(self.episode), rows=1, where=episode.key
-        )
-        return {path: column[0] for path, column in leaves_at(matched, None)}
+        columns = dict(leaves_at(stack_values([episode.metadata]), None))
+        matched = match_columns(columns, self.episode, rows=1, where=episode.key)
+        return {path: column[0] for path, column in matched.items()}
 
     def _column(
         self,
@@ -320,10 +341,7 @@ class Aside:
             raise ValueError(f"{path}: {len(column)} rows, expected {num_rows}")
         if num_rows < num_steps:
             column = np.concatenate([column, found[_FINAL][path]])
-        if field.dtype == str:
-            texts = [item.decode() if isinstance(item, bytes) else item for item in column.flat]
-            column = np.array([*texts, None], object)[:-1].reshape(column.shape)
-        return np.asarray(column)
+        return _as_texts(column) if field.dtype == str else np.asarray(column)
 
     @property
     def _final(self) -> list[str]:
@@ -499,11 +517,28 @@ class AsideRows(KeptAside):
         return bytes(self._rows(begin, end).tobytes())
 
 
+def as_array(column: Any) -> np.ndarray:
+    """Returns a column as an array; as one of arrays, if its rows are of several lengths.
+
+    >>> as_array(RaggedColumn(np.array([1, 2, 3]), np.array([1, 2])))
+    array([array([1]), array([2, 3])], dtype=object)
+    """
+    if not isinstance(column, RaggedColumn):
+        return np.asarray(column)
+    return stack([as_array(column[row]) for row in range(len(column))])
+
+
 def _stored(field: Field) -> Any:
     """How a field is kept: image files as they are, all else as plain values."""
     if field.encoding:
         return Image(shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding)
     return as_features({"": field})[""]
+
+
+def _as_texts(values: np.ndarray) -> np.ndarray:
+    """Returns an array of strings, of which some are bytes."""
+    texts = [item.decode() if isinstance(item, bytes) else item for item in values.flat]
+    return np.array([*texts, None], object)[:-1].reshape(values.shape)
 
 
 def _decoded(column: np.ndarray, field: Field) -> np.ndarray:

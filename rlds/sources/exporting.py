@@ -24,7 +24,7 @@ import numpy as np
 import rlds
 import tfds_files
 from envlogger.converters.fields import Field
-from rlds.sources.aside import Aside
+from rlds.sources.aside import Aside, as_array
 from rlds.sources.episode_fields import ORIGIN
 from rlds.sources.episodes import Episodes
 from rlds.sources.folder import FolderSource
@@ -37,12 +37,14 @@ from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.whole_files import made_at_once
 
 __all__ = [
+    "PNGS",
     "Export",
     "Exported",
     "Placement",
     "as_converted",
     "as_it_was",
     "check_arrays",
+    "check_length",
     "differences",
     "export",
     "export_class",
@@ -69,6 +71,10 @@ _EXPORTS: dict[str, str] = {
     "robomimic": "rlds.sources.robomimic.export:RobomimicExport",
     "zarr": "rlds.sources.zarr_buffers.export:ZarrExport",
 }
+
+
+# Why a field whose images are files is none of files when it is read back.
+PNGS = "the pixels of PNG files; the files are not kept"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +226,10 @@ def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], what: str) -> 
     Raises:
       ValueError: One is missing, or no array of numbers; says which there are.
     """
+    paths = list(paths)
     for path in paths:
+        if paths.count(path) > 1:
+            raise ValueError(f"{path!r} is both the observation and the action; {what}")
         if not is_array(fields.get(path)):
             arrays = [
                 name for name in fields if is_array(fields[name]) and name not in rlds.STEP_FLAGS
@@ -229,6 +238,19 @@ def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], what: str) -> 
                 f"{path!r} is no array of numbers; {what}: name them with observation=..., "
                 f"action=... (--to-option on the command line); there are {arrays}"
             )
+
+
+def check_length(episode: SourceEpisode, format: str) -> None:
+    """Checks that there is a transition, for formats that hold no episode without.
+
+    Raises:
+      ValueError: The episode is a single step; says how to leave it out.
+    """
+    if episode.num_steps < 2:
+        raise ValueError(
+            f"episode {episode.key}: {format} holds none of a single step; leave it out with a "
+            "split (--split on the command line) such as 'train[:3]+train[4:]'"
+        )
 
 
 def as_it_was(episodes: Episodes) -> list[Placement]:
@@ -517,7 +539,7 @@ def differences(
 
 
 def _difference(one: Any, other: Any) -> str | None:
-    one, other = np.asarray(one), np.asarray(other)
+    one, other = as_array(one), as_array(other)
     if (one.dtype.kind == "O") != (other.dtype.kind == "O"):  # Images as files, and as arrays.
         one, other = _pixels(one, other), _pixels(other, one)
     if one.dtype.kind in "USO" and other.dtype.kind in "USO":

@@ -14,7 +14,7 @@ import rlds
 from envlogger.converters.fields import Field
 from rlds.sources.aside import Aside
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.exporting import Export, Placement, as_converted, kept_aside
+from rlds.sources.exporting import PNGS, Export, Placement, as_converted, kept_aside
 from rlds.sources.files.hdf5_layout import decode_value, make_group, with_changes
 from rlds.sources.files.input_files import natural_order
 from rlds.sources.hdf5_source import LAYOUT
@@ -80,14 +80,14 @@ class Hdf5EpisodesExport(Export):
     def keep_aside(self, places: Mapping[str, str], whole: Sequence[str] = ()) -> None:
         """Decides that new groups are written, which have these fields at these places."""
         self.said = None
-        aside = Aside.of(self.episodes, places, whole)
-        plain = {path: dataclasses.replace(aside.steps[path], encoding="") for path in self._pngs}
-        self.aside = dataclasses.replace(aside, steps={**aside.steps, **plain})
+        self.aside = Aside.of(self.episodes, places, whole)
+        steps = dict(self.aside.steps)
+        steps |= {path: dataclasses.replace(steps[path], encoding="") for path in self._pngs}
+        self.aside = dataclasses.replace(self.aside, steps=steps)
 
     @property
     def _pngs(self) -> list[str]:
-        fields = self.steps.items()
-        return [path for path, field in fields if getattr(field, "encoding", "") == _PNG]
+        return [path for path in self.aside.places if self.steps[path].encoding == _PNG]
 
     def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
         """Yields the episodes: in the order of their names if their files are made again."""
@@ -111,7 +111,7 @@ class Hdf5EpisodesExport(Export):
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
         if self.said is None:
-            return kept_aside(self.aside)
+            return kept_aside(self.aside, dict.fromkeys(self._pngs, PNGS))
         places = {path: self.stored_path(path) for path in self.steps}
         places |= dict.fromkeys(self._derived, "")
         return [

@@ -46,8 +46,16 @@ def put(nested: dict[str, Any], path: str | Sequence[str], value: Any) -> None:
 
 
 def at(nested: Any, path: str) -> Any:
-    """Returns what is at a path of nested dicts."""
-    for name in path.split("/"):
+    """Returns what is at a path of nested dicts.
+
+    >>> at({"arm": {"gripper/width": 1}}, "arm/gripper/width")
+    1
+    """
+    while path:
+        name, _, path = path.partition("/")
+        while path and name not in nested:  # Names may have slashes, too.
+            more, _, path = path.partition("/")
+            name = f"{name}/{more}"
         nested = nested[name]
     return nested
 

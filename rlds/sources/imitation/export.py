@@ -19,6 +19,7 @@ from rlds.sources.exporting import (
     Placement,
     as_it_was,
     check_arrays,
+    check_length,
     is_array,
     kept_aside,
 )
@@ -80,7 +81,8 @@ class ImitationExport(Export):
                 fields, (observation, action), "imitation needs one observation and one action"
             )
             reward = fields.get(rlds.REWARD)
-            if not isinstance(reward, Field) or not is_array(reward) or reward.shape:
+            is_number = isinstance(reward, Field) and is_array(reward) and not reward.shape
+            if not is_number or rlds.REWARD in (observation, action):
                 del paths["rews"]
             places = {paths[name]: FIELDS[name] for name in paths if name != INFOS}
             infos = fields.get(INFOS)
@@ -148,8 +150,7 @@ class ImitationExport(Export):
             writer.write_batch(arrow.RecordBatch.from_arrays(arrays, schema=schema))
 
         for episode in self.each():
-            if episode.num_steps < 2:
-                raise ValueError(f"episode {episode.key}: imitation holds none of a single step")
+            check_length(episode, "imitation")
             if aside is not None:
                 aside.add(episode)
             rows.append(self._row(episode))

@@ -47,7 +47,8 @@ class MinariExport(Export):
       fields: The fields of a step to write; all by default. Not for episodes that came from Minari.
       episode_fields: The fields of an episode to write, likewise.
       unknown_final_observation: What to do with an episode whose final observation is not known,
-        which Minari cannot hold: an error, or to leave out its last transition.
+        which Minari cannot hold: an error, or to leave out its last transition, which then is in
+        `data/rlds`.
       metadata: More fields for metadata.json, or others, such as `author` or `env_spec`.
 
     Attributes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import string
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +15,7 @@ from envlogger.converters.fields import Field
 from rlds.sources.aside import Aside
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Placement
+from rlds.sources.exporting import Placement, check_length, kept_aside
 from rlds.sources.folder import FolderSource
 from rlds.sources.minari.recorded_export import (
     MinariEpisodes,
@@ -35,7 +36,7 @@ from rlds.sources.minari.storage import (
     Column,
     RawEpisode,
 )
-from rlds.sources.nests import at, is_in, leaves_at, root_of
+from rlds.sources.nests import at, is_in, leaves_at, nest, put, root_of
 from rlds.sources.source import SourceEpisode
 
 __all__ = ["RldsEpisodes"]
@@ -43,6 +44,8 @@ __all__ = ["RldsEpisodes"]
 # The version of Minari whose files are written: the first that says whether images are JPEG.
 _MINARI_VERSION = "0.5.4"
 _EXAMPLE_KEY = "rlds"
+# HDF5 has no place for attributes that are larger.
+_ATTRIBUTE_BYTES = 60_000
 
 
 class RldsEpisodes(MinariEpisodes):
@@ -60,6 +63,7 @@ class RldsEpisodes(MinariEpisodes):
     ) -> None:
         self.recorded = {}
         self._source, self._drop = episodes.source, drop
+        self.is_exact = fields is None and episode_fields is None
         spec = episodes.spec
         steps = spec.pop(rlds.STEPS)
         if isinstance(self._source, FolderSource):  # Which may not say all that is known of others.
@@ -76,7 +80,6 @@ class RldsEpisodes(MinariEpisodes):
         self._paths = self._minari_paths()
         self._keeps_jpeg = self._can_keep_jpeg()
         self.spaces = spaces_of(self._spaces_in_json(steps))
-        self.is_exact = fields is None and episode_fields is None and not drop
         if self.is_exact:
             self.aside = self._made_aside(episodes)
 
@@ -88,24 +91,43 @@ class RldsEpisodes(MinariEpisodes):
         whole = [
             path for path, there in self._paths.items() if root_of(there) in (OBSERVATIONS, INFOS)
         ]
-        return Aside.of(episodes, places, whole)
+        return Aside.of(episodes, places, whole, cuts_last=self._drop)
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
-        if self.aside is None:
-            return []
-        found = [
-            Placement(f"{rlds.STEPS}/{path}", self._paths.get(path, there), "exact")
-            for path, there in self.aside.places.items()
-        ]
+        places = {f"{rlds.STEPS}/{path}": there for path, there in self._paths.items()}
+        if rlds.REWARD in self._steps:
+            places[f"{rlds.STEPS}/{rlds.REWARD}"] = REWARDS
         attributes = f"attributes of the episode, {_EXAMPLE_KEY}"
-        found += [Placement(path, attributes, "aside") for path in self.aside.episode]
+        places |= {path: attributes for path in self._others if self._is_attribute(path)}
+        if self.aside is None:  # Of what was not chosen, there is nothing to say.
+            return [Placement(path, place, "exact") for path, place in places.items()]
+        why = {path: f"Minari has no place for {field}" for path, field in self._unfit.items()}
+        if self._drop:
+            cut = "the last transition is aside where no final observation is known"
+            why |= {path: cut for path in self.aside.places if path not in self.aside.whole}
+        found = [
+            dataclasses.replace(place, place=places.get(place.field, ""))
+            for place in kept_aside(self.aside, why)
+        ]
         if rlds.REWARD not in self._steps:
-            why = "there are no rewards; Minari gets zeros"
-            found.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", REWARDS, "aside", why))
+            no_reward = "there are no rewards; Minari gets zeros"
+            found.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", REWARDS, "aside", no_reward))
         return found
 
+    def _is_attribute(self, path: str) -> bool:
+        """Whether a field of an episode is an attribute; images and lists of texts can be aside."""
+        field = self._others[path]
+        is_plain = not field.encoding and (not field.is_text or field.shape == ())
+        return is_plain or not self.is_exact
+
     def _check_fields(self) -> None:
+        self._unfit = {path: it for path, it in self._steps.items() if not _fits(path, it)}
+        if self.is_exact:  # They are kept aside.
+            for path in self._unfit:
+                others = self._steps.keys() - self._unfit.keys()
+                if root_of(path) not in self._GROUPS or root_of(path) in map(root_of, others):
+                    del self._steps[path]
         for name in (rlds.OBSERVATION, rlds.ACTION):
             if not any(is_in(path, name) for path in self._steps):
                 raise ValueError(f"the steps have no {name!r}, without which Minari has no episode")
@@ -113,13 +135,12 @@ class RldsEpisodes(MinariEpisodes):
         has_parts = any(is_in(path, rlds.REWARD) for path in self._steps) and reward is None
         if has_parts or (reward is not None and _shape_of(reward) != ()):
             raise ValueError(f"the reward is {reward or 'in parts'}, expected a number")
-        for path, field in self._steps.items():
-            if _shape_of(field) is None:
-                raise ValueError(
-                    f"steps/{path}: Minari cannot hold {field}; leave it out with `fields`"
-                )
+        for path in self._steps.keys() & self._unfit.keys():
+            raise ValueError(
+                f"steps/{path}: Minari cannot hold {self._unfit[path]}; leave it out with `fields`"
+            )
         for path, field in self._others.items():
-            if not isinstance(field, Field) or field.encoding:
+            if not isinstance(field, Field) or (field.encoding and not self.is_exact):
                 raise ValueError(
                     f"{path}: Minari cannot hold {field} as an attribute of an episode; leave "
                     "it out with `episode_fields`"
@@ -153,6 +174,7 @@ class RldsEpisodes(MinariEpisodes):
         )
 
     def _spaces_in_json(self, steps: Mapping[str, Any]) -> dict[str, str]:
+        steps = nest(dict(leaves_at(steps, None)))  # Names of spaces have no slashes.
         return {
             f"{name}_space": json.dumps(self._space(steps[name], name))
             for name in (rlds.OBSERVATION, rlds.ACTION)
@@ -174,8 +196,6 @@ class RldsEpisodes(MinariEpisodes):
         field = self._steps.get(path, field)  # A source may declare nothing but a dtype.
         if field.is_text and not field.encoding and field.shape == ():
             return self._texts.setdefault(path, _Texts()).space()
-        if field.column_dtype.kind not in "biuf" or None in field.shape:
-            raise ValueError(f"steps/{path}: Gymnasium has no space for {field}")
         return box(field.column_dtype, field.shape)
 
     def episode(self, episode: SourceEpisode, number: int) -> tuple[int, RawEpisode]:
@@ -186,10 +206,9 @@ class RldsEpisodes(MinariEpisodes):
             raise ValueError(
                 f"episode {number}: the final observation is not known; Minari needs it. Leave out "
                 "the last transition of such episodes with "
-                "unknown_final_observation='drop_last_transition'"
+                "unknown_final_observation='drop_last_transition' (--to-option on the command line)"
             )
-        if transitions < 1:
-            raise ValueError(f"episode {number}: it has no transition that Minari could hold")
+        check_length(episode, "Minari")
         terminations = np.array(steps[rlds.IS_TERMINAL][1:])
         terminations[-1] &= is_known
         truncations = np.zeros(transitions, bool)
@@ -221,12 +240,18 @@ class RldsEpisodes(MinariEpisodes):
 
     def _attributes(self, episode: SourceEpisode) -> dict[str, Any]:
         fields, attributes = fields_of(episode), dict[str, Any]()
-        for path in self._others:
-            *parents, name = path.split("/")
-            target = attributes
-            for parent in parents:
-                target = target.setdefault(parent, {})
-            target[name] = _text(at(fields, path))
+        for path in filter(self._is_attribute, self._others):
+            value = at(fields, path)
+            try:
+                value = value.decode() if isinstance(value, bytes) else value
+            except UnicodeDecodeError as error:
+                if self.aside is None:
+                    raise ValueError(
+                        f"{path}: no text; leave it out with `episode_fields`"
+                    ) from error
+                continue
+            if self.aside is None or np.asarray(value).nbytes <= _ATTRIBUTE_BYTES:
+                put(attributes, path, value)
         return {_EXAMPLE_KEY: attributes} if attributes else {}
 
     def metadata(self) -> dict[str, Any]:
@@ -264,10 +289,6 @@ class _Texts:
         }
 
 
-def _text(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else value
-
-
 def _chosen(fields: Mapping[str, Any], wanted: Collection[str] | None) -> dict[str, Any]:
     """The fields at some paths, or below them."""
     return {
@@ -275,6 +296,15 @@ def _chosen(fields: Mapping[str, Any], wanted: Collection[str] | None) -> dict[s
         for path, field in leaves_at(fields, None)
         if wanted is None or any(is_in(path, name) for name in wanted)
     }
+
+
+def _fits(path: str, field: Any) -> bool:
+    """Whether Minari has a place for a field of steps: a space has numbers, or a text."""
+    if not isinstance(field, Field) or None in field.shape:
+        return False
+    in_space = root_of(path) in (rlds.OBSERVATION, rlds.ACTION)
+    is_text = field.is_text and not field.encoding
+    return not in_space or (field.shape == () if is_text else field.column_dtype.kind in "biuf")
 
 
 def _shape_of(field: Any) -> tuple[int | None, ...] | None:

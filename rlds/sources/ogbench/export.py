@@ -20,6 +20,7 @@ from rlds.sources.exporting import (
     Placement,
     as_it_was,
     check_arrays,
+    check_length,
     is_array,
     kept_aside,
 )
@@ -84,7 +85,8 @@ class OGBenchExport(Export):
             self._fields, (observation, action), "OGBench needs one observation and one action"
         )
         taken = {*self._paths.values(), *rlds.STEP_FLAGS, rlds.REWARD, rlds.DISCOUNT}
-        taken |= {OBSERVATIONS, ACTIONS, TERMINALS}  # The names of what OGBench itself has.
+        # The names of what OGBench itself has, in its files and as fields.
+        taken |= {OBSERVATIONS, ACTIONS, TERMINALS, *FIELDS.values()}
         self._paths |= {
             path: path
             for path in self._fields
@@ -131,8 +133,7 @@ class OGBenchExport(Export):
         num_rows = 0
         self.order = self.order_of_origin() if self._is_recorded else None
         for episode in self.each():
-            if episode.num_steps < 2:
-                raise ValueError(f"episode {episode.key}: OGBench holds none of a single step")
+            check_length(episode, "OGBench")
             num_rows += episode.num_steps
             for name, column in self._arrays_of(episode):
                 column = column.astype(self._dtypes.get(name, column.dtype), copy=False)

@@ -17,7 +17,7 @@ from envlogger.converters.fields import Field
 from rlds.sources.aside import Aside
 from rlds.sources.episode_fields import EPISODE_FIELDS
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.exporting import Export, Placement, as_converted, kept_aside
+from rlds.sources.exporting import PNGS, Export, Placement, as_converted, kept_aside
 from rlds.sources.files.hdf5_layout import (
     create_array,
     create_attributes,
@@ -344,20 +344,21 @@ class _Anew:
         self._env_args, self._compression = env_args, compression
         self._episodes = episodes
         self._fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-        self._pngs = [path for path in self._fields if self._encoding(path) == _PNG]
         self._copies = {
             path: _name_of(path)
             for path in self._fields
             if self._encoding(path) not in ("", _PNG) and path.startswith(rlds.OBSERVATION)
+            if None not in self._fields[path].shape
         }
         places = _places(self._fields, {*self._copies})
+        self._pngs = [path for path in places if self._encoding(path) == _PNG]
         whole = [path for path in places if places[path].startswith(f"{_OBS}/")]
         aside = Aside.of(episodes, places, whole)
         plain = {path: dataclasses.replace(aside.steps[path], encoding="") for path in self._pngs}
         self._aside = dataclasses.replace(aside, steps={**aside.steps, **plain})
         self._parts = [path for path in places if places[path].startswith("action_dict/")]
         if _ACTIONS not in places.values() and not self._parts:
-            raise ValueError("robomimic needs actions: numbers of one shape")
+            raise ValueError("the steps have no actions that are numbers, as robomimic's are")
 
     def _encoding(self, path: str) -> str:
         field = self._fields[path]
@@ -365,10 +366,8 @@ class _Anew:
 
     def placements(self) -> Sequence[Placement]:
         """Nothing changes."""
-        return kept_aside(
-            self._aside,
-            {path: f"its pixels are in {name}, too" for path, name in self._copies.items()},
-        )
+        why = {path: f"its pixels are in {name}, too" for path, name in self._copies.items()}
+        return kept_aside(self._aside, {**why, **dict.fromkeys(self._pngs, PNGS)})
 
     def prepared(self, episode: SourceEpisode) -> SourceEpisode:
         """An episode with arrays for PNG files."""

@@ -72,9 +72,9 @@ class WebdatasetExport(Export):
             for path, _ in leaves_at(spec, None)
             if path.startswith(f"{VIDEO}/") and path.endswith(f"/{CLIP}")
         }
-        aside = Aside.of(episodes, places, list(places))
-        others = {p: field for p, field in aside.episode.items() if p not in self._clips}
-        self._aside = dataclasses.replace(aside, episode=others)
+        self._whole = Aside.of(episodes, places, list(places))
+        others = {p: field for p, field in self._whole.episode.items() if p not in self._clips}
+        self._aside = dataclasses.replace(self._whole, episode=others)
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
@@ -92,7 +92,7 @@ class WebdatasetExport(Export):
         with _ShardWriter(path, self._shard_bytes) as shards:
             for index, episode in enumerate(self.each()):
                 shards.add(f"{index:06d}", self._sample(episode))
-        content = {**json.loads(self._aside.to_json()), "clips": self._clips}
+        content = {**json.loads(self._whole.to_json()), "clips": self._clips}
         (path / FEATURES_FILE).write_text(json.dumps(content, indent=1))
 
     def _sample(self, episode: SourceEpisode) -> Iterator[tuple[str, bytes]]:

@@ -97,6 +97,7 @@ class WebdatasetSource(RandomAccessSource):
         files = find_shards(path)
         if not files:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no tar files.")
+        self._is_exported = self._directory.is_dir() and (self._directory / FEATURES_FILE).exists()
         self._shards = [Shard(file) for file in files]
         # Where each episode is: the shard, and its first and last sample.
         self._places = [
@@ -168,10 +169,7 @@ class WebdatasetSource(RandomAccessSource):
 
     def kept_aside(self) -> KeptAside | None:
         """See `Source`."""
-        file = self._directory / FEATURES_FILE
-        if not self._directory.is_dir() or not file.exists():
-            return None
-        return _Kept(file, self)
+        return _Kept(self._directory / FEATURES_FILE, self) if self._is_exported else None
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns the tar files."""
@@ -240,6 +238,8 @@ class WebdatasetSource(RandomAccessSource):
                     what = "missing" if path not in found else "a field that the first one lacks"
                     raise SourceError(what, file=file, field=path)
                 field = _field_of(found[path] if of_steps else _one(found[path]))
+                if self._is_exported and field.encoding and declared[path].encoding:
+                    continue  # What was kept aside says which sizes there may be.
                 if (field.dtype, field.shape) != (declared[path].dtype, declared[path].shape):
                     what = f"{field}, but the first one has {declared[path]}"
                     raise SourceError(what, file=file, field=path)
@@ -344,8 +344,11 @@ class _Kept(KeptAside):
         check_is_file(file)
         with source_errors(file):
             content = json.loads(file.read_bytes())
-            self.aside = Aside.from_json(json.dumps(content))
+            whole = Aside.from_json(json.dumps(content))
             self._clips = {str(path): str(name) for path, name in content["clips"].items()}
+            self._episode = whole.episode
+            others = {p: field for p, field in whole.episode.items() if p not in self._clips}
+            self.aside = dataclasses.replace(whole, episode=others)
 
     def __len__(self) -> int:
         return len(self._source._places)
@@ -359,6 +362,10 @@ class _Kept(KeptAside):
         """See `KeptAside`."""
         with source_errors(self.place, row=index):
             return self._fields(index, [ASIDE_FIELD])[ASIDE_FIELD]
+
+    def episode_fields(self) -> Mapping[str, Field]:
+        """See `KeptAside`."""
+        return self._episode
 
     def completed(self, index: int, episode: SourceEpisode) -> SourceEpisode:
         """Puts in the clips, which are fields of the sample."""

@@ -17,7 +17,7 @@ from envlogger.converters.fields import Field
 from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, Aside
 from rlds.sources.episode_fields import EPISODE_FIELDS
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.exporting import PNGS, Export, Placement, kept_aside
 from rlds.sources.nests import leaves_at, nest
 from rlds.sources.source import SourceEpisode
 from rlds.sources.zarr_buffers.arrays import IMAGE_CODECS, ZarrSpec
@@ -144,6 +144,7 @@ class ZarrExport(Export):
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
         why = {path: f"its pixels are in {self._columns[path]}, too" for path in self._copies}
+        why |= dict.fromkeys(self._pngs, PNGS)
         names = {f"steps/{path}": name for path, name in self._columns.items()}
         again = {**self._constants, **self._of_episodes}
         return [

@@ -9,8 +9,11 @@ import rlds.sources
 from envlogger.converters.fields import Field
 from rlds.alignment import from_sars
 from rlds.sources.exporting import differences, export
+from rlds.sources.files.jpeg_images import black_jpeg
+from rlds.sources.files.png_images import encode_png
 from rlds.sources.nests import leaves_at
 from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
+from tfds_files.columns import stack
 
 # What each format has to be told. Those of D4RL write only what came from them: they are below.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -21,7 +24,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "maniskill": {},
     "d3rlpy": {},
     "imitation": {"observation": "observation/state"},
-    "lerobot": {"fps": 10},
+    "lerobot": {
+        "fps": 10,
+        "keep_aside": ["observation/view", "observation/photo"],
+    },  # It has one size only.
     "webdataset": {},
     "robomimic": {},
     "zarr": {},
@@ -33,6 +39,10 @@ NAMES = {
     "ogbench": "made.npz",
     "mcap": "made.mcap",
 }
+
+
+def png(*size: int) -> bytes:
+    return encode_png(np.full((*size, 3), sum(size), np.uint8))
 
 
 class Sample(RandomAccessSource):
@@ -50,6 +60,10 @@ class Sample(RandomAccessSource):
                 "state": Field(np.float64, (3,), names=("x", "y", "z"), unit="m"),
                 "contact": np.bool_,
                 "words": Field(str),
+                "arm/speed": np.float32,
+                "hits": Field(np.int64, (None,)),
+                "view": Field(np.uint8, (None, None, 3), encoding="png"),
+                "photo": Field(np.uint8, (None, None, 3), encoding="jpeg"),
             },
             "action": Field(np.float32, (2,)),
             "reward": np.float64,
@@ -59,7 +73,13 @@ class Sample(RandomAccessSource):
         }
 
     def episode_fields(self) -> dict[str, Any]:
-        return {"seed": np.int32, "operator": {"name": Field(str)}, "gains": Field("f4", (None,))}
+        return {
+            "seed": np.int32,
+            "operator": {"name": Field(str)},
+            "gains": Field("f4", (None,)),
+            "labels": Field(str, (None,)),
+            "recording": Field(bytes),
+        }
 
     def metadata(self) -> dict[str, Any]:
         return {"robot": {"joints": ["a", "b"], "control_freq": 10, "limits": [0.1, None]}}
@@ -86,6 +106,10 @@ class Sample(RandomAccessSource):
                 "state": state,
                 "contact": rng.integers(0, 2, rows).astype(bool),
                 "words": np.array(["", "zero\0", "ünïcode", *"abcd"][:rows], object),
+                "arm/speed": rng.random(rows, np.float32),
+                "hits": stack([np.arange(row) for row in range(rows)]),
+                "view": np.array([png(row + 1, index + 2) for row in range(rows)], object),
+                "photo": np.array([black_jpeg((index + 1, 2, 3))] * rows, object),
             },
             action=rng.random((length, 2), np.float32),
             reward=rng.random(length) / 3,
@@ -106,6 +130,8 @@ class Sample(RandomAccessSource):
                 "seed": np.int32(index),
                 "operator": {"name": "Zoë"},
                 "gains": np.arange(index, dtype=np.float32),
+                "labels": np.array(["push", "", "é"][:index], object),
+                "recording": b"\x98\0" * 40_000,
             },
         )
 

@@ -13,6 +13,7 @@ from webdataset import autodecode, tariterators
 import rlds.sources
 import tfds_builders
 from rlds.sources.exporting import differences, export
+from rlds.sources.nests import at
 from rlds.sources.npz.source import NpzSource
 from rlds.sources.source import SourceError
 from rlds.sources.webdataset.source import WebdatasetSource
@@ -171,6 +172,9 @@ def test_images_and_clips_stay_files(tmp_path):
     with_clips = rlds.sources.open(tmp_path / "raw", fields=names)
     made = export(with_clips, "webdataset", tmp_path / "clips")
     assert made.placements[-1].place == "video.observation.top.mp4"
+    clip = "video/observation/top/clip"
+    found, before = (at(it.spec, clip) for it in (rlds.sources.open(made.path), with_clips))
+    assert found == before
     for sample in samples(tmp_path / "clips"):
         assert sample["video.observation.top.mp4"] == b"a pickle"
         assert b"a pickle" not in sample["rlds.bin"]
