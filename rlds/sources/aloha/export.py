@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from rlds.sources.aloha.source import (
 from rlds.sources.aside import AsideWriter
 from rlds.sources.episodes import Episodes
 from rlds.sources.hdf5_export import Hdf5EpisodesExport, padded
+from rlds.sources.nests import root_of
 from rlds.sources.source import SourceEpisode
 from rlds_ecosystem import import_extra
 
@@ -84,17 +85,21 @@ class AlohaExport(Hdf5EpisodesExport):
             is_ours = place == ACTION or place.startswith(f"{OBSERVATIONS}/")
             if is_ours and path not in fields.values() and self.fits(path, files=True):
                 places.setdefault(place, path)
-        for place in (_STATE, ACTION):
-            if place not in places:
-                numbers = [path for path in self.steps if self.fits(path, files=True)]
-                numbers.sort(key=self._is_image)  # Joints are no picture.
-                raise ValueError(
-                    f"no field for {place!r}, which every file has. Say which it is, as in "
-                    f"fields={{{place!r}: {numbers[0] if numbers else '...'!r}}} "
-                    f"(-T 'fields={json.dumps({place: numbers[0] if numbers else '...'})}' "
-                    f"on the command line); there are {', '.join(numbers) or 'none'}"
-                )
+        if missing := [place for place in (_STATE, ACTION) if place not in places]:
+            numbers = [path for path in self.steps if self.fits(path, files=True)]
+            said = dict(fields) | {place: self._likely(place, numbers) for place in missing}
+            raise ValueError(
+                f"no field for {missing[0]!r}, which every file of ALOHA has. Say which it is, as "
+                f"in fields={said} (-T 'fields={json.dumps(said)}' on the command line); there are "
+                f"{', '.join(numbers) or 'none'}"
+            )
         return places
+
+    def _likely(self, place: str, numbers: Sequence[str]) -> str:
+        """The field that is most like what a place is for: joints are no picture."""
+        root = root_of(self.field_path(place))
+        numbers = sorted(numbers, key=lambda path: (self._is_image(path), root_of(path) != root))
+        return (numbers or ["..."])[0]
 
     def _is_image(self, path: str) -> bool:
         field = self.steps[path]

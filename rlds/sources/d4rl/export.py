@@ -160,7 +160,8 @@ def description_of(
     if "hdf5" not in metadata or (kind is not None and kind not in metadata):
         raise ValueError(
             f"{where}: its metadata does not say that it was made of a file of "
-            f"{kind or 'd4rl or d4rl_pybullet'}; it has {sorted(metadata)}"
+            f"{kind or 'd4rl or d4rl_pybullet'}; it has {sorted(metadata)}. Nothing else can be "
+            "written so: choose another format"
         )
     description: Mapping[str, Any] = metadata["hdf5"]
     return description

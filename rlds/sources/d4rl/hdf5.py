@@ -43,7 +43,7 @@ __all__ = [
     "decode_value",
     "describe_file",
     "make_file",
-    "rank_of_rewards",
+    "ranks_of",
 ]
 
 Description: TypeAlias = Mapping[str, Any]
@@ -58,8 +58,10 @@ _ARRAYS = ("observations", "actions", "rewards", "terminals")
 _VIRTUAL = "virtual/"
 
 
-def rank_of_rewards(path: str | os.PathLike[str]) -> int:
-    """Returns how many axes the rewards have in a file with the arrays of D4RL; 0 for another file.
+def ranks_of(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Returns how many axes rewards and terminals have in a file with the arrays of D4RL.
+
+    They have none for another file.
 
     Raises:
       OSError: There is no such file.
@@ -69,8 +71,11 @@ def rank_of_rewards(path: str | os.PathLike[str]) -> int:
     hdf5 = Hdf5File(found)
     with hdf5.read() as file:
         if not all(hdf5.has(file, name) for name in _ARRAYS):
-            return 0
-        return len(hdf5.array(file, "rewards").shape or ())
+            return 0, 0
+        rewards, terminals = (
+            len(hdf5.array(file, name).shape or ()) for name in ("rewards", "terminals")
+        )
+        return rewards, terminals
 
 
 @dataclasses.dataclass(frozen=True)

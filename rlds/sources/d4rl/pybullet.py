@@ -18,7 +18,7 @@ import numpy as np
 import rlds
 from envlogger.converters.fields import Field
 from rlds.alignment import from_rsa
-from rlds.sources.d4rl.hdf5 import describe_file, rank_of_rewards
+from rlds.sources.d4rl.hdf5 import describe_file, ranks_of
 from rlds.sources.d4rl.layout import ACTIONS, OBSERVATIONS, REWARDS, TERMINALS
 from rlds.sources.d4rl.rows import RowsSource, no_values
 from rlds.sources.files.hdf5_access import Hdf5File
@@ -78,7 +78,7 @@ class D4rlPybulletSource(RowsSource):
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
         """See `Source`."""
-        return rank_of_rewards(path) == 2
+        return ranks_of(path) == (2, 2)
 
     def step_fields(self) -> Mapping[str, Any]:
         """See `Source`."""

@@ -40,7 +40,7 @@ from rlds.sources.d4rl.families import (
     family_of,
     find_dataset,
 )
-from rlds.sources.d4rl.hdf5 import decode_value, rank_of_rewards
+from rlds.sources.d4rl.hdf5 import decode_value, ranks_of
 from rlds.sources.d4rl.layout import (
     FIELDS,
     INFOS,
@@ -206,7 +206,7 @@ class D4rlSource(RowsSource):
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
         """See `Source`."""
-        return rank_of_rewards(path) == 1
+        return ranks_of(path) in ((1, 1), (1, 2), (2, 1))  # Both are in published files.
 
     # --- What there is ---------------------------------------------------------------------------
 

@@ -80,7 +80,8 @@ class LeRobotExport(Export):
             )
         elif fps is not None or robot_type is not None or task is not None or keep_aside:
             raise ValueError(
-                "fps, robot_type, task, keep_aside: what came from LeRobot is exported as it was"
+                "fps, robot_type, task and keep_aside are for other data: what came from LeRobot "
+                "is exported as it was"
             )
         elif version in (None, original.version) and is_whole(episodes, original):
             self._made = SameFiles(original)

@@ -65,7 +65,7 @@ def test_a_key_leads_nowhere_else(tmp_path, monkeypatch):
 
 def test_episodes_of_others(tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    with pytest.raises(ValueError, match=r"no field for 'observations/qpos'.*observation/joints"):
+    with pytest.raises(ValueError, match=r"no field for 'observations/qpos'.*observation/joints'"):
         export(path, "aloha", tmp_path / "made")
     fields = {"observations/qpos": "observation/joints"}
     made = export(path, "aloha", tmp_path / "made", fields=fields, sim=True)

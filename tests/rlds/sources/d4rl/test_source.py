@@ -10,6 +10,7 @@ from conversions import check_conversion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rlds.sources
 from rlds.sources.d4rl.source import D4rlSource
 from rlds.sources.episodes import Episodes
 from rlds.sources.files import hdf5_access
@@ -135,7 +136,9 @@ def test_a_field_alone_is_that_of_the_episode(tmp_path, name):
 
 def test_counts_add_up(tmp_path):
     for name in raw_d4rl.FAMILIES:
-        source = D4rlSource(raw_d4rl.write_family(tmp_path, name))
+        path = raw_d4rl.write_family(tmp_path, name)
+        assert rlds.sources.format_of(path) == "d4rl"  # And not d4rl_pybullet.
+        source = D4rlSource(path)
         found = episodes(source)
         for what, total in source.totals("train").items():
             assert sum(episode.counts.get(what, 0) for episode in found) == total
