@@ -531,6 +531,8 @@ _MARKS = {
 
 def marked_format(directory: str) -> str | None:
     """Returns the format of a dataset of this machine that is recognized by a file in it."""
+    if _is_of_datasets(directory):
+        return None
     found = (f for mark, f in _MARKS.items() if os.path.exists(os.path.join(directory, mark)))
     return next(found, None)
 

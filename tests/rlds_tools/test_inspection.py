@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import raw_imitation
 
 import rlds_tools
 import tfds_files
@@ -56,6 +57,15 @@ def test_an_episode_and_a_step(dataset):
     assert json.loads(json.dumps(step.to_dict()))["fields"]["action"] == steps["action"][-1]
     with pytest.raises(IndexError, match="30 steps, not one 30"):
         rlds_tools.inspect_step(dataset, 2, 30)
+
+
+def test_a_folder_of_imitation_is_none_of_tfds(tmp_path):
+    """Though both have a dataset_info.json."""
+    found = rlds_tools.inspect(raw_imitation.write(tmp_path))
+    assert (found.format, found.splits[0].episodes) == (
+        "imitation",
+        len(raw_imitation.trajectories()),
+    )
 
 
 def test_a_file_of_records(dataset, log, tmp_path):
