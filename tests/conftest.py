@@ -8,9 +8,15 @@ from hypothesis import settings
 
 # The second pass repeats what the first one, with the compiled core, has tried with more.
 is_second_pass = os.environ.get("RIEGELI_IMPLEMENTATION") == "python"
+# `make test-all` tries many examples, other ones each time; `make test` always the same few.
+is_thorough = "FEW_EXAMPLES" in os.environ
 # The machines that run this are shared: how long an example takes says nothing.
 settings.register_profile(
-    "default", deadline=None, max_examples=10 if is_second_pass else 50, print_blob=True
+    "default",
+    deadline=None,
+    max_examples=10 if is_second_pass else 50 if is_thorough else 20,
+    derandomize=not is_thorough,
+    print_blob=True,
 )
 settings.load_profile("default")
 

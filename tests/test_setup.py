@@ -54,6 +54,7 @@ def build_without_compiler(project: Path, **environment: str) -> subprocess.Comp
     )
 
 
+@pytest.mark.slow
 def test_the_compiled_cores_are_left_out(project: Path) -> None:
     done = build_without_compiler(project)
 

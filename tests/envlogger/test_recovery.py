@@ -8,7 +8,7 @@ from pathlib import Path
 import dm_env
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import envlogger
@@ -367,7 +367,6 @@ writer.flush()
     assert metadata(tmp_path)[0] == "first"
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     given_episodes=st.lists(
         st.tuples(

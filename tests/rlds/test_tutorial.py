@@ -10,6 +10,9 @@ import tensorflow as tf
 import rlds
 from rlds import transformations as rt
 
+# What each transformation does is tested with it, and the notebook of it runs, too.
+pytestmark = pytest.mark.slow
+
 REWARDS = ([1.0, 6.0, 2.0, 0.0], [2.0, 3.0, 0.0])
 
 

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from dm_env import specs
+from fast_share import one_in
 
 import envlogger
 from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
@@ -452,7 +453,7 @@ def in_turn(episodes):
         assert len(found) <= 100, "The iterator does not advance."
 
 
-@LAYOUTS
+@pytest.mark.parametrize("layout", one_in(2, ["batched", "nested"]))
 def test_damaged_episodes_hide_no_others(tmp_path, layout):
     # Groups have eight episodes, and shards one.
     record(

@@ -562,7 +562,7 @@ def test_no_damage_of_an_index_leads_out_of_the_file(folder):
     assert path.read_bytes() == content
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.data())
 def test_no_damage_of_a_shard_leads_out_of_its_records(tmp_path_factory, data):
     content = bytearray(ExampleEncoder(FEATURES).encode(episode_of(2)))

@@ -43,7 +43,7 @@ def ranges_by_tfds(name, shard_lengths):
         yield found.splitname, found.from_ or 0, end
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=8 * settings().max_examples)
 @given(
     st.lists(PARTS, min_size=1, max_size=3),
     st.lists(st.integers(0, 40), max_size=4),

@@ -274,7 +274,7 @@ def test_a_torn_index_counts_up_to_where_it_is_torn(tmp_path):
         path = shard(tmp_path, 0) / name
         whole = path.read_bytes()
         sizes = set()
-        for size in range(len(whole) + 1):
+        for size in range(len(whole), -1, -5):
             path.write_bytes(whole[:size])
             with RiegeliBackendReader(tmp_path) as reader:
                 found = episodes(reader)

@@ -73,7 +73,6 @@ def assert_same_outcome(got, expected):
 
 
 @given(episodes(), st.integers(1, 8))
-@settings(max_examples=60, deadline=None)
 def test_an_rlds_episode_is_that_of_the_decoded_steps(steps, length):
     records = records_of(steps)
     expected = outcome(to_rlds_episode, decoded(records))
@@ -82,7 +81,6 @@ def test_an_rlds_episode_is_that_of_the_decoded_steps(steps, length):
 
 
 @given(episodes(), st.integers(1, 4), st.integers(1, 8))
-@settings(max_examples=60, deadline=None)
 def test_columns_in_recorded_order_are_those_of_the_decoded_steps(steps, num_episodes, length):
     records = records_of(steps) * num_episodes
     steps = decoded(records)
@@ -263,7 +261,6 @@ def test_a_damaged_record_is_named(function):
 
 
 @given(episodes(), st.data())
-@settings(max_examples=40, deadline=None)
 def test_damage_is_treated_as_step_by_step(steps, data):
     records = records_of(steps)
     number = data.draw(st.integers(0, len(records) - 1))
@@ -298,7 +295,7 @@ def test_runs_of_small_records_are_joined(monkeypatch):
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 def test_columns_of_images_are_those_of_the_decoded_steps(data):
     texts = st.sampled_from(data.draw(st.sampled_from([[""], ["a", "b"], ["", "a", 60 * "b"]])))
     size = data.draw(st.sampled_from([200, 300]))

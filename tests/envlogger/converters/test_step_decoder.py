@@ -8,7 +8,7 @@ import dm_env
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stored_steps import NUMBERS, Pose, assert_same, episodes, stored
 
@@ -58,7 +58,6 @@ def learned(*records):
 
 
 @given(episodes())
-@settings(max_examples=60, deadline=None)
 def test_an_episode_is_decoded_as_the_codec_does(steps):
     decoder = StepDecoder()
     encode = StepEncoder().encode
@@ -67,7 +66,6 @@ def test_an_episode_is_decoded_as_the_codec_does(steps):
 
 
 @given(episodes(max_steps=2), st.data())
-@settings(max_examples=40, deadline=None)
 def test_damage_is_treated_as_the_codec_does(steps, data):
     records = list(map(stored, steps))
     decoder = learned(*records)

@@ -8,7 +8,7 @@ import threading
 import dm_env
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stored_steps import Gear, Pose, canonical, episodes, fields, stored
 
@@ -30,14 +30,12 @@ def assert_encodes(encoder, *steps):
 
 
 @given(episodes())
-@settings(max_examples=60, deadline=None)
 def test_an_episode_is_encoded_as_the_codec_does(steps):
     encoder = StepEncoder()
     assert_encodes(encoder, *steps, *steps)
 
 
 @given(fields.flatmap(lambda field: st.tuples(field, field)), fields.flatmap(lambda field: field))
-@settings(max_examples=40, deadline=None)
 def test_structures_may_alternate(alike, other):
     one, two = alike
     encoder = StepEncoder()

@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envlogger.converters.fields import Field
@@ -81,7 +81,6 @@ SHUFFLES = st.one_of(
 )
 
 
-@settings(max_examples=60)
 @given(
     lengths=st.lists(st.integers(0, 12), min_size=1, max_size=12),
     per_rank=st.integers(1, 9),
@@ -148,7 +147,7 @@ def test_every_sample_comes_once_in_every_epoch(
     ("shuffle", "megabytes"),
     [
         ("global", 90),
-        (None, 90),
+        pytest.param(None, 90, marks=pytest.mark.slow),
         pytest.param(SegmentShuffle(16, 1000), 1200, marks=pytest.mark.slow),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from etils import epath
+from fast_share import one_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -710,8 +711,8 @@ KILLED = """
 """
 
 
-def test_a_kill_at_any_moment(tmp_path):
-    num_kills = 4
+@pytest.mark.parametrize("num_kills", one_in(2, [2, 20]))
+def test_a_kill_at_any_moment(tmp_path, num_kills):
     ended = forked.run(textwrap.dedent(KILLED), tmp_path, 1, num_kills)
     assert ended.returncode == 0, ended.stderr
     for number in range(num_kills):

@@ -222,7 +222,7 @@ def test_batched_steps_are_checked() -> None:
         batch({"a": tf.ragged.constant([[1], [2, 3]])}, size=2)
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 4)
 @given(n=st.integers(0, 9), size=st.integers(1, 4), shift=st.integers(1, 4))
 def test_both_layouts_have_the_same_windows(n: int, size: int, shift: int) -> None:
     steps = {"observation": np.arange(3.0 * n).reshape(n, 3), "reward": np.arange(n)}

@@ -15,7 +15,7 @@ def numbered(start: int, count: int) -> tf.data.Dataset:
 
 
 def values(dataset: tf.data.Dataset) -> list[int]:
-    return [int(value) for value in dataset]
+    return list(dataset.as_numpy_iterator())
 
 
 def test_parts_are_by_weight() -> None:

@@ -90,7 +90,7 @@ def test_golden(case: dict[str, Any], layout: str) -> None:
     assert int(outputs.cardinality()) == tf.data.experimental.UNKNOWN_CARDINALITY
 
 
-@settings(few_examples, max_examples=3 * few_examples.max_examples)
+@settings(few_examples, max_examples=2 * few_examples.max_examples)
 @given(
     rng=st.randoms(use_true_random=False),
     max_steps=st.sampled_from([1, 2, 7, 1000]),
@@ -173,7 +173,7 @@ def test_the_boundary_of_an_episode_ends_it_if_asked_to(layout: Callable[..., An
 
     assert plain(pattern.pattern_map(unflagged, [PAIRS])) == [[i, i + 1] for i in range(5)]
     assert plain(pattern.pattern_map(unflagged, [at_end])) == []
-    for max_steps in (1, 2, 1000):
+    for max_steps in (1, 1000):
         with chunks_of(max_steps):
             pairs = pattern.pattern_map(unflagged, [PAIRS], end_at_episode_boundary=True)
             ends = pattern.pattern_map(unflagged, [at_end], end_at_episode_boundary=True)
@@ -197,11 +197,14 @@ def test_outputs_in_batches(layout: Callable[..., Any]) -> None:
 @LAYOUTS
 @pytest.mark.parametrize(
     "configs",
-    [
-        [PAIRS],
-        [PAIRS, config(lambda step: step["x"][-3:])],
-        [config(lambda step: step["x"][-1], sw.Condition.steps_since_applied() >= 3)],
-    ],
+    one_in(
+        2,
+        [
+            [PAIRS],
+            [PAIRS, config(lambda step: step["x"][-3:])],
+            [config(lambda step: step["x"][-1], sw.Condition.steps_since_applied() >= 3)],
+        ],
+    ),
     ids=["dense", "one by one", "spaced"],
 )
 def test_iterators_can_be_saved_and_restored(
@@ -238,7 +241,7 @@ def test_steps_of_an_agent_that_plays_are_not_read_long_before_their_outputs() -
 
     def played() -> Any:
         nonlocal num_read
-        for num_read in range(3000):
+        for num_read in range(700):
             yield {"x": num_read, "is_last": num_read % 10 == 9}
 
     spec = {"x": tf.TensorSpec([], tf.int64), "is_last": tf.TensorSpec([], tf.bool)}
@@ -248,7 +251,7 @@ def test_steps_of_an_agent_that_plays_are_not_read_long_before_their_outputs() -
     next(iterator)
     assert num_read < 500  # A few, and not a whole chunk of 1024.
     of_all = PatternDataset(stream, [PAIRS], True, lambda step: step["is_last"])
-    assert [1 + len(list(iterator)), 2700] == [len(list(of_all))] * 2
+    assert [1 + len(list(iterator)), 630] == [len(list(of_all))] * 2
     with pytest.raises(ValueError, match="chunk_size must be positive, not 0"):
         PatternDataset(stream, [PAIRS], True, lambda step: step["is_last"], chunk_size=0)
 
@@ -349,7 +352,9 @@ def test_batched_episodes_of_varying_shape() -> None:
     assert [window.shape.as_list() for window in windows] == [[2, 1, 2]] * 2 + [[2, 4, 2]] * 2
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize(
+    "dtype", one_in(3, ["int8", "uint8", "int32", "uint64", "uint32", "int64"])
+)
 def test_conditions_compare_the_whole_value(dtype: str) -> None:
     info = np.iinfo(dtype)
     values = np.array([info.min, info.min + 1, 3, info.max - 1, info.max], dtype)

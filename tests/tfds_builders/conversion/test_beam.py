@@ -42,7 +42,7 @@ def raw(tmp_path):
     ("options", "float64"),
     [
         pytest.param(PROCESSES, "float32", marks=pytest.mark.slow),
-        (IN_MEMORY, "float32"),
+        pytest.param(IN_MEMORY, "float32", marks=pytest.mark.slow),
         (IN_MEMORY, None),
     ],
     ids=["processes, rounded", "in memory, rounded", "in memory"],

@@ -80,7 +80,7 @@ def encode_one_by_one(encoder, group):
 
 
 @given(episodes())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 def test_the_bytes_of_a_group_are_those_of_its_episodes(made):
     together, alone = (EpisodeEncoder(FEATURES, ("reward",)) for _ in range(2))
     for group in in_groups(made):

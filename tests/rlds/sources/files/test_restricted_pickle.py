@@ -476,7 +476,7 @@ def test_truth_is_zero_or_one():
 # --- Damage ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.data())
 def test_damage_is_told_as_such_or_changes_plain_data_only(data):
     pickled = bytearray(raw.dump(raw.make_episode(0, 1), data.draw(PROTOCOLS)))
@@ -523,7 +523,7 @@ def assert_plain(value):
         assert_plain(value.ravel().tolist())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=6 * settings().max_examples)
 @given(st.lists(PARTS, max_size=30).map(b"".join))
 def test_any_program_makes_plain_data_or_is_refused(program):
     with contextlib.suppress(RestrictedPickleError):  # All other errors are wrong.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import raw_minari
 import rollouts
+from fast_share import one_in
 
 import rlds
 from rlds.tfds import load
@@ -16,7 +17,7 @@ from tfds_builders import MinariSource, convert
 TIME_LIMIT = 18
 
 
-@pytest.mark.parametrize("data_format", ["hdf5", "arrow", "parquet"])
+@pytest.mark.parametrize("data_format", one_in(3, ["hdf5", "arrow", "parquet"]))
 def test_hopper(tmp_path, monkeypatch, data_format):
     import gymnasium
 

@@ -15,6 +15,7 @@ import pytest
 import raw_minari
 import tensorflow_datasets as tfds
 from conversions import check_conversion
+from fast_share import one_in
 from gymnasium import spaces
 from PIL import Image
 from random_episodes import assert_equal
@@ -290,7 +291,7 @@ def test_conversion_of_a_recorded_dataset(tmp_path):
     )
 
 
-@pytest.mark.parametrize("data_format", ["hdf5", "parquet"])
+@pytest.mark.parametrize("data_format", one_in(2, ["hdf5", "parquet"]))
 def test_conversion_of_all_spaces(tmp_path, data_format):
     directory = raw_minari.write_buffers("all-v1", data_format=data_format)
     check_conversion(lambda: MinariSource(directory), tmp_path)

@@ -7,6 +7,7 @@ import pytest
 import raw_rlu
 import tensorflow_datasets as tfds
 from conversions import check_conversion
+from fast_share import one_in
 
 from rlds.sources.rlu.atari import RluAtariSource
 from rlds.sources.rlu.atari_transitions import RluAtariTransitionsSource
@@ -70,7 +71,7 @@ def suite(directory, episodes=None, **kwargs):
 # --- Conversion ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("product", one_in(3, PRODUCTS))
 def test_conversion(tmp_path, product):
     make_source, builder, make_episodes = PRODUCTS[product]
     compression = "" if product == "rwrl" else "GZIP"
