@@ -238,17 +238,8 @@ def _check_shape(actions: np.ndarray, shape: tuple[int, ...]) -> None:
         raise ValueError(f"actions of shape {actions.shape}, but the policy's are {shape}")
 
 
-class GaussianPolicy(Policy):
-    """Takes vectors of independent normal numbers.
-
-    Args:
-      parameters: What returns the means for observations, `[n, A]`, and the logarithms of the
-        standard deviations, in a shape that fits. With -inf it is deterministic.
-
-    >>> policy = GaussianPolicy(lambda observations: (-0.3 * observations, np.log(0.5)))
-    >>> policy.mode(np.array([[1.0]])).tolist()
-    [[-0.3]]
-    """
+class _PolicyOfNormals(Policy):
+    """What policies that draw vectors of independent normal numbers have in common."""
 
     def __init__(self, parameters: Callable[[Any], tuple[Any, Any]]) -> None:
         self._parameters = parameters
@@ -256,7 +247,7 @@ class GaussianPolicy(Policy):
     def parameters(self, observations: Any) -> tuple[np.ndarray, np.ndarray]:
         """Returns the means, and the logarithms of the standard deviations, `[n, A]`, float64.
 
-        For `TanhGaussianPolicy` these are those of the numbers before tanh.
+        With `TanhGaussianPolicy`, these are of the numbers before tanh.
         """
         given = self._parameters(observations)
         mean, log_std = (np.asarray(values, np.float64) for values in given)
@@ -273,23 +264,11 @@ class GaussianPolicy(Policy):
         )
         return mean, log_std
 
-    def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        """See `Policy`."""
+    def _drawn(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
+        """Normal numbers."""
         mean, log_std = self.parameters(observations)
         found: np.ndarray = mean + np.exp(log_std) * rng.standard_normal(mean.shape)
         return found
-
-    def mode(self, observations: Any) -> np.ndarray:
-        """See `Policy`."""
-        return self.parameters(observations)[0]
-
-    def mean(self, observations: Any) -> np.ndarray:
-        """See `Policy`."""
-        return self.parameters(observations)[0]
-
-    def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
-        """See `Policy`."""
-        return self._normal(observations, _finite(actions))
 
     def _normal(self, observations: Any, values: np.ndarray) -> np.ndarray:
         """The logarithms of the densities of the normal numbers."""
@@ -303,13 +282,42 @@ class GaussianPolicy(Policy):
         return found
 
 
+class GaussianPolicy(_PolicyOfNormals):
+    """Takes vectors of independent normal numbers.
+
+    Args:
+      parameters: What returns the means for observations, `[n, A]`, and the logarithms of the
+        standard deviations, in a shape that fits. With -inf it is deterministic.
+
+    >>> policy = GaussianPolicy(lambda observations: (-0.3 * observations, np.log(0.5)))
+    >>> policy.mode(np.array([[1.0]])).tolist()
+    [[-0.3]]
+    """
+
+    def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
+        """See `Policy`."""
+        return self._drawn(observations, rng)
+
+    def mode(self, observations: Any) -> np.ndarray:
+        """See `Policy`."""
+        return self.parameters(observations)[0]
+
+    def mean(self, observations: Any) -> np.ndarray:
+        """See `Policy`."""
+        return self.parameters(observations)[0]
+
+    def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
+        """See `Policy`."""
+        return self._normal(observations, _finite(actions))
+
+
 def _finite(actions: Any) -> np.ndarray:
     found = np.asarray(actions, np.float64)
     _check_rows(np.isfinite(found), "action", lambda row: f"{found[row]}, expected finite numbers")
     return found
 
 
-class TanhGaussianPolicy(GaussianPolicy):
+class TanhGaussianPolicy(_PolicyOfNormals):
     """Takes vectors of numbers between -1 and 1: the tanh of independent normal ones.
 
     Densities are computed from the actions, as these are what is recorded: with z = artanh(a),
@@ -338,12 +346,12 @@ class TanhGaussianPolicy(GaussianPolicy):
 
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
         """See `Policy`."""
-        found: np.ndarray = np.tanh(super().sample(observations, rng))
+        found: np.ndarray = np.tanh(self._drawn(observations, rng))
         return found
 
     def mode(self, observations: Any) -> np.ndarray:
         """Returns the tanh of the mean, which is what "the mode" is commonly used for."""
-        found: np.ndarray = np.tanh(super().mode(observations))
+        found: np.ndarray = np.tanh(self.parameters(observations)[0])
         return found
 
     def mean(self, observations: Any) -> np.ndarray:
@@ -498,7 +506,7 @@ def mlp_policy(
     log_std_bounds: tuple[float, float] | Literal["default"] | None = "default",
     clamp: float = _CLAMP,
     deterministic: bool = False,
-) -> GaussianPolicy | DeterministicPolicy:
+) -> GaussianPolicy | TanhGaussianPolicy | DeterministicPolicy:
     """Makes a policy of the weights of a network, as Deep-OPE and D4RL publish them.
 
     Args:
