@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +21,8 @@ from rlds.sources.nests import at, leaves_at, nest
 
 __all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "collect"]
 
-# How many steps of a table are read at once.
-_BLOCK_STEPS = 1 << 16
+# How many steps are read at once: of a table, and of a tf.data.Dataset.
+_BLOCK_STEPS, _STEPS_AT_ONCE = 1 << 16, 1024
 # What says where an episode begins, and how it ends.
 _FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT)
 
@@ -341,11 +341,12 @@ def collect(
     """Reads the episodes that policies are evaluated on, each once.
 
     Args:
-      data: What `rlds.feeds.open` takes (a dataset, a log, raw data in any format), a
-        `rlds.feeds.Table`, or episodes whose steps are columns.
+      data: What `rlds.feeds.open` takes (a dataset, a log, raw data in any format), what it
+        returns or samples or a feed of it, or episodes: dicts whose `steps` are columns, or steps
+        one after the other. Those of a `tf.data.Dataset` are such, in both layouts.
       split: The split, if there are several.
-      observation: The field of the observation, or what is nested in it. Several fields are joined
-        to one vector.
+      observation: The field of the observation, or what is nested in it, without images. Several
+        fields are joined to one vector. An image is there if you name it.
       action: The field of the action, likewise.
       reward: The field of the reward.
       log_prob: The field with the logarithms of the probabilities of the recorded actions.
@@ -382,27 +383,33 @@ def collect(
     blocks = list(_blocks(data, paths))
     if not blocks:
         raise ValueError("collect: there are no episodes")
-    nested = nest({path: _joined(blocks, path) for path in blocks[0].columns})
+    columns = {path: _concatenated(blocks, path) for path in blocks[0].columns}
     lengths = np.concatenate([block.num_steps for block in blocks])
     known = np.concatenate([block.final_observation_known for block in blocks])
     is_transition = np.ones(int(lengths.sum()), np.bool_)
     is_transition[np.cumsum(lengths)[known] - 1] = False
-    actions = _role(nested, action, len(is_transition))
-    rows = dict.fromkeys(numbers, np.flatnonzero(is_transition))
+    transitions = np.flatnonzero(is_transition)
+    rows = dict.fromkeys(numbers, transitions)
     if log_prob_comes_later and log_prob is not None:
         if not known.all():
             raise ValueError(
                 f"collect: the final observation of episode {np.argmin(known)} is not known, so no "
                 f"step after its last action has the field {log_prob!r}"
             )
-        rows["log_probs"] = rows["log_probs"] + 1
+        rows["log_probs"] = transitions + 1
+    nested = nest(columns)
+    every_row = np.arange(len(is_transition))
+    for role, its_rows in ((observation, every_row), (action, transitions)):
+        for path, column in leaves_at(nested, role):
+            _check_numbers(path, column, its_rows, lengths)
+    actions = _role(nested, action, len(is_transition))
     return EvaluationSet(
         num_transitions=lengths - known,
         is_terminal=np.concatenate([block.is_terminal for block in blocks]),
         final_observation_known=known,
         observations=_role(nested, observation, len(is_transition)),
-        actions=_map(lambda column: column[is_transition], actions),
-        **{name: _numbers(nested, path)[rows[name]] for name, path in numbers.items()},
+        actions=_map(lambda column: column[transitions], actions),
+        **{name: _numbers(nested, path, rows[name], lengths) for name, path in numbers.items()},
     )
 
 
@@ -422,48 +429,134 @@ class _Block(NamedTuple):
 def _blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
     """The fields at or below the paths, of all episodes."""
     first = 0
-    for steps, num_steps, known in _read(data, paths):
-        columns = dict(leaves_at(steps, paths))
-        flags = {name: np.asarray(steps[name]) for name in _FLAGS if name in steps}
+    table = _table_of(data)
+    found = _of_episodes(data, paths) if table is None else _of_table(table, paths)
+    for columns, flags, num_steps, known in found:
         _check_flags(flags, num_steps, first)
         yield _Block(columns, num_steps, known, _ends(flags, num_steps, known, first))
         first += len(num_steps)
 
 
-def _read(
-    data: Any, paths: Sequence[str]
-) -> Iterator[tuple[Mapping[str, Any], np.ndarray, np.ndarray]]:
-    """The steps of some episodes at a time, how many each of them has, and how it ends."""
-    if not isinstance(data, Table):
-        for number, episode in enumerate(data):
-            steps = _columns_of(episode, number)
-            length = len(next(iter(dict(leaves_at(steps, None)).values())))
-            known = episode.get(rlds.FINAL_OBSERVATION_KNOWN, True)
-            yield steps, np.array([length]), np.array([known], np.bool_)
-        return
-    fields = data.storage.fields
-    wanted = [path for path, _ in leaves_at(nest(fields), paths)]
-    wanted += [name for name in _FLAGS if name in fields and name not in wanted]
-    lengths, known = data.outlines.num_steps, data.outlines.final_observation_known
+# Columns by their paths, flags, how many steps each episode has, and whether the last one of it is
+# the final observation.
+_Read = tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray, np.ndarray]
+
+
+def _table_of(data: Any) -> Table | None:
+    """The table that data is, or is made of; None for other data."""
+    if isinstance(data, rlds.feeds.Feed):
+        data = data.samples
+    if isinstance(data, rlds.feeds.Mixture):
+        raise TypeError("collect: a mixture has several tables; collect each of them by itself")
+    if isinstance(data, rlds.feeds.Samples):
+        return data.table
+    return data if isinstance(data, Table) else None
+
+
+def _of_table(table: Table, paths: Sequence[str]) -> Iterator[_Read]:
+    fields, storage = table.storage.fields, table.storage
+    wanted = _without_images(
+        fields,
+        paths,
+        lambda path: storage.is_image(path) or _is_image(fields[path].dtype, fields[path].shape),
+    )
+    flags = [name for name in _FLAGS if name in fields]
+    names = list(dict.fromkeys([*wanted, *flags]))
+    lengths, known = table.outlines.num_steps, table.outlines.final_observation_known
     blocks = (np.cumsum(lengths) - 1) // _BLOCK_STEPS
     for chosen in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(blocks)) + 1):
         if not len(chosen):
             return
         episodes = np.repeat(chosen, lengths[chosen])
-        places = _ranges(np.zeros(len(chosen), np.int64), lengths[chosen])
-        rows = data.rows(episodes, places, wanted)
-        yield nest({path: rows.take(path) for path in wanted}), lengths[chosen], known[chosen]
+        steps = _ranges(np.zeros(len(chosen), np.int64), lengths[chosen])
+        rows = table.rows(episodes, steps, names)
+        columns = {name: rows.take(name) for name in names}
+        yield (
+            {name: columns[name] for name in wanted},
+            {name: columns[name] for name in flags},
+            lengths[chosen],
+            known[chosen],
+        )
+
+
+def _of_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_Read]:
+    wanted: list[str] | None = None
+    for number, episode in enumerate(episodes):
+        steps = _columns_of(episode, number)
+        try:
+            if wanted is None:
+                leaves = {name: np.asarray(leaf) for name, leaf in leaves_at(steps, paths)}
+                images = [n for n, leaf in leaves.items() if _is_image(leaf.dtype, leaf.shape[1:])]
+                wanted = _without_images(leaves, paths, images.__contains__)
+            columns = {name: np.asarray(leaf) for name, leaf in leaves_at(steps, wanted)}
+        except KeyError as error:
+            raise KeyError(f"collect: episode {number}: {error.args[0]}") from None
+        flags = {name: np.asarray(steps[name]) for name in _FLAGS if name in steps}
+        lengths = {name: len(column) for name, column in (columns | flags).items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"collect: columns of episode {number} differ in length: {lengths}")
+        known = np.asarray(episode.get(rlds.FINAL_OBSERVATION_KNOWN, True), np.bool_)
+        length = np.array([next(iter(lengths.values()))])
+        yield columns, flags, length, known.reshape(1)
+
+
+def _without_images(
+    leaves: Mapping[str, Any], paths: Sequence[str], is_image: Callable[[str], bool]
+) -> list[str]:
+    """The paths at or below some, without images that are only nested there."""
+    chosen: list[str] = []
+    for path in paths:
+        found = dict(leaves_at(nest(leaves), path))
+        kept = [name for name in found if name == path or not is_image(name)]
+        if not kept:
+            raise ValueError(
+                f"collect: there is nothing but images in {path!r}: {', '.join(found)}. Name those "
+                "that the policies look at."
+            )
+        chosen += kept
+    return list(dict.fromkeys(chosen))
+
+
+def _is_image(dtype: Any, shape: tuple[int | None, ...]) -> bool:
+    return bool(dtype == np.uint8) and len(shape) >= 3
 
 
 def _columns_of(episode: Any, number: int) -> Mapping[str, Any]:
+    """The steps of an episode as columns, which they may be already."""
     steps = episode.get(rlds.STEPS) if isinstance(episode, Mapping) else None
-    if not isinstance(steps, Mapping):
+    if isinstance(steps, Mapping):
+        return steps
+    join: Callable[[list[np.ndarray]], np.ndarray] = np.stack
+    if steps is not None and hasattr(steps, "as_numpy_iterator"):
+        # A tf.data.Dataset, which can give many steps at a time.
+        steps, join = steps.batch(_STEPS_AT_ONCE).as_numpy_iterator(), np.concatenate
+    parts: list[Any] = list(steps) if isinstance(steps, Iterable) else [steps]
+    if not all(isinstance(part, Mapping) for part in parts):
         found = type(episode if steps is None else steps).__name__
         raise TypeError(
-            f"collect: episode {number} must be a dict whose 'steps' are a dict of columns, got a "
-            f"{found}. You can also give the path of a dataset."
+            f"collect: episode {number} must be a dict whose 'steps' are a dict of columns, or "
+            f"dicts one after the other; got {found}. You can also give the path of a dataset."
         )
-    return steps
+    if not parts:
+        raise ValueError(f"collect: episode {number} has no steps")
+    columns = [dict(leaves_at(part, None)) for part in parts]
+    return nest({path: join([part[path] for part in columns]) for path in columns[0]})
+
+
+def _place(row: int, lengths: np.ndarray) -> str:
+    """Where a row of all steps is, for messages."""
+    ends = np.cumsum(lengths)
+    episode = int(np.searchsorted(ends, row, side="right"))
+    return f"episode {episode}, step {row - int(ends[episode] - lengths[episode])}"
+
+
+def _check_numbers(path: str, column: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> None:
+    """Checks that no number of some rows is NaN."""
+    if column.dtype.kind not in "fc":
+        return
+    wrong = rows[np.isnan(column).reshape(len(column), -1).any(axis=1)[rows]]
+    if len(wrong):
+        raise ValueError(f"collect: {_place(wrong[0], lengths)}, field {path!r} is NaN")
 
 
 def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: int) -> None:
@@ -479,15 +572,17 @@ def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: 
                 f"collect: episode {first + without[0]}, step 0, field 'is_first' is false: the "
                 "episode has no start, so its value is not that of the policy"
             )
-    if rlds.IS_LAST in flags:
-        inside = flags[rlds.IS_LAST].copy()
+    for name in (rlds.IS_LAST, rlds.IS_TERMINAL):
+        if name not in flags:
+            continue
+        inside = flags[name].astype(np.bool_)
         inside[last] = False
         if inside.any():
             row = int(np.argmax(inside))
             episode = int(np.searchsorted(last, row))
             step = row - int(last[episode] + 1 - num_steps[episode])
             raise ValueError(
-                f"collect: episode {first + episode}, step {step}, field 'is_last' is true, but "
+                f"collect: episode {first + episode}, step {step}, field {name!r} is true, but "
                 "there are steps after it"
             )
 
@@ -511,8 +606,8 @@ def _ends(
     return is_zero
 
 
-def _joined(blocks: Sequence[_Block], path: str) -> np.ndarray:
-    columns = [np.asarray(block.columns[path]) for block in blocks]
+def _concatenated(blocks: Sequence[_Block], path: str) -> np.ndarray:
+    columns = [block.columns[path] for block in blocks]
     shapes = {column.shape[1:] for column in columns}
     if len(shapes) > 1:
         raise ValueError(f"collect: field {path!r} has several shapes: {sorted(shapes)}")
@@ -523,12 +618,24 @@ def _role(nested: Mapping[str, Any], paths: str | Sequence[str], length: int) ->
     """What the fields of a role hold: a field, what is nested in it, or a vector of several."""
     if isinstance(paths, str):
         return at(nested, paths)
-    return joined(paths, dict(leaves_at(nested, paths)), (length,))
+    columns = dict(leaves_at(nested, paths))
+    for path in paths:
+        if path not in columns or columns[path].dtype.kind not in "biuf":
+            found = columns[path].dtype if path in columns else "nested fields"
+            raise ValueError(f"collect: field {path!r} cannot be joined to a vector: it is {found}")
+    return joined(paths, columns, (length,))
 
 
-def _numbers(nested: Mapping[str, Any], path: str) -> np.ndarray:
+def _numbers(
+    nested: Mapping[str, Any], path: str, rows: np.ndarray, lengths: np.ndarray
+) -> np.ndarray:
     found = at(nested, path)
     if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "biuf":
         what = "a nest" if isinstance(found, Mapping) else f"{found.dtype} of shape {found.shape}"
         raise ValueError(f"collect: field {path!r} must be a number in each step, got {what}")
-    return found
+    numbers: np.ndarray = found[rows].astype(np.float64)
+    wrong = rows[~np.isfinite(numbers)]
+    if len(wrong):
+        what = f"field {path!r} must be finite, got {found[wrong[0]]}"
+        raise ValueError(f"collect: {_place(wrong[0], lengths)}, {what}")
+    return numbers

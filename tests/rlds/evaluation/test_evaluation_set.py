@@ -64,5 +64,5 @@ def test_log_probs_that_come_with_the_next_observation():
     unknown = {"steps": steps, "final_observation_known": False}
     with pytest.raises(ValueError, match="final observation of episode 1 is not known"):
         collect([{"steps": steps}, unknown], log_prob="log_prob", log_prob_comes_later=True)
-    with pytest.raises(ValueError, match="episode 0, step 0, field 'log_probs' must be a finite"):
+    with pytest.raises(ValueError, match="episode 0, step 0, field 'log_prob' must be finite"):
         collect([{"steps": steps}], log_prob="log_prob")
