@@ -95,7 +95,7 @@ def test_each_package_imports_only_what_is_below_it(package):
             forbidden -= {"tensorflow", "tensorflow_datasets"}
         if name.startswith(KNOWS_RECORDINGS):
             forbidden -= {"envlogger"}
-        if name.startswith(("rlds/feeds/", "rlds/sources/")):
+        if name.startswith(("rlds/evaluation/", "rlds/feeds/", "rlds/sources/")):
             forbidden |= imported_by(file) & {"tensorflow", "tensorflow_datasets"}
         assert not forbidden, f"{file} imports {forbidden}"
 
@@ -149,8 +149,9 @@ def test_tensorflow_is_loaded_where_tensors_are_only():
     light = [
         *(floor for floor in FLOORS if floor != "tfds_builders"),
         *("rlds.alignment", "rlds.loader_profiles", "rlds.normalization", "rlds.statistics"),
-        *("rlds.feeds", "rlds.robotics", "rlds.sources", "rlds.validation"),
-        *(module for module in MODULES if module.startswith("rlds.feeds.")),
+        *("rlds.feeds", "rlds.robotics", "rlds.sources", "rlds.sources.policies"),
+        "rlds.validation",
+        *(module for module in MODULES if module.startswith(("rlds.evaluation.", "rlds.feeds."))),
     ]
     found = "[name for name in sys.modules if name.partition('.')[0] in {}]"
     code = f"""

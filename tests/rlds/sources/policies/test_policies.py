@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import raw_d4rl
 import raw_deep_ope
+import stores_of_tests
 
 from rlds.evaluation import (
     DeterministicPolicy,
@@ -24,6 +25,7 @@ from rlds.sources.policies import (
     read_deep_ope,
     read_deep_ope_index,
 )
+from rlds_ecosystem import stores
 
 SIZES = (11, 8, 8, 3)
 OBSERVATIONS = np.random.default_rng(0).normal(0, 5, (6, 11))
@@ -217,6 +219,23 @@ def test_indices(tmp_path):
         "seed": 0,
         "id": "13830900_1",
     }
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_policies_in_a_store(tmp_path):
+    (tmp_path / "server").mkdir()
+    raw_deep_ope.write_policy(tmp_path / "a.pkl", SIZES)
+    raw_deep_ope.write_index(tmp_path / "d4rl.json", [raw_deep_ope.d4rl_record("a", 1.0)])
+    raw_d4rl.mujoco_v2(tmp_path / "b.hdf5")
+    with stores_of_tests.running("gcsfs", tmp_path / "server") as store:
+        for name in ("a.pkl", "d4rl.json", "b.hdf5"):
+            stores.copy_file(tmp_path / name, f"{store.url}/{name}")
+        (found,) = read_deep_ope_index(f"{store.url}/d4rl.json")
+        for path in (found, f"{store.url}/b.hdf5"):
+            assert load_policy(path).mode(OBSERVATIONS).shape == (6, 3)
+        with pytest.raises(FileNotFoundError, match=r"c\.pkl' does not exist"):
+            load_policy(f"{store.url}/c.pkl")
 
 
 @pytest.mark.parametrize(
