@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -15,6 +15,7 @@ import rlds.feeds
 from rlds._nests import map_named_leaves
 from rlds.evaluation.estimates import Ends
 from rlds.feeds.roles import joined
+from rlds.feeds.samples import FilteredSamples, NormalizedSamples
 from rlds.feeds.table import Table
 from rlds.sources.episodes import Episodes
 from rlds.sources.nests import at, leaves_at, nest
@@ -445,12 +446,23 @@ _Read = tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray, np.ndarr
 def _table_of(data: Any) -> Table | None:
     """The table that data is, or is made of; None for other data."""
     if isinstance(data, rlds.feeds.Feed):
+        if data.transform is not None:
+            _refuse_changes("a feed with a transform", "feed.samples")
         data = data.samples
     if isinstance(data, rlds.feeds.Mixture):
         raise TypeError("collect: a mixture has several tables; collect each of them by itself")
+    if isinstance(data, FilteredSamples | NormalizedSamples):
+        _refuse_changes(type(data).__name__, "samples.table")
     if isinstance(data, rlds.feeds.Samples):
         return data.table
     return data if isinstance(data, Table) else None
+
+
+def _refuse_changes(what: str, instead: str) -> NoReturn:
+    raise TypeError(
+        f"collect: episodes are read whole and as they are, so nothing can be made of {what}. Pass "
+        f"{instead}; Table.filter_episodes leaves out episodes."
+    )
 
 
 def _of_table(table: Table, paths: Sequence[str]) -> Iterator[_Read]:

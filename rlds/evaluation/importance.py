@@ -162,10 +162,13 @@ def _censor(
             f"{what}: censored='observed' goes with per_decision=True, as the weight of a whole "
             "episode is that of all its steps"
         )
-    told = [f"{what}: later steps are averaged over fewer episodes, which may be worth more."]
+    told = [
+        f"{what}: later steps are averaged over the episodes that are observed there, which may be "
+        "worth more, or less."
+    ]
     longest = int(data.num_transitions.max())
-    if longest < horizon and not data.is_terminal.any():
-        told.append(f"No episode is observed after step {longest}: later ones count as 0.")
+    if longest < horizon:
+        told.append(f"No episode is observed to go on after step {longest}: later ones count as 0.")
     return None, number, told
 
 

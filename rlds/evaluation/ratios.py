@@ -429,10 +429,8 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
         )
     elif size < _FEW_EPISODES:
         found.append(
-            f"The effective sample size is {size:.1f}: {num_episodes} episodes say no more than "
-            f"that many of the target policy itself would; one has {report.largest:.0%} of the "
-            f"weight. Below {_FEW_EPISODES}, the value means little: more data, a shorter horizon "
-            "or a fitted Q-function may help."
+            f"An effective sample size of {size:.1f}, of {num_episodes} episodes, is too small: "
+            "the value means little. More data, a shorter horizon or a fitted Q-function may help."
         )
     if report.clipped:
         found.append(

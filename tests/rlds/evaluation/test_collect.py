@@ -249,6 +249,20 @@ def test_what_holds_no_episodes():
             collect(data)
 
 
+def test_samples_that_are_changed_are_refused(dataset):
+    samples = rlds.feeds.open(dataset).transitions()
+    filtered = samples.filter(lambda batch: batch["reward"] > 0)
+    mixture = rlds.feeds.Mixture([samples, samples])
+    for data, message in [
+        (filtered, "of FilteredSamples. Pass samples.table"),
+        (rlds.feeds.Feed(filtered, 4), "of FilteredSamples"),
+        (rlds.feeds.Feed(samples, 4, transform=dict), "of a feed with a transform. Pass feed.sam"),
+        (rlds.feeds.Feed(mixture, 4), "collect each of them by itself"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            collect(data, **JOINED)
+
+
 def test_placeholders_do_not_matter():
     """The action and the reward of a final observation may be anything."""
     steps = steps_of(reward=nan_at(2), action=nan_at(2))

@@ -302,6 +302,9 @@ def test_censored_episodes():
     assert found.value == others.value
     assert (found.num_episodes, found.ends.unknown, found.ends.censored) == (3, 0, 0)
     assert "1 of 4 episodes were cut before step 3 and left out" in found.warnings[-1]
+    found = importance_sampling(data, target, gamma=0.5, horizon=9, censored="observed")
+    assert found.value == pytest.approx(15681 / 5704)
+    assert "No episode is observed to go on after step 3" in found.warnings[-1]
     # Nothing is censored at a horizon that all have reached.
     importance_sampling(data, target, gamma=0.5, horizon=2)
 
@@ -313,7 +316,7 @@ def test_an_estimate_says_when_it_means_little():
     with pytest.warns(EstimateWarning, match="effective sample size is below 10") as caught:
         found = importance_sampling(data, rare, gamma=0.9)
     assert (len(caught), caught[0].filename) == (1, __file__)
-    assert "The effective sample size is 1.0: 40 episodes say no more" in found.warnings[0]
+    assert "An effective sample size of 1.0, of 40 episodes, is too small" in found.warnings[0]
     with pytest.warns(EstimateWarning):
         found = importance_sampling(data, np.full(160, -np.inf), gamma=0.9)
     assert math.isnan(found.value)
