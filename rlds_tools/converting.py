@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlds_tools.results import Block, Result, Table, printable
+from rlds_tools.results import Block, Result, Table, count, printable
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
@@ -91,7 +91,7 @@ class Export(Result):
     def blocks(self) -> Iterator[Block]:
         """See `Result`."""
         yield self.path if self.is_written else f"{self.path}: nothing is written"
-        counted = f"{self.episodes:,} episodes, {self.steps:,} steps"
+        counted = f"{count(self.episodes, 'episode')}, {count(self.steps, 'step')}"
         yield counted if self.is_written else f"fields in the format {self.to}"
         shown = [field for field in self.fields if not self.is_written or field.how != "exact"]
         if self.is_written and not shown:

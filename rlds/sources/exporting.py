@@ -168,13 +168,15 @@ class Export(abc.ABC):
           order: What becomes their `order`.
 
         Raises:
-          SourceError: One cannot be read; not with `skip_damaged`.
+          SourceError: One cannot be read; or none, with `skip_damaged`.
+          ValueError: There are none.
         """
         if order is not None:
             self.order = list(order)
+        is_empty = True
         for index in itertools.count() if self.order is None else self.order:
             if not self.episodes.has(index):
-                return
+                break
             try:
                 episode = self.episodes.episode(index)
             except SourceError as error:
@@ -182,14 +184,21 @@ class Export(abc.ABC):
                     raise
                 self.left_out.append(error)
             else:
+                is_empty = False
                 yield as_converted(episode)
             self._advance()
+        if is_empty:
+            none = ValueError(f"the split {self.episodes.split!r} has no episodes to write")
+            raise self.left_out[0] if self.left_out else none
 
     def order_of_origin(self) -> list[int]:
         """Returns the episodes in the order in which they are in the files that they came from."""
         origins = []
         for index in range(len(self.episodes)):
-            origin = as_converted(self.episodes.peek(index)).origin
+            try:
+                origin = as_converted(self.episodes.peek(index)).origin
+            except SourceError:  # Whoever reads it says so.
+                origin = Origin("", 0, 0)
             origins.append((origin.file, origin.begin, index))
         return [index for *_, index in sorted(origins)]
 
@@ -404,11 +413,10 @@ def write_export(
         writer._advance = lambda: bars.advance(task)
         writer.write(draft)
         if writer.left_out:
-            warnings.warn(
-                f"{len(writer.left_out)} episodes are left out, as they are damaged; the first: "
-                f"{writer.left_out[0]}",
-                stacklevel=2,
-            )
+            number = len(writer.left_out)
+            what = "1 episode is" if number == 1 else f"{number} episodes are"
+            first = "" if number == 1 else ", the first"
+            warnings.warn(f"{what} damaged and left out{first}: {writer.left_out[0]}", stacklevel=2)
         again = open_episodes(draft, "all", format=format, **writer.read_options())
         if verify and writer.is_exact:
             counts = _check(writer, again, placements, bars)

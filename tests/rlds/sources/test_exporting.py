@@ -135,9 +135,13 @@ def test_what_cannot_be_exported(table, tmp_path):
     with pytest.raises(SourceError, match=r"episode_2\.npz"):
         export(path, "table", tmp_path / "made")
     assert [found.name for found in tmp_path.iterdir()] == ["raw"]
-    with pytest.warns(UserWarning, match="1 episodes are left out"):
+    with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
         made = export(path, "table", tmp_path / "made", skip_damaged=True)
     assert (made.num_episodes, len(made.left_out)) == (2, 1)
+    for part, why in (("train[1:2]", r"episode_2\.npz"), ("train[:0]", "has no episodes to write")):
+        with pytest.raises(ValueError, match=why):
+            export(path, "table", tmp_path / "none", split=part, skip_damaged=True)
+    assert not (tmp_path / "none").exists()
 
 
 def test_losses_are_said_before_anything_is_written(table, tmp_path, monkeypatch):

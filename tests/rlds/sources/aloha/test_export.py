@@ -113,7 +113,7 @@ def test_damaged_files_are_left_out(tmp_path):
     damaged.write_bytes(damaged.read_bytes()[:-2000])
     with pytest.raises(SourceError, match=r"episode_2\.hdf5"):
         export(path, "aloha", tmp_path / "made")
-    with pytest.warns(UserWarning, match="1 episodes are left out"):
+    with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
         made = export(path, "aloha", tmp_path / "made", skip_damaged=True)
     assert (made.num_episodes, len(made.left_out)) == (2, 1)
     damaged.unlink()

@@ -57,7 +57,7 @@ def test_without_a_damaged_demonstration(tmp_path):
     path = raw.robomimic(tmp_path / "a.hdf5")
     with h5py.File(path, "a") as file:
         del file[f"data/{DAMAGED}/actions"]
-    with pytest.warns(UserWarning, match="1 episodes are left out"):
+    with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
         export(path, "robomimic", tmp_path / "made.hdf5", skip_damaged=True)
     with h5py.File(tmp_path / "made.hdf5") as file:
         assert sorted(file["data"]) == ["demo_0", "demo_10"]
