@@ -16,11 +16,11 @@ import raw_oxe
 import raw_robomimic
 import raw_webdataset
 import raw_zarr
+from export_options import NAMES, options_for
 
-import rlds
 import rlds.sources
-from rlds.sources.exporting import PNGS, as_converted, differences, is_array, prepare, write_export
-from rlds.sources.nests import leaves_at, root_of
+from rlds.sources.exporting import PNGS, as_converted, differences, prepare, write_export
+from rlds.sources.nests import leaves_at
 
 # More raw data: what writes it to a folder, and returns what to open.
 MORE = {
@@ -51,12 +51,6 @@ OPTIONS = {
     **hostile_sources.OPTIONS,
     "lerobot_frames": {"video": "frames"},
 }
-# What has to be called so; any other name will do.
-NAMES = {
-    **{"minari": "made-v0", "ogbench": "made.npz", "mcap": "made.mcap"},
-    **dict.fromkeys(("robomimic", "d3rlpy", "d4rl", "d4rl_pybullet"), "made.h5"),
-}
-
 NO_STEP = "holds none of a single step; leave it out with a split"
 NO_ARRAY = "is no array of numbers; .* needs .*: name them with observation="
 NO_OBSERVATION = "the steps have no 'observation', without which Minari has no episode"
@@ -108,34 +102,6 @@ def test_all_comes_back(name, tmp_path):
     assert refused.keys() == expected.keys(), refused
     for format, why in expected.items():
         assert re.search(why, refused[format])
-
-
-def options_for(format, episodes):
-    """What the format has to be told of these episodes."""
-    fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-    known = (*rlds.STEP_FLAGS, rlds.REWARD, rlds.DISCOUNT)
-    arrays = [path for path, field in fields.items() if is_array(field) and path not in known]
-    images = [path for path, field in fields.items() if getattr(field, "encoding", "")]
-
-    def first(name, paths):
-        ours = [path for path in paths if root_of(path) == name]
-        others = [path for path in paths if root_of(path) not in (rlds.OBSERVATION, rlds.ACTION)]
-        return [*ours, *others, name][0]
-
-    observation, action = first(rlds.OBSERVATION, arrays), first(rlds.ACTION, arrays)
-    chosen = {"observation": observation, "action": action}
-    seen = first(rlds.OBSERVATION, [*arrays, *images])
-    if format in episodes.metadata:  # The same files again.
-        return {}
-    return {
-        **dict.fromkeys(("ogbench", "imitation", "d3rlpy"), chosen),
-        "aloha": {"fields": {"observations/qpos": seen, "action": action}},
-        "minari": {"unknown_final_observation": "drop_last_transition"},
-        "lerobot": {
-            "fps": 10.0,
-            "keep_aside": [path for path, it in fields.items() if None in getattr(it, "shape", ())],
-        },
-    }.get(format, {})
 
 
 def assert_same(writer, found):

@@ -1,0 +1,123 @@
+"""`rlds convert`, `inspect` and `validate` of raw data of every format, sound and damaged."""
+
+import json
+
+import h5py
+import hostile_sources
+import pytest
+from export_options import NAMES, options_for
+
+import rlds.sources
+from rlds_tools.command_line import commands
+
+# Of each format, a file that can be cut, so that some episodes are lost and others are not. Names
+# with a colon are those of what is taken out of a file.
+SPOILT = {
+    "aloha": "episode_1.hdf5",
+    "calvin": "training/episode_0000101.npz",
+    "lerobot": "data/chunk-000/file-001.parquet",
+    "lerobot_2": "data/chunk-000/episode_000001.parquet",
+    "webdataset": "a-000001.tar",
+    "robomimic_all": "demos.hdf5:data/demo_2/actions",
+    "robomimic_isaac_lab": "demos.hdf5:data/demo_1/actions",
+    "maniskill": "t.h5:traj_1/actions",
+    "droid": "LAB/success/2023-07-07/Fri_Jul__7_09-42-0/trajectory.h5",
+    "agibot": "proprio_stats/327/10/proprio_stats.h5",
+    "robomind": "h5_agilex_3rgb/10_packplate_2/success_episodes/train/2/data/trajectory.hdf5",
+    "d3rlpy": "a.h5:actions_1",
+    "npz": "episode_2.npz",
+    "minari_hdf5": "toy-v0/data/main_data.hdf5:episode_1/rewards",
+    "minari_arrow": "toy-v0/data/1/part-0.arrow",
+    "minari_parquet": "toy-v0/data/1/part-0.parquet",
+    "creator": "1.pkl",
+    "rlu_atari": "run_1-00001-of-00002",
+}
+
+
+def write(name, raw):
+    """Writes raw data; returns what to open."""
+    raw.mkdir()
+    hostile_sources.FORMATS[name].write(raw)
+    return raw / hostile_sources.OPENED.get(name, ("",))[0]
+
+
+def spoil(raw, what):
+    file, _, inner = what.partition(":")
+    if inner:
+        with h5py.File(raw / file, "a") as opened:
+            del opened[inner]
+    else:
+        content = (raw / file).read_bytes()
+        (raw / file).write_bytes(content[: -max(40, len(content) // 4)])
+
+
+def words(option, values):
+    """The words of a command line that give options."""
+    texts = {name: it if isinstance(it, str) else json.dumps(it) for name, it in values.items()}
+    return [word for name, text in texts.items() for word in (option, f"{name}={text}")]
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs a command; returns its exit code, and what it prints to both outputs."""
+
+    def call(*arguments):
+        code = commands.run([*map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", hostile_sources.NAMES)
+def test_sound_data(name, run, tmp_path):
+    """To a quarter of the formats; others have the next one."""
+    path, options = write(name, tmp_path / "raw"), hostile_sources.OPTIONS.get(name, {})
+    episodes = rlds.sources.open(path, "all", **options)
+    formats = [*rlds.sources.exports()]
+    for format in formats[hostile_sources.NAMES.index(name) % 4 :: 4]:
+        (folder := tmp_path / format).mkdir()
+        made = folder / NAMES.get(format, "made")
+        call = ["convert", path, made, "--to", format, "--split", "all", *words("-O", options)]
+        call += words("-T", options_for(format, episodes))
+        planned, plan, refusal = run(*call, "--plan")
+        assert not list(folder.iterdir())
+        code, said, error = run(*call)
+        if code:
+            assert [*error.splitlines()[:-1], said, list(folder.iterdir())] == ["", []]
+            assert error.startswith("error: ")
+            assert planned == 0 or error == refusal
+            continue
+        assert (planned, refusal, error) == (0, "", "")
+        assert plan.startswith(f"{made}: nothing is written\nfields in the format {format}\n")
+        assert said.startswith(f"{made}\n")
+        for command in ("inspect", "validate"):
+            code, said, error = run(command, made)
+            assert (code, error) == (0, ""), said
+            assert format in said or command == "validate"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPOILT)
+def test_damaged_data(name, run, tmp_path):
+    path = write(name, tmp_path / "raw")
+    number = len(rlds.sources.open(path))
+    spoil(tmp_path / "raw", SPOILT[name])
+    (folder := tmp_path / "made").mkdir()
+    call = ["convert", path, folder / "made", "--to", "webdataset"]
+    code, said, error = run(*call)
+    file = SPOILT[name].rpartition(":")[0] or SPOILT[name]
+    assert (code, said, list(folder.iterdir())) == (1, "", [])
+    assert error.startswith("error: ")
+    assert file in error
+    assert ", episode " in error
+    with pytest.warns(UserWarning, match="1 episode is damaged and left out: "):
+        code, said, error = run(*call, "--skip-damaged")
+    assert (code, error) == (0, "")
+    assert said.splitlines()[1].startswith(f"{number - 1} episode")
+    assert f"left out: {tmp_path}" in said or f"left out: {file}" in said
+    assert run("inspect", path)[0] == 0
+    code, said, error = run("validate", path)
+    assert (code, error) == (1, "")
+    assert "cannot be read: " in said
+    assert file in said

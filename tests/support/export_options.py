@@ -1,0 +1,39 @@
+"""What exports have to be told of any episodes, so that they write them."""
+
+import rlds
+from rlds.sources.exporting import is_array
+from rlds.sources.nests import leaves_at, root_of
+
+# What has to be called so; any other name will do.
+NAMES = {
+    **{"minari": "made-v0", "ogbench": "made.npz", "mcap": "made.mcap"},
+    **dict.fromkeys(("robomimic", "d3rlpy", "d4rl", "d4rl_pybullet"), "made.h5"),
+}
+
+
+def options_for(format, episodes):
+    """What the format has to be told of these episodes."""
+    fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
+    known = (*rlds.STEP_FLAGS, rlds.REWARD, rlds.DISCOUNT)
+    arrays = [path for path, field in fields.items() if is_array(field) and path not in known]
+    images = [path for path, field in fields.items() if getattr(field, "encoding", "")]
+
+    def first(name, paths):
+        ours = [path for path in paths if root_of(path) == name]
+        others = [path for path in paths if root_of(path) not in (rlds.OBSERVATION, rlds.ACTION)]
+        return [*ours, *others, name][0]
+
+    observation, action = first(rlds.OBSERVATION, arrays), first(rlds.ACTION, arrays)
+    chosen = {"observation": observation, "action": action}
+    seen = first(rlds.OBSERVATION, [*arrays, *images])
+    if format in episodes.metadata:  # The same files again.
+        return {}
+    return {
+        **dict.fromkeys(("ogbench", "imitation", "d3rlpy"), chosen),
+        "aloha": {"fields": {"observations/qpos": seen, "action": action}},
+        "minari": {"unknown_final_observation": "drop_last_transition"},
+        "lerobot": {
+            "fps": 10.0,
+            "keep_aside": [path for path, it in fields.items() if None in getattr(it, "shape", ())],
+        },
+    }.get(format, {})
