@@ -137,6 +137,7 @@ class Estimate:
       weights: How unequal the weights of the episodes are; None if there are no weights.
       warnings: What speaks against believing it, in sentences.
       episode_weights: How often each episode counts, float64, `[N]`; None if each counts once.
+      interval_warnings: What speaks against believing its intervals, in sentences.
     """
 
     value: float
@@ -149,6 +150,7 @@ class Estimate:
     weights: WeightReport | None = None
     warnings: tuple[str, ...] = ()
     episode_weights: np.ndarray | None = None
+    interval_warnings: tuple[str, ...] = ()
 
     def interval(
         self,

@@ -13,7 +13,7 @@ from rlds.evaluation.estimates import Estimate, Mean, Statistic
 __all__ = ["Interval", "interval", "student_quantile"]
 
 # How many episodes are drawn at once.
-_BLOCK_DRAWS = 1 << 20
+_BLOCK_DRAWS = 1 << 22
 # Below that many episodes, or what weights leave of them, intervals of every method but
 # Bernstein's are too narrow.
 _FEW_EPISODES = 30
@@ -79,7 +79,7 @@ def interval(
         lower, upper, warnings = estimate.value - half, estimate.value + half, []
     if method != "bernstein":
         warnings += _warnings(estimate, weights)
-    return Interval(lower, upper, level, method, tuple(warnings))
+    return Interval(lower, upper, level, method, (*estimate.interval_warnings, *warnings))
 
 
 def _weights(estimate: Estimate) -> np.ndarray:

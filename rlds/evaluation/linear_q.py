@@ -256,8 +256,10 @@ class _Problem:
             "features do not fit, or the data is too little."
         ]
 
-    def values(self, counts: np.ndarray, scales: np.ndarray, ridge: float) -> np.ndarray:
-        """What the policy is worth by each of B samples of the episodes, `[B]`."""
+    def refits(
+        self, counts: np.ndarray, scales: np.ndarray, ridge: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The coefficients by each of B samples of the episodes, and the mean start, `[B, d]`."""
         d, number = self.num_features, len(counts)
         matrices, rights = np.zeros((number, d * d)), np.zeros((number, d))
         starts = np.zeros((number, d))
@@ -270,17 +272,17 @@ class _Problem:
                 [(features[part].T @ differences[part]).ravel() for part in parts]
             )
             rights += chosen @ np.array([rewards[part] @ features[part] for part in parts])
-            starts += chosen @ (block.start / scales)
+            starts += chosen @ block.start
         with np.errstate(invalid="ignore", divide="ignore"):
             totals = (counts @ self.num_used)[:, None]
             matrices, rights = matrices / totals, rights / totals
             starts /= counts.sum(axis=1)[:, None]
         equations = matrices.reshape(number, d, d) + ridge * np.eye(d)
-        found = np.full(number, np.nan)
+        found = np.full((number, d), np.nan)
         for place in np.flatnonzero(np.isfinite(equations).all(axis=(1, 2))):
             with contextlib.suppress(np.linalg.LinAlgError):
-                found[place] = starts[place] @ np.linalg.solve(equations[place], rights[place])
-        return found
+                found[place] = np.linalg.solve(equations[place], rights[place]) / scales
+        return found, starts
 
     def _names(self, is_named: np.ndarray) -> str:
         """Names some features, for messages."""
@@ -324,22 +326,18 @@ def _finite(compute: Callable[[], np.ndarray], place: Callable[[int], str]) -> n
 class _Refit(Statistic):
     """Fits again to other episodes."""
 
-    problem: _Problem
-    scales: np.ndarray
-    ridge: float
+    q: LinearQ
 
     @property
     def num_episodes(self) -> int:
         """See `Statistic`."""
-        return self.problem.data.num_episodes
+        return self.q.data.num_episodes
 
     def values(self, counts: np.ndarray) -> np.ndarray:
         """See `Statistic`."""
-        number = max(1, _BLOCK // self.problem.num_features**2)
-        parts = [counts[i : i + number] for i in range(0, len(counts), number)]
-        return np.concatenate(
-            [self.problem.values(part, self.scales, self.ridge) for part in parts]
-        )
+        coefficients, starts = self.q.refits(counts)
+        found: np.ndarray = (coefficients * starts).sum(axis=1)
+        return found
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -367,20 +365,60 @@ class LinearQ:
         return f"LinearQ({len(self.coefficients)} features, fitted to {number} transitions)"
 
     @property
+    def data(self) -> EvaluationSet:
+        """What it was fitted to."""
+        return self._problem.data
+
+    @property
+    def episode_weights(self) -> np.ndarray:
+        """How much each episode counted, `[N]`."""
+        return self._problem.episode_weights
+
+    @property
+    def gamma(self) -> float:
+        """The discount of each step."""
+        return self._problem.gamma
+
+    @property
     def is_used(self) -> np.ndarray:
         """Which transitions of the data it was fitted to, `[M]`."""
         return self._problem.is_used
 
     def q(self, observations: Any, actions: Any) -> np.ndarray:
         """See `QFunction`."""
-        found: np.ndarray = self._problem.features(observations, actions) @ self.coefficients
+        found: np.ndarray = self.features(observations, actions) @ self.coefficients
         return found
 
     def v(self, observations: Any) -> np.ndarray:
         """See `QFunction`."""
-        expected = self._problem.features.expected(observations, self._problem.target)
-        found: np.ndarray = expected @ self.coefficients
+        found: np.ndarray = self.expected_features(observations) @ self.coefficients
         return found
+
+    def features(self, observations: Any, actions: Any) -> np.ndarray:
+        """Returns what the coefficients are weights of in `q`, `[n, d]`."""
+        return self._problem.features(observations, actions)
+
+    def expected_features(self, observations: Any) -> np.ndarray:
+        """Returns what the coefficients are weights of in `v`, `[n, d]`."""
+        return self._problem.features.expected(observations, self._problem.target)
+
+    def refits(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Fits again to B samples of the episodes.
+
+        Args:
+          counts: How often each episode is in each sample, or its weight, `[B, N]`.
+
+        Returns:
+          The coefficients, NaN where a sample does not determine them; and the mean of the expected
+          features at the starts of the episodes; both `[B, d]`.
+        """
+        size = max(1, _BLOCK // len(self.coefficients) ** 2)
+        parts = [
+            self._problem.refits(counts[i : i + size], self._scales, self._ridge)
+            for i in range(0, len(counts), size)
+        ]
+        coefficients, starts = zip(*parts, strict=True)
+        return np.concatenate(coefficients), np.concatenate(starts)
 
     def estimate(self) -> Estimate:
         """Returns what the policy is worth from the recorded starts on.
@@ -394,7 +432,7 @@ class LinearQ:
             estimand=return_of_all_steps(problem.gamma),
             gamma=problem.gamma,
             horizon=None,
-            statistic=_Refit(problem, self._scales, self._ridge),
+            statistic=_Refit(self),
             ends=problem.data.ends(left_out=int((~problem.is_used).sum())),
             warnings=self.warnings,
             episode_weights=problem.episode_weights,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from rlds.evaluation.estimates import Estimate, Mean, Statistic
 from rlds.evaluation.evaluation_set import EvaluationSet, check_episode_weights, check_gamma
-from rlds.evaluation.linear_q import return_of_all_steps
+from rlds.evaluation.linear_q import LinearQ, return_of_all_steps
 from rlds.evaluation.policies import Policy, RowError
 from rlds.evaluation.q_functions import QFunction
 from rlds.evaluation.ratios import (
@@ -26,6 +27,9 @@ __all__ = ["direct_method", "doubly_robust"]
 
 # A Q-function sees so many transitions at once.
 _BLOCK_TRANSITIONS = 1 << 16
+_AS_IT_IS = (
+    "this takes the Q-function as it is; if it was fitted to data, the interval is too narrow"
+)
 
 
 def direct_method(
@@ -33,8 +37,9 @@ def direct_method(
 ) -> Estimate:
     """Estimates what a policy is worth by a Q-function alone: its mean value at the starts.
 
-    It is as good as the Q-function. The interval says how much starts differ, and takes the
-    Q-function as it is; `LinearQ.estimate` has one that fits it again.
+    It is as good as the Q-function. Intervals come from fitting again a `LinearQ` that was fitted
+    to the same data; any other is taken as it is, so that they say no more than how much starts
+    differ.
 
     Args:
       data: What was recorded; see `collect`.
@@ -54,7 +59,10 @@ def direct_method(
     """
     check_gamma(gamma)
     statistic = Mean(_start_values(data, q))
-    return _estimate(data, statistic, "direct method", gamma, episode_weights)
+    estimate = _estimate(data, statistic, "direct method", gamma, episode_weights)
+    if _is_of(q, data, estimate):
+        return dataclasses.replace(estimate, statistic=q.estimate().statistic)
+    return dataclasses.replace(estimate, interval_warnings=(_AS_IT_IS,))
 
 
 def doubly_robust(
@@ -97,7 +105,8 @@ def doubly_robust(
       episode_weights: How often each episode counts, `[N]`; if None, once.
 
     Returns:
-      The estimate, with the effective sample size. Its interval takes the Q-function as it is.
+      The estimate, with the effective sample size. Its intervals come from fitting again a
+      `LinearQ` that was fitted to the same data; any other is taken as it is.
 
     Raises:
       TypeError: A policy has no probabilities, as it is deterministic.
@@ -117,20 +126,57 @@ def doubly_robust(
         lengths = np.minimum(lengths, horizon)
         name += f", corrected for {horizon} steps"
     ratios, clipped = log_ratios(data, target, behaviour, clip_log_ratio)
-    steps = StepWeights(data, ratios, _errors(data, q, gamma), gamma, num_transitions=lengths)
-    starts = _start_values(data, q)
+    corrections = _Corrections(data, ratios, gamma, lengths, weighted)
+    steps = corrections.steps(_errors(data, q, gamma))
+    starts = Mean(_start_values(data, q))
     statistic: Statistic
     if weighted:
-        statistic = _Corrected(Mean(starts), steps.averages())
+        statistic = _Corrected(starts, steps.averages())
     else:
-        statistic = Mean(starts + steps.weighted_sums())
+        statistic = Mean(starts.terms + steps.weighted_sums())
     estimate = _estimate(data, statistic, name, gamma, episode_weights)
     report = weight_report(steps.log_weights, estimate.episode_weights, clipped)
     told = warnings_of(report, data.num_episodes)
     if not weighted and not np.isfinite(estimate.value):
         told.append("A weight is too large for a float: use weighted=True.")
     ends = data.ends(left_out=int((~is_followed).sum()))
-    return dataclasses.replace(estimate, ends=ends, weights=report, warnings=tuple(told))
+    estimate = dataclasses.replace(estimate, ends=ends, weights=report, warnings=tuple(told))
+    if _is_of(q, data, estimate):
+        return dataclasses.replace(estimate, statistic=_Refitted(q, corrections))
+    if steps.is_terminal.all():  # Otherwise nothing corrects the value where episodes are cut.
+        return estimate
+    return dataclasses.replace(estimate, interval_warnings=(_AS_IT_IS,))
+
+
+def _is_of(q: QFunction, data: EvaluationSet, estimate: Estimate) -> TypeGuard[LinearQ]:
+    """Whether a Q-function was fitted to the very episodes of an estimate."""
+    if not isinstance(q, LinearQ) or q.data is not data or q.gamma != estimate.gamma:
+        return False
+    given = estimate.episode_weights
+    return np.array_equal(q.episode_weights, np.ones(data.num_episodes) if given is None else given)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Corrections:
+    """What the weights of actions make of numbers of transitions."""
+
+    data: EvaluationSet
+    log_ratios: np.ndarray
+    gamma: float
+    num_transitions: np.ndarray
+    is_weighted: bool
+
+    def steps(self, values: np.ndarray) -> StepWeights:
+        """Such numbers, with the weights."""
+        return StepWeights(
+            self.data, self.log_ratios, values, self.gamma, num_transitions=self.num_transitions
+        )
+
+    def values(self, of: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """What they add up to in each of B samples of the episodes, `[B]`."""
+        steps = self.steps(of)
+        statistic = steps.averages() if self.is_weighted else Mean(steps.weighted_sums())
+        return statistic.values(counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +194,39 @@ class _Corrected(Statistic):
     def values(self, counts: np.ndarray) -> np.ndarray:
         """See `Statistic`."""
         found: np.ndarray = self.starts.values(counts) + self.corrections.values(counts)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Refitted(Statistic):
+    """The same, with a Q-function that is fitted again to each sample of the episodes."""
+
+    q: LinearQ
+    corrections: _Corrections
+
+    @property
+    def num_episodes(self) -> int:
+        """See `Statistic`."""
+        return self.q.data.num_episodes
+
+    @functools.cached_property
+    def _features(self) -> np.ndarray:
+        """Of which the weighted sum is the reward that is expected, `[M, d]`."""
+        q, data = self.q, self.q.data
+        follows = data.next_is_known & ~data.next_is_terminal
+        after = q.expected_features(data.observations_at(data.rows[follows] + 1))
+        found = np.array(q.features(data.observations_at(data.rows), data.actions))
+        found[follows] -= data.step_discounts(q.gamma)[follows, None] * after
+        return found
+
+    def values(self, counts: np.ndarray) -> np.ndarray:
+        """See `Statistic`."""
+        coefficients, starts = self.q.refits(counts)
+        found = self.corrections.values(self.q.data.rewards, counts)
+        for by_sample, start, feature in zip(
+            coefficients.T, starts.T, self._features.T, strict=True
+        ):
+            found += by_sample * (start - self.corrections.values(feature, counts))
         return found
 
 

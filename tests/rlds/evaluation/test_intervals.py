@@ -7,7 +7,14 @@ import evaluation_problems as problems
 import numpy as np
 import pytest
 
-from rlds.evaluation import importance_sampling, intervals
+from rlds.evaluation import (
+    OneHot,
+    TabularQ,
+    doubly_robust,
+    fitted_q,
+    importance_sampling,
+    intervals,
+)
 from rlds.evaluation.estimates import Ends, Estimate, Mean, RatioSum, WeightReport
 from rlds.evaluation.intervals import Interval, student_quantile
 
@@ -224,22 +231,33 @@ def test_intervals_hold_the_truth():
 @pytest.mark.slow
 def test_intervals_of_estimators_hold_the_truth():
     mdp, number = problems.MdpA, 300
-    truth = mdp.values_of_horizons[2]
+    exact = TabularQ(mdp.q(), mdp.target)
     held = collections.Counter()
     for seed in range(number):
         data = mdp.sample(1000, 3, np.random.default_rng(seed))
         sampling = functools.partial(importance_sampling, data, mdp.target, gamma=0.9, horizon=3)
+        robust = functools.partial(doubly_robust, data, mdp.target, gamma=0.9)
+        fitted = fitted_q(data, mdp.target, features=OneHot(3, 2), gamma=0.9)
         pdis = sampling(weighted=False)
-        found = {
+        of_three_steps = {
             "PDIS, t": pdis.interval(method="t"),
             "PDIS": pdis.interval(num_samples=400),
             "WIS": sampling(per_decision=False).interval(num_samples=400),
             "PDWIS": sampling().interval(num_samples=400),
         }
-        held.update(name for name, ends in found.items() if ends.lower < truth < ends.upper)
+        of_all_steps = {
+            "FQE": fitted.estimate().interval(num_samples=400),
+            "DR": robust(q=fitted, weighted=False).interval(num_samples=400),
+            "WDR": robust(q=fitted).interval(num_samples=400),
+            "DR with the true Q, t": robust(q=exact, weighted=False).interval(method="t"),
+            "WDR with the true Q": robust(q=exact).interval(num_samples=400),
+        }
+        truth = mdp.values_of_horizons[2]
+        for value, found in [(truth, of_three_steps), (mdp.value, of_all_steps)]:
+            held.update(name for name, at in found.items() if at.lower < value < at.upper)
         # It holds for any number of episodes, and is wider. No ratio is above 2.5, no return 5.
         widest = pdis.interval(method="bernstein", value_range=2.5**3 * 5)
         assert widest.lower < truth < widest.upper
     shares = {name: count / number for name, count in held.items()}
-    assert len(shares) == 4
+    assert len(shares) == 9
     assert shares == pytest.approx(dict.fromkeys(shares, 0.95), abs=0.035)

@@ -10,6 +10,7 @@ import pytest
 from rlds.evaluation import (
     EstimateWarning,
     EvaluationSet,
+    OneHot,
     Quadratic,
     TabularQ,
     direct_method,
@@ -108,6 +109,41 @@ def test_linear_gaussian(monkeypatch):
     assert again.value == pytest.approx(found.value, rel=1e-12)
     interval = found.interval(num_samples=100)
     assert interval.lower < found.value < interval.upper
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_fitted_q_function_is_fitted_again_to_each_sample(weighted):
+    data = MDP.sample(40, 4, np.random.default_rng(0), share_unknown=0.5)
+    counts = np.random.default_rng(1).integers(4, size=40)
+    again = data.select(np.repeat(np.arange(40), counts))
+
+    def estimates(of, fitted_to):
+        q = fitted_q(fitted_to, MDP.target, features=OneHot(3, 2), gamma=MDP.gamma)
+        options = {"gamma": MDP.gamma, "weighted": weighted, "time_limit": 4, "horizon": 3}
+        corrected = doubly_robust(of, MDP.target, q, **options)
+        return direct_method(of, q, gamma=MDP.gamma), corrected
+
+    for found, expected, as_it_is in zip(
+        estimates(data, data), estimates(again, again), estimates(again, data), strict=True
+    ):
+        (value,) = found.statistic.values(counts[None].astype(float))
+        assert value == pytest.approx(expected.value, rel=1e-6)
+        assert abs(value - as_it_is.value) > 0.01
+        assert "takes the Q-function as it is" not in str(found.interval(num_samples=40))
+        assert "takes the Q-function as it is" in str(as_it_is.interval(num_samples=40))
+
+
+def test_intervals_that_take_the_q_function_as_it_is():
+    data = MDP.sample(40, 30, np.random.default_rng(0))
+    data = data.select(data.is_terminal)
+    q = TabularQ(MDP.q(), MDP.target)
+    of_starts = direct_method(data, q, gamma=MDP.gamma)
+    assert "takes the Q-function as it is" in str(of_starts.interval(num_samples=40))
+    corrected = doubly_robust(data, MDP.target, q, gamma=MDP.gamma)
+    # No value of it is left without a correction.
+    assert "takes the Q-function as it is" not in str(corrected.interval(num_samples=40))
+    shorter = doubly_robust(data, MDP.target, q, gamma=MDP.gamma, horizon=2)
+    assert "takes the Q-function as it is" in str(shorter.interval(num_samples=40))
 
 
 def test_bad_input(four):
