@@ -306,6 +306,7 @@ class StepWeights:
                     np.exp(ended_logs - reference),
                     float(np.exp(before - reference)),
                     np.exp(largest - scales),
+                    bool(np.count_nonzero(denominators) < np.count_nonzero(logs > -np.inf)),
                 )
             )
         return StepRatios(self.num_episodes, tuple(steps), num_without)
@@ -334,6 +335,8 @@ class _Steps(NamedTuple):
     decay: float
     # What weights that stay count for in each of the steps, [k].
     carried: np.ndarray
+    # Whether there are weights that are too small beside the largest one for a float.
+    has_lost: bool
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -342,7 +345,7 @@ class StepRatios(Statistic):
 
     The same as a `RatioSum` with a ratio for each step, in memory that grows with the number of
     transitions only. A ratio counts as 0 where no episode has any weight; if that is so from the
-    first step on, there is no estimate.
+    first step on, or because what weights there are got lost in rounding, there is no estimate.
 
     Attributes:
       number: How many episodes there are.
@@ -362,15 +365,17 @@ class StepRatios(Statistic):
     def values(self, counts: np.ndarray) -> np.ndarray:
         """See `Statistic`."""
         found = np.zeros(len(counts))
-        for number, (above, below) in enumerate(self._sums(counts)):
-            if not number:
-                found[below[:, 0] == 0] = np.nan
+        for number, (above, below, has_lost) in enumerate(self._sums(counts)):
             has_weight = below != 0
+            if has_lost:
+                found[~has_weight.all(axis=1)] = np.nan
+            elif not number:
+                found[~has_weight[:, 0]] = np.nan
             found += np.divide(above, below, out=np.zeros_like(above), where=has_weight).sum(axis=1)
         return found
 
-    def _sums(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The numerators and denominators of some steps at a time, `[B, k]`."""
+    def _sums(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+        """Numerators and denominators of some steps at a time, `[B, k]`; and `_Steps.has_lost`."""
         ended = np.zeros(len(counts))
         width = max(_BLOCK_PRODUCTS // len(counts), 1)
         for steps in self.steps:
@@ -380,7 +385,7 @@ class StepRatios(Statistic):
                 some = slice(at, at + width)
                 carried = np.outer(ended, steps.carried[some])
                 below = _product(of_block, steps.denominators[:, some]) + carried
-                yield _product(of_block, steps.numerators[:, some]), below
+                yield _product(of_block, steps.numerators[:, some]), below, steps.has_lost
 
 
 def _product(counts: np.ndarray, numbers: np.ndarray) -> np.ndarray:

@@ -266,6 +266,21 @@ def test_one_episode_may_be_much_longer_than_the_others(monkeypatch):
     assert found.statistic.values(np.full((2, 5001), 3.0)) == pytest.approx(found.value)
 
 
+def test_weights_that_are_lost_beside_others():
+    """A sample without the others has no estimate, rather than one of 0."""
+    data = of_length(3, 3)
+    far = data.log_probs + np.repeat([0, -900, -np.inf], 3)
+    rewards = data.rewards.reshape(3, 3)
+    samples = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1], [5, 0, 5]])
+    for per_decision in (False, True):
+        found = importance_sampling(data, far, gamma=1, per_decision=per_decision)
+        expected = pytest.approx(rewards[0].sum())
+        assert found.value == expected
+        values = found.statistic.values(samples.astype(float))
+        assert (values[0], values[3]) == (expected, expected)
+        assert np.isnan(values[1:3]).all()
+
+
 def test_clipped_ratios():
     data = of_length(4)
     target = data.log_probs + np.random.default_rng(1).normal(size=160) * 3
