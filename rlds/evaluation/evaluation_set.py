@@ -28,7 +28,7 @@ _BLOCK_STEPS, _STEPS_AT_ONCE = 1 << 16, 1024
 _FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT)
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class EvaluationSet:
     """Episodes for off-policy evaluation: flat arrays, one episode after the other.
 

@@ -339,7 +339,7 @@ class _Steps(NamedTuple):
     has_lost: bool
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class StepRatios(Statistic):
     """A sum over steps of ratios, each of a sum over the episodes and another one.
 

@@ -66,3 +66,8 @@ def test_log_probs_that_come_with_the_next_observation():
         collect([{"steps": steps}, unknown], log_prob="log_prob", log_prob_comes_later=True)
     with pytest.raises(ValueError, match="episode 0, step 0, field 'log_prob' must be finite"):
         collect([{"steps": steps}], log_prob="log_prob")
+
+
+def test_sets_are_compared_by_identity():
+    data, again = problems.four_episodes()[0], problems.four_episodes()[0]
+    assert (data == data, data == again, len({data, again})) == (True, False, 2)
