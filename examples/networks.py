@@ -3,6 +3,7 @@
 For larger ones, take PyTorch, JAX or Keras: the feeds are the same.
 """
 
+import copy
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -44,6 +45,13 @@ class Network:
             vector[end - n * m : end].reshape(n, m)
             for end, (n, m) in zip(ends, self._shapes, strict=True)
         ]
+
+    def copy(self) -> "Network":
+        """A network with the same parameters, that changes by itself."""
+        other = copy.copy(self)
+        other.parameters = self.parameters.copy()
+        other._layers = other._split(other.parameters)
+        return other
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
         """What comes out, for a batch of inputs."""

@@ -14,12 +14,15 @@ import numpy as np
 import envlogger
 from envlogger.gymnasium_adapter import GymnasiumAdapter
 
-__all__ = ["LIMIT", "Agent", "at_random", "make", "play", "record", "swing_up", "unsteady"]
+__all__ = ["LIMIT", "TESTS", "Agent", "at_random", "make", "play", "record", "swing_up", "unsteady"]
 
 # The largest torque that the motor has, in both directions.
 LIMIT = 2.0
 
-# Takes an observation, and returns an action: its cosine, sine and velocity, and the torque.
+# The seeds of episodes in which agents are tested.
+TESTS = range(1_000_000, 1_000_050)
+
+# Takes an observation (cosine and sine of the angle, velocity), and returns an action: the torque.
 Agent = Callable[[np.ndarray], np.ndarray]
 
 
@@ -30,13 +33,13 @@ def make() -> gymnasium.Env:
 
 def swing_up(observation: np.ndarray) -> np.ndarray:
     """The torque of a controller that swings the pendulum up and holds it."""
-    cosine, sine, velocity = observation
-    if cosine > 0.7 and abs(velocity) < 5.0:
-        torque = -15.0 * sine - 3.0 * velocity
-    else:  # Push with the motion until the energy is that of standing still at the top.
-        energy = velocity**2 / 6.0 + 5.0 * cosine
-        torque = (5.0 - energy) * velocity
-    return np.clip([torque], -LIMIT, LIMIT).astype(np.float32)
+    cosine, sine, velocity = np.moveaxis(observation, -1, 0)
+    hold = -15.0 * sine - 3.0 * velocity
+    # Push with the motion until the energy is that of standing still at the top.
+    energy = velocity**2 / 6.0 + 5.0 * cosine
+    push = (5.0 - energy) * velocity
+    torque = np.where((cosine > 0.7) & (np.abs(velocity) < 5.0), hold, push)
+    return np.clip(torque[..., None], -LIMIT, LIMIT).astype(np.float32)
 
 
 def at_random(rng: np.random.Generator) -> Agent:
@@ -57,12 +60,18 @@ def unsteady(rng: np.random.Generator) -> Agent:
     return act
 
 
-def record(env: gymnasium.Env, directory: Path, agents: Sequence[Agent], seed: int) -> np.ndarray:
-    """Records an episode of each agent with EnvLogger; returns their returns."""
+def record(
+    env: gymnasium.Env, directory: Path, agents: Sequence[Agent], seeds: Sequence[int]
+) -> np.ndarray:
+    """Records an episode of each agent with EnvLogger; returns their returns.
+
+    The seeds decide where the episodes begin, as in `play`.
+    """
     returns = np.zeros(len(agents))
-    adapter = GymnasiumAdapter(env, seed=seed)
+    adapter = GymnasiumAdapter(env)
     with envlogger.EnvLogger(adapter, data_directory=directory) as recorder:
-        for number, agent in enumerate(agents):
+        for number, (agent, seed) in enumerate(zip(agents, seeds, strict=True)):
+            adapter.prepare_reset(seed=seed)
             timestep = recorder.reset()
             while not timestep.last():
                 timestep = recorder.step(agent(timestep.observation))
@@ -70,13 +79,14 @@ def record(env: gymnasium.Env, directory: Path, agents: Sequence[Agent], seed: i
     return returns
 
 
-def play(env: gymnasium.Env, agent: Agent, seeds: Sequence[int]) -> np.ndarray:
-    """The return of an episode for each seed, from which the pendulum begins elsewhere."""
+def play(env: gymnasium.Env, agent: Agent, seeds: Sequence[int], gamma: float = 1.0) -> np.ndarray:
+    """The discounted return of an episode for each seed, which decides where it begins."""
     returns = np.zeros(len(seeds))
     for number, seed in enumerate(seeds):
-        (observation, _), over = env.reset(seed=seed), False
+        (observation, _), over, factor = env.reset(seed=seed), False, 1.0
         while not over:
             observation, reward, terminated, truncated, _ = env.step(agent(observation))
-            returns[number] += reward
+            returns[number] += factor * reward
+            factor *= gamma
             over = terminated or truncated
     return returns

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rlds.evaluation
 import rlds.feeds
 
 pytest.importorskip("gymnasium")
@@ -93,7 +94,7 @@ def test_imitation_in_small(example, tmp_path):
     pendulum = example("pendulum")
     imitation = example("imitation_from_few_demonstrations")
     env, rng = pendulum.make(), np.random.default_rng(0)
-    returns = pendulum.record(env, tmp_path / "logs", [pendulum.unsteady(rng)] * 3, seed=0)
+    returns = pendulum.record(env, tmp_path / "logs", [pendulum.unsteady(rng)] * 3, [0, 1, 2])
     table = rlds.feeds.open(tmp_path / "logs", fields=imitation.FIELDS)
     recorded = table.episodes
     assert [recorded.episode(i).total_reward for i in range(3)] == pytest.approx(returns)
@@ -122,13 +123,69 @@ def test_imitation_in_small(example, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("alpha", "sign"), [(0.0, 1.0), (5.0, 1.0), (5.0, -1.0)])
+def test_td3_bc_prefers_the_good_actions_of_the_data(example, alpha, sign):
+    rng = np.random.default_rng(0)
+    action = rng.uniform(-1, 1, (2000, 1))
+    data = {
+        "observation": rng.normal(size=(2000, 2)),
+        "action": action,
+        "reward": sign * action[:, 0],
+        "discount": np.zeros(2000),
+        "next_observation": rng.normal(size=(2000, 2)),
+    }
+    learner = example("offline_rl_td3_bc").Learner(2, 1, alpha, seed=0)
+    for _ in range(200):
+        rows = rng.integers(2000, size=16)  # So few that BLAS takes one thread.
+        learner.update({name: column[rows] for name, column in data.items()})
+    found = learner.actor(data["observation"]).mean()
+    assert (abs(found) < 0.2) if alpha == 0 else (sign * found > 0.8)
+    pairs = np.concatenate([data["observation"], action], axis=1)
+    for critic in learner.critics:  # What follows a terminal state does not count.
+        np.testing.assert_allclose(critic(pairs)[:, 0], data["reward"], atol=0.3)
+
+
+def test_offline_rl_in_small(example, tmp_path):
+    pendulum, offline = example("pendulum"), example("offline_rl_td3_bc")
+    env, rng = pendulum.make(), np.random.default_rng(0)
+    agents = [pendulum.unsteady(rng), pendulum.at_random(rng)] * 2
+    seeds = range(4)
+    returns = pendulum.record(env, tmp_path / "logs", agents, seeds)
+    assert returns[::2].min() > returns[1::2].max()
+    table = rlds.feeds.open(tmp_path / "logs")
+    for number, seed in enumerate(seeds):  # They begin where a test with that seed does.
+        assert (table.read(number, 0, 1)["observation"][0] == env.reset(seed=seed)[0]).all()
+
+    batch = offline.transitions(table, seed=0)[0]
+    assert (batch["discount"] == offline.GAMMA).all()  # Truncated ends, too.
+    assert (np.abs(batch["action"]) <= 1.0).all()
+    looked = []
+    agent = offline.learn(table, 10, seed=0, look=lambda number, agent: looked.append(number))
+    assert looked == list(range(1, 11))
+    observations = table.read(0)["observation"]
+    assert agent(observations).shape == (201, 1)
+    assert agent(observations[0]) == pytest.approx(agent(observations)[0], abs=1e-5)
+
+    policies = {
+        "controller": rlds.evaluation.DeterministicPolicy(pendulum.swing_up),
+        "random": rlds.evaluation.UniformPolicy([-2.0], [2.0]),
+    }
+    estimates = offline.evaluate(table, policies)
+    assert estimates["controller"].value > estimates["random"].value + 50
+    picture = tmp_path / "policies.png"
+    offline.draw({1: -5.0}, {"controller": -1.0}, estimates, dict.fromkeys(policies, 0.0), picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["imitation_from_few_demonstrations"])
-def test_what_is_expected(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "claims"), [("imitation_from_few_demonstrations", 2), ("offline_rl_td3_bc", 3)]
+)
+def test_what_is_expected(name, claims, tmp_path):
     ended = run(name, "--output", tmp_path / "output")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""
-    assert ended.stdout.count(": yes\n") == 2
+    assert ended.stdout.count(": yes\n") == claims
     assert len(list((tmp_path / "output").glob("*.png"))) == 1
     again = run(name, "--output", tmp_path / "output")
     assert again.returncode == 2
