@@ -18,8 +18,10 @@ from rlds.evaluation.policies import Policy, RowError
 
 __all__ = ["LinearQ", "fitted_q", "return_of_all_steps"]
 
-# How many numbers there are in an array of features, or of matrices, at once: 32 MiB.
+# How many numbers there are at once in the features of some episodes: 32 MiB.
 _BLOCK = 1 << 22
+# And in the matrices of some samples of the episodes: 256 MiB.
+_SAMPLES_BLOCK = 1 << 25
 # Where the matrix multiplies errors more than this, digits of the solution are lost.
 _LARGEST_CONDITION = 1e12
 _MOST_NAMES = 5
@@ -266,12 +268,13 @@ class _Problem:
         for block in self.blocks():
             features, differences = block.features / scales, block.differences / scales
             rewards = self.data.rewards[block.transitions]
-            parts = [slice(*pair) for pair in itertools.pairwise(block.splits)]
             chosen = counts[:, block.episodes]
-            matrices += chosen @ np.array(
-                [(features[part].T @ differences[part]).ravel() for part in parts]
-            )
-            rights += chosen @ np.array([rewards[part] @ features[part] for part in parts])
+            products, sums = np.empty((chosen.shape[1], d, d)), np.empty((chosen.shape[1], d))
+            for episode, (first, end) in enumerate(itertools.pairwise(block.splits)):
+                np.matmul(features[first:end].T, differences[first:end], out=products[episode])
+                np.matmul(rewards[first:end], features[first:end], out=sums[episode])
+            matrices += chosen @ products.reshape(len(products), d * d)
+            rights += chosen @ sums
             starts += chosen @ block.start
         with np.errstate(invalid="ignore", divide="ignore"):
             totals = (counts @ self.num_used)[:, None]
@@ -412,7 +415,7 @@ class LinearQ:
           The coefficients, NaN where a sample does not determine them; and the mean of the expected
           features at the starts of the episodes; both `[B, d]`.
         """
-        size = max(1, _BLOCK // len(self.coefficients) ** 2)
+        size = max(1, _SAMPLES_BLOCK // len(self.coefficients) ** 2)
         parts = [
             self._problem.refits(counts[i : i + size], self._scales, self._ridge)
             for i in range(0, len(counts), size)

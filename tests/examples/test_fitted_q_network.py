@@ -1,0 +1,81 @@
+"""The example that fits a network to Q: it says when its estimate is no result."""
+
+import importlib
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlds.evaluation import EvaluationSet, GaussianPolicy
+
+pytest.importorskip("matplotlib")
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "fitted_q_network.py"
+
+
+@pytest.fixture
+def example(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    return importlib.import_module(SCRIPT.stem)
+
+
+def test_ends_of_episodes(example):
+    # The first episode is cut where nothing is known, so only the others teach: one ends with a
+    # reward of 1, the other goes on from where it was.
+    data = EvaluationSet(
+        num_transitions=[1, 1, 1],
+        is_terminal=[False, True, False],
+        final_observation_known=[False, False, True],
+        observations=np.array([[0.0], [0.0], [1.0], [1.0]]),
+        actions=np.zeros((3, 1)),
+        rewards=[100.0, 1.0, 1.0],
+    )
+    target = GaussianPolicy(lambda observations: (0 * observations, -np.inf))
+    fits = example.fit(data, target, gamma=0.5, hidden=(8,), batch_size=8, learning_rate=0.01)
+    *_, last = itertools.islice(fits, 8)
+    # The values at the starts are 1, 1 and 1 + 0.5 · 2.
+    assert last == pytest.approx(4 / 3, abs=0.05)
+
+
+def test_doubts(example):
+    number = np.arange(100)
+    noise = np.random.default_rng(0).normal(0.0, 0.02, 100)
+    settled = -4 + 3 * np.exp(-number / 10)
+    assert example.doubts((settled + noise).tolist()) == []
+    assert "8% of what later" in example.doubts(settled[:25].tolist())[0]
+    (drifting,) = example.doubts((-4 - 0.01 * number + noise).tolist())
+    assert drifting.startswith("a drift of -0.2")
+
+
+def run(folder, *arguments):
+    command = [sys.executable, SCRIPT, "--output", folder, *arguments]
+    ended = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, timeout=600
+    )
+    assert (folder / "estimates.png").stat().st_size > 10_000, ended.stderr
+    return ended.returncode, ended.stdout
+
+
+@pytest.mark.slow
+def test_too_few_updates(tmp_path):
+    code, printed = run(tmp_path / "few", "--updates", 400)
+    assert code == 1
+    assert "its last estimate is not a result" in printed
+    # 0.95 to the power of 0.02 · 400.
+    assert "66% of what later" in printed
+
+
+@pytest.mark.slow
+def test_enough_updates(tmp_path):
+    code, printed = run(tmp_path / "enough")
+    assert code == 0, printed
+    lines = printed.splitlines()
+    true = float(lines[0].rpartition(" ")[2])
+    closed = float(lines[1].partition("ms: ")[2].partition(",")[0])
+    (last,) = [line for line in lines if "no sign of drift" in line]
+    network = float(last.split("│")[2])
+    assert closed == pytest.approx(true, abs=0.2)
+    assert network == pytest.approx(closed, abs=0.2)
