@@ -109,6 +109,9 @@ function skip(event) {
   document.getElementById("main")?.focus();
 }
 
+// Whether a page has been shown before.
+let hasShown = false;
+
 /** @param {{route: import("./router.js").Route, params: Record<string, string>, query: Record<string, string>}} props */
 function Page({ route, params, query }) {
   const [page, setPage] = useState(/** @type {any} */ (null));
@@ -118,8 +121,10 @@ function Page({ route, params, query }) {
     // After the server was brought up to date, its pages have other addresses.
     const explain = () => setError(new Error("The server has other pages now, or does not answer."));
     load(route).then((loaded) => setPage(() => loaded), explain);
-    // What had the focus may be gone with the page before.
-    if (document.activeElement === document.body || !document.activeElement?.isConnected) main.current?.focus({ preventScroll: true });
+    // What had the focus may be gone with the page before. The first page leaves the first Tab to the link that skips the navigation.
+    const isLost = document.activeElement === document.body || !document.activeElement?.isConnected;
+    if (hasShown && isLost) main.current?.focus({ preventScroll: true });
+    hasShown = true;
   }, []);
   return html`<main id="main" ref=${main} tabindex="-1" class=${classes("page", route.immersive && "wide", route.isBroad && "broad")}>
     ${error
