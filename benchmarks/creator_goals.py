@@ -374,7 +374,7 @@ def _check(server: Server, player: Player, known: set[str], toll: Toll) -> int:
             num_steps = len(reader.steps)
             for number, step in enumerate(reader.steps):
                 recorded[step.custom_data["time"]] = number, step.custom_data["image"]
-                toll.differences += step.timestep.observation["step"] != number
+                toll.differences += int(step.timestep.observation["step"]) != number
             toll.differences += len(reader.episodes) > 1
         if not num_steps and identifier not in rows:  # Nothing of it was shown.
             toll.empty.add(identifier)

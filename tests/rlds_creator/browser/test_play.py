@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 import pytest
-from creator_server import drawn
+from creator_server import drawn, poll
 from PIL import Image
 
 import envlogger
@@ -432,7 +432,11 @@ def test_a_game_that_waits_steps_once_for_each_press(served, visit):
     page.wait_for_function("window.hasMashed")
     game.judge("Enter")
 
-    rows = episodes_of(served, study)
+    # The page may know of it before the database does.
+    rows = poll(
+        lambda: episodes_of(served, study),
+        lambda rows: "ended" not in [row["state"] for row in rows.values()],
+    )
     assert [(row["state"], row["reason"], row["success"]) for row in rows.values()] == [
         ("rejected", "", None),
         ("cancelled", "user", False),
