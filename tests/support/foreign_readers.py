@@ -31,7 +31,7 @@ def run(library: str, script: str, *arguments: Any, seconds: float = 300) -> Any
     if not PYTHON:
         pytest.skip(f"ROBOTICS_PYTHON names no Python with {library}")
     if why := _why_missing(library):
-        pytest.skip(f"{PYTHON} has no {library}: {why}")
+        pytest.skip(f"ROBOTICS_PYTHON, {PYTHON}, has no {library}: {why}")
     return json.loads(_run(script, *map(os.fspath, map(str, arguments)), seconds=seconds))
 
 
