@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlds_ecosystem.stores import PathLike, as_path, is_local
+from rlds_ecosystem.stores import PathLike, as_path, copy_file, is_local
 
 try:
     import fcntl
@@ -53,9 +54,10 @@ def write_at_once(path: PathLike, content: bytes, *, durable: bool = True) -> No
 
 @contextlib.contextmanager
 def made_at_once(target: PathLike) -> Iterator[Path]:
-    """Gives a place to write to, which becomes a file or a folder of this machine if all went well.
+    """Gives a place to write to, which becomes a file or a folder if all went well.
 
-    What a process left that was killed is removed by the next one that makes the same.
+    What a process left that was killed is removed by the next one that makes the same. The files
+    of a folder in a store appear there one after the other.
 
     Args:
       target: The file or the folder; it must not exist, or be an empty folder.
@@ -66,6 +68,10 @@ def made_at_once(target: PathLike) -> Iterator[Path]:
     Raises:
       FileExistsError: There is something at the target, or another process is making it.
     """
+    if not is_local(target):
+        with _uploaded(target) as made:
+            yield made
+        return
     target = Path(os.path.abspath(target))
     if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists and is not overwritten; name another, or remove it")
@@ -94,6 +100,19 @@ def made_at_once(target: PathLike) -> Iterator[Path]:
                 parent.rmdir()
         if descriptor is not None:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _uploaded(target: PathLike) -> Iterator[Path]:
+    there = as_path(target)
+    if there.exists():
+        raise FileExistsError(f"{there} exists and is not overwritten; name another")
+    with tempfile.TemporaryDirectory() as directory:
+        made = Path(directory, there.name)
+        yield made
+        files = [made] if made.is_file() else [path for path in made.rglob("*") if path.is_file()]
+        for file in sorted(files):
+            copy_file(file, there / file.relative_to(made).as_posix() if made.is_dir() else there)
 
 
 def sync_all(path: PathLike) -> None:

@@ -160,7 +160,7 @@ def export(
     }
     if plan:
         writer = exporting.prepare(source, to, **chosen)
-        writer.check_target(target)
+        writer.check(target)
         return Export(os.fspath(target), to, False, 0, 0, tuple(writer.placements()))
     made = exporting.export(
         source,

@@ -98,6 +98,7 @@ class Aside:
         places: Mapping[str, str],
         whole: Collection[str] = (),
         *,
+        arrays: Collection[str] = (),
         cuts_last: bool = False,
     ) -> Aside:
         """Returns what has to be kept aside of episodes.
@@ -106,6 +107,7 @@ class Aside:
           episodes: The episodes.
           places: See the class.
           whole: See the class.
+          arrays: The fields of steps whose files of images become arrays.
           cuts_last: See the class.
 
         Raises:
@@ -127,6 +129,7 @@ class Aside:
             "license": source.license,
         }
         steps = {path: field for path, field in steps.items() if path not in rlds.STEP_FLAGS}
+        steps |= {path: dataclasses.replace(steps[path], encoding="") for path in arrays}
         return cls(steps, episode, dict(places), tuple(whole), said, cuts_last)
 
     def to_json(self) -> str:

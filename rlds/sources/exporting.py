@@ -8,12 +8,11 @@ same episodes. What is written is read back, and compared.
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import importlib
 import itertools
 import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,13 +25,20 @@ import tfds_files
 from envlogger.converters.fields import Field
 from rlds.sources.aside import Aside, as_array
 from rlds.sources.episode_fields import ORIGIN
-from rlds.sources.episodes import Episodes
+from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.folder import FolderSource
-from rlds.sources.nests import leaves_at
+from rlds.sources.nests import leaves_at, nest
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
-from rlds.sources.source import Origin, Source, SourceEpisode, SourceError
-from rlds_ecosystem import stores
+from rlds.sources.source import (
+    Origin,
+    Outline,
+    RandomAccessSource,
+    Source,
+    SourceEpisode,
+    SourceError,
+)
+from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.whole_files import made_at_once
 
@@ -44,14 +50,17 @@ __all__ = [
     "as_converted",
     "as_it_was",
     "check_arrays",
-    "check_length",
     "differences",
+    "encoding_of",
     "export",
     "export_class",
     "exports",
     "is_array",
     "kept_aside",
+    "pngs_of",
     "prepare",
+    "with_arrays",
+    "without_transitions",
     "write_export",
 ]
 
@@ -73,6 +82,9 @@ _EXPORTS: dict[str, str] = {
 }
 
 
+_PNG = "png"
+# How files are called that no format has a folder for.
+_SUFFIXES_OF_FILES = (".bag", ".h5", ".hdf5", ".json", ".mcap", ".npz", ".parquet", ".tar", ".zip")
 # Why a field whose images are files is none of files when it is read back.
 PNGS = "the pixels of PNG files; the files are not kept"
 
@@ -111,6 +123,7 @@ class Export(abc.ABC):
 
     Attributes:
       format: The name of the format, which `rlds.sources.open` has it by.
+      suffixes: With which of them the name of the file ends that it makes; none for a folder.
       episodes: The episodes.
       is_exact: Whether reading back what was written gives the same episodes, but for the fields
         that change or are lost. If not, they are only counted.
@@ -120,6 +133,7 @@ class Export(abc.ABC):
     """
 
     format: ClassVar[str]
+    suffixes: tuple[str, ...] = ()
     is_exact: bool = True
 
     def __init__(self, episodes: Episodes) -> None:
@@ -149,9 +163,42 @@ class Export(abc.ABC):
         """Checks the place where it is to be, before anything is written.
 
         Raises:
-          ValueError: The format cannot be there.
+          ValueError: The format cannot be there: it is a file, and not a folder, or vice versa.
         """
-        del path
+        name = os.fspath(path)
+        if self.suffixes and not name.endswith(self.suffixes):
+            ends = " or ".join(self.suffixes)
+            raise ValueError(f"{name!r}: {self.format} makes a file, whose name ends with {ends}")
+        if not self.suffixes and name.endswith(_SUFFIXES_OF_FILES):
+            raise ValueError(f"{name!r}: {self.format} makes a folder, but this is called a file")
+
+    def objection(self, outline: Outline) -> str:
+        """Returns why the format cannot hold such an episode, and what to do; or nothing."""
+        del outline
+        return ""
+
+    def check(self, path: str | os.PathLike[str]) -> None:
+        """Checks the target, and all episodes whose outlines are known without reading them.
+
+        Raises:
+          ValueError: The format cannot be there, or cannot hold one.
+        """
+        self.check_target(path)
+        source = self.episodes.source
+        inner = source.source if isinstance(source, WrappedSource) else source
+        if (
+            type(self).objection is Export.objection
+            or not isinstance(source, RandomAccessSource)
+            or not isinstance(inner, RandomAccessSource)
+            or type(inner).outline is RandomAccessSource.outline
+        ):
+            return
+        for index in range(len(self.episodes)):
+            with contextlib.suppress(SourceError):  # Reading it says so.
+                outline = source.outline(*self.episodes.place(index))
+                if what := self.objection(outline):
+                    key = as_converted(self.episodes.peek(index)).key
+                    raise ValueError(f"episode {key}: {what}")
 
     def finish(self, path: str | os.PathLike[str]) -> None:
         """Does what has to be done beside it, once it is at its place."""
@@ -169,7 +216,7 @@ class Export(abc.ABC):
 
         Raises:
           SourceError: One cannot be read; or none, with `skip_damaged`.
-          ValueError: There are none.
+          ValueError: There are none, or the format cannot hold one.
         """
         if order is not None:
             self.order = list(order)
@@ -185,7 +232,10 @@ class Export(abc.ABC):
                 self.left_out.append(error)
             else:
                 is_empty = False
-                yield as_converted(episode)
+                found = as_converted(episode)
+                if what := self.objection(found.outline):
+                    raise ValueError(f"episode {found.key}: {what}")
+                yield found
             self._advance()
         if is_empty:
             none = ValueError(f"the split {self.episodes.split!r} has no episodes to write")
@@ -201,6 +251,25 @@ class Export(abc.ABC):
                 origin = Origin("", 0, 0)
             origins.append((origin.file, origin.begin, index))
         return [index for *_, index in sorted(origins)]
+
+
+def with_arrays(episode: SourceEpisode, fields: Mapping[str, Any]) -> SourceEpisode:
+    """Returns an episode with arrays in place of files of images, in these fields of its steps."""
+    if not fields:
+        return episode
+    columns = dict(leaves_at(episode.steps, None))
+    columns |= {path: as_values(columns[path], field) for path, field in fields.items()}
+    return dataclasses.replace(episode, steps=nest(columns))
+
+
+def pngs_of(steps: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Field]:
+    """Returns the fields, of some of the steps, that are PNG files: these can become arrays."""
+    return {path: steps[path] for path in paths if encoding_of(steps[path]) == _PNG}
+
+
+def encoding_of(field: Any) -> str:
+    """Returns which files of images a field has; or nothing."""
+    return field.encoding if isinstance(field, Field) else ""
 
 
 def as_converted(episode: SourceEpisode) -> SourceEpisode:
@@ -249,17 +318,14 @@ def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], what: str) -> 
             )
 
 
-def check_length(episode: SourceEpisode, format: str) -> None:
-    """Checks that there is a transition, for formats that hold no episode without.
-
-    Raises:
-      ValueError: The episode is a single step; says how to leave it out.
-    """
-    if episode.num_steps < 2:
-        raise ValueError(
-            f"episode {episode.key}: {format} holds none of a single step; leave it out with a "
-            "split (--split on the command line) such as 'train[:3]+train[4:]'"
-        )
+def without_transitions(number: int, format: str) -> str:
+    """Returns the `objection` to an episode with as many transitions."""
+    if number:
+        return ""
+    return (
+        f"{format} holds none without a transition; leave it out with a split (--split on the "
+        "command line) such as 'train[:3]+train[4:]'"
+    )
 
 
 def as_it_was(episodes: Episodes) -> list[Placement]:
@@ -398,7 +464,7 @@ def write_export(
 ) -> Exported:
     """Does what `export` does, with what `prepare` returns."""
     format = writer.format
-    writer.check_target(path)
+    writer.check(path)
     placements = tuple(writer.placements())
     losses = [str(found) for found in placements if found.how in ("changed", "lost")]
     if losses and not allow_loss:
@@ -407,7 +473,7 @@ def write_export(
             "allow_loss=True (--allow-loss on the command line) to write them nevertheless"
         )
     writer.skip_damaged = skip_damaged
-    with _target(path) as draft, show_progress(progress) as bars:
+    with made_at_once(path) as draft, show_progress(progress) as bars:
         total = len(writer.episodes) if writer.episodes.has_random_access else None
         task = bars.add_task(f"episodes to {format}", total=total)
         writer._advance = lambda: bars.advance(task)
@@ -453,36 +519,6 @@ def prepare(
     if isinstance(source, FolderSource):  # Images that are files stay the same files.
         source = FolderSource(source.directory, decode_images=False)
     return written_by(Episodes(source, split, format=source_format or ""), **options)
-
-
-def _target(path: str | os.PathLike[str]) -> Any:
-    """A place to write to, which becomes what is at the path."""
-    return made_at_once(path) if stores.is_local(path) else _Uploaded(path)
-
-
-class _Uploaded:
-    """A place on this machine, of which the files go to an object store if all went well."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = stores.as_path(path)
-        self._directory = Path()
-
-    def __enter__(self) -> Path:
-        if self._path.exists():
-            raise FileExistsError(f"{self._path} exists and is not overwritten; name another")
-        self._directory = Path(tempfile.mkdtemp())
-        return self._directory / str(self._path.name)
-
-    def __exit__(self, error_type: Any, error: Any, traceback: Any) -> None:
-        try:
-            made = self._directory / self._path.name
-            if error_type is None and made.is_file():
-                stores.copy_file(made, self._path)
-            elif error_type is None:
-                for file in sorted(found for found in made.rglob("*") if found.is_file()):
-                    stores.copy_file(file, self._path / file.relative_to(made).as_posix())
-        finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
 
 
 # --- What was written is what was read.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,16 +13,22 @@ import rlds
 from envlogger.converters.fields import Field
 from rlds.sources.aside import Aside
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.exporting import PNGS, Export, Placement, as_converted, kept_aside
+from rlds.sources.exporting import (
+    PNGS,
+    Export,
+    Placement,
+    as_converted,
+    kept_aside,
+    pngs_of,
+    with_arrays,
+)
 from rlds.sources.files.hdf5_layout import decode_value, make_group, with_changes
 from rlds.sources.files.input_files import natural_order
 from rlds.sources.hdf5_source import LAYOUT
-from rlds.sources.nests import leaves_at, nest
+from rlds.sources.nests import leaves_at
 from rlds.sources.source import SourceEpisode, SourceError
 
 __all__ = ["Hdf5EpisodesExport", "padded"]
-
-_PNG = "png"
 
 
 class Hdf5EpisodesExport(Export):
@@ -53,6 +58,7 @@ class Hdf5EpisodesExport(Export):
             if path not in rlds.STEP_FLAGS
         }
         self._derived = derived
+        self._pngs: Mapping[str, Any] = {}
         self.said: Mapping[str, Any] | None = None
         said = episodes.metadata.get(key)
         if isinstance(said, Mapping) and LAYOUT in said and LAYOUT in spec:
@@ -75,32 +81,20 @@ class Hdf5EpisodesExport(Export):
         if not isinstance(field, Field):
             return False
         is_fixed = not field.is_text and not {None, 0} & {*field.shape}
-        return is_fixed and (files or field.encoding in ("", _PNG))
+        return is_fixed and (files or not field.encoding or path in pngs_of(self.steps, [path]))
 
     def keep_aside(self, places: Mapping[str, str], whole: Sequence[str] = ()) -> None:
         """Decides that new groups are written, which have these fields at these places."""
         self.said = None
-        self.aside = Aside.of(self.episodes, places, whole)
-        steps = dict(self.aside.steps)
-        steps |= {path: dataclasses.replace(steps[path], encoding="") for path in self._pngs}
-        self.aside = dataclasses.replace(self.aside, steps=steps)
-
-    @property
-    def _pngs(self) -> list[str]:
-        return [path for path in self.aside.places if self.steps[path].encoding == _PNG]
+        self._pngs = pngs_of(self.steps, places)
+        self.aside = Aside.of(self.episodes, places, whole, arrays=self._pngs)
 
     def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
         """Yields the episodes: in the order of their names if their files are made again."""
         if self.said is not None and self.order is None and order is None:
             keys = [natural_order(self._key(index)) for index in range(len(self.episodes))]
             self.order = sorted(range(len(keys)), key=keys.__getitem__)
-        for episode in super().each(order):
-            if self.said is None and self._pngs:
-                columns = dict(leaves_at(episode.steps, None))
-                for path in self._pngs:
-                    columns[path] = as_values(columns[path], self.steps[path])
-                episode = dataclasses.replace(episode, steps=nest(columns))
-            yield episode
+        yield from (with_arrays(episode, self._pngs) for episode in super().each(order))
 
     def _key(self, index: int) -> str:
         try:

@@ -4,9 +4,19 @@ import os
 import threading
 
 import pytest
+import stores_of_tests
 
 from rlds_ecosystem import whole_files
-from rlds_ecosystem.whole_files import can_lock, lock, locked, sync, try_to_lock, write_at_once
+from rlds_ecosystem.stores import as_path
+from rlds_ecosystem.whole_files import (
+    can_lock,
+    lock,
+    locked,
+    made_at_once,
+    sync,
+    try_to_lock,
+    write_at_once,
+)
 
 fcntl = pytest.importorskip("fcntl")
 
@@ -96,3 +106,28 @@ def test_where_nothing_can_be_locked_nobody_waits(tmp_path, monkeypatch):
     with locked("gs://bucket/data"):  # It is not even asked whether that is there.
         sync("gs://bucket/data/file")
     assert not can_lock("gs://bucket/data")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_what_is_made_for_a_store_goes_there_if_all_went_well(tmp_path):
+    (tmp_path / "server").mkdir()
+    with stores_of_tests.running("gcsfs", tmp_path / "server") as store:
+        place = as_path(store.directory())
+        with pytest.raises(OSError, match="no more"), made_at_once(place / "failed") as made:
+            made.write_bytes(b"half")
+            raise OSError("no more")
+        with made_at_once(place / "a.h5") as made:
+            assert made.name == "a.h5"
+            made.write_bytes(b"file")
+        with made_at_once(place / "folder") as made:
+            (made / "in").mkdir(parents=True)
+            (made / "in" / "b").write_bytes(b"b")
+            (made / "c").write_bytes(b"c")
+        for name in ("a.h5", "folder"):
+            with pytest.raises(FileExistsError, match=name), made_at_once(place / name):
+                raise AssertionError("it is there")
+        assert (place / "a.h5").read_bytes() == b"file"
+        assert (place / "folder" / "in" / "b").read_bytes() == b"b"
+        assert (place / "folder" / "c").read_bytes() == b"c"
+        assert not (place / "failed").exists()

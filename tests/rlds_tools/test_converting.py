@@ -344,6 +344,10 @@ def test_any_source_to_a_dataset_and_on_to_minari(log, tmp_path, capsys):
     assert {field["how"] for field in shown["fields"]} == {"exact"}
     differences = rlds_tools.diff(log, shown["path"], statistics=True).differences
     assert [found.what for found in differences] == ["format"]
+    assert (
+        commands.run(["convert", log, str(tmp_path / "y.h5"), "--to", "webdataset", "--plan"]) == 1
+    )
+    assert "webdataset makes a folder" in capsys.readouterr().err
     for wrong, why in (
         (["--to", "floppy"], "no format 'floppy' can be written; there are: tfrecord"),
         (["--to", "minari", "--name", "x"], "--name: not for --to minari"),

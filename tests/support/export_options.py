@@ -6,7 +6,7 @@ from rlds.sources.nests import leaves_at, root_of
 
 # What has to be called so; any other name will do.
 NAMES = {
-    **{"minari": "made-v0", "ogbench": "made.npz", "mcap": "made.mcap"},
+    **{"minari": "made-v0", "ogbench": "made.npz"},
     **dict.fromkeys(("robomimic", "d3rlpy", "d4rl", "d4rl_pybullet"), "made.h5"),
 }
 

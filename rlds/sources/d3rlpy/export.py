@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ class D3rlpyExport(Export):
     """
 
     format = "d3rlpy"
-    is_file = True
+    suffixes = SUFFIXES
 
     def __init__(
         self,
@@ -88,11 +87,6 @@ class D3rlpyExport(Export):
     def _arrays(self) -> list[str]:
         found = [path for path, field in self._fields.items() if is_array(field)]
         return [path for path in found if path not in rlds.STEP_FLAGS]
-
-    def check_target(self, path: str | os.PathLike[str]) -> None:
-        """See `Export`."""
-        if not os.fspath(path).endswith(SUFFIXES):
-            raise ValueError(f"{os.fspath(path)!r}: the name of a file of d3rlpy ends with .h5")
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""

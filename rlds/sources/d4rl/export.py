@@ -44,6 +44,7 @@ class D4rlExport(Export):
     """
 
     format: ClassVar[str] = "d4rl"
+    suffixes = (".hdf5", ".h5")
     is_exact = False  # The keys of episodes have the name of the file.
 
     def __init__(self, episodes: Episodes) -> None:

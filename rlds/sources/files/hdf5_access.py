@@ -308,7 +308,7 @@ class Hdf5File:
                 file = self._opened.enter_context(open_binary(self.path))
             opened = self._opened.enter_context(h5py.File(file, "r", **self._cache))
             # Behind a user block, HDF5 1.14 has places for values that are nowhere, too.
-            is_here = is_local(self.path) and not self.follow_links
+            is_here = is_local(self.path) and not self.follow_links and hasattr(os, "preadv")
             self._has_places = is_here and not opened.userblock_size
             return opened
         except Exception as error:

@@ -19,9 +19,9 @@ from rlds.sources.exporting import (
     Placement,
     as_it_was,
     check_arrays,
-    check_length,
     is_array,
     kept_aside,
+    without_transitions,
 )
 from rlds.sources.imitation.source import (
     ASIDE,
@@ -33,7 +33,7 @@ from rlds.sources.imitation.source import (
     TERMINAL,
 )
 from rlds.sources.nests import at, leaves_at
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import Outline, SourceEpisode
 from rlds_ecosystem import import_extra
 
 __all__ = ["ImitationExport"]
@@ -98,6 +98,10 @@ class ImitationExport(Export):
             return kept_aside(self._aside)
         return as_it_was(self.episodes)
 
+    def objection(self, outline: Outline) -> str:
+        """See `Export`."""
+        return without_transitions(outline.num_steps - 1, "imitation")
+
     def write(self, path: Path) -> None:
         """See `Export`."""
         arrow, ipc = import_extra("pyarrow"), import_extra("pyarrow.ipc")
@@ -150,7 +154,6 @@ class ImitationExport(Export):
             writer.write_batch(arrow.RecordBatch.from_arrays(arrays, schema=schema))
 
         for episode in self.each():
-            check_length(episode, "imitation")
             if aside is not None:
                 aside.add(episode)
             rows.append(self._row(episode))

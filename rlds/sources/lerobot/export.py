@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement
+from rlds.sources.exporting import Export, Placement, without_transitions
 from rlds.sources.lerobot.dataset_files import Version
 from rlds.sources.lerobot.original import Original, SameFiles, SameRows, is_whole, order_of
 from rlds.sources.lerobot.rlds_rows import RldsRows
+from rlds.sources.source import Outline
 
 __all__ = ["LeRobotExport"]
 
@@ -93,6 +94,11 @@ class LeRobotExport(Export):
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
         return self._made.placements()
+
+    def objection(self, outline: Outline) -> str:
+        """Says that there has to be a row."""
+        number = outline.num_steps - outline.final_observation_known
+        return without_transitions(number, "LeRobot")
 
     def write(self, path: Path) -> None:
         """See `Export`."""

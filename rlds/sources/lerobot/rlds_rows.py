@@ -150,8 +150,6 @@ class RldsRows:
     def _write_episode(self, files: DatasetFiles, episode: SourceEpisode) -> None:
         num_rows = episode.num_steps - episode.final_observation_known
         where = f"episode {episode.key}"
-        if not num_rows:
-            raise ValueError(f"{where}: it has no transition, and LeRobot no episodes without rows")
         if self._version == "v2.1":
             self._check_times(num_rows, where)
         rows = self.aside.rows(episode)

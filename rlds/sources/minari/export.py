@@ -18,6 +18,7 @@ from rlds.sources.minari.recorded_export import MinariEpisodes, RecordedEpisodes
 from rlds.sources.minari.rlds_export import RldsEpisodes
 from rlds.sources.minari.source import METADATA_KEY
 from rlds.sources.minari.storage import REWARDS
+from rlds.sources.source import Outline
 
 __all__ = ["MinariExport"]
 
@@ -113,8 +114,13 @@ class MinariExport(Export):
 
     def check_target(self, path: str | os.PathLike[str]) -> None:
         """See `Export`."""
+        super().check_target(path)
         if self.dataset_id is None:
             _, self.dataset_id = new_dataset(pathlib.Path(os.path.abspath(path)), self.recorded_id)
+
+    def objection(self, outline: Outline) -> str:
+        """See `Export`."""
+        return self._made.objection(outline)
 
     def write(self, path: pathlib.Path) -> None:
         """See `Export`."""

@@ -31,7 +31,7 @@ from rlds.sources.minari.storage import (
 )
 from rlds.sources.minari.tables import TABLES
 from rlds.sources.nests import at, leaves_at
-from rlds.sources.source import Source, SourceEpisode
+from rlds.sources.source import Outline, Source, SourceEpisode
 
 __all__ = [
     "MinariEpisodes",
@@ -61,6 +61,11 @@ class MinariEpisodes(abc.ABC):
     @abc.abstractmethod
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
+
+    def objection(self, outline: Outline) -> str:
+        """See `Export`."""
+        del outline
+        return ""
 
     @abc.abstractmethod
     def episode(self, episode: SourceEpisode, number: int) -> tuple[int, RawEpisode]:

@@ -15,7 +15,7 @@ from envlogger.converters.fields import Field
 from rlds.sources.aside import Aside
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Placement, check_length, kept_aside
+from rlds.sources.exporting import Placement, kept_aside, without_transitions
 from rlds.sources.folder import FolderSource
 from rlds.sources.minari.recorded_export import (
     MinariEpisodes,
@@ -37,7 +37,7 @@ from rlds.sources.minari.storage import (
     RawEpisode,
 )
 from rlds.sources.nests import at, is_in, leaves_at, nest, put, root_of
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import Outline, SourceEpisode
 
 __all__ = ["RldsEpisodes"]
 
@@ -198,17 +198,20 @@ class RldsEpisodes(MinariEpisodes):
             return self._texts.setdefault(path, _Texts()).space()
         return box(field.column_dtype, field.shape)
 
+    def objection(self, outline: Outline) -> str:
+        """See `Export`."""
+        if not outline.final_observation_known and not self._drop:
+            return (
+                "the final observation is not known; Minari needs it. Leave out the last "
+                "transition of such episodes with unknown_final_observation='drop_last_transition' "
+                "(--to-option on the command line)"
+            )
+        return without_transitions(outline.num_steps - 1, "Minari")
+
     def episode(self, episode: SourceEpisode, number: int) -> tuple[int, RawEpisode]:
         """See `MinariEpisodes`."""
         steps, transitions = episode.steps, episode.num_steps - 1
         is_known = episode.final_observation_known
-        if not is_known and not self._drop:
-            raise ValueError(
-                f"episode {number}: the final observation is not known; Minari needs it. Leave out "
-                "the last transition of such episodes with "
-                "unknown_final_observation='drop_last_transition' (--to-option on the command line)"
-            )
-        check_length(episode, "Minari")
         terminations = np.array(steps[rlds.IS_TERMINAL][1:])
         terminations[-1] &= is_known
         truncations = np.zeros(transitions, bool)

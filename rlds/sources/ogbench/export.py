@@ -20,9 +20,9 @@ from rlds.sources.exporting import (
     Placement,
     as_it_was,
     check_arrays,
-    check_length,
     is_array,
     kept_aside,
+    without_transitions,
 )
 from rlds.sources.nests import at, leaves_at
 from rlds.sources.ogbench.source import (
@@ -33,7 +33,7 @@ from rlds.sources.ogbench.source import (
     OBSERVATIONS,
     TERMINALS,
 )
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import Outline, SourceEpisode
 
 __all__ = ["OGBenchExport"]
 
@@ -57,7 +57,7 @@ class OGBenchExport(Export):
     """
 
     format = "ogbench"
-    is_file = True
+    suffixes = (".npz",)
 
     def __init__(
         self,
@@ -102,6 +102,10 @@ class OGBenchExport(Export):
             return kept_aside(self._aside)
         return as_it_was(self.episodes)
 
+    def objection(self, outline: Outline) -> str:
+        """See `Export`."""
+        return without_transitions(outline.num_steps - 1, "OGBench")
+
     def write(self, path: Path) -> None:
         """See `Export`."""
         with contextlib.ExitStack() as stack:
@@ -133,7 +137,6 @@ class OGBenchExport(Export):
         num_rows = 0
         self.order = self.order_of_origin() if self._is_recorded else None
         for episode in self.each():
-            check_length(episode, "OGBench")
             num_rows += episode.num_steps
             for name, column in self._arrays_of(episode):
                 column = column.astype(self._dtypes.get(name, column.dtype), copy=False)

@@ -17,7 +17,17 @@ from envlogger.converters.fields import Field
 from rlds.sources.aside import Aside
 from rlds.sources.episode_fields import EPISODE_FIELDS
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.exporting import PNGS, Export, Placement, as_converted, kept_aside
+from rlds.sources.exporting import (
+    PNGS,
+    Export,
+    Placement,
+    as_converted,
+    encoding_of,
+    kept_aside,
+    pngs_of,
+    with_arrays,
+    without_transitions,
+)
 from rlds.sources.files.hdf5_layout import (
     create_array,
     create_attributes,
@@ -43,13 +53,11 @@ from rlds.sources.robomimic.recorded import (
     place_of,
     rows_of,
 )
-from rlds.sources.source import RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.source import Outline, RandomAccessSource, SourceEpisode, SourceError
 from rlds_ecosystem import import_extra
 
 __all__ = ["RobomimicExport"]
 
-_SUFFIXES = (".hdf5", ".h5")
-_PNG = "png"
 _ACTIONS, _OBS, _REWARDS, _DONES = "actions", "obs", "rewards", "dones"
 _RESERVED = (_ACTIONS, "action_dict", _OBS, NEXT, _REWARDS, _DONES)
 _NO_ENVIRONMENT: Mapping[str, Any] = {"env_name": "", "type": 2, "env_kwargs": {}}
@@ -90,15 +98,11 @@ class RobomimicExport(Export):
             self._writer = _Anew(episodes, env_args or _NO_ENVIRONMENT, compression)
         else:
             self._writer = _Again(episodes, said)
+        self.suffixes = () if self._writer.is_folder else (".hdf5", ".h5")
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
         return self._writer.placements()
-
-    def check_target(self, path: str | os.PathLike[str]) -> None:
-        """Checks the name of the file, by which others know the format."""
-        if not self._writer.is_folder and not os.fspath(path).endswith(_SUFFIXES):
-            raise ValueError(f"{os.fspath(path)!r}: the name of a file ends with .hdf5 or .h5")
 
     def read_options(self) -> Mapping[str, Any]:
         """Returns the options with which the episodes were read."""
@@ -127,6 +131,11 @@ class RobomimicExport(Export):
         if isinstance(source, RandomAccessSource) and not isinstance(source, FolderSource):
             return source.key(*self.episodes.place(index))
         return as_converted(self.episodes.peek(index)).key
+
+    def objection(self, outline: Outline) -> str:
+        """Says that there has to be an action."""
+        number = outline.num_steps - outline.final_observation_known
+        return without_transitions(number, "robomimic")
 
     def write(self, path: Path) -> None:
         """See `Export`."""
@@ -346,23 +355,17 @@ class _Anew:
         self._fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
         self._copies = {
             path: _name_of(path)
-            for path in self._fields
-            if self._encoding(path) not in ("", _PNG) and path.startswith(rlds.OBSERVATION)
-            if None not in self._fields[path].shape
+            for path, field in self._fields.items()
+            if encoding_of(field) and not pngs_of(self._fields, [path])
+            if path.startswith(rlds.OBSERVATION) and None not in field.shape
         }
         places = _places(self._fields, {*self._copies})
-        self._pngs = [path for path in places if self._encoding(path) == _PNG]
+        self._pngs = pngs_of(self._fields, places)
         whole = [path for path in places if places[path].startswith(f"{_OBS}/")]
-        aside = Aside.of(episodes, places, whole)
-        plain = {path: dataclasses.replace(aside.steps[path], encoding="") for path in self._pngs}
-        self._aside = dataclasses.replace(aside, steps={**aside.steps, **plain})
+        self._aside = Aside.of(episodes, places, whole, arrays=self._pngs)
         self._parts = [path for path in places if places[path].startswith("action_dict/")]
         if _ACTIONS not in places.values() and not self._parts:
             raise ValueError("the steps have no actions that are numbers, as robomimic's are")
-
-    def _encoding(self, path: str) -> str:
-        field = self._fields[path]
-        return field.encoding if isinstance(field, Field) else ""
 
     def placements(self) -> Sequence[Placement]:
         """Nothing changes."""
@@ -371,12 +374,7 @@ class _Anew:
 
     def prepared(self, episode: SourceEpisode) -> SourceEpisode:
         """An episode with arrays for PNG files."""
-        if not self._pngs:
-            return episode
-        steps = dict(leaves_at(episode.steps, None))
-        for path in self._pngs:
-            steps[path] = as_values(steps[path], self._fields[path])
-        return dataclasses.replace(episode, steps=nest(steps))
+        return with_arrays(episode, self._pngs)
 
     def write(self, path: Path, export: RobomimicExport) -> None:
         """Writes the file."""
@@ -410,8 +408,6 @@ class _Anew:
     def _write_demo(self, demo: Any, episode: SourceEpisode) -> int:
         known = episode.final_observation_known
         length = episode.num_steps - known
-        if not length:
-            raise ValueError(f"{episode.key}: an episode without an action, which robomimic lacks")
         rows = self._aside.rows(episode)
         for path, column in rows.items():
             self._write(demo, self._aside.places[path], column, length, known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,13 +13,20 @@ from typing import Any, Literal
 import numpy as np
 
 import rlds
-import tfds_files
 from envlogger.converters.fields import Field
 from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, Aside
 from rlds.sources.episode_fields import EPISODE_FIELDS
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import PNGS, Export, Placement, kept_aside
-from rlds.sources.nests import leaves_at, nest
+from rlds.sources.episodes import Episodes, as_values
+from rlds.sources.exporting import (
+    PNGS,
+    Export,
+    Placement,
+    encoding_of,
+    kept_aside,
+    pngs_of,
+    with_arrays,
+)
+from rlds.sources.nests import leaves_at
 from rlds.sources.source import SourceEpisode
 from rlds.sources.zarr_buffers.arrays import IMAGE_CODECS, ZarrSpec
 from rlds.sources.zarr_buffers.source import (
@@ -40,7 +48,6 @@ _COMPRESSORS: Mapping[str, Any] = {
     "disk": {"id": "blosc", "cname": "zstd", "clevel": 5, "shuffle": 2, "blocksize": 0},
 }
 _CHUNK_BYTES = 2_000_000
-_PNG = "png"
 
 
 class ZarrExport(Export):
@@ -91,16 +98,16 @@ class ZarrExport(Export):
                 self._place_anew(path, field)
         if not self._columns:
             raise ValueError("no field of steps has numbers of one shape, which Zarr could hold")
-        self._pngs = [path for path in self._columns if _encoding(steps[path]) == _PNG]
-        self._copies = [p for p in self._columns if _encoding(steps[p]) not in ("", _PNG)]
+        self._pngs = pngs_of(steps, self._columns)
+        self._copies = [
+            path for path in self._columns if encoding_of(steps[path]) and path not in self._pngs
+        ]
         places = {
             path: path_of(name, is_kept=self._is_kept(path))
             for path, name in self._columns.items()
             if path not in self._copies
         }
-        aside = Aside.of(episodes, places)
-        plain = {path: dataclasses.replace(aside.steps[path], encoding="") for path in self._pngs}
-        self._aside = dataclasses.replace(aside, steps={**aside.steps, **plain})
+        self._aside = Aside.of(episodes, places, arrays=self._pngs)
 
     def _place_again(self, steps: Mapping[str, Any], episode: Mapping[str, Any]) -> None:
         """Finds the fields that the arrays became, of which the episodes were read."""
@@ -163,13 +170,12 @@ class ZarrExport(Export):
 
     def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
         """Yields the episodes, with arrays for PNG files."""
-        for episode in super().each(order):
-            if self._pngs:
-                steps = dict(leaves_at(episode.steps, None))
-                for path in self._pngs:
-                    steps[path] = _decoded(steps[path], self._aside.steps[path])
-                episode = dataclasses.replace(episode, steps=nest(steps))
-            yield episode
+        yield from (with_arrays(episode, self._pngs) for episode in super().each(order))
+
+    def check_target(self, path: str | os.PathLike[str]) -> None:
+        """An archive is a file."""
+        if not os.fspath(path).endswith(".zip"):
+            super().check_target(path)
 
     def read_options(self) -> Mapping[str, Any]:
         """Says which arrays are fields of episodes."""
@@ -229,8 +235,7 @@ class ZarrExport(Export):
         if self._is_kept(path):
             array.append_files(rows)
         elif path in self._copies:
-            field = self._aside.steps[path]
-            array.append(_decoded(rows, field))
+            array.append(as_values(rows, self._aside.steps[path]))
         else:
             array.append(_as_rows(rows, array.spec))
 
@@ -281,15 +286,11 @@ def _said_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fits(field: Any, spec: ZarrSpec) -> bool:
-    if not isinstance(field, Field) or field.encoding not in ("", _PNG):
+    if not isinstance(field, Field) or (field.encoding and not pngs_of({"": field}, [""])):
         return False
     if field.is_text:
         return spec.dtype.kind in "USO" and field.shape == spec.row_shape
     return (field.dtype, field.shape) == (spec.dtype.newbyteorder("="), spec.row_shape)
-
-
-def _encoding(field: Any) -> str:
-    return field.encoding if isinstance(field, Field) else ""
 
 
 def _as_rows(values: np.ndarray, spec: ZarrSpec) -> np.ndarray:
@@ -305,16 +306,6 @@ def _text(value: Any, to_bytes: bool) -> Any:
     if isinstance(value, str) and to_bytes:
         return value.encode()
     return value.decode() if isinstance(value, bytes) and not to_bytes else value
-
-
-def _decoded(column: np.ndarray, field: Field) -> np.ndarray:
-    """Images as arrays; they may be so already."""
-    if column.dtype != object:
-        return column
-    image = tfds_files.Image(shape=field.shape, dtype=field.column_dtype)
-    shape = tuple(int(size) for size in field.shape if size is not None)
-    images = [tfds_files.decode_image(data, image) for data in column]
-    return np.stack(images) if images else np.zeros((0, *shape), field.column_dtype)
 
 
 def _is_plain(episode: SourceEpisode, index: int) -> bool:

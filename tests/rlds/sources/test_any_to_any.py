@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from export_options import NAMES
 
 import rlds.sources
 from envlogger.converters.fields import Field
@@ -12,7 +13,7 @@ from rlds.sources.exporting import differences, export
 from rlds.sources.files.jpeg_images import black_jpeg
 from rlds.sources.files.png_images import encode_png
 from rlds.sources.nests import leaves_at
-from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
+from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
 from tfds_files.columns import stack
 
 # What each format has to be told. Those of D4RL write only what came from them: they are below.
@@ -31,13 +32,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "webdataset": {},
     "robomimic": {},
     "zarr": {},
-}
-# What each has to be called; any name will do for others, which are folders.
-NAMES = {
-    "minari": "made-v0",
-    **dict.fromkeys(("robomimic", "maniskill", "d3rlpy"), "made.h5"),
-    "ogbench": "made.npz",
-    "mcap": "made.mcap",
 }
 
 
@@ -159,3 +153,48 @@ def test_all_comes_back(format, tmp_path):
     assert found.format == format
     assert_same(rlds.sources.Episodes(source, "all"), found)
     assert found.source.description == source.description
+
+
+def test_a_folder_is_not_called_a_file(tmp_path):
+    for format, options in OPTIONS.items():
+        is_file = "." in NAMES.get(format, "")
+        path, made = tmp_path / ("made" if is_file else "made.h5"), "file" if is_file else "folder"
+        with pytest.raises(ValueError, match=f"{path.name}': {format} makes a {made}"):
+            export(Sample(all_known=True), format, path, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("outline", "formats", "message"),
+    [
+        (
+            Outline(1, 0, True),
+            ["ogbench", "imitation", "minari", "lerobot", "robomimic"],
+            r"holds none without a transition; .*--split",
+        ),
+        (Outline(1, 0, False), ["ogbench", "imitation"], "none without a transition"),
+        (Outline(9, 8, False), ["minari"], "not known; .*'drop_last_transition' .--to-option"),
+    ],
+)
+def test_what_outlines_say_is_said_before_anything_is_read(tmp_path, outline, formats, message):
+    class Outlined(Sample):
+        def outline(self, split: str, index: int) -> Outline:
+            if index == 1:
+                raise SourceError("damaged")
+            return outline if index == 2 else Outline(9, 8, True)
+
+        def peek(self, split: str, index: int) -> SourceEpisode:
+            return super().read(split, index)
+
+        def read(self, split: str, index: int) -> SourceEpisode:
+            raise AssertionError(f"episode {index} was read")
+
+    for format in formats:
+        with pytest.raises(ValueError, match=f"episode épisode/2: .*{message}"):
+            export(
+                Outlined(all_known=True),
+                format,
+                tmp_path / NAMES.get(format, "made"),
+                **OPTIONS[format],
+            )
+    assert list(tmp_path.iterdir()) == []

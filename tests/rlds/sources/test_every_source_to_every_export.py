@@ -16,7 +16,7 @@ import raw_oxe
 import raw_robomimic
 import raw_webdataset
 import raw_zarr
-from export_options import NAMES, options_for
+from export_options import options_for
 
 import rlds.sources
 from rlds.sources.exporting import PNGS, as_converted, differences, prepare, write_export
@@ -51,7 +51,7 @@ OPTIONS = {
     **hostile_sources.OPTIONS,
     "lerobot_frames": {"video": "frames"},
 }
-NO_STEP = "holds none of a single step; leave it out with a split"
+NO_STEP = "holds none without a transition; leave it out with a split"
 NO_ARRAY = "is no array of numbers; .* needs .*: name them with observation="
 NO_OBSERVATION = "the steps have no 'observation', without which Minari has no episode"
 NO_ACTION = "no 'action', without which Minari|the steps have no actions that are numbers"
@@ -87,7 +87,7 @@ def test_all_comes_back(name, tmp_path):
         (folder := tmp_path / format).mkdir()
         try:
             writer = prepare(episodes, format, **options_for(format, episodes))
-            made = write_export(writer, folder / NAMES.get(format, "made"))
+            made = write_export(writer, folder / f"made-v0{(*writer.suffixes, '')[0]}")
         except ValueError as error:
             refused[format] = f"{type(error).__name__}: {error}"
         if format in refused:

@@ -392,7 +392,7 @@ def test_a_final_observation_that_is_not_known(tmp_path):
         simple_episode(4, True, **{known: False}),
     ]
     path = write_rlds(tmp_path, STEP, episodes, {known: np.bool_})
-    message = "episode 1: the final observation is not known; .*'drop_last_transition'"
+    message = "00000:1: the final observation is not known; .*'drop_last_transition'"
     with pytest.raises(ValueError, match=message):
         export_minari(path, "cut-v0")
     export_minari(path, "cut-v0", unknown_final_observation="drop_last_transition")
@@ -468,7 +468,7 @@ def test_what_minari_cannot_hold_is_refused(step, episode, message, tmp_path, ro
 
 def test_an_episode_without_transitions_is_refused(tmp_path, root):
     path = write_rlds(tmp_path, STEP, [simple_episode(3), simple_episode(1)])
-    with pytest.raises(ValueError, match="Minari holds none of a single step"):
+    with pytest.raises(ValueError, match="00000:1: Minari holds none without a transition"):
         export_minari(path, "name/space/short-v0")
     assert list(root.iterdir()) == []
 

@@ -136,7 +136,7 @@ def test_images_of_several_sizes(tmp_path):
 
 
 def test_no_rows(tmp_path):
-    with pytest.raises(ValueError, match="robot 0: it has no transition"):
+    with pytest.raises(ValueError, match="robot 0: LeRobot holds none without a transition"):
         exported(tmp_path / "made", RobotSource((0, 2)))
 
 
