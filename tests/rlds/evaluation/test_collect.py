@@ -279,6 +279,22 @@ def test_discounts_say_what_ended_where_nothing_else_does():
         found = [{"steps": steps, "final_observation_known": known} for known in (True, False)]
         ends.append(collect(found).is_terminal.tolist())
     assert ends == [[False, False], [True, False], [False, True]]
+    # An episode of nothing but its final observation has a placeholder only.
+    alone = {"steps": steps_of(1, is_terminal=None, discount=np.zeros(1))}
+    assert collect([alone]).is_terminal.tolist() == [False]
+
+
+def test_images_are_there_if_they_are_named():
+    images = np.arange(3 * 16, dtype=np.uint8).reshape(3, 2, 2, 4)
+    steps = steps_of(observation={"speed": np.arange(3.0), "eyes": {"left": images}}, pixels=images)
+    assert list(collect([{"steps": steps}]).observations) == ["speed"]
+    for named in ("observation/eyes/left", "pixels"):
+        found = collect([{"steps": steps}], observation=named).observations
+        assert (found == images).all()
+    both = ["observation/speed", "observation/eyes/left"]
+    assert collect([{"steps": steps}], observation=both).observations.shape == (3, 17)
+    with pytest.raises(ValueError, match="nothing but images in 'observation/eyes': observation/e"):
+        collect([{"steps": steps}], observation="observation/eyes")
 
 
 @pytest.mark.slow

@@ -197,6 +197,24 @@ def close(expected):
     return pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True)
 
 
+def test_weights_of_ended_episodes_stay_in_proportion():
+    """Those of some have ended when larger ones come to an end, and one goes on much longer."""
+    lengths = np.array([0, 1, 1, 2, 3, 5, 9, 17, 40])
+    rng, count = np.random.default_rng(5), int(lengths.sum())
+    data = EvaluationSet(
+        num_transitions=lengths,
+        is_terminal=np.arange(9) != 2,
+        final_observation_known=np.zeros(9, bool),
+        observations=np.zeros(count),
+        actions=np.zeros(count),
+        rewards=rng.normal(size=count),
+        log_probs=np.zeros(count),
+    )
+    target = np.append(np.full(38, 0.2), rng.normal(size=40) * 0.1)
+    found = importance_sampling(data, target, gamma=0.9)
+    assert found.value == close(slowly(data, np.exp(target).tolist(), 0.9, (True, True)))
+
+
 def of_length(length, number=40, seed=0, **others):
     """Episodes with terminal ends."""
     rng = np.random.default_rng(seed)
@@ -317,6 +335,11 @@ def test_censored_episodes():
     assert found.value == others.value
     assert (found.num_episodes, found.ends.unknown, found.ends.censored) == (3, 0, 0)
     assert "1 of 4 episodes were cut before step 3 and left out" in found.warnings[-1]
+    found = importance_sampling(
+        data, target, **options, censored="drop", episode_weights=[0, 3, 1, 1]
+    )
+    others = importance_sampling(data.select([1, 1, 1, 2]), target, **options)
+    assert found.value == pytest.approx(others.value)
     found = importance_sampling(data, target, gamma=0.5, horizon=9, censored="observed")
     assert found.value == pytest.approx(15681 / 5704)
     assert "No episode is observed to go on after step 3" in found.warnings[-1]
@@ -376,7 +399,8 @@ def test_an_estimate_says_when_it_means_little():
         ({"episode_weights": np.zeros(40)}, ValueError, "all 0"),
     ],
 )
-def test_what_cannot_be(changed, error, message):
+def test_what_cannot_be(changed, error, message, monkeypatch):
+    monkeypatch.setattr(ratios, "_BLOCK_TRANSITIONS", 3)
     data = of_length(4, **{k: v for k, v in changed.items() if k == "log_probs"})
     target = CategoricalPolicy.from_table(np.full((3, 2), 0.5))
     options = {"target": target, "gamma": 0.9} | changed
