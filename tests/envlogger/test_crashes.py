@@ -9,6 +9,7 @@ import threading
 import time
 
 import dm_env
+import forked
 import killing
 import numpy as np
 import pytest
@@ -37,10 +38,9 @@ def play(logger):
 """
 
 
-def run(directory, code, **arguments):
-    script = PRELUDE + textwrap.dedent(code)
-    command = [sys.executable, "-W", "error", "-c", script, str(directory)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, **arguments)
+def run(directory, code):
+    warnings_are_errors = "import warnings; warnings.simplefilter('error')\n"
+    return forked.run(warnings_are_errors + PRELUDE + textwrap.dedent(code), directory, cwd=ROOT)
 
 
 def lengths(directory):

@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import gc
 import json
 import os
 import socket
@@ -98,12 +99,15 @@ def _next_script(connection: socket.socket) -> str | None:
 
 
 if __name__ == "__main__":
+    gc.disable()
     import tensorflow
     import tensorflow_datasets
 
     # TFDS loads its parts when they are used; these load the rest of TensorFlow too.
     tensorflow_datasets.features, tensorflow_datasets.core  # noqa: B018
     tensorflow.data, tensorflow.train  # noqa: B018
+    gc.freeze()
+    gc.enable()
     script = _next_script(socket.socket(fileno=int(sys.argv[1])))
     if script is not None:
         exec(compile(script, "<string>", "exec"), {"__name__": "__main__"})

@@ -122,6 +122,7 @@ def test_bad_input_is_an_error_at_once(
         add_absorbing_states(in_both_layouts(columns)[layout])
 
 
+@pytest.mark.slow
 def test_in_a_tf_function() -> None:
     columns = episode_columns(4)
     assert_equal(tf.function(add_absorbing_states)(columns), add_absorbing_states(columns))

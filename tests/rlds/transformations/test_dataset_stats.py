@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from fast_share import one_in
 
 from rlds.transformations import mean_and_std, sar_fields_mask
 
@@ -48,7 +49,7 @@ def test_as_numpy_would(nested: bool, batch_size: int) -> None:
             np.testing.assert_allclose(result, expected, rtol=1e-13, atol=1e-15)
 
 
-@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("nested", one_in(2, [True, False]))
 def test_far_from_zero(nested: bool) -> None:
     """Sums in float32 are wrong by many standard deviations here."""
     rng = np.random.default_rng(0)
@@ -121,7 +122,7 @@ def test_masks_may_go_down_to_the_elements(nested: bool) -> None:
     assert mean["x"]["b"] == 1.5
 
 
-@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("nested", one_in(2, [True, False]))
 def test_in_graphs(nested: bool) -> None:
     """Square roots by NumPy cannot be part of a graph."""
     dataset = episodes({"x": [1.0, 3.0, 5.0]}, nested=nested)

@@ -139,6 +139,7 @@ def test_bad_input_is_an_error_at_once() -> None:
         normalize(np.zeros(3), statistics)
 
 
+@pytest.mark.slow
 def test_in_a_tf_function() -> None:
     columns = episode_columns(9)
     statistics = statistics_of(columns)

@@ -533,8 +533,11 @@ def test_numbers_that_are_not_finite(tmp_path, name):
     ("name", "config"),
     [
         ("hopper_medium_replay-v2", "hopper-medium-replay-v2"),
-        ("mini_kitchen_microwave_kettle_light_slider-v0", "kitchen-complete-v0"),
-        ("halfcheetah_medium_replay-v1", None),
+        pytest.param(
+            *("mini_kitchen_microwave_kettle_light_slider-v0", "kitchen-complete-v0"),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("halfcheetah_medium_replay-v1", None, marks=pytest.mark.slow),
     ],
 )
 def test_conversion(tmp_path, name, config):
