@@ -127,7 +127,7 @@ def _bootstrap(
     statistic: Statistic, weights: np.ndarray, level: float, num_samples: int, seed: int
 ) -> tuple[float, float, list[str]]:
     """The ends between which the estimates from resampled episodes are."""
-    least = math.ceil(2 / (1 - level))
+    least = math.ceil(round(2 / (1 - level), 6))
     if num_samples < least:
         raise ValueError(f"num_samples must be at least {least} for level {level}: {num_samples}")
     values = _resampled(statistic, weights, num_samples, np.random.default_rng(seed))

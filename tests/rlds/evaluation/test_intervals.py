@@ -159,6 +159,7 @@ def test_without_an_interval(statistic, weights, others, message):
         ({"method": "bernstein"}, "value_range goes with method 'bernstein'"),
         ({"value_range": 2.0}, "value_range goes with method 'bernstein'"),
         ({"num_samples": 39}, "num_samples must be at least 40 for level 0.95"),
+        ({"num_samples": 19, "level": 0.9}, "num_samples must be at least 20 for level 0.9"),
     ],
 )
 def test_wrong_options(options, message):
