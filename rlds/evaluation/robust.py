@@ -105,8 +105,9 @@ def doubly_robust(
       episode_weights: How often each episode counts, `[N]`; if None, once.
 
     Returns:
-      The estimate, with the effective sample size. Its intervals come from fitting again a
-      `LinearQ` that was fitted to the same data; any other is taken as it is.
+      The estimate, with the effective sample size. Where episodes are cut, its intervals come from
+      fitting again a `LinearQ` that was fitted to the same data. Otherwise they take the Q-function
+      as it is, and say so if that makes them too narrow.
 
     Raises:
       TypeError: A policy has no probabilities, as it is deterministic.
@@ -141,10 +142,10 @@ def doubly_robust(
         told.append("A weight is too large for a float: use weighted=True.")
     ends = data.ends(left_out=int((~is_followed).sum()))
     estimate = dataclasses.replace(estimate, ends=ends, weights=report, warnings=tuple(told))
+    if steps.is_terminal.all():  # Elsewhere nothing corrects the value after the cut.
+        return estimate
     if _is_of(q, data, estimate):
         return dataclasses.replace(estimate, statistic=_Refitted(q, corrections))
-    if steps.is_terminal.all():  # Otherwise nothing corrects the value where episodes are cut.
-        return estimate
     return dataclasses.replace(estimate, interval_warnings=(_AS_IT_IS,))
 
 

@@ -140,7 +140,10 @@ def test_intervals_that_take_the_q_function_as_it_is():
     of_starts = direct_method(data, q, gamma=MDP.gamma)
     assert "takes the Q-function as it is" in str(of_starts.interval(num_samples=40))
     corrected = doubly_robust(data, MDP.target, q, gamma=MDP.gamma)
-    # No value of it is left without a correction.
+    # No value of it is left without a correction; so a fitted one need not be fitted again.
+    fitted = fitted_q(data, MDP.target, features=OneHot(3, 2), gamma=MDP.gamma)
+    plain = doubly_robust(data, MDP.target, fitted, gamma=MDP.gamma, weighted=False)
+    assert plain.interval(method="t").lower < plain.value
     assert "takes the Q-function as it is" not in str(corrected.interval(num_samples=40))
     shorter = doubly_robust(data, MDP.target, q, gamma=MDP.gamma, horizon=2)
     assert "takes the Q-function as it is" in str(shorter.interval(num_samples=40))
