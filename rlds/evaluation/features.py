@@ -181,18 +181,25 @@ class Quadratic(Features):
         self, observations: Any, policy: Policy, rng: np.random.Generator | None = None
     ) -> np.ndarray:
         """See `Features`."""
-        # What derives from it may change its actions, by tanh for example.
-        if (
-            not isinstance(policy, GaussianPolicy)
-            or type(policy).sample is not GaussianPolicy.sample
-        ):
+        if isinstance(policy, CategoricalPolicy | DeterministicPolicy):
             return super().expected(observations, policy, rng)
-        mean, log_std = policy.parameters(observations)
+        # What derives from it may change its actions, by tanh for example.
+        if isinstance(policy, GaussianPolicy) and type(policy).sample is GaussianPolicy.sample:
+            mean, log_std = policy.parameters(observations)
+            covariances = np.exp(2 * log_std)[:, :, None] * np.eye(mean.shape[1])
+        else:
+            rng = rng or np.random.default_rng(self.seed)
+            samples = [policy.sample(observations, rng) for _ in range(self.num_samples)]
+            drawn = np.stack([as_vectors(actions, "action") for actions in samples])
+            mean = drawn.mean(axis=0)
+            covariances = np.einsum("kni,knj->nij", drawn - mean, drawn - mean) / len(drawn)
+        # The mean of a product is the product of the means, and the covariance.
         found = self(observations, mean)
         size = _size(found.shape[1])
         first, second = _pairs(size)
-        is_square = (first == second) & (first >= size - mean.shape[1])
-        found[:, 1 + size + np.flatnonzero(is_square)] += np.exp(2 * log_std)
+        action = size - mean.shape[1]
+        pairs = np.flatnonzero(first >= action)
+        found[:, 1 + size + pairs] += covariances[:, first[pairs] - action, second[pairs] - action]
         return found
 
     def name(self, column: int, observations: Any, actions: Any) -> str:

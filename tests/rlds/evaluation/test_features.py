@@ -56,6 +56,8 @@ def test_quadratic_draws_where_the_policy_is_not_gaussian():
     few, same, other = (Quadratic(10, seed).expected(observations, policy) for seed in (0, 0, 1))
     many = mean_of_many(Quadratic(), observations, policy)
     np.testing.assert_array_equal(few, same)
+    # As means of the features themselves.
+    np.testing.assert_allclose(few, Sampled(Quadratic()).expected(observations, policy))
     assert np.abs(few - other).max() > 0.01
     assert np.abs(few - many).max() < 1.5
     # The squares of what tanh returns are below 1.
