@@ -32,7 +32,7 @@ from rlds.normalization import normalize
 
 FIELDS = ["observation", "action"]
 # By number of demonstrations: the mean return in other runs of this script.
-EXPECTED = {1: -830, 2: -580, 5: -290, 10: -210, 25: -205}
+EXPECTED = {1: -640, 2: -360, 5: -200, 10: -165, 25: -160}
 
 console = Console()
 

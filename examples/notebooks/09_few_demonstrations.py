@@ -1,0 +1,214 @@
+# %% [markdown]
+# # Few demonstrations: how many does a clone need?
+#
+# Section 7.1 of the [RLDS paper](https://arxiv.org/abs/2111.02767) shows, in three steps, how
+# episodes become the input of an algorithm: choose K of them, put the parts of the observation
+# together, make transitions. Here these steps feed behaviour cloning, and you see the return as a
+# function of K.
+
+# %%
+import tempfile
+from pathlib import Path
+
+import gymnasium
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+import envlogger
+import rlds
+import tfds_builders
+from envlogger.gymnasium_adapter import GymnasiumAdapter
+from rlds import transformations as rt
+
+plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
+plt.rcParams["figure.constrained_layout.use"] = True
+folder = Path(tempfile.mkdtemp())
+
+# %% [markdown]
+# ## Record 25 demonstrations
+#
+# A pendulum hangs from a motor that is too weak to lift it at once. The demonstrator swings it up
+# and holds it there, with an unsteady hand: 1 action out of 10 is random. As in the datasets of
+# the paper, the observation has several parts.
+
+
+# %%
+def make_pendulum():
+    pendulum = gymnasium.make("Pendulum-v1", disable_env_checker=True)
+    low, high = pendulum.observation_space.low, pendulum.observation_space.high
+    parts = {"direction": slice(0, 2), "velocity": slice(2, 3)}
+    return gymnasium.wrappers.TransformObservation(
+        pendulum,
+        lambda observation: {name: observation[part] for name, part in parts.items()},
+        gymnasium.spaces.Dict(
+            {name: gymnasium.spaces.Box(low[part], high[part]) for name, part in parts.items()}
+        ),
+    )
+
+
+def swing_up(observation):
+    (cosine, sine), (velocity,) = observation["direction"], observation["velocity"]
+    if cosine > 0.7 and abs(velocity) < 5:
+        torque = -15 * sine - 3 * velocity
+    else:  # Push with the motion, until the energy is enough.
+        torque = (5 - velocity**2 / 6 - 5 * cosine) * velocity
+    return np.clip([torque], -2, 2).astype(np.float32)
+
+
+rng = np.random.default_rng(0)
+returns = []
+environment = GymnasiumAdapter(make_pendulum(), seed=0)
+with envlogger.EnvLogger(environment, data_directory=folder / "logs") as env:
+    for _ in range(25):
+        timestep, total = env.reset(), 0.0
+        while not timestep.last():
+            action = swing_up(timestep.observation)
+            if rng.random() < 0.1:
+                action = rng.uniform(-2, 2, 1).astype(np.float32)
+            timestep = env.step(action)
+            total += timestep.reward
+        returns.append(total)
+
+builder = tfds_builders.build_from_logs(folder / "logs", name="pendulum", data_dir=folder / "data")
+episodes = rlds.tfds.load(builder)
+print(len(episodes), "episodes, mean return", round(np.mean(returns)))
+
+# %% [markdown]
+# ## a. Choose K episodes
+#
+# Without `reshuffle_each_iteration=False`, each pass over the data would choose others.
+
+
+# %%
+def choose(number, seed):
+    shuffled = episodes.shuffle(len(episodes), seed=seed, reshuffle_each_iteration=False)
+    return shuffled.take(number)
+
+
+for number in (1, 2, 5):
+    print(number, [e["episode_id"].numpy().decode() for e in choose(number, seed=42)])
+
+# %% [markdown]
+# ## b. Put the parts of the observation together
+#
+# Networks like numbers of about the same size, so the vectors are normalized, too.
+
+
+# %%
+def joined(step):
+    parts = step[rlds.OBSERVATION]
+    return {**step, rlds.OBSERVATION: tf.concat([parts["direction"], parts["velocity"]], axis=-1)}
+
+
+vectors = rt.map_nested_steps(episodes, joined)
+mean, std = rt.mean_and_std(vectors, rt.sar_fields_mask)
+print("mean", mean["observation"].round(2), "standard deviation", std["observation"].round(2))
+
+
+def normalized(observation):
+    return tf.cast((observation - mean["observation"]) / std["observation"], tf.float32)
+
+
+def prepared(step):
+    step = joined(step)
+    return {**step, rlds.OBSERVATION: normalized(step[rlds.OBSERVATION])}
+
+
+# %% [markdown]
+# ## c. Make transitions
+#
+# The paper makes windows of two steps. `transitions` does that, and leaves out what is no
+# transition: the last step of an episode has an observation, but no action. `discount` says
+# whether the next state has a value; it has here, because the episodes were only cut.
+
+
+# %%
+def transitions_of(chosen):
+    steps = rt.transitions(rt.map_nested_steps(chosen, prepared))
+    return steps.flat_map(lambda episode: tf.data.Dataset.from_tensor_slices(episode[rlds.STEPS]))
+
+
+first = next(iter(transitions_of(choose(1, seed=42))))
+for name in ("observation", "action", "reward", "discount", "next_observation"):
+    print(f"{name:17}", first[name].numpy())
+
+# %% [markdown]
+# ## Clone, and play
+#
+# The network learns the action for an observation. Then it plays 20 episodes at once.
+
+
+# %%
+def clone(number, seed):
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential(
+        [
+            keras.layers.Input((3,)),
+            keras.layers.Dense(64, activation="tanh"),
+            keras.layers.Dense(64, activation="tanh"),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile("adam", "mse", steps_per_execution=50, jit_compile=False)
+    pairs = transitions_of(choose(number, seed)).map(lambda t: (t["observation"], t["action"] / 2))
+    batches = pairs.cache().shuffle(200 * number, seed=seed).repeat().batch(64)
+    model.fit(batches, steps_per_epoch=1500, shuffle=False, verbose=0)
+    return model
+
+
+arena = gymnasium.make_vec("Pendulum-v1", num_envs=20, vectorization_mode="sync")
+
+
+def play(act):
+    observations, _ = arena.reset(seed=1000)
+    total = np.zeros(20)
+    for _ in range(200):
+        observations, rewards, *_ = arena.step(act(observations))
+        total += rewards
+    return total.mean()
+
+
+def cloned(model):
+    call = tf.function(model)
+
+    def act(observations):
+        return np.clip(2 * call(normalized(observations)).numpy(), -2, 2)
+
+    return act
+
+
+numbers = [1, 2, 5, 25]
+results = {number: [play(cloned(clone(number, seed))) for seed in range(3)] for number in numbers}
+at_random = play(lambda observations: rng.uniform(-2, 2, (20, 1)))
+for number, values in results.items():
+    print(f"{number:2} demonstrations:", np.round(values))
+print("random actions:", round(at_random))
+
+# %% [markdown]
+# Expected: 25 demonstrations give more than -400, and one demonstration 300 less than that.
+
+# %%
+few, many = np.mean(results[1]), np.mean(results[25])
+assert many > -400, many
+assert many > few + 300, (few, many)
+
+figure, axis = plt.subplots(figsize=(7, 3.8))
+for number, values in results.items():
+    axis.plot([number] * len(values), values, "o", color="C0", alpha=0.5)
+axis.plot(numbers, [np.mean(values) for values in results.values()], color="C0", label="clones")
+axis.axhline(np.mean(returns), color="C1", ls="--", label="demonstrator")
+axis.axhline(at_random, color="0.5", ls=":", label="random actions")
+axis.set(title="Behaviour cloning", xlabel="demonstrations", ylabel="return", xscale="log")
+axis.set_xticks(numbers, numbers)
+axis.minorticks_off()
+axis.legend(frameon=True)
+plt.show()
+
+# %% [markdown]
+# *One episode shows only one way up. A clone that gets off it does not know how to go on. Some
+# episodes happen to show more than others: from them, one is almost enough.*
+#
+# The script `examples/imitation_from_few_demonstrations.py` does the same with `rlds.feeds`,
+# without TensorFlow.
