@@ -256,6 +256,8 @@ class D3rlpySource(RandomAccessSource):
 def _rows(file: Hdf5File, begin: int, end: int) -> np.ndarray:
     with file.read(field=ASIDE_BYTES) as opened:
         array = file.array(opened, ASIDE_BYTES)
+        if array.dtype != np.uint8 or len(array.shape or ()) != 1:
+            raise file.error(f"{array.dtype} of shape {array.shape}, expected bytes", ASIDE_BYTES)
         file.budget().take(end - begin, ASIDE_BYTES)
         return np.asarray(array[begin:end])
 
