@@ -98,6 +98,13 @@ def draw(returns: dict[int, np.ndarray], demonstrator: float, random: float, pat
     pyplot.close(figure)
 
 
+def positive(text: str) -> int:
+    """An argument that is a number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return int(text)
+
+
 def conclude(claims: Mapping[str, bool], picture: Path) -> None:
     """Prints which claims hold, and where the picture is; an error exit if a claim does not."""
     for claim, holds in claims.items():
@@ -112,8 +119,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of everything random")
-    parser.add_argument("--runs", type=int, default=12, help="clones for each number")
-    parser.add_argument("--updates", type=int, default=1500, help="batches that a clone learns of")
+    parser.add_argument("--runs", type=positive, default=12, help="clones for each number")
+    parser.add_argument(
+        "--updates", type=positive, default=1500, help="batches that a clone learns of"
+    )
     parser.add_argument(
         "--output",
         type=Path,

@@ -23,7 +23,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # For small networks, thread
 
 import numpy as np
 import pendulum
-from imitation_from_few_demonstrations import clone, conclude
+from imitation_from_few_demonstrations import clone, conclude, positive
 from matplotlib import pyplot
 from networks import Adam, Network
 from rich.console import Console
@@ -230,7 +230,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of everything random")
-    parser.add_argument("--updates", type=int, default=5000, help="batches to learn from")
+    parser.add_argument("--updates", type=positive, default=5000, help="batches to learn from")
     parser.add_argument(
         "--output",
         type=Path,

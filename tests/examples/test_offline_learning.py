@@ -190,3 +190,6 @@ def test_what_is_expected(name, claims, tmp_path):
     again = run(name, "--output", tmp_path / "output")
     assert again.returncode == 2
     assert "exists already; name a new directory" in again.stderr
+    wrong = run(name, "--updates", 0)
+    assert wrong.returncode == 2
+    assert "argument --updates: must be at least 1, got 0" in wrong.stderr
