@@ -79,6 +79,9 @@ COMMANDS = {
     "docs/tour.md": 5,
 }
 
+# Pages of many small examples, of functions that have their own tests.
+LONG = {"docs/cookbook.md", "docs/patterns.md", "docs/transformations.md"}
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
@@ -114,7 +117,13 @@ def test_every_command_is_run_on_its_page() -> None:
     assert called - {"--help"} == {*rlds_commands.COMMANDS}
 
 
-@pytest.mark.parametrize("page", sorted({*BLOCKS, *COMMANDS}))
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page in LONG else [])
+        for page in sorted({*BLOCKS, *COMMANDS})
+    ],
+)
 def test_code_runs(
     page: str,
     tmp_path: Path,

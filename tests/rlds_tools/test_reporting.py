@@ -88,6 +88,7 @@ def test_what_the_data_says_is_never_html(tmp_path):
         assert "<img src=x" not in content
 
 
+@pytest.mark.slow
 def test_a_page_is_as_small_as_it_has_to_be(made):
     sizes = [
         len(rlds_tools.report(made, max_size=size).content.encode())

@@ -48,9 +48,6 @@ QUICK = {
     "d4rl_antmaze",
     "fractal20220817_data",
     "rlu_atari",
-    "rlu_rwrl",
-    "robosuite_panda_pick_place_can",
-    "viola",
 }
 
 
