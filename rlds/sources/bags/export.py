@@ -20,6 +20,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, kept_aside
 from rlds.sources.nests import leaves_at, root_of
 from rlds.sources.source import SourceEpisode
+from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
 
 __all__ = ["McapExport"]
@@ -144,16 +145,12 @@ def _write_recording(path: Path, episodes: Sequence[SourceEpisode], done: set[st
         merge((bytes(episode.metadata[MESSAGES]) for episode in episodes), writer)
         incomplete = [number for number, episode in enumerate(episodes) if not episode.complete]
         record = {
-            "files": _text(said["files"]),
-            "sha256": _text(said["sha256"]),
+            "files": as_text(said["files"]),
+            "sha256": as_text(said["sha256"]),
             "incomplete": json.dumps(incomplete),
         }
         writer.add_metadata(RECORDING_RECORD, record)
         writer.finish()
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _type_of(field: Any) -> str:
@@ -219,4 +216,4 @@ class _Messages:
                 stride //= max(size, 1)
             layout = types["std_msgs/msg/MultiArrayLayout"](dims, 0)
             return types[kind](layout, np.ascontiguousarray(value).reshape(-1))
-        return types[kind](value.item() if isinstance(value, np.generic) else _text(value))
+        return types[kind](value.item() if isinstance(value, np.generic) else as_text(value))

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
@@ -16,6 +15,7 @@ from etils import epath
 
 from rlds.sources.bags import mcap_files, ros1_files, sqlite_files
 from rlds.sources.bags.messages import Container, Flaws, Message
+from rlds.sources.files.input_files import natural_order
 from rlds.sources.source import SourceError, require_files
 from rlds.sources.untrusted import check_is_file, source_errors, trusted_bytes
 from rlds_ecosystem import stores
@@ -118,7 +118,7 @@ def find_recordings(path: str | os.PathLike[str], family: Family) -> list[Record
     if (bag := _rosbag2(place, place.name)) is not None:
         return [bag] if family == "rosbag" else []
     found = []
-    for entry in sorted(stores.list_directory(place), key=lambda entry: natural(entry.name)):
+    for entry in sorted(stores.list_directory(place), key=lambda entry: natural_order(entry.name)):
         inner = place / entry.name
         if entry.is_dir:
             if family == "rosbag" and (bag := _rosbag2(inner, entry.name)) is not None:
@@ -141,12 +141,6 @@ def looks_like(path: str | os.PathLike[str], family: Family) -> bool:
         return opened.read(len(magic)) == magic
 
 
-def natural(name: str) -> tuple[list[int | str], str]:
-    """Returns the key of the natural order, in which 2 comes before 10."""
-    pieces = re.split("([0-9]+)", name)
-    return [int(piece) if index % 2 else piece for index, piece in enumerate(pieces)], name
-
-
 def _rosbag2(folder: epath.Path, name: str) -> Recording | None:
     described = folder / _METADATA_FILE
     if not described.exists() or described.is_dir():
@@ -160,7 +154,7 @@ def _rosbag2(folder: epath.Path, name: str) -> Recording | None:
         for entry in stores.list_directory(folder)
         if _suffix(entry.name) in (".db3", ".mcap") and not entry.is_dir
     ]
-    files = [folder / name for name in sorted(names, key=natural)]
+    files = [folder / name for name in sorted(names, key=natural_order)]
     return Recording(name, tuple(require_files(*files)), described) if files else None
 
 

@@ -30,6 +30,7 @@ from rlds.sources.source import (
     SourceError,
     require_files,
 )
+from rlds.sources.texts import as_text
 
 __all__ = ["FIELDS", "LAST", "METADATA_KEY", "SUFFIXES", "TERMINATED", "VERSION", "D3rlpySource"]
 
@@ -70,13 +71,13 @@ class D3rlpySource(RandomAccessSource):
         (file,) = require_files(path)
         self._file = Hdf5File(file)
         with self._file.read() as opened:
-            version = _text(self._value(opened, _VERSION))
+            version = as_text(self._value(opened, _VERSION))
             if version != VERSION:
                 what = (
                     f"version {version!r}, expected {VERSION!r}: load it with d3rlpy, and dump it"
                 )
                 raise self._file.error(what, _VERSION)
-            self._columns = [_text(name) for name in self._value(opened, _COLUMNS)]
+            self._columns = [as_text(name) for name in self._value(opened, _COLUMNS)]
             self._count = int(self._value(opened, _NUM_EPISODES))
             if self._count < 1 or self._count > len(opened):
                 what = f"{self._count} episodes, but {len(opened)} arrays"
@@ -260,7 +261,3 @@ def _rows(file: Hdf5File, begin: int, end: int) -> np.ndarray:
             raise file.error(f"{array.dtype} of shape {array.shape}, expected bytes", ASIDE_BYTES)
         file.budget().take(end - begin, ASIDE_BYTES)
         return np.asarray(array[begin:end])
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

@@ -34,6 +34,7 @@ from rlds.sources.lerobot.tables import column_array, data_schema, image_array
 from rlds.sources.lerobot.video_files import SpooledClips
 from rlds.sources.nests import leaves_at
 from rlds.sources.source import SourceEpisode, SourceError, files_of
+from rlds.sources.texts import as_text
 from rlds.sources.untrusted import source_errors
 from rlds.sources.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.sources.video.container import Clip, join_clips
@@ -116,23 +117,23 @@ class Original:
         if kind == "numbers":
             return column_array(column, field.type)
         if kind == "image":
-            paths = map(_text, steps[f"{IMAGE_FILE}/{self.path(field.name)}"])
+            paths = map(as_text, steps[f"{IMAGE_FILE}/{self.path(field.name)}"])
             return image_array(column.tolist(), [path or None for path in paths])
         if kind == "bytes":
             return arrow.array(column.tolist(), field.type)
-        texts = [_text(value) for value in column]
+        texts = [as_text(value) for value in column]
         if kind == "json":
             return arrow.array([json.loads(text) for text in texts], field.type)
         return arrow.array(texts, field.type)
 
     def row(self, episode: SourceEpisode) -> dict[str, Any]:
         """Returns what the tables said of an episode."""
-        found: dict[str, Any] = json.loads(_text(_at(episode, ROW)))
+        found: dict[str, Any] = json.loads(as_text(_at(episode, ROW)))
         return found
 
     def statistics_line(self, episode: SourceEpisode) -> dict[str, Any] | None:
         """Returns the line of an episode in episodes_stats.jsonl, if there was one."""
-        text = _text(_at(episode, STATS)) if STATS in self.spec else ""
+        text = as_text(_at(episode, STATS)) if STATS in self.spec else ""
         return json.loads(text) if text else None
 
     def clip(self, episode: SourceEpisode, name: str, length: int) -> Clip:
@@ -315,7 +316,7 @@ class SameRows:
             arrays = original.arrays(episode)
             steps = dict(leaves_at(episode.steps, None))
             if original.task_path in steps:
-                tasks = [_text(value) for value in steps[original.task_path]]
+                tasks = [as_text(value) for value in steps[original.task_path]]
             else:
                 tasks = [""] * episode.num_steps
             clips = {
@@ -451,7 +452,7 @@ def order_of(episodes: Episodes) -> list[int] | None:
     for index in range(len(episodes)):
         split, number = episodes.place(index)
         found = episodes.source.folder[split].example(number, [ROW])
-        row = json.loads(_text(dict(leaves_at(found, None))[ROW]))
+        row = json.loads(as_text(dict(leaves_at(found, None))[ROW]))
         indices.append(row["episode_index"])
     return sorted(range(len(indices)), key=indices.__getitem__)
 
@@ -522,8 +523,3 @@ def _check_is_below(name: str) -> None:
 
 def _at(episode: SourceEpisode, path: str) -> Any:
     return dict(leaves_at(episode.metadata, None))[path]
-
-
-def _text(value: Any) -> str:
-    value = value.item() if isinstance(value, np.ndarray) else value
-    return value.decode() if isinstance(value, bytes) else str(value)

@@ -26,6 +26,7 @@ from rlds.sources.maniskill.source import (
 )
 from rlds.sources.nests import root_of
 from rlds.sources.source import SourceEpisode
+from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
 
 __all__ = ["ManiSkillExport"]
@@ -96,7 +97,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
             is_ordered = bool(layout.get("", {}).get("ordered"))
             group = file.create_group(episode.key, track_order=is_ordered)
             self.fill(group, layout, episode, self.said["whole"])
-            if entry := json.loads(_text(episode.metadata[ENTRY]) or "null"):
+            if entry := json.loads(as_text(episode.metadata[ENTRY]) or "null"):
                 entries[entry[EPISODE_ID]] = entry
         content = self.said["json"]
         if not isinstance(content, Mapping) or EPISODES not in content:
@@ -146,7 +147,3 @@ def _new_entry(number: int, group: Any, episode: SourceEpisode) -> dict[str, Any
         "elapsed_steps": length,
         "reset_kwargs": {},
     }
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

@@ -31,6 +31,7 @@ from rlds.sources.files.hdf5_layout import (
 )
 from rlds.sources.files.input_files import natural_order
 from rlds.sources.robomimic.dialects import FirstLook
+from rlds.sources.texts import as_text
 from rlds.sources.untrusted import Budget, SourceChangedError, SourceError
 from rlds_ecosystem import import_extra
 
@@ -183,7 +184,7 @@ class DemoFile:
         with self.hdf5.read() as file:
             self.kept: str | None = None
             if KEPT in file.attrs:
-                self.kept = _as_text(self.hdf5.attribute(file, KEPT))
+                self.kept = as_text(self.hdf5.attribute(file, KEPT))
             data = self.hdf5.member(file, _DATA, _DATA)
             names = sorted(data, key=natural_order)
             self._describe(file, data)
@@ -219,13 +220,13 @@ class DemoFile:
                 constants[path] = constant_layout(file, path, item, kept)
                 if path.startswith(f"{_MASK}/") and item.dtype.kind in "SO":
                     names = item[()].reshape(-1).tolist()
-                    masks[path.removeprefix(f"{_MASK}/")] = [_as_text(name) for name in names]
+                    masks[path.removeprefix(f"{_MASK}/")] = [as_text(name) for name in names]
         attributes.get("/", {}).pop(KEPT, None)
         groups = [path for path, item in found[2:] if not hasattr(item, "dtype")]
         self.masks: Mapping[str, list[str]] = masks
         self.description = {"groups": groups, "constants": constants, "attributes": attributes}
         self.attributes = {
-            name: _as_text(self.hdf5.attribute(data, name))
+            name: as_text(self.hdf5.attribute(data, name))
             for name, facts in attributes.get(_DATA, {}).items()
             if isinstance(facts["dtype"], dict) and facts["shape"] == []
         }
@@ -439,8 +440,3 @@ class OpenDemo:
         hdf5 = self.file.hdf5
         group = import_extra("h5py").Group(self._group)
         return attributes_layout(hdf5, group, "", hdf5.budget(_MAX_CONSTANT_BYTES))
-
-
-def _as_text(value: Any) -> str:
-    value = value.item() if isinstance(value, np.generic) else value
-    return value.decode() if isinstance(value, bytes) else str(value)

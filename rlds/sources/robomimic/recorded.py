@@ -24,6 +24,7 @@ from rlds.sources.robomimic.dialects import (
 )
 from rlds.sources.robomimic.files import Array, Demo, DemoFile, OpenDemo
 from rlds.sources.source import Origin, Outline, SourceEpisode, outline_of
+from rlds.sources.texts import as_text
 from rlds.sources.untrusted import SourceError
 
 __all__ = [
@@ -242,7 +243,7 @@ class RecordedDemos:
             with file.hdf5.read() as opened:
                 for demo in file.demos:
                     if demo.damage is None:
-                        text = _text(OpenDemo(file, opened, demo).attribute(_MODEL))
+                        text = as_text(OpenDemo(file, opened, demo).attribute(_MODEL))
                         yield _digest(text), text
 
     def _fields_of_steps(self) -> dict[str, Field]:
@@ -509,7 +510,7 @@ class RecordedDemos:
         root, _, rest = path.partition("/")
         if root == ATTRIBUTES:
             value = opened.attribute(rest)
-            return _digest(_text(value)) if rest == _MODEL and self._has_table else value
+            return _digest(as_text(value)) if rest == _MODEL and self._has_table else value
         if path == MASKS:
             masks = opened.file.masks.items()
             names = [name for name, demos in masks if demo.name in demos]
@@ -622,10 +623,6 @@ def _common_field(one: Field | None, other: Field | None) -> Field | None:
     return Field(one.dtype, _common(one.shape, other.shape)) if one.dtype == other.dtype else None
 
 
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -633,6 +630,6 @@ def _digest(text: str) -> str:
 def _fitted(value: Any, field: Field) -> Any:
     """A value as its field has it: no array where that has no dimensions."""
     if field.dtype == str:
-        texts = [_text(item) for item in np.asarray(value, object).reshape(-1)]
+        texts = [as_text(item) for item in np.asarray(value, object).reshape(-1)]
         value = np.array([*texts, None], object)[:-1].reshape(np.shape(value))
     return np.asarray(value, field.column_dtype)[()]
