@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -39,7 +40,8 @@ class EnvLogger(EnvironmentWrapper):
                 timestep = env.step(policy(timestep))
 
     Args:
-      env: The environment; closed together with the recorder.
+      env: The environment; closed together with the recorder. One of Gymnasium is wrapped in a
+        `envlogger.gymnasium_adapter.GymnasiumAdapter`: `reset` and `step` return timesteps.
       step_fn: Called with the timestep, the action (None on reset) and `env` after each step. What
         it returns is stored as `custom_data` of the step.
       episode_fn: Called like `step_fn`, after the step was recorded. The last value other than None
@@ -54,7 +56,8 @@ class EnvLogger(EnvironmentWrapper):
       **backend_kwargs: Passed to the backend, such as `data_directory`; see `RiegeliBackendWriter`.
 
     Raises:
-      TypeError: A spec of `env` is of an unknown kind, or the arguments do not fit the backend.
+      TypeError: `env` is no environment, a spec of it is of an unknown kind, `step_fn` or
+        `episode_fn` is no function, or the arguments do not fit the backend.
       EnvLoggerError: The backend cannot record, see `RiegeliBackendWriter`.
 
     If a step was taken but not recorded, `step` raises `UsageError` until the next `reset`, because
@@ -81,6 +84,13 @@ class EnvLogger(EnvironmentWrapper):
         validate: bool = False,
         **backend_kwargs: Any,
     ) -> None:
+        env = _as_dm_env(env)
+        for name, function in {"step_fn": step_fn, "episode_fn": episode_fn}.items():
+            if function is not None and not callable(function):
+                raise TypeError(
+                    f"{name} must be a function, got {function!r}; pass a directory by its name: "
+                    "EnvLogger(env, data_directory=...)"
+                )
         super().__init__(env)
         self._validator = StepValidator(env) if validate else None
         self._step_fn = step_fn
@@ -196,3 +206,17 @@ class EnvLogger(EnvironmentWrapper):
             "an EnvLogger cannot be copied or pickled, because two recorders would write the same "
             "files; make a new one around a copy of the environment"
         )
+
+
+def _as_dm_env(env: Any) -> dm_env.Environment:
+    if hasattr(env, "observation_spec"):
+        return env
+    gymnasium = sys.modules.get("gymnasium")  # Whoever has such an environment has imported it.
+    if gymnasium is not None and isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
+        from envlogger.gymnasium_adapter import GymnasiumAdapter
+
+        return GymnasiumAdapter(env)
+    raise TypeError(
+        f"env must be an environment of dm_env or Gymnasium, got {env!r}; the first argument is "
+        "the environment: EnvLogger(env, data_directory=...)"
+    )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from envlogger.backends.backend_reader import BackendReader
+from envlogger.backends.backend_reader import BackendReader, checked_index
 from envlogger.backends.backend_type import BackendType
 from envlogger.backends.in_memory_backend import InMemoryBackendReader
 from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
@@ -187,7 +187,8 @@ class Reader:
         >>> actions
         [[1], [None]]
         """
-        return self._backend.pick(range(len(self.episodes))[i], steps, fields)
+        number = checked_index(i, len(self.episodes), "episodes")
+        return self._backend.pick(number, steps, fields)
 
     def metadata(self) -> dict[str, Any]:
         """The metadata of the whole dataset; always the same dict."""
@@ -226,6 +227,9 @@ class Reader:
     def close(self) -> None:
         """Closes the files. After that, steps and metadata of episodes cannot be read."""
         self._backend.close()
+
+    def __repr__(self) -> str:
+        return f"<Reader of {len(self.episodes)} episodes, {len(self.steps)} steps>"
 
     def __enter__(self) -> Self:
         return self

@@ -17,9 +17,30 @@ from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.damage import Damage
 from envlogger.step_data import StepData
 
-__all__ = ["BackendReader"]
+__all__ = ["BackendReader", "checked_index"]
 
 T = TypeVar("T")
+
+
+def checked_index(index: Any, count: int, items: str) -> int:
+    """Returns the index from 0 on that an index, which may be negative, stands for.
+
+    Args:
+      index: The index.
+      count: How many items there are.
+      items: What the items are, for error messages.
+
+    Raises:
+      IndexError: There is no such item.
+      TypeError: It is no integer.
+    """
+    try:
+        number = operator.index(index)
+    except TypeError:
+        raise TypeError(f"an index of {items} must be an integer, got {index!r}") from None
+    if not -count <= number < count:
+        raise IndexError(f"index {number} is out of range for {count} {items}")
+    return number % count
 
 
 class _SequenceAdapter(Sequence[T]):
@@ -33,7 +54,9 @@ class _SequenceAdapter(Sequence[T]):
         count: int,
         get_nth_item: Callable[[int], T],
         get_items: Callable[[int, int], Iterator[T]] | None = None,
+        items: str = "steps",
     ) -> None:
+        self._items = items
         self._count = count
         self._get_nth_item = get_nth_item
         self._get_items = get_items
@@ -50,10 +73,7 @@ class _SequenceAdapter(Sequence[T]):
             if indices.step == 1 and self._get_items is not None:
                 return list(self._get_items(indices.start, max(indices.start, indices.stop)))
             return [self._get_nth_item(i) for i in indices]
-        i = operator.index(index)
-        if not -self._count <= i < self._count:
-            raise IndexError(f"index {i} is out of range for {self._count} items")
-        return self._get_nth_item(i % self._count)
+        return self._get_nth_item(checked_index(index, self._count, self._items))
 
     def __len__(self) -> int:
         return self._count
@@ -64,7 +84,7 @@ class _SequenceAdapter(Sequence[T]):
         return map(self._get_nth_item, range(self._count))
 
     def __repr__(self) -> str:
-        return f"<{self._count} items, made when they are asked for>"
+        return f"<{self._count} {self._items}, made when they are asked for>"
 
 
 class BackendReader(abc.ABC):
@@ -82,11 +102,13 @@ class BackendReader(abc.ABC):
     @property
     def episodes(self) -> Sequence[Sequence[StepData]]:
         """All episodes, each a sequence of its steps."""
-        return _SequenceAdapter(self._get_num_episodes(), self._get_nth_episode)
+        count = self._get_num_episodes()
+        return _SequenceAdapter(count, self._get_nth_episode, items="episodes")
 
     def episode_metadata(self) -> Sequence[Any]:
         """The metadata of each episode; None for those that have none."""
-        return _SequenceAdapter(self._get_num_episodes(), self._get_nth_episode_metadata)
+        count = self._get_num_episodes()
+        return _SequenceAdapter(count, self._get_nth_episode_metadata, items="episodes")
 
     def columns(self, i: int, *, rlds: bool = False, **specs: Any) -> dict[str, Any]:
         """Episode `i` as columns; see `Reader.columns`, which passes the specs."""

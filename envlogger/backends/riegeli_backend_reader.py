@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 import riegeli
-from envlogger.backends.backend_reader import BackendReader
+from envlogger.backends.backend_reader import BackendReader, checked_index
 from envlogger.backends.directories import directory_to_read
 from envlogger.backends.python.episode_info import EpisodeInfo
 from envlogger.backends.riegeli_files import layout
@@ -189,7 +189,7 @@ class RiegeliBackendReader(BackendReader):
 
     def columns(self, i: int, *, rlds: bool = False, **specs: Any) -> dict[str, Any]:
         """Episode `i` as columns; see `Reader.columns`, which passes the specs."""
-        i = range(self._get_num_episodes())[i]
+        i = checked_index(i, self._get_num_episodes(), "episodes")
         records = self._stored_records([self._get_nth_episode_info(i)], f"episode {i}")
         if rlds:
             return rlds_columns(records, self._decoder, **specs)

@@ -2,6 +2,7 @@ import copy
 import gc
 import pickle
 import unittest
+from pathlib import Path
 
 import dm_env
 import numpy as np
@@ -259,6 +260,19 @@ def test_unknown_arguments_are_refused(tmp_path):
         EnvLogger(Count(), data_directory=tmp_path, bogus=1)
     with pytest.raises(TypeError, match="data_directory"):
         EnvLogger(Count())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((Catch(), Path("logs")), r"step_fn must be a function, got .*logs.*data_directory="),
+        ((Catch(), None, "logs"), r"episode_fn must be a function, got 'logs'"),
+        (("logs", Catch()), r"env must be an environment of dm_env or Gymnasium, got 'logs'"),
+    ],
+)
+def test_arguments_in_the_wrong_place_are_named(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        EnvLogger(*arguments)
 
 
 def test_a_function_must_make_a_backend():

@@ -64,6 +64,16 @@ def play(env, action):
     return timesteps
 
 
+def test_the_recorder_wraps_an_environment_by_itself(tmp_path):
+    with envlogger.EnvLogger(Corridor(), data_directory=tmp_path) as env:
+        play(env, 1)
+    with envlogger.Reader(tmp_path) as reader:
+        assert reader.columns(0)["observation"]["place"].tolist() == [0, 1, 2, 3]
+        assert reader.action_spec().num_values == 2
+    with pytest.raises(UsageError, match="vector environment"):
+        envlogger.EnvLogger(gymnasium.make_vec("CartPole-v1", 2), data_directory=tmp_path)
+
+
 def test_terminated_and_truncated_are_kept_apart():
     env = GymnasiumAdapter(Corridor())
     terminated, truncated = play(env, 1), play(env, 0)

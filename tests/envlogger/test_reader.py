@@ -36,6 +36,21 @@ def test_reads_from_a_directory(tmp_path):
             assert reader.metadata()["robot"] == "none"
 
 
+def test_what_is_asked_for_in_the_wrong_way_is_named(tmp_path):
+    record(Catch(), data_directory=tmp_path)
+    with Reader(tmp_path) as reader:
+        assert repr(reader) == "<Reader of 1 episodes, 10 steps>"
+        for ask in (
+            reader.columns,
+            reader.episodes.__getitem__,
+            lambda index: list(reader.pick(index, [0], [("action",)])),
+        ):
+            with pytest.raises(IndexError, match="index 99 is out of range for 1 episodes"):
+                ask(99)
+            with pytest.raises(TypeError, match="index of episodes must be an integer, got 'a'"):
+                ask("a")
+
+
 def test_reads_from_memory():
     writer = InMemoryBackendWriter()
     record(Catch(), backend=writer)
