@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from etils import epath
 
+from rlds.sources.files.input_files import natural_order
 from rlds.sources.source import SourceError, require_files
 from rlds.sources.untrusted import source_errors
 from rlds_ecosystem import stores
@@ -144,7 +145,7 @@ def find_shards(path: str | os.PathLike[str]) -> list[epath.Path]:
         return require_files(place)
     entries = stores.list_directory(place)
     names = [entry.name for entry in entries if entry.name.endswith(".tar") and not entry.is_dir]
-    return require_files(*(place / name for name in sorted(names)))
+    return require_files(*(place / name for name in sorted(names, key=natural_order)))
 
 
 def first_fields(path: epath.Path) -> list[str]:

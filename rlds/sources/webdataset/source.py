@@ -25,7 +25,7 @@ from rlds.sources.files.npz_arrays import NpzFile, parse_npy
 from rlds.sources.nests import excludes, leaves_at, nest, root_of
 from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode, SourceError
 from rlds.sources.untrusted import check_is_file, source_errors
-from rlds.sources.webdataset.shards import Sample, Shard, find_shards, first_fields, unique
+from rlds.sources.webdataset.shards import Shard, find_shards, first_fields, unique
 from rlds_ecosystem import stores
 
 __all__ = ["ASIDE_FIELD", "FEATURES_FILE", "STEPS_FIELD", "WebdatasetSource"]
@@ -39,6 +39,10 @@ _NUMBERED = re.compile(r"(.*?)[/_-]?([0-9]+)")
 _FRAME = re.compile(r"(.+)\.([0-9]+)\.(png|jpg|jpeg)")
 _IMAGES, _TEXTS, _INTEGERS = ("png", "jpg", "jpeg"), ("json", "txt", "text"), ("cls", "id", "index")
 _OF_STEPS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, *rlds.STEP_FLAGS)
+
+
+# The samples of an episode: their shards, and which they are there.
+_Place = list[tuple[int, int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +63,10 @@ class WebdatasetSource(RandomAccessSource):
     `.jpg`. All other fields are those of the episode.
 
     With `group="number"`, a sample is a step, and its key ends in the number of the step, as
-    `ep1/003` or `run_12`. Samples in a row with the same rest of their keys are an episode.
+    `ep1/003` or `run_12`. Samples in a row with the same rest of their keys are an episode, also
+    where it goes on in the next shard. If steps seem to be missing there, or come after those of
+    other episodes, it is damaged. It is not `complete` if a shard begins in the middle of it, and
+    no shard before has the rest.
 
     The name of a field without its ending is its path, where a dot separates parts:
     `observation.wrist.jpg` is `observation/wrist`. An image that says no such thing is a part of
@@ -99,36 +106,46 @@ class WebdatasetSource(RandomAccessSource):
             raise FileNotFoundError(f"{os.fspath(path)!r} has no tar files.")
         self._is_exported = self._directory.is_dir() and (self._directory / FEATURES_FILE).exists()
         self._shards = [Shard(file) for file in files]
-        # Where each episode is: the shard, and its first and last sample.
-        self._places = [
-            (number, first, last)
-            for number, shard in enumerate(self._shards)
-            for first, last in self._groups(shard)
-        ]
+        self._episodes: list[_Place] = []
+        # The names of episodes whose steps come after those of others, and where.
+        self._scattered: dict[str, SourceError] = {}
         with source_errors(files[0]):
-            keys = [
-                self._key_of(self._shards[n].samples[first].key) for n, first, _ in self._places
-            ]
+            self._find_episodes()
+            keys = [self._name_of(place[0])[0] for place in self._episodes]
             self._keys = unique(keys)
             for key in keys:
                 key.encode()
         self._find_fields()
 
-    def _groups(self, shard: Shard) -> Iterator[tuple[int, int]]:
-        """Yields the first and the last sample of each episode of a shard."""
-        samples = enumerate(shard.samples)
-        if self._group == "sample":
-            yield from ((index, index) for index, _ in samples)
-            return
-        for _, group in itertools.groupby(samples, lambda item: self._key_of(item[1].key)):
-            indices = [index for index, _ in group]
-            yield indices[0], indices[-1]
+    def _find_episodes(self) -> None:
+        """Finds the samples of each episode."""
+        seen: dict[str, int | None] = {}  # The number of the last sample with each name.
+        name: str | None = None
+        for shard, index in self._all_samples():
+            before, (name, number) = name, self._name_of((shard, index))
+            last = seen.get(name)
+            rises = last is not None and number is not None and number > last
+            # Shards may number their steps anew.
+            if self._group == "number" and name == before and (index or rises):
+                self._episodes[-1].append((shard, index))
+            else:
+                if rises:
+                    what = f"step {number} comes after those of other episodes: put them in a row"
+                    path = self._shards[shard].path
+                    self._scattered[name] = SourceError(what, file=path, episode=name)
+                self._episodes.append([(shard, index)])
+            seen[name] = number
 
-    def _key_of(self, key: str) -> str:
-        if self._group == "sample":
-            return key
-        match = _NUMBERED.fullmatch(key)
-        return key if match is None else match[1]
+    def _all_samples(self) -> Iterator[tuple[int, int]]:
+        for number, shard in enumerate(self._shards):
+            yield from ((number, index) for index in range(len(shard.samples)))
+
+    def _name_of(self, place: tuple[int, int]) -> tuple[str, int | None]:
+        """The key of the episode of a sample, and the number of the step."""
+        shard, index = place
+        key = self._shards[shard].samples[index].key
+        match = _NUMBERED.fullmatch(key) if self._group == "number" else None
+        return (key, None) if match is None else (match[1], int(match[2]))
 
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
@@ -144,9 +161,9 @@ class WebdatasetSource(RandomAccessSource):
         self._steps: dict[str, Field] = {}
         self._episode: dict[str, Field] = {}
         damage: SourceError | None = None
-        for number, first, last in self._places:
+        for place in self._episodes:
             try:
-                raw = self._read_raw(number, first, last)
+                raw = self._read_raw(place)
                 fields = {path: _field_of(column) for path, column in raw.steps.items()}
                 self._episode = {
                     path: _field_of(_one(value)) for path, value in raw.episode.items()
@@ -182,7 +199,7 @@ class WebdatasetSource(RandomAccessSource):
     def num_episodes(self, split: str) -> int:
         """See `Source`."""
         del split
-        return len(self._places)
+        return len(self._episodes)
 
     def totals(self, split: str) -> Mapping[str, int]:
         """Returns how many members belong to samples."""
@@ -206,10 +223,11 @@ class WebdatasetSource(RandomAccessSource):
 
     def read(self, split: str, index: int) -> SourceEpisode:
         """Reads an episode; see `RandomAccessSource`."""
-        number, first, last = self._places[index]
-        shard = self._shards[number]
-        raw = self._read_raw(number, first, last)
-        self._check(raw, shard.path)
+        place = self._episodes[index]
+        (first, begin), (last, end) = place[0], place[-1]
+        file = self._shards[first].path
+        raw = self._read_raw(place)
+        self._check(raw, file)
         flags = {name: raw.steps.get(name) for name in rlds.STEP_FLAGS}
         terminal = flags[rlds.IS_TERMINAL]
         is_terminal = terminal is not None and bool(np.asarray(terminal)[-1])
@@ -217,14 +235,15 @@ class WebdatasetSource(RandomAccessSource):
         if rlds.DISCOUNT not in steps:
             steps[rlds.DISCOUNT] = np.ones(raw.length, np.float32)
             steps[rlds.DISCOUNT][-1] -= is_terminal
-        is_last = last == len(shard.samples) - 1
+        is_cut = end == len(self._shards[last].samples) - 1 and not self._shards[last].is_whole
+        begins_inside = not begin and (self._name_of(place[0])[1] or 0) > 1
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest({**steps, **step_flags([raw.length], [is_terminal])}),
-            origin=Origin(str(shard.path.name), first, last + 1),
+            origin=Origin(str(file.name), begin, begin + len(place)),
             truncated=not is_terminal,
             final_observation_known=False,
-            complete=shard.is_whole or not is_last,
+            complete=not is_cut and not begins_inside,
             metadata=nest(raw.episode),
             counts={"members": raw.num_members},
         )
@@ -244,13 +263,14 @@ class WebdatasetSource(RandomAccessSource):
                     what = f"{field}, but the first one has {declared[path]}"
                     raise SourceError(what, file=file, field=path)
 
-    def _read_raw(self, number: int, first: int, last: int) -> _Raw:
-        shard = self._shards[number]
-        samples = shard.samples[first : last + 1]
-        with source_errors(shard.path, episode=self._key_of(samples[0].key)):
+    def _read_raw(self, place: _Place) -> _Raw:
+        shard, name = self._shards[place[0][0]], self._name_of(place[0])[0]
+        if name in self._scattered:
+            raise self._scattered[name]
+        with source_errors(shard.path, episode=name):
             if self._group == "sample":
-                return self._of_sample(shard, shard.read(samples[0]))
-            return self._of_samples(shard, samples)
+                return self._of_sample(shard, shard.read(shard.samples[place[0][1]]))
+            return self._of_samples(place)
 
     def _of_sample(self, shard: Shard, members: Mapping[str, bytes]) -> _Raw:
         """Reads an episode that is a sample."""
@@ -286,32 +306,43 @@ class WebdatasetSource(RandomAccessSource):
         values = {path: value for path, value in values.items() if root_of(path) not in RESERVED}
         return _Raw(steps, values, length, len(members))
 
-    def _of_samples(self, shard: Shard, samples: Sequence[Sample]) -> _Raw:
+    def _of_samples(self, place: _Place) -> _Raw:
         """Reads an episode whose steps are samples."""
+        self._check_numbers(place)
         rows: dict[str, list[Any]] = {}
-        before, num_members = -1, 0
-        for row, sample in enumerate(samples):
-            match = _NUMBERED.fullmatch(sample.key)
-            number = row if match is None else int(match[2])
-            if number <= before:
-                what = f"step {number} after step {before}"
-                raise SourceError(what, file=shard.path, row=row)
-            before = number
-            members = shard.read(sample)
+        num_members = 0
+        for number, index in place:
+            shard = self._shards[number]
+            members = shard.read(shard.samples[index])
             num_members += len(members)
             for name, data in members.items():
                 for path, value in self._values(shard.path, name, data).items():
                     rows.setdefault(path, []).append(value)
+        shard = self._shards[place[0][0]]
         steps = {}
         for path, values in rows.items():
-            if len(values) != len(samples):
-                what = f"in {len(values)} of {len(samples)} steps only"
+            if len(values) != len(place):
+                what = f"in {len(values)} of {len(place)} steps only"
                 raise SourceError(what, file=shard.path, field=path)
             is_object = isinstance(values[0], str | bytes)
             with source_errors(shard.path, field=path):
                 steps[path] = _objects(values) if is_object else np.stack(values)
         _check_paths(shard, steps)
-        return _Raw(steps, {}, len(samples), num_members)
+        return _Raw(steps, {}, len(place), num_members)
+
+    def _check_numbers(self, place: _Place) -> None:
+        """Checks that steps follow one another, with none left out where a shard ends."""
+        numbers = [self._name_of(sample)[1] or 0 for sample in place]
+        rises = [number - before for before, number in itertools.pairwise(numbers)]
+        crosses = [shard != before for (before, _), (shard, _) in itertools.pairwise(place)]
+        usual = max([1, *(rise for rise, is_next in zip(rises, crosses) if not is_next)])
+        for row, (rise, is_next) in enumerate(zip(rises, crosses), 1):
+            if rise <= 0 or (is_next and rise > usual):
+                what = f"step {numbers[row]} after step {numbers[row - 1]}"
+                if is_next:
+                    file = self._shards[place[row - 1][0]].path.name
+                    what += f", with which {file} ends: is a shard missing between the two?"
+                raise SourceError(what, file=self._shards[place[row][0]].path, row=row)
 
     def _values(self, file: epath.Path, name: str, data: bytes) -> dict[str, Any]:
         """Returns what a field of a sample holds, by path."""
@@ -354,9 +385,9 @@ class _Kept(KeptAside):
         return len(self._source._places)
 
     def _fields(self, index: int, names: Collection[str]) -> dict[str, bytes]:
-        number, first, _ = self._source._places[index]
+        number, sample = self._source._episodes[index][0]
         shard = self._source._shards[number]
-        return shard.read(shard.samples[first], names)
+        return shard.read(shard.samples[sample], names)
 
     def read(self, index: int) -> bytes:
         """See `KeptAside`."""

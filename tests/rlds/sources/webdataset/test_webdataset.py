@@ -15,7 +15,7 @@ import tfds_builders
 from rlds.sources.exporting import differences, export
 from rlds.sources.nests import at
 from rlds.sources.npz.source import NpzSource
-from rlds.sources.source import SourceError
+from rlds.sources.source import Origin, SourceError
 from rlds.sources.webdataset.source import WebdatasetSource
 
 
@@ -84,6 +84,59 @@ def test_samples_that_are_steps(tmp_path):
     assert row == len(expected) == 5
     plain = rlds.sources.open(path, group="number")
     assert plain.spec["steps"]["observation"]["jpg"].shape == (4, 6, 3)
+
+
+def write_shards(folder, keys, size):
+    """Writes steps into shards of some size, with the numbers in their keys as actions."""
+    for number, begin in enumerate(range(0, len(keys), size)):
+        steps = [
+            (f"{key}.action.npy", raw_webdataset.npy(np.full(2, int(key[-2:]))))
+            for key in keys[begin : begin + size]
+        ]
+        raw_webdataset.write(folder / f"s-{number}.tar", steps)
+    return folder
+
+
+def numbered(name, number):
+    return [f"{name}/{step:02d}" for step in range(number)]
+
+
+def test_an_episode_goes_on_in_the_next_shard(tmp_path):
+    lengths = {"a": 23, "b": 9, "c": 80}
+    keys = [key for name, length in lengths.items() for key in numbered(name, length)]
+    episodes = rlds.sources.open(write_shards(tmp_path, keys, 10), group="number")
+    assert (tmp_path / "s-11.tar").exists()  # After s-2.tar.
+    assert [episode.key for episode in episodes] == [*lengths]
+    for episode in episodes:
+        assert episode.complete
+        assert episode.steps["action"][:, 0].tolist() == [*range(lengths[episode.key])]
+    assert episodes[1].origin == Origin("s-2.tar", 3, 12)
+
+    (tmp_path / "s-6.tar").unlink()
+    episodes = rlds.sources.open(tmp_path, group="number")
+    message = r"s-7\.tar, episode c, row 28: step 38 after step 27, with which s-5\.tar ends"
+    with pytest.raises(SourceError, match=message):
+        episodes[2]
+    (tmp_path / "s-0.tar").unlink()
+    assert [rlds.sources.open(tmp_path, group="number")[index].complete for index in (0, 1)] == [
+        *(False, True)
+    ]
+
+
+def test_shards_may_number_their_steps_anew(tmp_path):
+    keys = [f"{number % 5:02d}" for number in range(10)]
+    episodes = rlds.sources.open(write_shards(tmp_path, keys, 5), group="number")
+    assert [(episode.num_steps, episode.complete) for episode in episodes] == [(5, True)] * 2
+
+
+def test_steps_that_are_not_in_a_row_are_no_episodes(tmp_path):
+    keys = [*numbered("a", 3), "b/00", "a/03", "b/01", *numbered("c", 2)]
+    path = write_shards(tmp_path / "shards", keys, 5)
+    episodes = rlds.sources.open(path, group="number")
+    for index in range(4):
+        with pytest.raises(SourceError, match=r"step [13] comes after those of other episodes"):
+            episodes[index]
+    assert episodes[4].num_steps == 2
 
 
 def test_a_cut_file_gives_what_is_whole(tmp_path):
