@@ -382,7 +382,7 @@ class _Kept(KeptAside):
             self.aside = dataclasses.replace(whole, episode=others)
 
     def __len__(self) -> int:
-        return len(self._source._places)
+        return len(self._source._episodes)
 
     def _fields(self, index: int, names: Collection[str]) -> dict[str, bytes]:
         number, sample = self._source._episodes[index][0]
