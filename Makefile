@@ -26,13 +26,14 @@ FUZZ_SECONDS ?= 1800
 quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
 
+# A first pass that fails does not hide what the second one finds.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal --durations 40 -m "not slow"
-	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(TESTS_OF_CORES)
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations 40 -m "not slow" || failed=1; \
+	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(TESTS_OF_CORES) && exit $$failed
 
 test-all: $(VENV)/.dev
-	FEW_EXAMPLES=8 $(BIN)/python -m pytest -n auto --dist worksteal
-	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal $(TESTS_OF_CORES)
+	FEW_EXAMPLES=8 $(BIN)/python -m pytest -n auto --dist worksteal || failed=1; \
+	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal $(TESTS_OF_CORES) && exit $$failed
 
 # The packages below the builders, in an environment that has no TensorFlow.
 test-without-tensorflow: $(LIGHT)/.installed

@@ -13,6 +13,7 @@ recognized by their fields.
 import collections
 import dataclasses
 import operator
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -162,7 +163,8 @@ class Condition:
         whole numbers only.
 
     Raises:
-      ValueError: if a remainder is compared with a number that it cannot be.
+      ValueError: if a remainder is said to be, or not to be, a negative number that it cannot be.
+        Other comparisons with what it cannot be, such as `% 3 == 3`, are a warning.
     """
 
     quantity: str
@@ -176,15 +178,19 @@ class Condition:
     def __post_init__(self) -> None:
         if self.modulo is None:
             return
-        if self.quantity == "data":
-            possible = -self.modulo < self.value < self.modulo
-            bounds = f"more than -{self.modulo} and less than {self.modulo}"
-        else:
-            possible = 0 <= self.value < self.modulo
-            bounds = f"from 0 to {self.modulo - 1}, because {self.quantity} is never negative"
-        if not possible:
-            holds = "always" if OPERATORS[self.comparison](0, self.value) else "never"
-            raise ValueError(f"'{self}' {holds} holds: the remainder is {bounds}.")
+        is_data = self.quantity == "data"
+        if (-self.modulo if is_data else -1) < self.value < self.modulo:
+            return
+        bounds = (
+            f"more than -{self.modulo} and less than {self.modulo}"
+            if is_data
+            else f"from 0 to {self.modulo - 1}, because {self.quantity} is never negative"
+        )
+        holds = "always" if OPERATORS[self.comparison](0, self.value) else "never"
+        message = f"'{self}' {holds} holds: the remainder is {bounds}."
+        if self.value < 0 and self.comparison in ("==", "!="):
+            raise ValueError(message)  # Reverb ends the process.
+        warnings.warn(message, stacklevel=5)  # For whoever compares.
 
     @staticmethod
     def step_index() -> "_Quantity":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -128,8 +129,22 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:
     connection.isolation_level = None  # Transactions begin in `_begin_in_sqlite`.
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    _switch_to_wal(connection)
+    for pragma in ("synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    # While another connection is about to write, SQLite does not wait here, whatever its timeout.
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _begin_in_sqlite(connection: sa.Connection) -> None:

@@ -11,6 +11,12 @@ import rlds
 from rlds.transformations import install_reverb_alias
 
 
+@pytest.fixture(autouse=True)
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "reverb"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
 def test_the_names_of_reverb_are_those_of_the_patterns() -> None:
     with install_reverb_alias(replace=True):
         import reverb

@@ -72,6 +72,18 @@ def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
         store.close()
 
 
+def test_a_new_file_is_opened_while_another_is_about_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "creator.sqlite"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    end = threading.Timer(0.1, other.execute, ["ROLLBACK"])
+    end.start()
+    with Store.open(path) as store:
+        assert store.people() == []
+    end.join()
+    other.close()
+
+
 def test_all_connections_are_set_up(tmp_path: Path) -> None:
     with Store.open(tmp_path / "creator.sqlite") as store:
         with store._reading() as first, store._reading() as second, store._writing() as third:
