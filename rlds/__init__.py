@@ -76,5 +76,10 @@ __version__: str
 # starts in no time: the subpackages import TensorFlow, the functions `envlogger`.
 _HOMES = {"rlds.alignment": ["append_row", "from_rsa", "from_sars"]}
 
+_INSTEAD = {
+    "load": "rlds.sources.open(path), or rlds.tfds.load(path) for a tf.data.Dataset",
+    "open": "rlds.sources.open(path), or rlds.feeds.open(path) for batches",
+}
+
 if not TYPE_CHECKING:  # A type checker would believe that every name is there.
-    __getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES)
+    __getattr__, __dir__ = _lazy_package(__name__, __all__, _HOMES, _INSTEAD)

@@ -8,7 +8,10 @@ __all__ = ["lazy_package"]
 
 
 def lazy_package(
-    package: str, public: Iterable[str], homes: Mapping[str, Iterable[str]]
+    package: str,
+    public: Iterable[str],
+    homes: Mapping[str, Iterable[str]],
+    instead: Mapping[str, str] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns the `__getattr__` and the `__dir__` of a package (PEP 562).
 
@@ -16,6 +19,7 @@ def lazy_package(
       package: Its name.
       public: The names in its `__all__`. Those without a home are modules of the package.
       homes: The modules that have its names, or the packages that have them as modules.
+      instead: Names that one may look for and that it does not have, and what to use for them.
 
     Its modules are attributes of it too, whether they have been imported or not; so is its
     `__version__`.
@@ -36,7 +40,8 @@ def lazy_package(
             return version()
         found = None if name.startswith("__") else _find_module(f"{package}.{name}")
         if found is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            hint = f": use {instead[name]}" if instead and name in instead else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         return found
 
     return get_attribute, lambda: list(listed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import operator
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -220,12 +221,19 @@ class Episodes(Sequence[SourceEpisode]):
         # What was read of the files, and what is open, is not for other processes.
         return _reopened, (self.source, self.split, self.format)
 
-    def _checked(self, index: int) -> int:
-        if index < 0:
-            index += len(self)
-        if index < 0 or not self._episodes.has(index):
+    def _checked(self, index: Any) -> int:
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(
+                f"an episode is asked for by a number, got {index!r}; a split is opened by "
+                "rlds.sources.open(path, split), and fields are read by episodes.columns(0, [name])"
+            ) from None
+        if number < 0:
+            number += len(self)
+        if number < 0 or not self._episodes.has(number):
             raise IndexError(f"split {self.split!r} has {len(self)} episodes, not one {index}")
-        return index
+        return number
 
     def explain(self) -> str:
         """Returns what there is, in words: the format, the files, the splits, the fields."""

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -160,7 +161,8 @@ def open(
 
     Args:
       path: A file or a folder, here or in an object store: logs of EnvLogger, a dataset of TFDS, or
-        data of any other of the `formats`. For Minari, the identifier of a dataset will do.
+        data of any other of the `formats`. For Minari, the identifier of a dataset that you
+        have downloaded will do.
       split: The split; needed if there are several. Parts are named as in TFDS: `train[:10%]`,
         `train[5:20]`, `train+test`, `all`.
       format: The name of the format, if it cannot be recognized, or to save the search.
@@ -283,7 +285,10 @@ def _check_is_one_path(path: Any) -> None:
 
 def _check_is_there(path: str | os.PathLike[str]) -> None:
     if not stores.as_path(path).exists():
-        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
+        name = os.fspath(path)
+        is_identifier = re.fullmatch(r"[\w/-]+-v\d+", name)
+        hint = f" If it is a Minari dataset: minari download {name}" if is_identifier else ""
+        raise FileNotFoundError(f"{name!r} does not exist.{hint}")
 
 
 def only_split(source: Source, split: str | None) -> str:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import html
 import os
+import reprlib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
@@ -21,6 +23,7 @@ from etils import epath
 
 import rlds
 from envlogger.errors import StorageError
+from rlds._nests import named_leaves
 from rlds.sources.nests import leaves_at, nest
 from rlds.sources.untrusted import (
     SourceChangedError,
@@ -83,9 +86,12 @@ class Outline(NamedTuple):
     final_observation_known: bool
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class SourceEpisode:
     """An episode as it is in a source, in RLDS order.
+
+    `len(episode)` is how many steps it has; `episode["steps"]` are their columns, of which
+    `episode["observation"]` is one.
 
     Attributes:
       key: Names the episode, uniquely in its split, and the same whenever it is read. It becomes
@@ -112,10 +118,37 @@ class SourceEpisode:
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     fraction: float | None = None
 
+    def __len__(self) -> int:
+        return self.num_steps
+
+    def __getitem__(self, name: str) -> Any:
+        fields = {**self.metadata, **self.steps, rlds.STEPS: self.steps}
+        if name not in fields:
+            raise KeyError(f"no field {name!r}; there are {', '.join(fields)}")
+        return fields[name]
+
+    def __repr__(self) -> str:
+        return f"<SourceEpisode {self.key!r}, {len(self)} steps of {list(self.steps)}>"
+
+    def _repr_html_(self) -> str:
+        said = {"truncated": self.truncated, "complete": self.complete, "file": self.origin.file}
+        rows = [
+            *(
+                (path, getattr(column, "dtype", ""), getattr(column, "shape", (len(column),)))
+                for path, column in named_leaves(self.steps)
+            ),
+            *((path, reprlib.repr(v), "") for path, v in named_leaves({**said, **self.metadata})),
+        ]
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row)}</tr>"
+            for row in [("field", "dtype or value", "shape"), *rows]
+        )
+        return f"<table><caption>{html.escape(repr(self))}</caption>{body}</table>"
+
     @property
     def num_steps(self) -> int:
         """How many steps the episode has."""
-        return len(self.steps[rlds.IS_FIRST])
+        return next((len(column) for _, column in named_leaves(self.steps)), 0)
 
     @property
     def total_reward(self) -> float | None:

@@ -111,6 +111,11 @@ def test_some_columns_and_some_steps(raw_data):
             np.testing.assert_array_equal(column, whole[field][1:-1])
         with pytest.raises(KeyError, match=r"no field 'rewards'; there are .*reward"):
             episodes.columns(0, ["rewards"])
+        for index in (1.0, "train", None):
+            with pytest.raises(TypeError, match="is asked for by a number"):
+                episodes[index]
+        with pytest.raises(IndexError, match="not one -999"):
+            episodes[-999]
 
 
 def test_an_episode_that_is_not_like_the_first(tmp_path):
@@ -206,6 +211,8 @@ def test_shards_and_several_splits(tmp_path):
 
 
 def test_what_cannot_be_opened(tmp_path):
+    with pytest.raises(FileNotFoundError, match="minari download door/human-v2"):
+        open_episodes("door/human-v2")
     with pytest.raises(FileNotFoundError, match="nowhere' does not exist"):
         open_episodes(tmp_path / "nowhere")
     (tmp_path / "x.txt").write_text("nothing")

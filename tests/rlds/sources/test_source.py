@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+import rlds
 from rlds.sources import Origin, SourceEpisode
 
 
@@ -18,3 +19,34 @@ def test_the_total_reward_has_no_placeholder(reward, known, total):
     steps = {} if reward is None else {"reward": reward}
     episode = SourceEpisode("0", steps, Origin("file", 0, 3), False, final_observation_known=known)
     assert episode.total_reward == total
+
+
+def test_an_episode_is_shown_in_a_line_and_in_a_table():
+    steps = {"observation": {"<camera>": np.zeros((900, 4, 4, 3), np.uint8)}, "action": [b""] * 900}
+    metadata = {"task": "<b>" + "long" * 99, "goal": np.zeros(9000)}
+    episode = SourceEpisode("7", steps, Origin("file", 0, 900), True, metadata=metadata)
+    assert repr(episode) == "<SourceEpisode '7', 900 steps of ['observation', 'action']>"
+    table = episode._repr_html_()
+    assert "<td>observation/&lt;camera&gt;</td><td>uint8</td><td>(900, 4, 4, 3)</td>" in table
+    assert "&lt;b&gt;" in table
+    assert "<b>" not in table
+    assert len(table) < 1000
+
+
+def test_an_episode_gives_its_columns_by_name():
+    steps = {"action": np.arange(3)}
+    episode = SourceEpisode("0", steps, Origin("", 0, 3), True, metadata={"task": "push"})
+    assert len(episode) == 3
+    assert episode["steps"] is steps
+    assert episode["action"] is steps["action"]
+    assert episode["task"] == "push"
+    for name in ("reward", 0):
+        with pytest.raises(KeyError, match=f"no field {name!r}; there are task, action, steps"):
+            episode[name]
+
+
+def test_names_that_there_are_not_lead_to_those_that_there_are():
+    with pytest.raises(AttributeError, match=r"no attribute 'load': use rlds\.sources\.open"):
+        rlds.load  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'open': use rlds\.sources\.open"):
+        rlds.open  # noqa: B018
