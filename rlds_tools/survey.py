@@ -28,7 +28,7 @@ from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps
 from rlds_tools.results import count
 from rlds_tools.robots import check_description, known_defect, meaning_or_none
-from rlds_tools.values import NumericField
+from rlds_tools.values import NumericField, element_name
 from tfds_files import RaggedColumn, TfdsFilesError
 
 __all__ = ["EpisodeTable", "Survey", "is_instruction", "open_splits"]
@@ -399,11 +399,18 @@ class Survey:
             not_finite = kept.not_finite.sum()
             kept.add(columns[path], ~is_placeholder if has_placeholders else all_valid)
             if kept.not_finite.sum() > not_finite and not self._must_be_finite(path):
-                text = f"{path} has NaN or infinite values"
                 for row in rows:
                     stop = row.length - (has_placeholders and row.is_final_known)
-                    if not np.isfinite(row.columns[path][:stop]).all():
-                        self._found("warning", text, row.number, path)
+                    self._look_for_not_finite(row.number, path, row.columns[path][:stop])
+
+    def _look_for_not_finite(self, episode: int, path: str, column: np.ndarray) -> None:
+        values = column.reshape(len(column), -1)
+        places = np.argwhere(~np.isfinite(values))
+        if len(places):
+            step, element = map(int, places[0])
+            name = element_name(path, column.shape[1:], element)
+            text = f"{name} is {values[step, element]}"
+            self._tally.add("warning", text, field=path, episode=episode, step=step)
 
     def _must_be_finite(self, path: str) -> bool:
         """Whether the validator finds what is not."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlds import statistics
 
-__all__ = ["NumericField", "Thinned", "statistics_of"]
+__all__ = ["NumericField", "Thinned", "element_name", "statistics_of"]
 
 # Of how many steps the values are kept, for histograms and quantiles, and of how many numbers.
 _KEPT_STEPS, _KEPT_NUMBERS = 20_000, 4_000_000
@@ -128,6 +128,17 @@ def _at(
 ) -> tuple[np.ndarray, np.ndarray]:
     """A new limit, and how many values are at it."""
     return limit, np.where(limit == before, count, 0) + np.count_nonzero(rows == limit, axis=0)
+
+
+def element_name(path: str, shape: tuple[int, ...], element: int) -> str:
+    """Returns what one writes in Python for an element of a field.
+
+    >>> element_name("observation/board", (2, 3), 4), element_name("reward", (), 0)
+    ('observation/board[1, 1]', 'reward')
+    """
+    if not shape:
+        return path
+    return f"{path}[{', '.join(map(str, np.unravel_index(element, shape)))}]"
 
 
 def statistics_of(

@@ -56,12 +56,12 @@ def histogram(values: np.ndarray, what: str, *, small: bool = False) -> Markup:
     """Draws how numbers are spread, with the median, and the range of the inner 90 %.
 
     Args:
-      values: The numbers; what is not finite is left out.
+      values: The numbers; what is not finite is left out, and counted below.
       what: What they are, for those who cannot see it.
       small: Whether to draw bars only.
     """
     values = np.asarray(values, np.float64)
-    values = values[np.isfinite(values)]
+    number_of_all, values = len(values), values[np.isfinite(values)]
     if not len(values):
         return tag("p", "no values", class_="quiet")
     low, q05, median, q95, high = np.quantile(values, [_OUTER, 0.05, 0.5, 0.95, 1 - _OUTER])
@@ -89,6 +89,8 @@ def histogram(values: np.ndarray, what: str, *, small: bool = False) -> Markup:
     x = _short((median - first) * scale)
     middle = tag("line", x1=x, x2=x, y1=0, y2=_HEIGHT, class_="median")
     note = f"median {number(median)}" + (f" · {outside:,} outside" if outside else "")
+    if len(values) < number_of_all:
+        note += f" · {number_of_all - len(values):,} not finite"
     return join(_svg(label, band, bars, middle), _axis(number(low), note, number(high)))
 
 

@@ -23,7 +23,7 @@ __all__ = ["Material", "Shown", "gather", "read_shown"]
 
 # How many episodes are read, and how many bytes of files; and how many are shown for a finding.
 MOST_EPISODES, _MOST_BYTES, _LEAST_EPISODES = 5_000, 2_000_000_000, 50
-_MOST_WITH_FINDINGS = 3
+_MOST_WITH_FINDINGS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +68,13 @@ class Material:
         """Whether not all episodes were read."""
         read = len(self.survey.table) + self.survey.num_unreadable
         return self.total is None or read < self.total
+
+    def returns(self) -> tuple[np.ndarray, str]:
+        """Returns the returns that are finite, and what to say of others."""
+        table, reward = self.survey.table.reward, self.survey.numbers.get(rlds.REWARD)
+        finite = table[np.isfinite(table)]
+        others = 0 if reward is None or reward.shape else len(table) - len(finite)
+        return finite, f"; {others:,} not finite, and left out" if others else ""
 
     def camera_frames(self, episode: SourceEpisode) -> dict[str, Frames]:
         """Returns the frames of the cameras to be shown, as far as the episode has them."""
@@ -195,9 +202,10 @@ def _choice(survey: Survey, findings: Sequence[Finding], named: Sequence[int]) -
         add(np.argmin(lengths), "shortest")
         add(np.argmax(lengths), "longest")
     rows = {int(index): row for row, index in enumerate(indices)}
-    placed = [next((i for i in finding.episodes if i in rows), None) for finding in findings]
-    for index in list(dict.fromkeys(i for i in placed if i is not None))[:_MOST_WITH_FINDINGS]:
-        add(rows[index], "has a finding")
+    for finding in [finding for finding in findings if finding.episodes][:_MOST_WITH_FINDINGS]:
+        with_it = [index for index in finding.episodes if index in rows]
+        for index in [*(i for i in with_it if i in chosen), *with_it][:1]:
+            add(rows[index], "has a finding")
     reasons = {index: " · ".join(dict.fromkeys(why)) for index, why in chosen.items()}
     return tuple(Shown(index, why) for index, why in reasons.items())
 

@@ -51,10 +51,10 @@ def _facts(material: Material) -> Iterable[Sequence[str]]:
     lengths = table.length
     middle = number(float(np.median(lengths)))
     yield ["Length", f"{lengths.min():,} to {lengths.max():,}, median {middle}"]
-    rewards = table.reward[np.isfinite(table.reward)]
-    if len(rewards):
-        low, mean, high = map(number, (rewards.min(), rewards.mean(), rewards.max()))
-        yield ["Return", f"{low} to {high}, mean {mean}"]
+    returns, others = material.returns()
+    if len(returns):
+        low, mean, high = map(number, (returns.min(), returns.mean(), returns.max()))
+        yield ["Return", f"{low} to {high}, mean {mean}{others}"]
     if inspection.num_bytes is not None:
         yield ["Size", size_of(inspection.num_bytes)]
 

@@ -27,7 +27,7 @@ from rlds_tools.reporting.gathering import (
 from rlds_tools.reporting.markup import Markup, join, tag
 from rlds_tools.reporting.video import Quality, clip, still
 from rlds_tools.results import count, size_of
-from rlds_tools.values import NumericField
+from rlds_tools.values import NumericField, element_name
 from tfds_files import TfdsFilesError
 
 __all__ = ["section"]
@@ -98,10 +98,10 @@ def overview(material: Material) -> Markup:
             note=f"{lengths.min():,} to {lengths.max():,} steps",
         )
     )
-    rewards = table.reward[np.isfinite(table.reward)]
-    if len(rewards):
-        note = f"{number(rewards.min())} to {number(rewards.max())}"
-        cards.append(_card("Mean return", number(float(rewards.mean())), note=note))
+    returns, others = material.returns()
+    if len(returns):
+        note = f"{number(returns.min())} to {number(returns.max())}{others}"
+        cards.append(_card("Mean return", number(float(returns.mean())), note=note))
     terminal = float(table.is_terminal.mean())
     note = "of episodes" if terminal == 1 else "of episodes; others were cut"
     cards.append(_card("Terminal", f"{100 * terminal:.0f} %", note=note))
@@ -162,8 +162,9 @@ def _places(finding: Finding, shown: set[int]) -> Markup:
         named += [", ", _linked(index, shown)]
     more = f" and {finding.count - len(finding.episodes):,} more"
     noun = "episode " if finding.count == 1 else f"{finding.count:,} episodes: "
-    step = f", step {finding.step}" if finding.step is not None and finding.count == 1 else ""
-    return join(noun, *named[1:], more if finding.count > len(finding.episodes) else step)
+    first = ", " if finding.count == 1 else "; the first in "
+    step = "" if finding.step is None else f"{first}step {finding.step}"
+    return join(noun, *named[1:], more if finding.count > len(finding.episodes) else "", step)
 
 
 def _linked(index: int, shown: set[int]) -> str:
@@ -272,7 +273,7 @@ def dimensions(material: Material) -> Markup:
         total += len(field.min)
         rows = field.kept.all()
         for element in range(min(len(field.min), _MOST_DIMENSIONS - len(panels))):
-            name = _element_name(path, field.shape, element)
+            name = element_name(path, field.shape, element)
             chart = charts.histogram(rows[:, element], name, small=True)
             badges = _badges(rows[:, element], field, element)
             panels.append(_panel(name, chart, badges=badges))
@@ -287,12 +288,6 @@ def dimensions(material: Material) -> Markup:
         return Markup("")
     grid = _folded(panels, _OPEN_DIMENSIONS, "grid", "dimensions")
     return section("dimensions", "Dimensions", *notes, grid)
-
-
-def _element_name(path: str, shape: tuple[int, ...], element: int) -> str:
-    if not shape:
-        return path
-    return f"{path}[{', '.join(map(str, np.unravel_index(element, shape)))}]"
 
 
 def _badges(values: np.ndarray, field: NumericField, element: int) -> list[str]:
@@ -576,7 +571,7 @@ def statistics(material: Material) -> Markup:
         for element in range(len(field.min)):
             if len(rows) >= _MOST_ROWS:
                 break
-            name = tag("code", _element_name(path, field.shape, element))
+            name = tag("code", element_name(path, field.shape, element))
             counted = f"{int(found.count.reshape(-1)[element]):,}"
             rows.append([name, counted, *(number(float(column[element])) for column in flat)])
     if not rows:

@@ -60,6 +60,25 @@ def test_findings_are_first_and_lead_to_their_episodes(made, page):
     assert 'href="#episode-1"' not in shown.content
 
 
+def test_values_that_are_not_finite_are_placed_and_shown(tmp_path):
+    episodes = [episode(9, seed=seed) for seed in range(8)]
+    episodes[3]["steps"]["observation"]["position"][4:, 1] = np.nan
+    episodes[4]["steps"]["reward"][2] = -np.inf
+    episodes[5]["steps"]["observation"]["camera"][:] = 0
+    episodes[6]["steps"]["observation"]["camera"][:] = 77
+    episodes[7]["steps"]["is_last"][:] = False
+    path = write_dataset(tmp_path, episodes)
+    report = rlds_tools.report(path, frames=2)
+    texts = {finding.text: finding.where for finding in report.findings}
+    assert texts["observation/position[1] is nan"] == "episode 3, step 4"
+    assert texts["reward is -inf"] == "episode 4, step 2"
+    assert set(report.shown) >= {3, 4, 5, 6, 7}
+    assert "; 1 not finite, and left out" in report.content
+    assert " · 1 not finite" in report.content
+    page = rlds_tools.report(path, page_format="md").content
+    assert "; 1 not finite, and left out" in page
+
+
 def test_statistics_can_be_read_from_the_page(dataset):
     page = rlds_tools.report(dataset, frames=1).content
     text = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
