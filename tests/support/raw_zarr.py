@@ -56,8 +56,12 @@ def write(
     compressors: dict[str, Any] | None = None,
     chunks: dict[str, tuple[int, ...]] | None = None,
     meta: Arrays | None = None,
+    write_empty_chunks: bool = True,
 ) -> Path:
-    """Writes a folder, or an archive if the name of the path ends in `.zip`."""
+    """Writes a folder, or an archive if the name of the path ends in `.zip`.
+
+    All chunks are written, as by Zarr 2, unless those of zeros are to be left out, as by Zarr 3.
+    """
     is_archive = path.suffix == ".zip"
     store: Any = zarr.storage.ZipStore(path, mode="w") if is_archive else path
     about = {"made by": "somebody"}
@@ -73,6 +77,7 @@ def write(
             dtype=values.dtype,
             compressors=(compressors or {}).get(name, DEFAULT),
             attributes={"frame": "world"} if name == "action" else {},
+            config={"write_empty_chunks": write_empty_chunks},
         )
         array[:] = values
     others = {"episode_ends": np.cumsum(lengths), **(meta or {})}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,10 +28,12 @@ IMAGE_CODECS: Mapping[str, str] = {
     "imagecodecs_jpeg2k": "jpeg2k_decode",
 }
 _CODECS = ("blosc", "zstd", "lz4", "zlib", "gzip")
-# They know no size beforehand, but make no more than 1032 bytes of one.
+# Their decoders in numcodecs make as many bytes as there are, whatever the size of a chunk.
 _DEFLATE = ("zlib", "gzip")
 _TEXT_FILTER = "vlen-utf8"
 _CACHED_BYTES = 1 << 26
+# How many chunks a row may have.
+_MAX_CHUNKS = 1 << 20
 
 
 class ZarrSpec:
@@ -57,6 +60,9 @@ class ZarrSpec:
         self.shape, self.chunks = (_sizes(described, name) for name in ("shape", "chunks"))
         if len(self.shape) != len(self.chunks) or 0 in self.chunks:
             raise ValueError(f"chunks {self.chunks} of an array of shape {self.shape}")
+        sizes = zip(self.shape[1:], self.chunks[1:])
+        if math.prod(max(1, length // size) for length, size in sizes) > _MAX_CHUNKS:
+            raise ValueError(f"more than {_MAX_CHUNKS:,} chunks of shape {self.chunks} in a row")
         name = described["dtype"]
         self.dtype: np.dtype = np.dtype(name if isinstance(name, str) else "V8")
         filters = [found["id"] for found in described.get("filters") or []]
@@ -156,9 +162,14 @@ class ZarrSpec:
         """The bytes of a chunk. A codec gets the room for them, and so makes no more."""
         if not self.codec:
             return data
+        size = trusted_bytes(len(data)) if size is None else size
         if self.codec in _DEFLATE:
-            return self._numcodec().decode(data)
-        out = np.empty(trusted_bytes(len(data)) if size is None else size, np.uint8)
+            stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # The headers of either.
+            values = stream.decompress(data, size + 1)
+            if not stream.eof:
+                raise ValueError(f"cut short, or more than {size:,} bytes")
+            return values
+        out = np.empty(size, np.uint8)
         return self._numcodec().decode(data, out=out)
 
     def _check_size(self, size: int, stored: int) -> None:
@@ -172,6 +183,7 @@ class ZarrArray:
     Args:
       files: The files.
       name: The path of the array in the hierarchy.
+      fills: Whether a chunk that is not there is one of `fill_value`s. If not, it is damage.
 
     Attributes:
       name: The path.
@@ -182,11 +194,14 @@ class ZarrArray:
       SourceError: It is damaged.
     """
 
-    def __init__(self, files: ZarrFiles, name: str) -> None:
-        self._files, self.name = files, name
+    def __init__(self, files: ZarrFiles, name: str, *, fills: bool = False) -> None:
+        self._files, self.name, self._fills = files, name, fills
         self._cached: tuple[tuple[int, ...], np.ndarray] | None = None
         with source_errors(files.path, field=name):
-            self.spec = ZarrSpec(json.loads(files.read(f"{name}/{ARRAY}") or b""))
+            described = files.read(f"{name}/{ARRAY}")
+            if described is None:
+                raise self.error(f"{ARRAY} is missing")
+            self.spec = ZarrSpec(json.loads(described))
             attributes = files.read(f"{name}/{ATTRIBUTES}")
             self.attributes = None if attributes is None else json.loads(attributes)
 
@@ -244,7 +259,16 @@ class ZarrArray:
         return np.dtype(object) if dtype.kind in "USO" else dtype.newbyteorder("=")
 
     def _read(self, place: tuple[int, ...]) -> bytes | None:
-        return self._files.read(f"{self.name}/{self.spec.chunk_name(place)}")
+        name = self.spec.chunk_name(place)
+        data = self._files.read(f"{self.name}/{name}")
+        if data is None and not self._fills:
+            what = (
+                f"its chunk {name} is missing; if chunks of nothing but the fill_value "
+                f"({self.spec.described.get('fill_value')!r}) were left out, "
+                'missing_chunks="fill" reads them'
+            )
+            raise self.error(what, place[0] * self.spec.chunks[0] if place else None)
+        return data
 
     def _chunk(self, place: tuple[int, ...]) -> np.ndarray:
         cached = self._cached

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import weakref
@@ -24,6 +25,8 @@ _EPISODE_ENDS = f"meta/episode_ends/{ARRAY}"
 class ZarrFiles:
     """The files below the root of a hierarchy; can be pickled.
 
+    Links are followed, also out of the folder: caches of hubs are made of them.
+
     Args:
       path: A folder or a zip archive with the groups `data` and `meta`, or what has one as
         its only folder, or in `replay_buffer.zarr`.
@@ -42,7 +45,8 @@ class ZarrFiles:
         begin_anew_in_forks(self)
         if not self._is_folder:
             check_is_file(self.path)
-            self._prefix = self._root_in_archive()
+            with source_errors(self.path):
+                self._prefix = self._root_in_archive()
         elif not self.has(_EPISODE_ENDS):
             self.path /= "replay_buffer.zarr"
         if not self.has(_EPISODE_ENDS):
@@ -94,13 +98,15 @@ class ZarrFiles:
         """Returns the bytes of a file; None if there is none.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: It is damaged, or a link to nothing.
         """
         if self._is_folder:
             try:
                 check_is_file(self.path / name)
                 return bytes((self.path / name).read_bytes())
             except (FileNotFoundError, NotADirectoryError):
+                if os.path.islink(self.path / name):
+                    raise SourceError("a link to nothing", file=self.path / name) from None
                 return None
         with self._lock:
             archive = self._opened()
@@ -114,23 +120,27 @@ class ZarrFiles:
                 return archive.read(info)
 
     def arrays(self) -> list[str]:
-        """Returns the paths of all arrays, in order."""
-        if not self._is_folder:
-            begin, end = len(self._prefix), -len(f"/{ARRAY}")
-            names = self._opened().namelist()
-            found = {name[begin:end] for name in names if name.endswith(f"/{ARRAY}")}
-            return sorted(found)
-        return sorted(self._arrays_below("", 0))
+        """Returns the paths of all arrays, in order, also of those that lack `.zarray`."""
+        ending = f"/{ARRAY}"
+        described = json.loads(self.read(CONSOLIDATED) or b"{}").get("metadata", {})
+        found = {name.removesuffix(ending) for name in described if name.endswith(ending)}
+        if self._is_folder:
+            return sorted(found.union(self._arrays_below("", 0)))
+        names = self._opened().namelist()
+        inside = [name[len(self._prefix) :] for name in names if name.startswith(self._prefix)]
+        found |= {name.removesuffix(ending) for name in inside if name.endswith(ending)}
+        members = {"/".join(name.split("/")[:2]) for name in inside if name.count("/") > 1}
+        return sorted(found.union(name for name in members if not self.has(f"{name}/{GROUP}")))
 
     def _arrays_below(self, group: str, depth: int) -> Iterator[str]:
         for entry in stores.list_directory(self.path / group if group else self.path):
             name = f"{group}/{entry.name}" if group else entry.name
-            if not entry.is_dir:
+            if not entry.is_dir or entry.name.startswith("."):
                 continue
-            if self.has(f"{name}/{ARRAY}"):
+            if self.has(f"{name}/{GROUP}"):
+                yield from self._arrays_below(name, depth + 1) if depth < 32 else ()
+            elif group or self.has(f"{name}/{ARRAY}"):
                 yield name
-            elif self.has(f"{name}/{GROUP}") and depth < 32:
-                yield from self._arrays_below(name, depth + 1)
 
     def inputs(self) -> list[str | os.PathLike[str]]:
         """Returns all files."""

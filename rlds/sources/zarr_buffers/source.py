@@ -63,6 +63,9 @@ class ZarrSource(RandomAccessSource):
     field `video/observation/camera_<camera>`, see `rlds.sources.video`. Its `frames` say which
     frame each step has, by `timestamp`: the first one that is shown then or later.
 
+    A chunk that is missing is damage, as Zarr 2 writes them all. Zarr 3 leaves out chunks of
+    nothing but the `fill_value` of their array: no file says whether one was left out or was lost.
+
     Rows after the last end are of an episode that was aborted. It is the last one, and not
     `complete`. No final observation is known.
 
@@ -73,6 +76,8 @@ class ZarrSource(RandomAccessSource):
       per_episode: The names of arrays of `data` with a constant value in each episode, if they are
         others than those above.
       video: Whether the frames of videos stay packets, or are decoded into the steps.
+      missing_chunks: Whether a chunk that is missing is an error of the episodes that have rows of
+        it, or stands for the `fill_value` of its array, as in what Zarr 3 wrote.
 
     Raises:
       FileNotFoundError: There is no replay buffer.
@@ -91,12 +96,15 @@ class ZarrSource(RandomAccessSource):
         images: Literal["chunks", "frames"] = "chunks",
         per_episode: Sequence[str] | None = None,
         video: Literal["packets", "frames"] = "packets",
+        missing_chunks: Literal["error", "fill"] = "error",
     ) -> None:
         self._images, self._per_episode, self.video = images, per_episode, video
+        self._missing_chunks = missing_chunks
         self._files = ZarrFiles(path)
         with source_errors(self._files.path):
             names = [name for name in self._files.arrays() if name.isprintable()]
-            arrays = {name: ZarrArray(self._files, name) for name in names}
+            fills = missing_chunks == "fill"
+            arrays = {name: ZarrArray(self._files, name, fills=fills) for name in names}
             of_aside = (ASIDE_TEXT, ASIDE_ENDS, ASIDE_BYTES)
             self._kept = {name: arrays.pop(name) for name in of_aside if name in arrays}
             self._arrays = arrays
@@ -118,7 +126,7 @@ class ZarrSource(RandomAccessSource):
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
         """See `Source`."""
-        return bool(ZarrFiles(path).path)
+        return os.fspath(path).endswith(".zarr.zip") or bool(ZarrFiles(path).path)
 
     # --- What there is.
 
@@ -247,7 +255,12 @@ class ZarrSource(RandomAccessSource):
     def options(self) -> Mapping[str, Any]:
         """Returns the arguments."""
         per_episode = None if self._per_episode is None else list(self._per_episode)
-        return {"images": self._images, "per_episode": per_episode, "video": self.video}
+        return {
+            "images": self._images,
+            "per_episode": per_episode,
+            "video": self.video,
+            "missing_chunks": self._missing_chunks,
+        }
 
     def num_episodes(self, split: str) -> int:
         """See `Source`."""

@@ -1,6 +1,10 @@
 """Replay buffers in Zarr, against plain loops over the arrays that the library zarr reads."""
 
+import json
 import pickle
+import shutil
+import zlib
+from pathlib import Path
 
 import conversions
 import imagecodecs
@@ -8,6 +12,7 @@ import numpy as np
 import pytest
 import raw_zarr
 import videos
+import zarr
 
 import rlds.sources
 import tfds_builders
@@ -121,8 +126,9 @@ def test_only_the_rows_that_are_asked_for_are_read(tmp_path):
     path = raw_zarr.write_pusht(tmp_path / "a.zarr")
     for row in (5, 6, 8):
         (path / f"data/img/{row}.0.0.0").write_bytes(b"spoilt")
-    (path / "data/img/9.0.0.0").unlink()  # Zeros.
-    episodes = pickle.loads(pickle.dumps(rlds.sources.open(path)))
+    (path / "data/img/9.0.0.0").unlink()
+    source = rlds.sources.open(path, missing_chunks="fill")
+    episodes = pickle.loads(pickle.dumps(source))
     raw = raw_zarr.pusht()["img"]
     found = episodes.columns(2, ["observation/img", "is_last"], 3, 9)
     np.testing.assert_array_equal(found["observation"]["img"][1:], raw[10:])
@@ -134,6 +140,79 @@ def test_only_the_rows_that_are_asked_for_are_read(tmp_path):
     with pytest.raises(SourceError, match=r"a\.zarr, episode episode_2, row 6, field 'data/img'"):
         episodes[2]
     assert episodes[0].num_steps == 4
+
+
+def moved(path, target):
+    """Moves a file, and leaves a link to it."""
+    path.rename(target)
+    path.symlink_to(target)
+
+
+MISSING = {
+    "a chunk": lambda data: (data / "action/1.0").unlink(),
+    "a link to nothing": lambda data: moved(data / "action/1.0", data / "action/1,0"),
+    "chunks with another separator": lambda data: (data / "action/1.0").rename(data / "action/1"),
+    "a chunk of an image": lambda data: (data / "camera0_rgb/5.0.0.0").unlink(),
+}
+
+
+@pytest.mark.parametrize("case", MISSING)
+def test_chunks_that_are_missing(tmp_path, case):
+    raw = {**raw_zarr.umi(), "action": raw_zarr.pusht()["action"]}
+    images = {"camera0_rgb": raw_zarr.jpeg2k()}
+    path = raw_zarr.write(
+        tmp_path / "a.zarr", raw, compressors=images, chunks={"camera0_rgb": (1, 16, 24, 3)}
+    )
+    MISSING[case](path / "data")
+    if "link" in case:
+        assert rlds.sources.open(path)[1].num_steps == 2  # Out of the folder or not.
+        (path / "data/action/1,0").unlink()
+    episodes = rlds.sources.open(path)
+    with pytest.raises(SourceError, match=r"a link to nothing|chunk (1|5\.0\.0)\.0 is missing"):
+        episodes[1]
+    assert episodes[0].num_steps == 4
+    if "link" in case:
+        return
+    episode = rlds.sources.open(path, missing_chunks="fill")[1]
+    if "image" in case:
+        assert episode.steps["chunks"]["camera0_rgb"].tolist()[1] == b""
+    else:
+        assert not episode.steps["action"][1].any()
+
+
+def test_zarr_3_leaves_out_chunks_of_zeros(tmp_path):
+    rewards = np.zeros(12, "f4")
+    path = raw_zarr.write(tmp_path / "a.zarr", {"reward": rewards}, write_empty_chunks=False)
+    with pytest.raises(SourceError, match=r"the fill_value \(0\.0\) were left out"):
+        rlds.sources.open(path)[0]
+    assert not rlds.sources.open(path, missing_chunks="fill")[2].steps["reward"].any()
+
+
+@pytest.mark.parametrize("name", ["a.zarr", "a.zarr.zip"])
+@pytest.mark.parametrize("left", ["some", "none", "consolidated"])
+def test_an_array_of_which_files_are_missing(tmp_path, name, left):
+    """It is no array less."""
+    whole = raw_zarr.write_pusht(tmp_path / "whole.zarr")
+    if left == "consolidated":
+        zarr.consolidate_metadata(whole, zarr_format=2)
+    (whole / "data/action/.zarray").unlink()
+    if left != "some":
+        shutil.rmtree(whole / "data/action")
+    path = whole
+    if name.endswith(".zip"):
+        path = Path(shutil.make_archive(str(tmp_path / "a.zarr"), "zip", whole))
+    if left == "none":
+        assert "action" not in rlds.sources.open(path).spec["steps"]
+        return
+    with pytest.raises(SourceError, match=r"field 'data/action': \.zarray is missing"):
+        ZarrSource(path)
+
+
+def test_an_archive_that_is_cut(tmp_path):
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr.zip")
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(SourceError, match=r"a\.zarr\.zip: cannot be read: BadZipFile"):
+        rlds.sources.open(path)
 
 
 def test_what_is_said_of_an_episode_is_constant(tmp_path):
@@ -155,7 +234,6 @@ def test_what_is_said_of_an_episode_is_constant(tmp_path):
 
 def test_text_big_endian_numbers_and_other_orders(tmp_path):
     """As any writer of Zarr may have them."""
-    import zarr
     from numcodecs import GZip
 
     rng = np.random.default_rng(0)
@@ -176,6 +254,7 @@ def test_text_big_endian_numbers_and_other_orders(tmp_path):
             chunks=(2, *array.shape[1:]),
             dtype=dtype,
             order=order,
+            config={"write_empty_chunks": True},
             **config,
         )
         made[:] = array
@@ -230,6 +309,17 @@ def test_sizes_that_are_not_there(tmp_path):
         rlds.sources.open(path)[2]
     ends.write_bytes(np.array([4, 3, 6], "<i8").tobytes())
     with pytest.raises(SourceError, match=r"row 1.*3, less than the one before"):
+        rlds.sources.open(path)
+
+
+def test_numbers_of_chunks_and_bytes_that_are_not_there(tmp_path):
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr")
+    (path / "data/keypoint/0.0.0").write_bytes(zlib.compress(bytes(1 << 24)))
+    with pytest.raises(SourceError, match=r"row 0, field 'data/keypoint': .* more than 160 bytes"):
+        rlds.sources.open(path)[0]
+    file = path / "data/action/.zarray"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"shape": [2**62, 2**62]}))
+    with pytest.raises(SourceError, match=r"'data/action'.* more than 1,048,576 chunks of shape"):
         rlds.sources.open(path)
 
 
