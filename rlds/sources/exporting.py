@@ -97,13 +97,14 @@ class Placement:
       field: The path of a field of an episode, such as `steps/action`.
       place: Where the format has it; empty if nowhere.
       how: "exact" if the format holds it; "aside" if it is kept beside the data, where only this
-        library reads it; "changed" if its values become others; "lost" if nothing is left of it.
+        library reads it; "renumbered" if it counts the rows, episodes or tasks that are written;
+        "changed" if its values become others; "lost" if nothing is left of it.
       why: What changes, or why it is lost.
     """
 
     field: str
     place: str
-    how: Literal["exact", "aside", "changed", "lost"]
+    how: Literal["exact", "aside", "renumbered", "changed", "lost"]
     why: str = ""
 
     def __str__(self) -> str:

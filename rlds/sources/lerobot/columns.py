@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -16,7 +17,7 @@ from rlds.sources.lerobot.layout import Feature
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 
-__all__ = ["Column", "column_of", "image_field", "objects", "values_of"]
+__all__ = ["Column", "column_of", "contradiction", "image_field", "objects", "values_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,26 @@ def column_of(arrow_field: Any, feature: Feature | None) -> Column:
         if members == {"bytes": arrow.binary(), "path": arrow.string()}:
             return Column(name, "image", Field(bytes, doc=doc))
     return Column(name, "json", Field(str, doc=doc or "JSON"))
+
+
+def contradiction(column: Column, feature: Feature) -> str:
+    """Returns how a column is not what `info.json` says of it; empty if it is."""
+    shape: Any = feature.shape
+    dtype, found = feature.dtype, column.field.shape
+    if column.kind == "numbers":
+        fits = dtype == str(column.field.dtype) and (found or (1,)) == (shape or (1,))
+    elif column.kind == "image":
+        with contextlib.suppress(ValueError):  # It is not the shape of an image.
+            shape = feature.image_shape
+        fits = dtype == "image" and (not found or found == shape)
+    elif column.kind == "text":
+        fits = dtype in ("string", "language")
+    else:
+        fits = dtype not in ("string", "image") and dtype not in np.sctypeDict
+    if fits:
+        return ""
+    kinds = {"json": "values of no one shape", "image": f"image files of shape {found}"}
+    return f"{dtype} of shape {shape}, but the data have {kinds.get(column.kind, column.field)}"
 
 
 def image_field(data: bytes) -> Field:

@@ -49,6 +49,8 @@ class Settings:
       video_files_size_in_mb: How large videos become.
       chunks_size: How many files (3.0), or episodes (2.1), a folder has.
       clips_as_they_are: Whether each clip is a video of its own, byte by byte.
+      others: What else `info.json` says.
+      episode_schema: The types of further columns of the table of episodes (3.0), if known.
     """
 
     features: Mapping[str, Mapping[str, Any]]
@@ -61,6 +63,8 @@ class Settings:
     video_files_size_in_mb: float = 200
     chunks_size: int = 1000
     clips_as_they_are: bool = False
+    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    episode_schema: Any = None
 
     @property
     def videos(self) -> list[str]:
@@ -95,6 +99,7 @@ class DatasetFiles(abc.ABC):
         tasks: Sequence[str],
         statistics: Mapping[str, Statistics],
         clips: Mapping[str, Clip],
+        others: Mapping[str, Any] | None = None,
     ) -> None:
         """Writes an episode.
 
@@ -104,6 +109,7 @@ class DatasetFiles(abc.ABC):
           tasks: The text of the task of each row.
           statistics: Those of the features.
           clips: The frames of the video features.
+          others: What else the table of episodes says of it.
         """
         arrow = import_extra("pyarrow")
         num_rows = len(tasks)
@@ -125,7 +131,7 @@ class DatasetFiles(abc.ABC):
             arrays[name] = column_array(made[name], schema.field(name).type)
         table = arrow.table([arrays[name] for name in schema.names], schema=schema)
         found = {**statistics, **{name: of_column(column) for name, column in made.items()}}
-        self._write(table, texts, found, clips)
+        self._write(table, texts, found, clips, others or {})
         self._num_episodes += 1
         self._num_rows += num_rows
 
@@ -138,6 +144,7 @@ class DatasetFiles(abc.ABC):
         self._finish()
         fps = self._settings.fps
         info = {
+            **self._settings.others,
             "codebase_version": self.version,
             "robot_type": self._settings.robot_type,
             "total_episodes": self._num_episodes,
@@ -166,6 +173,7 @@ class DatasetFiles(abc.ABC):
         tasks: Sequence[str],
         statistics: Mapping[str, Statistics],
         clips: Mapping[str, Clip],
+        others: Mapping[str, Any],
     ) -> None:
         """Writes the next episode."""
 
@@ -215,10 +223,12 @@ class _Files30(DatasetFiles):
         tasks: Sequence[str],
         statistics: Mapping[str, Statistics],
         clips: Mapping[str, Clip],
+        others: Mapping[str, Any],
     ) -> None:
         chunk, file = self._data.add(table)
         self._total.add(statistics)
         row: dict[str, Any] = {
+            **others,
             "episode_index": self._num_episodes,
             "tasks": list(tasks),
             "length": table.num_rows,
@@ -252,7 +262,11 @@ class _Files30(DatasetFiles):
         number, self._ready = self._ready, 0
         arrow = import_extra("pyarrow")
         rows, self._rows = self._rows[:number], self._rows[number:]
-        columns = {name: [row.get(name) for row in rows] for name in rows[0]}
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
+        for field in self._settings.episode_schema or ():
+            if field.name in names and not field.name.startswith(layout.EPISODE_GROUPS):
+                columns[field.name] = arrow.array(columns[field.name], field.type)
         chunk, file = self._episodes.place(number)
         columns["meta/episodes/chunk_index"] = [chunk] * number
         columns["meta/episodes/file_index"] = [file] * number
@@ -288,12 +302,14 @@ class _Files21(DatasetFiles):
         tasks: Sequence[str],
         statistics: Mapping[str, Statistics],
         clips: Mapping[str, Clip],
+        others: Mapping[str, Any],
     ) -> None:
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(table, self._path(_DATA_21), compression="snappy")
         for name in self._settings.videos:
             self._write_video(clips[name], self._path(_VIDEO_21, name), name)
         row = {"episode_index": self._num_episodes, "tasks": list(tasks), "length": table.num_rows}
+        row |= others
         add_line(self._directory / layout.EPISODES_JSONL, row)
         found = {"episode_index": self._num_episodes, "stats": _as_json(statistics)}
         add_line(self._directory / layout.EPISODES_STATS, found)

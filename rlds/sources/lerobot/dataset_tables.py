@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import abc
 import base64
+import contextlib
+import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -20,6 +22,7 @@ from rlds.sources.lerobot.layout import (
     TASKS_JSONL,
     EpisodeRow,
     Info,
+    episode_key,
     video_columns,
 )
 from rlds.sources.lerobot.parquet_rows import ParquetRows, size_of
@@ -31,6 +34,7 @@ __all__ = [
     "EpisodeTable",
     "encoded_schema",
     "episode_table",
+    "named_by_tables",
     "other_files",
     "read_info",
     "read_tasks",
@@ -39,6 +43,7 @@ __all__ = [
 ]
 
 _EPISODES = "meta/episodes"
+_EPISODE_INDEX = "episode_index"
 _MAX_JSON = 1 << 28
 # The other files that a dataset's metadata keeps, together.
 _MAX_OTHERS = 1 << 25
@@ -62,17 +67,44 @@ class EpisodeTable(abc.ABC):
     Attributes:
       indices: The `episode_index` of all episodes, in order.
       lengths: How many rows each has, 0 if it is not known.
-      lost: Why nothing is said of some, which are among `indices`.
+      lost: Those among `indices` that the tables say nothing of, with what is wrong.
       schema: The schema of the table (3.0), as `encoded_schema` returns it.
     """
 
     indices: np.ndarray
     lengths: np.ndarray
-    lost: str = ""
+    lost: Mapping[int, SourceError]
     schema: str | None = None
 
     def __init__(self, info: Info) -> None:
-        self._info = info
+        self._info, self.lost = info, {}
+
+    def _set_episodes(
+        self, known: np.ndarray, lengths: np.ndarray, lost: Mapping[int, SourceError]
+    ) -> None:
+        """Sets the attributes.
+
+        Args:
+          known: The `episode_index` of those that the tables name, in order.
+          lengths: How many rows these have.
+          lost: Those that they do not name.
+        """
+        self.lost = lost
+        self.indices = np.union1d(known, np.array([*lost], np.int64))
+        # Where they are among the known ones.
+        self._places = np.full(len(self.indices), -1)
+        self._places[np.isin(self.indices, known)] = np.arange(len(known))
+        self.lengths = np.zeros(len(self.indices), np.int64)
+        self.lengths[self._places >= 0] = lengths
+
+    def _place(self, place: int) -> int:
+        """Where an episode is among those that the tables name."""
+        at = int(self._places[place])
+        if at < 0:
+            error = self.lost[int(self.indices[place])]
+            key = episode_key(int(self.indices[place]))
+            raise SourceError(error.what, file=error.file, episode=key)
+        return at
 
     @abc.abstractmethod
     def row(self, place: int) -> EpisodeRow:
@@ -131,13 +163,18 @@ class LineTable(EpisodeTable):
                 what = f"a second line of episode {row.index}"
                 raise SourceError(what, file=self._file, row=number)
             found[row.index] = offset, row.length
-        self.indices = np.array(sorted(found), np.int64)
-        self._offsets = {index: offset for index, (offset, _) in found.items()}
-        self.lengths = np.array([found[index][1] for index in sorted(found)], np.int64)
+        known = sorted(found)
+        self._offsets = {index: found[index][0] for index in known}
+        rows = [EpisodeRow(index, found[index][1], 0, 0, 0, {}, {}) for index in known]
+        named = {info.data_file(row): None for row in rows}
+        lost = _without_line(root, named, EPISODES_JSONL, {*known})
+        lengths = np.array([row.length for row in rows], np.int64)
+        self._set_episodes(np.array(known, np.int64), lengths, lost)
         self._stats: dict[int, int] | None = None
 
     def row(self, place: int) -> EpisodeRow:
         """See `EpisodeTable`."""
+        self._place(place)
         raw = {"episode_index": int(self.indices[place]), "length": int(self.lengths[place])}
         return EpisodeRow.from_json(raw, self._info.videos, is_v3=False)
 
@@ -198,32 +235,44 @@ class ParquetTable(EpisodeTable):
             file = self._files[self._columns["file"][twice[0] + 1 if len(twice) else 0]]
             what = f"a second row of episode {index}" if len(twice) else f"an episode {index}"
             raise SourceError(what, file=file, field="episode_index")
-        self._places = np.arange(len(known))
-        self.indices, self.lengths = known, self._columns["length"]
-        if unreadable:
-            self._add_lost(unreadable)
         self._rows: ParquetRows | None = None
         self._firsts = self._first_rows()
         self._shared: dict[str, dict[tuple[int, int], list[int]]] = {}
+        lost = _without_line(root, self._named(), _EPISODES, {*known.tolist()})
+        if unreadable:
+            lost = self._unreadable(unreadable, lost)
+        self._set_episodes(known, self._columns["length"], lost)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None}
 
-    def _add_lost(self, unreadable: Sequence[SourceError]) -> None:
-        """Adds episodes of which the rows are in tables that cannot be read."""
-        self.lost = "; ".join(map(str, unreadable))
+    def _unreadable(
+        self, errors: Sequence[SourceError], lost: Mapping[int, SourceError]
+    ) -> dict[int, SourceError]:
+        """The episodes of which the rows are in tables that cannot be read."""
         total: Any = self._info.raw.get("total_episodes")
         total = total if isinstance(total, int) else 0
         # A file without footer may have lost all but a few bytes for each.
-        most = sum(size_of(error.file) for error in unreadable)
-        known = self.indices
-        end = max(total, int(known[-1]) + 1 if len(known) else 0)
+        most = sum(size_of(error.file) for error in errors)
+        known = {*self._columns[_EPISODE_INDEX].tolist()}
+        end = max(total, max(known | lost.keys(), default=-1) + 1)
         if end - len(known) > most:
-            raise unreadable[0]
-        self.indices = np.arange(end)
-        self._places = np.full(end, -1)
-        self._places[known] = np.arange(len(known))
-        self.lengths = np.where(self._places < 0, 0, self._columns["length"][self._places])
+            raise errors[0]
+        words = "; ".join(map(str, errors))
+        what = f"its row is in a table that cannot be read: {words}"
+        error = SourceError(what, file=_EPISODES)
+        return dict.fromkeys(sorted({*range(end)} - known), error)
+
+    def _named(self) -> dict[str, _Named]:
+        """What the table says of each data file."""
+        names = ("data/chunk_index", "data/file_index", _EPISODE_INDEX, "length")
+        named: dict[str, _Named] = {}
+        for chunk, file, index, length in zip(*(self._columns[name].tolist() for name in names)):
+            name = self._info.data_file(EpisodeRow(index, length, chunk, file, 0, {}, {}))
+            found = named.setdefault(name, _Named(0, set()))
+            found.episodes.add(index)
+            named[name] = found._replace(num_rows=found.num_rows + length)
+        return named
 
     def _first_rows(self) -> dict[tuple[int, int], int]:
         """The first row of each data file, counted over all, as far as episodes are known."""
@@ -246,13 +295,6 @@ class ParquetTable(EpisodeTable):
         except ValueError as error:
             file = self._files[raw["file"]]
             raise SourceError(str(error), file=file, row=raw["row"]) from error
-
-    def _place(self, place: int) -> int:
-        at = int(self._places[place])
-        if at < 0:
-            what = f"its row is in a table that cannot be read: {self.lost}"
-            raise SourceError(what, file=_EPISODES, episode=int(self.indices[place]))
-        return at
 
     def whole(self, place: int) -> tuple[Any, Any]:
         """See `EpisodeTable`."""
@@ -289,6 +331,54 @@ class ParquetTable(EpisodeTable):
             self._shared[video] = shared
         span = row.videos[video]
         return self._shared[video][span.chunk, span.file]
+
+
+class _Named(NamedTuple):
+    """How many rows of a data file the table of episodes names, and of which episodes."""
+
+    num_rows: int
+    episodes: set[int]
+
+
+def _without_line(
+    root: epath.Path, named: Mapping[str, _Named | None], table: str, known: Set[int]
+) -> dict[int, SourceError]:
+    """Finds episodes that have rows, but no line in the table: a recording was interrupted.
+
+    Args:
+      root: The folder of the dataset.
+      named: What the table says of each data file; None if the file has one episode.
+      table: The table.
+      known: The episodes that it has.
+
+    Returns:
+      What is wrong, by `episode_index`; by a number that is free if that is not known.
+    """
+    lost: dict[int, SourceError] = {}
+    for file in walk(root / "data", ".parquet"):
+        said = named.get(os.fspath(file)[len(os.fspath(root)) + 1 :], _Named(0, set()))
+        if said is None:
+            continue
+        indices: list[int] = []
+        what = f"more rows than {table} says"
+        try:
+            rows = ParquetRows(file, [_EPISODE_INDEX])
+            if rows.num_rows <= said.num_rows:
+                continue
+            column = _column(rows.read(0, rows.num_rows), _EPISODE_INDEX, rows.path)
+            indices = sorted({*column[column >= 0].tolist()} - said.episodes)
+        except SourceError as error:
+            if said.num_rows:
+                continue  # So are the episodes that are named.
+            what = f"{table} does not name the file, and {error.what}"
+        for index in indices or [-1]:
+            if index >= 0:
+                what = f"there are rows of it, but no line in {table}: was its recording stopped?"
+            if index < 0 or index in known or index in lost:
+                taken = known | lost.keys()
+                index = next(i for i in itertools.count(len(known)) if i not in taken)
+            lost[index] = SourceError(what, file=file)
+    return lost
 
 
 def read_tasks(root: epath.Path, info: Info) -> tuple[list[dict[str, Any]], str | None]:
@@ -363,6 +453,16 @@ def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]
 def _is_table(name: str) -> bool:
     tables = (INFO, TASKS, TASKS_JSONL, EPISODES_JSONL, EPISODES_STATS)
     return name in tables or name.startswith("meta/rlds")
+
+
+@contextlib.contextmanager
+def named_by_tables(file: stores.PathLike) -> Iterator[None]:
+    """Makes it damage of an episode that the file is not there which the tables name for it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        what = "does not exist, but the tables name it: was all of the dataset downloaded?"
+        raise SourceError(what, file=file) from error
 
 
 def encoded_schema(schema: Any) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, without_transitions
-from rlds.sources.lerobot.dataset_files import Version
 from rlds.sources.lerobot.original import Original, SameFiles, SameRows, is_whole, order_of
 from rlds.sources.lerobot.rlds_rows import RldsRows
 from rlds.sources.source import Outline
@@ -23,8 +23,9 @@ class LeRobotExport(Export):
     """Writes a dataset of LeRobot, 3.0 or 2.1.
 
     Of episodes that came from LeRobot the same comes out: the rows, the tables, the videos, in the
-    same files, with the same names. If they are to be of the other version, or are not all, then
-    rows, episodes and tasks are counted anew; rows and the packets of videos stay the same.
+    same files, with the same names. If they are to be of the other version, are not all, or some
+    are left out as they are damaged, then rows, episodes and tasks are counted anew, and files are
+    others; rows and the packets of videos stay the same.
 
     Of others, each transition is a row; what belongs to no row, such as the final observation, is
     kept aside in `meta/rlds`.
@@ -87,8 +88,8 @@ class LeRobotExport(Export):
         elif version in (None, original.version) and is_whole(episodes, original):
             self._made = SameFiles(original)
         else:
-            kept: Version = "v3.0" if original.info.is_v3 else "v2.1"
-            self._made = SameRows(original, version or kept, episodes.split, sizes)
+            self._made = SameRows(original, version, episodes.split, sizes)
+        self._original, self._sizes = original, sizes
         self.is_exact = self._made.is_exact
 
     def placements(self) -> Sequence[Placement]:
@@ -105,6 +106,13 @@ class LeRobotExport(Export):
         if not isinstance(self._made, RldsRows):
             self.order = order_of(self.episodes)
         self._made.write(path, self)
+        if self.left_out and isinstance(self._made, SameFiles):
+            # Without them it is another dataset, which counts its rows and episodes anew.
+            shutil.rmtree(path)
+            self.left_out, self.is_exact = [], False
+            assert self._original is not None
+            rows = SameRows(self._original, None, self.episodes.split, self._sizes)
+            rows.write(path, self)
 
 
 def _checked_rate(fps: float | None, metadata: Mapping[str, Any], version: str | None) -> float:

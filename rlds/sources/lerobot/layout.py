@@ -33,6 +33,8 @@ __all__ = [
     "EPISODES",
     "EPISODES_JSONL",
     "EPISODES_STATS",
+    "EPISODE_COLUMNS",
+    "EPISODE_GROUPS",
     "EXTRAS",
     "INFO",
     "LANGUAGE_INSTRUCTION",
@@ -75,6 +77,10 @@ DEFAULT_COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "index": {"dtype": "int64", "shape": [1], "names": None},
     "task_index": {"dtype": "int64", "shape": [1], "names": None},
 }
+
+# The columns of the table of episodes, and what the names of further ones begin with.
+EPISODE_COLUMNS = ("episode_index", "tasks", "length", "dataset_from_index", "dataset_to_index")
+EPISODE_GROUPS = ("data/", "meta/episodes/", "stats/", "videos/")
 
 _REWARD = "next.reward"
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)(?::0?([0-9]{1,2})d)?\}")

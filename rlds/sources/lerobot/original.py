@@ -46,6 +46,11 @@ __all__ = ["Original", "SameFiles", "SameRows", "is_whole", "order_of"]
 _ROWS_AT_ONCE = 100
 # Columns that number what is written.
 _NUMBERS = ("episode_index", "index", "task_index")
+# What info.json says in one version, and not in the other.
+_OF_VERSIONS = {
+    *("total_videos", "total_chunks"),
+    *("data_files_size_in_mb", "video_files_size_in_mb"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +135,15 @@ class Original:
         """Returns what the tables said of an episode."""
         found: dict[str, Any] = json.loads(as_text(_at(episode, ROW)))
         return found
+
+    def others(self, episode: SourceEpisode) -> dict[str, Any]:
+        """Returns what the tables said of an episode that LeRobot itself has no name for."""
+        row = self.row(episode)
+        return {
+            name: value
+            for name, value in row.items()
+            if name not in layout.EPISODE_COLUMNS and not name.startswith(layout.EPISODE_GROUPS)
+        }
 
     def statistics_line(self, episode: SourceEpisode) -> dict[str, Any] | None:
         """Returns the line of an episode in episodes_stats.jsonl, if there was one."""
@@ -236,12 +250,6 @@ class SameFiles:
                 original.write_beside(path, episode, row.index)
             for video in videos.values():
                 video.close()
-        if export.left_out:
-            raise ValueError(
-                f"{len(export.left_out)} episodes cannot be read, and a dataset without them is "
-                "another one; export a part that can be read, such as split='train[:5]'. The "
-                f"first: {export.left_out[0]}"
-            )
         _write_tasks(path, original)
 
 
@@ -250,7 +258,7 @@ class SameRows:
 
     Args:
       original: What is known of it.
-      version: The version to write.
+      version: The version to write; if None, "v3.0" if it was that, or "v2.1".
       split: The name of the split.
       sizes: How large files become: `Settings` has the names.
     """
@@ -258,10 +266,11 @@ class SameRows:
     is_exact = False  # Rows, episodes and tasks have other numbers.
 
     def __init__(
-        self, original: Original, version: Version, split: str, sizes: Mapping[str, int]
+        self, original: Original, version: Version | None, split: str, sizes: Mapping[str, int]
     ) -> None:
+        version = version or ("v3.0" if original.info.is_v3 else "v2.1")
         self._original, self._version = original, version
-        raw = original.info.raw
+        raw, schema = original.info.raw, original.said["schemas"]["episodes"]
         self._features = {**dict(raw["features"])}
         for name, said in layout.DEFAULT_COLUMNS.items():
             self._features.setdefault(name, said)
@@ -276,6 +285,8 @@ class SameRows:
             chunks_size=chunks_size,
             data_files_size_in_mb=sizes["data_files_size_in_mb"],
             video_files_size_in_mb=sizes["video_files_size_in_mb"],
+            others={name: value for name, value in raw.items() if name not in _OF_VERSIONS},
+            episode_schema=schema and decoded_schema(schema),
         )
         if version == "v2.1" and original.info.fps != int(original.info.fps):
             raise ValueError(
@@ -286,17 +297,10 @@ class SameRows:
         """See `Export`."""
         original = self._original
         numbers = {f"{rlds.STEPS}/{original.path(name)}" for name in _NUMBERS}
-        why = "they are counted anew"
         found = []
         for place in original.placements():
-            root = place.field.partition("/")[0]
             if place.field in numbers:
-                place = dataclasses.replace(place, how="changed", why=why)
-            elif place.field in (ROW, STATS):
-                place = dataclasses.replace(place, how="changed", why="files are others")
-            elif root in (VIDEO, SKELETON):
-                said = "the same packets are in other files"
-                place = dataclasses.replace(place, how="changed", why=said)
+                place = dataclasses.replace(place, how="renumbered", why="counted anew")
             found.append(place)
         return found
 
@@ -323,7 +327,8 @@ class SameRows:
                 name: original.clip(episode, name, episode.num_steps)
                 for name in original.info.videos
             }
-            files.add(arrays, tasks, self._statistics(episode, steps), clips)
+            statistics, others = self._statistics(episode, steps), original.others(episode)
+            files.add(arrays, tasks, statistics, clips, others)
             original.write_beside(path, episode, index)
 
     def _statistics(

@@ -22,10 +22,18 @@ import rlds
 from envlogger.converters.fields import Field
 from envlogger.converters.rlds_episode import step_flags
 from rlds.sources.aside import AsideFolder, KeptAside
-from rlds.sources.lerobot.columns import Column, column_of, image_field, objects, values_of
+from rlds.sources.lerobot.columns import (
+    Column,
+    column_of,
+    contradiction,
+    image_field,
+    objects,
+    values_of,
+)
 from rlds.sources.lerobot.dataset_tables import (
     encoded_schema,
     episode_table,
+    named_by_tables,
     other_files,
     read_info,
     read_tasks,
@@ -128,7 +136,9 @@ class LeRobotSource(RandomAccessSource):
         self._texts = {row["task_index"]: task_text(row) for row in self._tasks}
         self._videos = Videos(self._root, self._info, self._table)
         self._rows: dict[tuple[str, ...], ParquetRows] = {}
-        self._splits = _splits(self._info.raw.get("splits"), len(self._table.indices))
+        number, num_lost = len(self._table.indices), len(self._table.lost)
+        splits = _splits(self._info.raw.get("splits"), number, num_lost)
+        self._splits = splits or {"train": range(number)}
         self._columns, self._schema = self._look_at_columns()
         paths = step_paths([*self._columns, *self._info.videos])
         self._paths = paths
@@ -166,9 +176,10 @@ class LeRobotSource(RandomAccessSource):
                 if file in tried:
                     continue
                 tried.add(file)
-                rows = ParquetRows(self._root / file)
+                with named_by_tables(self._root / file):
+                    rows = ParquetRows(self._root / file)
                 return self._columns_of(rows), encoded_schema(rows.schema)
-            except (SourceError, FileNotFoundError) as error:
+            except SourceError as error:
                 damage = damage or error
         if damage is not None:
             raise damage
@@ -321,15 +332,17 @@ class LeRobotSource(RandomAccessSource):
             if name not in self._columns and not feature.is_video:
                 what = "declared, but the data files have no such column"
                 yield SourceError(what, file=file, field=f"features/{name}")
-        for name in self._columns:
-            if name not in self._info.features:
-                what = "not declared, but the data files have such a column"
+        for name, column in self._columns.items():
+            what = "not declared, but the data files have such a column"
+            if name in self._info.features:
+                what = contradiction(column, self._info.features[name])
+            if what:
                 yield SourceError(what, file=file, field=f"features/{name}")
         order = [row["task_index"] for row in self._tasks]
         if self._info.is_v3 and order != list(range(len(order))):
             what = f"the rows are in the order {order[:10]}, by which LeRobot takes wrong tasks"
             yield SourceError(what, file=self._root / "meta/tasks.parquet", field=_TASK_INDEX)
-        if "splits" in raw and _splits(raw["splits"], len(lengths), strict=True) is None:
+        if "splits" in raw and not _splits(raw["splits"], len(lengths), len(self._table.lost)):
             what = f"{raw['splits']!r:.100}, expected ranges of the {len(lengths)} episodes"
             yield SourceError(what, file=file, field="splits")
 
@@ -523,7 +536,8 @@ class LeRobotSource(RandomAccessSource):
         key = tuple(columns)
         rows = self._rows.pop(key, None)  # Another thread has its own.
         if rows is None or rows.path != file:
-            rows = ParquetRows(file, columns)
+            with named_by_tables(file):
+                rows = ParquetRows(file, columns)
             missing = [name for name in self._columns if name not in rows.schema.names]
             others = [name for name in rows.schema.names if name not in self._columns]
             for name in missing:
@@ -577,8 +591,14 @@ def _image_paths(column: Any) -> np.ndarray:
 _PATH = "/path"
 
 
-def _splits(raw: Any, number: int, *, strict: bool = False) -> Any:
-    """Returns the ranges of splits, if they are all episodes without gaps."""
+def _splits(raw: Any, number: int, num_lost: int) -> dict[str, range]:
+    """Returns the ranges of splits; none, if they are not all episodes without gaps.
+
+    Args:
+      raw: What info.json says.
+      number: How many episodes there are.
+      num_lost: How many of them the tables may not name; the last split has these.
+    """
     found: dict[str, range] = {}
     for name, text in raw.items() if isinstance(raw, Mapping) else ():
         begin, colon, end = text.partition(":") if isinstance(text, str) else ("", "", "")
@@ -586,11 +606,12 @@ def _splits(raw: Any, number: int, *, strict: bool = False) -> Any:
             found = {}
             break
         found[str(name)] = range(int(begin), int(end))
-    covered = 0
-    for part in sorted(found.values(), key=lambda part: part.start):
+    covered, last = 0, ""
+    for name, part in sorted(found.items(), key=lambda item: item[1].start):
         covered = part.stop if part.start == covered and part.stop >= part.start else -1
         if covered < 0:
             break
-    if found and covered == number:
-        return found
-    return None if strict else {"train": range(number)}
+        last = name
+    if not found or not number - num_lost <= covered <= number:
+        return {}
+    return {**found, last: range(found[last].start, number)}

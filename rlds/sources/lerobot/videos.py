@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from rlds.sources.lerobot.dataset_tables import EpisodeTable
+from rlds.sources.lerobot.dataset_tables import EpisodeTable, named_by_tables
 from rlds.sources.lerobot.layout import EpisodeRow, Info, episode_key
 from rlds.sources.source import SourceError
 from rlds.sources.untrusted import check_is_file
@@ -49,9 +49,13 @@ class Videos:
         return {**self.__dict__, "_last": {}}
 
     def has_one_for_each(self, row: EpisodeRow, name: str) -> bool:
-        """Whether there are as many frames as rows."""
+        """Whether there are as many frames as rows, at the rate of the rows."""
         begin, end = self._range(row, name)
-        return end - begin == row.length
+        if end - begin != row.length:
+            return False
+        fps, times = self._info.fps, self._file(row, name).times[begin:end]
+        off = times - times[:1] - np.arange(row.length) / fps
+        return bool((abs(off) < 0.5 / fps).all())
 
     def read(
         self, row: EpisodeRow, name: str, times: np.ndarray | None, *, by_time: bool
@@ -132,7 +136,8 @@ class Videos:
         last = self._last.get(name)
         if last is None or last[0] != path:
             file = self._root / path
-            check_is_file(file)
-            last = path, VideoFile(os.fspath(file))
+            with named_by_tables(file):
+                check_is_file(file)
+                last = path, VideoFile(os.fspath(file))
             self._last[name] = last
         return last[1]

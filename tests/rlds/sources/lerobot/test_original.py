@@ -1,5 +1,6 @@
 """Datasets of LeRobot that come from LeRobot: the same tables and videos."""
 
+import itertools
 import json
 
 import foreign_readers
@@ -60,7 +61,7 @@ def test_video_that_is_cut_between_keyframes(tmp_path):
     export(path, "lerobot", tmp_path / "made")
     assert_same_files(path, tmp_path / "made")
     with pytest.raises(ValueError, match=r"episode_000001\.mp4, .* version 3\.0 has a place"):
-        export(path, "lerobot", tmp_path / "cut", version="v2.1", allow_loss=True)
+        export(path, "lerobot", tmp_path / "cut", version="v2.1")
 
 
 @pytest.mark.parametrize("version", ["v2.1", "v2.0"])
@@ -70,10 +71,10 @@ def test_version_2(tmp_path, version):
     assert_same_files(path, tmp_path / "made")
 
 
-def rows_and_frames(path):
+def rows_and_frames(path, number=None):
     """The rows of each episode with the task, and the frames of its videos."""
     found = []
-    for episode in rlds.sources.open(path):
+    for episode in itertools.islice(rlds.sources.open(path), number):
         steps = {**episode.steps}
         clips = episode.metadata.get("video", {"observation": {"images": {}}})
         frames = {}
@@ -97,12 +98,11 @@ def assert_same_rows(one, other, *, but=()):
 
 def test_from_one_version_to_the_other_and_back(tmp_path):
     path = write_all(tmp_path / "raw")
-    with pytest.raises(ValueError, match=r"the same packets are in other files"):
-        export(path, "lerobot", tmp_path / "made", version="v2.1")
-    options = {"allow_loss": True, "version": "v2.1"}
-    old = export(path, "lerobot", tmp_path / "old", **options).path
+    old = export(path, "lerobot", tmp_path / "old", version="v2.1")
+    numbers = {"steps/episode_index", "steps/index", "steps/task_index"}
+    assert {place.field for place in old.placements if place.how != "exact"} == numbers
     check_layout(tmp_path / "old")
-    export(old, "lerobot", tmp_path / "new", version="v3.0", allow_loss=True)
+    export(old.path, "lerobot", tmp_path / "new", version="v3.0")
     check_layout(tmp_path / "new")
     rows = rows_and_frames(path)
     assert_same_rows(rows, rows_and_frames(tmp_path / "old"))
@@ -121,25 +121,47 @@ def test_from_one_version_to_the_other_and_back(tmp_path):
 
 def test_some_episodes(tmp_path):
     path = write_all(tmp_path / "raw")
-    export(path, "lerobot", tmp_path / "made", split="train[1:]", allow_loss=True)
+    export(path, "lerobot", tmp_path / "made", split="train[1:]")
     assert [len(rows["index"]) for rows in check_layout(tmp_path / "made")] == [5, 6]
     but = ("episode_index", "index")
     assert_same_rows(rows_and_frames(path)[1:], rows_and_frames(tmp_path / "made"), but=but)
 
 
+def test_what_else_is_said(tmp_path):
+    """Users add entries to info.json, and to the table of episodes."""
+    path = raw.write_v2(tmp_path / "raw", info={"site": "lab 3"})
+    file = path / "meta/episodes.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    said = [{"operator": None}, {"operator": "Ada", "grade": 0.5}, {}]
+    lines = [{**line, **others} for line, others in zip(lines, said)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    export(path, "lerobot", tmp_path / "new", version="v3.0")
+    export(tmp_path / "new", "lerobot", tmp_path / "some", version="v3.0", split="train[1:]")
+    export(tmp_path / "some", "lerobot", tmp_path / "old", version="v2.1")
+    text = (tmp_path / "old/meta/episodes.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["operator"], line["grade"]) for line in lines] == [("Ada", 0.5), (None, None)]
+    info = json.loads((tmp_path / "old/meta/info.json").read_text())
+    assert (info["site"], info["total_episodes"]) == ("lab 3", 2)
+    assert "data_files_size_in_mb" not in info
+
+
 def test_lists_have_a_name_that_old_readers_know(tmp_path):
     path = raw.write_v3(tmp_path / "raw", list_type="List")
-    export(path, "lerobot", tmp_path / "made", version="v2.1", allow_loss=True)
+    export(path, "lerobot", tmp_path / "made", version="v2.1")
     check_layout(tmp_path / "made")
 
 
 def test_episodes_that_cannot_be_read(tmp_path):
     path = raw.write_v3(tmp_path / "raw")
     raw.without_footer(path / "data/chunk-000/file-001.parquet")
-    with pytest.raises(ValueError, match=r"1 episodes cannot be read.*split='train\[:5\]'"):
-        export(path, "lerobot", tmp_path / "made", skip_damaged=True)
-    export(path, "lerobot", tmp_path / "made", split="train[:2]", allow_loss=True)
+    with pytest.raises(SourceError, match=r"file-001\.parquet, episode episode_000002"):
+        export(path, "lerobot", tmp_path / "made")
+    with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
+        made = export(path, "lerobot", tmp_path / "made", skip_damaged=True)
+    assert (made.num_episodes, len(made.left_out)) == (2, 1)
     assert len(check_layout(tmp_path / "made")) == 2
+    assert_same_rows(rows_and_frames(path, 2), rows_and_frames(tmp_path / "made"))
 
 
 def test_options_that_do_not_fit(tmp_path):
@@ -199,7 +221,7 @@ print(json.dumps([len(dataset) for dataset in datasets]))
 @pytest.mark.slow
 def test_lerobot_reads_the_same_from_both_versions(tmp_path):
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"})
-    export(path, "lerobot", tmp_path / "old", version="v2.1", allow_loss=True)
-    export(tmp_path / "old", "lerobot", tmp_path / "new", version="v3.0", allow_loss=True)
+    export(path, "lerobot", tmp_path / "old", version="v2.1")
+    export(tmp_path / "old", "lerobot", tmp_path / "new", version="v3.0")
     roots = (path, tmp_path / "old", tmp_path / "new")
     assert foreign_readers.run("lerobot", _COMPARE, *roots) == [18, 18, 18]

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 
+import av
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -218,6 +219,22 @@ def test_frames_by_time(tmp_path):
     assert steps["observation"]["images"]["top"].tolist() == frames[kept].tolist()
 
 
+def test_frames_at_half_the_rate_of_the_rows(tmp_path):
+    raw.write_v2(tmp_path, codecs={raw.TOP: "h264"})
+    file = tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4"
+    with av.open(file) as video, av.open(tmp_path / "slow.mp4", "w") as slow:
+        stream = video.streams.video[0]
+        copied = slow.add_stream_from_template(stream)
+        for packet in video.demux(stream):
+            if packet.dts is not None:
+                packet.pts, packet.dts, packet.stream = 2 * packet.pts, 2 * packet.dts, copied
+                slow.mux(packet)
+    (tmp_path / "slow.mp4").replace(file)
+    with pytest.raises(SourceError, match=r"episode_000000.*7 frames for 7 rows, .* row 1 at 0\.1"):
+        LeRobotSource(tmp_path).read("train", 0)
+    LeRobotSource(tmp_path).read("train", 1)
+
+
 def test_frames_that_are_left_over(tmp_path):
     """The recorder stopped the camera last."""
     raw.write_v2(tmp_path, codecs={raw.TOP: "h264"})
@@ -357,6 +374,49 @@ def test_a_table_of_episodes_without_footer(tmp_path):
         LeRobotSource(tmp_path)
 
 
+@pytest.mark.parametrize("version", ["3", "3, in a file that is not complete", "2"])
+def test_a_recording_that_was_stopped(tmp_path, version):
+    """Rows are written before the table of episodes says anything of them."""
+    table = tmp_path / "meta/episodes.jsonl"
+    files = ((0, 1, 2),) if version == "3" else raw.FILES
+    splits = {"splits": {"train": "0:1", "test": "1:2"}}
+    if version == "2":
+        raw.write_v2(tmp_path, info=splits)
+        table.write_text("".join(table.read_text().splitlines(keepends=True)[:2]))
+    else:
+        raw.write_v3(tmp_path, files=files, info=splits)
+        _rewrite(
+            tmp_path, lambda rows: rows.slice(0, 2), "meta/episodes/chunk-000/file-000.parquet"
+        )
+    name = f"file-{len(files) - 1:03d}.parquet" if version != "2" else "episode_000002.parquet"
+    what = "there are rows of it, but no line in meta/episodes"
+    if "not complete" in version:
+        raw.without_footer(tmp_path / "data/chunk-000" / name)
+        what = "does not name the file, and .*footer"
+    source = LeRobotSource(tmp_path)
+    assert list(source.splits) == ["train", "test"]
+    check_steps(source.read("test", 0).steps, expected_steps(raw.episodes()[1]))
+    for read in (source.read, source.peek, source.outline, source.read_steps):
+        with pytest.raises(SourceError, match=rf"{name}, episode episode_000002: .*{what}"):
+            read("test", 1)
+    assert [type(f) is DamagedEpisode for f in source.episodes("test", "0-2")] == [False, True]
+    with pytest.raises(SourceError, match="episode_000002"):
+        rlds.sources.export(source, "zarr", tmp_path / "made")
+    with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
+        made = rlds.sources.export(source, "zarr", tmp_path / "made", skip_damaged=True)
+    assert (made.num_episodes, len(made.left_out)) == (2, 1)
+
+
+def test_rows_that_are_there_twice(tmp_path):
+    """An episode was recorded again, under the same number."""
+    raw.write_v3(tmp_path, files=((0, 1, 2),))
+    data = tmp_path / "data/chunk-000"
+    pq.write_table(pq.read_table(data / "file-000.parquet").slice(0, 3), data / "file-001.parquet")
+    found = episodes_of(LeRobotSource(tmp_path))
+    assert [isinstance(episode, SourceError) for episode in found.values()] == [False] * 3 + [True]
+    assert found["episode_000003"].file.endswith("file-001.parquet")
+
+
 def test_tasks_in_another_order(tmp_path):
     raw.write_v3(tmp_path / "3", tasks=(1, 0))
     raw.write_v2(tmp_path / "2", tasks=(1, 0))
@@ -490,6 +550,25 @@ def test_what_info_json_says_wrongly(tmp_path):
     check_steps(source.read("train", 2).steps, expected_steps(raw.episodes()[2]))
 
 
+@pytest.mark.parametrize(
+    ("name", "said", "found"),
+    [
+        ("action", {"dtype": "float64"}, r"float64 of shape \(3,\), but the data have float32"),
+        ("mode", {"shape": [2]}, r"uint8 of shape \(2,\), but the data have uint8 of shape \(\)"),
+        ("note", {"dtype": "int64"}, r"int64 of .* have string"),
+        ("observation.grid", {"shape": [6]}, r"\(6,\), but the data have values of no one shape"),
+        (raw.IMAGE, {"shape": [6, 4, 3]}, r"\(6, 4, 3\), .* have image files of shape \(4, 6, 3\)"),
+    ],
+)
+def test_columns_that_info_json_describes_wrongly(tmp_path, name, said, found):
+    features = {**raw.FEATURES, name: {**raw.FEATURES[name], **said}}
+    raw.write_v3(tmp_path, info={"features": features})
+    [error] = LeRobotSource(tmp_path).faults("train")
+    assert error.field == f"features/{name}"
+    with pytest.raises(SourceError, match=found):
+        raise error
+
+
 def test_times_that_jitter(tmp_path):
     raw.write_v3(tmp_path, jitter=0.005, codecs={raw.TOP: "h264"})
     episode = LeRobotSource(tmp_path).read("train", 1)
@@ -522,7 +601,7 @@ def test_videos_that_are_damaged(tmp_path):
         source.read("train", 0)
     assert raised.value.episode == "episode_000000"
     source.read("train", 1)
-    with pytest.raises(FileNotFoundError, match=r"file-002\.mp4"):
+    with pytest.raises(SourceError, match=r"file-002\.mp4, episode .*2: does not exist, but"):
         source.read("train", 2)
     assert len(source.read_steps("train", 0, ["action"])["action"]) == 7
 
@@ -536,11 +615,13 @@ def test_videos_that_are_damaged(tmp_path):
 
 def test_files_that_are_absent(tmp_path):
     raw.write_v3(tmp_path / "3")
-    (tmp_path / "3/data/chunk-000/file-001.parquet").unlink()
-    source = LeRobotSource(tmp_path / "3")
-    source.read("train", 1)
-    with pytest.raises(FileNotFoundError, match=r"file-001\.parquet"):
-        source.read("train", 2)
+    (tmp_path / "3/data/chunk-000/file-000.parquet").unlink()
+    found = episodes_of(LeRobotSource(tmp_path / "3"))
+    for key in ("episode_000000", "episode_000001"):
+        expected = rf"file-000\.parquet, episode {key}: does not exist, but the tables name it"
+        with pytest.raises(SourceError, match=expected):
+            raise found[key]
+    check_steps(found["episode_000002"].steps, expected_steps(raw.episodes()[2]))
     (tmp_path / "3/meta/tasks.parquet").unlink()
     with pytest.raises(FileNotFoundError, match=r"tasks\.parquet"):
         LeRobotSource(tmp_path / "3")
