@@ -510,7 +510,7 @@ def test_other_features(tmp_path):
         },
         episode_metadata_info={
             "tags": tf_features.Sequence(tf_features.Text()),
-            "by": {"who": tf_features.Text()},
+            "episode_metadata": {"who": tf_features.Text()},
         },
     )
     box = tf_features.BBox(0.0, 0.0, 1.0, 1.0)
@@ -531,18 +531,19 @@ def test_other_features(tmp_path):
         for i in range(2)
     ]
     with EpisodeWriter(tmp_path, config, float64="bytes") as writer:
-        writer.add_episode({"steps": steps, "tags": ["x", "y"], "by": {"who": "me"}})
+        writer.add_episode({"steps": steps, "tags": ["x", "y"], "episode_metadata": {"who": "me"}})
         steps[1]["observation"]["label"] = "perhaps"
         with pytest.raises(
             ValueError, match="episode 1, steps/observation/label, step 1: 'perhaps'"
         ):
-            writer.add_episode({"steps": steps, "tags": [], "by": {"who": "me"}})
+            writer.add_episode({"steps": steps, "tags": [], "episode_metadata": {"who": "me"}})
         steps[1]["observation"]["label"] = "yes"
         steps[1]["observation"]["words"] = "ab"
         with pytest.raises(ValueError, match="step 1, steps/observation/words: got str 'ab'"):
-            writer.add_episode({"steps": steps, "tags": [], "by": {"who": "me"}})
+            writer.add_episode({"steps": steps, "tags": [], "episode_metadata": {"who": "me"}})
     (example,) = load(tmp_path, layout="nested")
     assert example["tags"].numpy().tolist() == [b"x", b"y"]
+    assert example["episode_metadata"]["who"] == b"me"
     found = [step["observation"] for step in example["steps"]]
     assert [step["frame"].shape for step in found] == [(2, 2, 3), (2, 3, 3)]
     assert [int(step["label"]) for step in found] == [0, 1]
