@@ -14,7 +14,7 @@ from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
 if TYPE_CHECKING:
     from rlds_tools.cards import Card, card
-    from rlds_tools.comparing import Differences, diff
+    from rlds_tools.comparing import Difference, Differences, Unmatched, ValueDifference, diff
     from rlds_tools.converting import Conversion, convert, convert_known
     from rlds_tools.describing import Stats, stats
     from rlds_tools.findings import Finding
@@ -38,6 +38,7 @@ __all__ = [
     "Card",
     "Check",
     "Conversion",
+    "Difference",
     "Differences",
     "EpisodeView",
     "Finding",
@@ -53,7 +54,9 @@ __all__ = [
     "Stats",
     "StepView",
     "Table",
+    "Unmatched",
     "Validation",
+    "ValueDifference",
     "card",
     "convert",
     "convert_known",
@@ -72,7 +75,7 @@ __all__ = [
 
 _HOMES = {
     "rlds_tools.cards": ["Card", "card"],
-    "rlds_tools.comparing": ["Differences", "diff"],
+    "rlds_tools.comparing": ["Difference", "Differences", "Unmatched", "ValueDifference", "diff"],
     "rlds_tools.converting": ["Conversion", "convert", "convert_known"],
     "rlds_tools.describing": ["Stats", "stats"],
     "rlds_tools.findings": ["Finding"],

@@ -1,27 +1,46 @@
-"""`rlds diff`: what two datasets have not in common."""
+"""`rlds diff`: where two datasets differ, value by value."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rlds_tools.describing import Stats, stats
-from rlds_tools.inspection import Inspection, inspect
-from rlds_tools.results import Block, Result, Table
+import rlds
+from envlogger.converters.fields import Field, in_words
+from rlds._nests import named_leaves
+from rlds.sources.episode_fields import ORIGIN, fields_of
+from rlds.sources.episodes import as_values
+from rlds.sources.folder import FolderSource
+from rlds.sources.nests import is_in
+from rlds.sources.source import RandomAccessSource, SourceError, files_of
+from rlds_ecosystem.progress import show_progress
+from rlds_tools.results import Block, Result, Table, count, plain
+from rlds_tools.survey import open_splits
+from tfds_files import RaggedColumn
 
-__all__ = ["Difference", "Differences", "diff"]
+if TYPE_CHECKING:
+    from rlds.sources import Episodes, SourceEpisode
+
+__all__ = ["Difference", "Differences", "Unmatched", "ValueDifference", "diff"]
+
+MATCHES = ("auto", "index", "id")
+# What says where an episode came from, and not what is in it.
+_PROVENANCE = (rlds.metadata.EPISODE_ID, ORIGIN)
+# How many of the episodes that only one has are named.
+_NAMED = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A thing that is not the same.
+    """Something about a dataset as a whole that differs.
 
     Attributes:
-      what: What it is, such as "step field action".
+      what: What it is, such as "field steps/action".
       one: What it is in the first dataset; None if that does not have it.
       other: What it is in the second one.
     """
@@ -32,120 +51,569 @@ class Difference:
 
 
 @dataclasses.dataclass(frozen=True)
+class ValueDifference:
+    """A field whose values differ.
+
+    Attributes:
+      field: Its path: "steps/action" for a field of a step, "seed" for one of an episode, and
+        "steps" for the number of steps.
+      episodes: In how many episodes it differs.
+      steps: In how many steps; None if it is no field of a step.
+      split: The split of the first difference.
+      episode: The index of its episode in the first dataset.
+      other_episode: The index of that episode in the second one.
+      step: Its step; None if it is no field of a step.
+      index: Its place in the array.
+      one: The value there in the first dataset, or the shape if the shapes differ.
+      other: That in the second one.
+      largest: The largest absolute difference of finite numbers; None if there is none.
+    """
+
+    field: str
+    episodes: int
+    steps: int | None
+    split: str
+    episode: int
+    other_episode: int
+    step: int | None
+    index: tuple[int, ...]
+    one: Any
+    other: Any
+    largest: float | None
+
+    @property
+    def where(self) -> str:
+        """The first place, in words."""
+        episode = f"{self.episode}"
+        if self.other_episode != self.episode:
+            episode += f" and {self.other_episode}"
+        step = "" if self.step is None else f", step {self.step}"
+        return f"{self.split} episode {episode}{step}{f', {[*self.index]}' if self.index else ''}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Unmatched:
+    """Episodes that only one of the datasets has.
+
+    Attributes:
+      path: Which of them.
+      split: The split.
+      episodes: How many episodes.
+      ids: The ids of the first ones.
+    """
+
+    path: str
+    split: str
+    episodes: int
+    ids: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Differences(Result):
-    """What two datasets have not in common.
+    """Where two datasets differ.
 
     Attributes:
       one: The first dataset.
       other: The second one.
-      differences: What is not the same.
-      compared: What was compared.
+      episodes: How many pairs of episodes were compared; 0 if only the structure was.
+      steps: How many steps these have in both.
+      differences: Splits, fields and numbers of episodes that differ.
+      values: The fields whose values differ.
+      unmatched: Episodes that only one of them has.
+      notes: What differs, and does not count: where episodes came from, what is said of the dataset
+        as a whole, what elements are called, the name of the only split.
+      structure_only: Whether the values were not compared.
     """
 
     one: str
     other: str
+    episodes: int
+    steps: int
     differences: tuple[Difference, ...]
-    compared: tuple[str, ...]
+    values: tuple[ValueDifference, ...]
+    unmatched: tuple[Unmatched, ...]
+    notes: tuple[Difference, ...]
+    structure_only: bool = False
 
     @property
     def exit_code(self) -> int:
         """1 if there are differences, as for `diff`."""
-        return 1 if self.differences else 0
+        return 1 if self.differences or self.values or self.unmatched else 0
 
     def blocks(self) -> Iterator[Block]:
         """See `Result`."""
-        number = len(self.differences)
-        found = "no differences" if not number else f"{number} difference{'s'[: number > 1]}"
-        yield f"{found} in {', '.join(self.compared)}"
+        compared = f"{count(self.episodes, 'episode')}, {count(self.steps, 'step')}, all values"
+        compared = "the structure alone" if self.structure_only else compared
+        number = len(self.differences) + len(self.values) + len(self.unmatched)
+        yield f"{count(number, 'difference') if number else 'no differences'} in {compared}"
         if self.differences:
-            rows = [[d.what, _shown(d.one), _shown(d.other)] for d in self.differences]
-            yield Table(["", self.one, self.other], rows)
-        if "statistics" not in self.compared:
-            yield f"next: rlds diff {self.one} {self.other} --statistics"
+            yield self._table("", self.differences)
+        for alone in self.unmatched:
+            more = ", …" if alone.episodes > len(alone.ids) else ""
+            named = f"{', '.join(alone.ids)}{more}"
+            what = f"{count(alone.episodes, 'episode')}: {named}"
+            yield f"only in {alone.path}, {alone.split}: {what}"
+        if self.values:
+            columns = ["values of", ">episodes", ">steps", "first", self.one, self.other]
+            rows = [
+                [
+                    found.field,
+                    f"{found.episodes:,}",
+                    "" if found.steps is None else f"{found.steps:,}",
+                    found.where,
+                    _shown(found.one),
+                    _shown(found.other),
+                    "" if found.largest is None else f"{found.largest:.6g}",
+                ]
+                for found in self.values
+            ]
+            yield Table([*columns, ">largest difference"], rows)
+        if self.notes:
+            yield self._table("not counted", self.notes)
+        if self.structure_only:
+            yield f"next: rlds diff {self.one} {self.other}"
+
+    def _table(self, heading: str, rows: Sequence[Difference]) -> Table:
+        return Table(
+            [heading, self.one, self.other],
+            [[row.what, _shown(row.one), _shown(row.other)] for row in rows],
+        )
 
 
 def diff(
     one: str | os.PathLike[str],
     other: str | os.PathLike[str],
     *,
-    statistics: bool = False,
-    tolerance: float = 1e-6,
+    split: str | None = None,
+    structure_only: bool = False,
+    match: Literal["auto", "index", "id"] = "auto",
+    ignore: Sequence[str] = (),
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    format: str | None = None,
+    other_format: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    other_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
 ) -> Differences:
-    """Compares two datasets, which may have different formats.
+    """Compares two datasets episode by episode, whatever formats they have.
+
+    All values of all steps and episodes are compared. NaN equals NaN, and images are equal if their
+    pixels are, however they are stored. Names of files and how episodes are spread over them do not
+    count. Two episodes are in memory at a time.
 
     Args:
       one: A dataset, as `inspect` takes it.
       other: Another one.
-      statistics: Whether to compare lengths, total rewards and the statistics of the fields too,
-        which takes reading both.
-      tolerance: How large a relative difference of numbers may be.
+      split: The split, or the part, to compare; all splits if None.
+      structure_only: Whether to compare splits, fields and numbers of episodes alone, which
+        reads no episode.
+      match: Which episodes belong together: those of the same "index", or of the same "id"; "auto"
+        takes ids if the splits have any in common, as conversions shuffle episodes and keep ids.
+      ignore: Paths of fields to leave out, such as "steps/observation" or "seed".
+      rtol: How far numbers may differ, relative to the second one.
+      atol: How far they may differ beyond that.
+      format: The format of the first dataset, if it cannot be recognized.
+      other_format: That of the second one.
+      options: Options of the first format, see `rlds.sources.formats`.
+      other_options: Those of the second one.
       progress: Whether to show a progress bar; if None, on a terminal.
 
-    Returns:
-      The differences in fields, splits, numbers of episodes and steps, and metadata.
+    Raises:
+      FileNotFoundError: There is nothing at a path.
+      KeyError: There is no such split; or no such field to ignore.
+      SourceError: An episode is damaged; says where.
+      ValueError: Two episodes have the same id, by which they should be matched.
+
+    >>> import tempfile
+    >>> import envlogger
+    >>> from envlogger.testing.catch_env import Catch
+    >>> directory = tempfile.mkdtemp()
+    >>> with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
+    ...     timestep = env.reset()
+    ...     while not timestep.last():
+    ...         timestep = env.step(1)
+    >>> print(diff(directory, directory))
+    no differences in 1 episode, 10 steps, all values
     """
-    facts = []
-    for path in (one, other):
-        found = inspect(path)
-        if not isinstance(found, Inspection):
-            raise ValueError(f"{os.fspath(path)}: a file of records, expected a dataset")
-        facts.append(dict(_facts_of(found)))
-        if statistics:
-            for split in found.splits:
-                facts[-1] |= dict(
-                    _numbers_of(split.name, stats(path, split.name, progress=progress))
-                )
-    differences = [
-        Difference(what, _text(facts[0].get(what)), _text(facts[1].get(what)))
-        for what in {**facts[0], **facts[1]}
-        if not _is_same(facts[0].get(what), facts[1].get(what), tolerance)
+    if match not in MATCHES:
+        raise ValueError(f"match: got {match!r}, expected one of {', '.join(MATCHES)}")
+    paths = os.fspath(one), os.fspath(other)
+    opened = [
+        {episodes.split: episodes for episodes in open_splits(path, split, *its_format)}
+        for path, its_format in zip(paths, ((format, options), (other_format, other_options)))
     ]
-    compared = ("fields", "splits", "metadata", *(("statistics",) if statistics else ()))
-    return Differences(os.fspath(one), os.fspath(other), tuple(differences), compared)
+    names = [next(iter(splits)) for splits in opened if len(splits) == 1]
+    if len(names) == 2:  # Formats without splits call their only one as they like.
+        opened[1] = {names[0]: opened[1][names[1]]}
+    found = _Comparison(opened, ignore, rtol, atol)
+    found.look_at_fields()
+    found.look_at_metadata()
+    if len(names) == 2:
+        found.notes += _changes("split", *names)
+    with show_progress(progress) as bars:
+        for name in {**opened[0], **opened[1]}:
+            first, second = (splits.get(name) for splits in opened)
+            if first is None or second is None or structure_only:
+                found.look_at_lengths(name, first, second)
+                continue
+            found.pair = first, second
+            pairs = _pairs(first, second, match)
+            for index, place in bars.track(pairs, _known_length(first), description=name):
+                if index is not None and place is not None:
+                    found.look_at(index, place)
+                else:
+                    found.look_at_unmatched(index, place)
+    moved = [value for value in found.values.values() if _is_provenance(value.field)]
+    unmatched = [
+        Unmatched(paths[which], name, number, tuple(ids))
+        for (which, name), (number, ids) in found.unmatched.items()
+    ]
+    return Differences(
+        *paths,
+        found.episodes,
+        found.steps,
+        tuple(found.differences),
+        tuple(v for v in found.values.values() if not _is_provenance(v.field)),
+        tuple(unmatched),
+        (*found.notes, *map(_as_note, moved)),
+        structure_only,
+    )
 
 
-def _facts_of(found: Inspection) -> Iterator[tuple[str, Any]]:
-    yield "format", found.format
-    for kind, fields in (("step", found.step_fields), ("episode", found.episode_fields)):
-        for field in fields:
-            yield f"{kind} field {field.name}", f"{field.dtype} {field.shape} {field.notes}".strip()
-    for split in found.splits:
-        yield f"{split.name}: episodes", split.episodes
-        yield f"{split.name}: steps", split.steps
-    for name, value in found.metadata.items():
-        if name != "conversion":  # How it was made.
-            yield f"metadata {name}", value
+def _pairs(one: Episodes, other: Episodes, match: str) -> Iterator[tuple[int | None, int | None]]:
+    """The indices of episodes that belong together; None where there is no other one."""
+    if match != "index":
+        indices = [_index_of_ids(episodes, match == "id") for episodes in (one, other)]
+        if match == "id" or indices[0].keys() & indices[1].keys():
+            yield from ((index, indices[1].get(key)) for key, index in indices[0].items())
+            yield from ((None, i) for key, i in indices[1].items() if key not in indices[0])
+            return
+    for index in itertools.count():
+        pair = [index if episodes.has(index) else None for episodes in (one, other)]
+        if pair == [None, None]:
+            return
+        yield pair[0], pair[1]
 
 
-def _numbers_of(split: str, described: Stats) -> Iterator[tuple[str, Any]]:
-    yield f"{split}: steps", described.steps
-    for name, spread in (("length", described.lengths), ("return", described.returns)):
-        for part, number in dataclasses.asdict(spread).items() if spread else ():
-            yield f"{split}: {part} {name}", number
-    for name, field in described.fields.items():
-        for part in ("mean", "std", "min", "max"):
-            yield f"{split}: {part} of {name}", np.asarray(getattr(field, part))
+def _index_of_ids(episodes: Episodes, is_needed: bool) -> dict[str, int]:
+    """The episodes by their ids; if two have the same one, an error or none at all."""
+    indices: dict[str, int] = {}
+    for index in itertools.takewhile(episodes.has, itertools.count()):
+        key = _id_of(episodes, index)
+        if indices.setdefault(key, index) != index:
+            if not is_needed:
+                return {}
+            what = f"the episodes {indices[key]} and {index} both have the id {key!r}"
+            raise ValueError(f"{files_of(episodes.source)}: {what}; match them by index")
+    return indices
 
 
-def _is_same(one: Any, other: Any, tolerance: float) -> bool:
-    if isinstance(one, np.ndarray | float) and isinstance(other, np.ndarray | float):
-        one, other = np.asarray(one), np.asarray(other)
-        same_shape = one.shape == other.shape
-        return same_shape and np.allclose(one, other, tolerance, 0, equal_nan=True)
+def _id_of(episodes: Episodes, index: int) -> str:
+    source, place = episodes.source, episodes.place(index)
+    if isinstance(source, FolderSource):
+        field = rlds.metadata.EPISODE_ID
+        if field in source.folder.features:
+            return str(_text(source.read_episode_fields(*place, [field])[field]))
+    if isinstance(source, RandomAccessSource):
+        return source.key(*place)
+    return episodes.peek(index).key
+
+
+class _Comparison:
+    """What is found while two datasets are compared.
+
+    Args:
+      opened: For each of them its splits, by name.
+      ignore: The paths of fields to leave out.
+      rtol: See `diff`.
+      atol: See `diff`.
+
+    Attributes:
+      pair: The splits whose episodes are looked at.
+      differences: See `Differences`.
+      notes: See `Differences`.
+      values: The fields whose values differ, by their paths.
+      unmatched: How many episodes only the first (0) or the second dataset (1) has, and the first
+        of their ids, by split.
+      episodes: See `Differences`.
+      steps: See `Differences`.
+
+    Raises:
+      KeyError: There is no such field to ignore.
+    """
+
+    def __init__(
+        self,
+        opened: Sequence[Mapping[str, Episodes]],
+        ignore: Sequence[str],
+        rtol: float,
+        atol: float,
+    ) -> None:
+        self._any = [next(iter(splits.values()), None) for splits in opened]
+        self._specs = [dict(named_leaves(any.spec)) if any else {} for any in self._any]
+        self._ignore = tuple(ignore)
+        known = dict.fromkeys([*self._specs[0], *self._specs[1]])
+        for path in ignore:
+            if not any(is_in(name, path) for name in known):
+                raise KeyError(f"ignore: no field {path!r}; there are {', '.join(known)}")
+        self._equal = _exactly if rtol == atol == 0 else _about(rtol, atol)
+        self.pair: tuple[Episodes, ...] = ()
+        self.differences: list[Difference] = []
+        self.notes: list[Difference] = []
+        self.values: dict[str, ValueDifference] = {}
+        self.unmatched: dict[tuple[int, str], tuple[int, list[str]]] = {}
+        self.episodes = self.steps = 0
+
+    def look_at_fields(self) -> None:
+        """Compares which fields there are, and their dtypes and shapes."""
+        for path in dict.fromkeys([*self._specs[0], *self._specs[1]]):
+            if self._is_left_out(path) or _is_provenance(path):
+                continue
+            fields = [spec.get(path) for spec in self._specs]
+            words = [None if field is None else in_words(field) for field in fields]
+            if words[0] != words[1]:
+                # A size that is declared in one alone may be that of all values in the other.
+                where = self.notes if _may_agree(*fields) else self.differences
+                where.append(Difference(f"field {path}", *words))
+        for about in ("names", "unit"):
+            self._look_at_words(about)
+
+    def _look_at_words(self, about: str) -> None:
+        """Notes which fields have names of elements, or units, that the other dataset lacks."""
+        said = [{p: getattr(field, about, None) for p, field in s.items()} for s in self._specs]
+        changed = [path for path in said[0] if path in said[1] and said[0][path] != said[1][path]]
+        if changed:
+            paths = [", ".join(path for path in changed if words[path]) or None for words in said]
+            self.notes.append(Difference(f"{about} in {count(len(changed), 'field')}", *paths))
+
+    def look_at_metadata(self) -> None:
+        """Compares the formats, and what is said of the datasets as a whole."""
+        if None in self._any:
+            return
+        formats = [episodes.format for episodes in self._any if episodes]
+        self.notes += _changes("format", *formats)
+        said = (plain(episodes.metadata) for episodes in self._any if episodes)
+        self.notes += _changes("metadata", *said)
+
+    def look_at_lengths(self, split: str, *pair: Episodes | None) -> None:
+        """Compares how many episodes a split has, as far as that is known without reading it."""
+        numbers = [None if episodes is None else _known_length(episodes) for episodes in pair]
+        if None in pair or (None not in numbers and numbers[0] != numbers[1]):
+            words = [
+                None if episodes is None else "?" if number is None else count(number, "episode")
+                for episodes, number in zip(pair, numbers)
+            ]
+            self.differences.append(Difference(f"split {split}", *words))
+
+    def look_at_unmatched(self, *indices: int | None) -> None:
+        """Notes an episode that only one of the splits has."""
+        for which, (episodes, index) in enumerate(zip(self.pair, indices)):
+            if index is not None:
+                key = which, self.pair[0].split
+                number, ids = self.unmatched.get(key, (0, []))
+                if number < _NAMED:
+                    ids.append(_id_of(episodes, index))
+                self.unmatched[key] = number + 1, ids
+
+    def look_at(self, *indices: int) -> None:
+        """Compares two episodes."""
+        found = [episodes.episode(index) for episodes, index in zip(self.pair, indices)]
+        lengths = [episode.num_steps for episode in found]
+        self.episodes, self.steps = self.episodes + 1, self.steps + min(lengths)
+        columns = [self._columns(which, *each) for which, each in enumerate(zip(found, indices))]
+        for path in dict.fromkeys([*columns[0], *columns[1]]):
+            one, other = (each.get(path) for each in columns)
+            if self._is_left_out(path):
+                continue
+            if one is None or other is None:
+                if not all(any(is_in(path, declared) for declared in s) for s in self._specs):
+                    continue  # That the field is missing has been said.
+                one = [None] * len(other or ()) if one is None else one
+                other = [None] * len(one) if other is None else other
+            self._compare(path, one, other, indices)
+
+    def _columns(self, which: int, episode: SourceEpisode, index: int) -> dict[str, Any]:
+        """The fields of an episode as columns of one row, and those of its steps, by path."""
+        fields = {rlds.STEPS: episode.num_steps, **dict(named_leaves(fields_of(episode)))}
+        columns = {path: _as_column(value) for path, value in fields.items()}
+        of_steps = dict(named_leaves(episode.steps))
+        columns |= {f"{rlds.STEPS}/{path}": column for path, column in of_steps.items()}
+        for path, field in self._specs[which].items():
+            if not isinstance(field, Field) or not path.startswith(f"{rlds.STEPS}/"):
+                continue
+            try:
+                columns[path] = as_values(columns.get(path), field, decode_images=False)
+            except ValueError as error:
+                file = files_of(self.pair[which].source)
+                raise SourceError(str(error), file=file, episode=index, field=path) from error
+        return columns
+
+    def _compare(self, path: str, one: Any, other: Any, indices: Sequence[int]) -> None:
+        length = min(len(one), len(other))
+        fields = [spec.get(path) for spec in self._specs]
+        if _are_numbers(one, other) and one.shape[1:] == other.shape[1:]:
+            one, other = one[:length], other[:length]
+            same = self._equal(one, other)
+            if same.all():
+                return
+            rows = np.flatnonzero(~same.all(axis=tuple(range(1, same.ndim)))).tolist()
+            largest = _largest(one[rows], other[rows])
+        else:
+            rows, largest = [], None
+            for row in range(length):
+                if not _is_same_text(one[row], other[row]):
+                    pair = _decoded((one[row], other[row]), fields)
+                    if pair[0].shape != pair[1].shape or not self._equal(*pair).all():
+                        rows.append(row)
+                        largest = _larger(largest, _largest(*pair))
+        if rows:
+            pair = _decoded((one[rows[0]], other[rows[0]]), fields)
+            self._note(path, rows, largest, pair, indices)
+
+    def _note(
+        self,
+        path: str,
+        rows: Sequence[int],
+        largest: float | None,
+        first: Sequence[np.ndarray],
+        indices: Sequence[int],
+    ) -> None:
+        """Notes that the rows of a field differ in an episode."""
+        is_of_steps = path.startswith(f"{rlds.STEPS}/")
+        known = self.values.get(path)
+        if known is None:
+            step = rows[0] if is_of_steps else None
+            place = self._place_of(*first)
+            split = self.pair[0].split
+            one, other = indices
+            known = ValueDifference(path, 0, None, split, one, other, step, *place, None)
+        self.values[path] = dataclasses.replace(
+            known,
+            episodes=known.episodes + 1,
+            steps=(known.steps or 0) + len(rows) if is_of_steps else None,
+            largest=_larger(known.largest, largest),
+        )
+
+    def _place_of(self, one: np.ndarray, other: np.ndarray) -> tuple[tuple[int, ...], Any, Any]:
+        """The first place at which two arrays differ, and what is there."""
+        if one.shape != other.shape:
+            return (), f"shape {one.shape}", f"shape {other.shape}"
+        index = tuple(np.argwhere(~self._equal(one, other))[0].tolist())
+        return index, one[index], other[index]
+
+    def _is_left_out(self, path: str) -> bool:
+        return any(is_in(path, ignored) for ignored in self._ignore)
+
+
+def _changes(path: str, one: Any, other: Any) -> Iterator[Difference]:
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return dict(one) == dict(other)
-    return bool(one == other)
+        for name in dict.fromkeys([*one, *other]):
+            yield from _changes(f"{path} {name}", one.get(name), other.get(name))
+    elif one != other:
+        yield Difference(path, _text(one), _text(other))
+
+
+def _exactly(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    same = np.asarray(one == other)
+    return same if same.all() else same | np.asarray((one != one) & (other != other))
+
+
+def _about(rtol: float, atol: float) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    def equal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        if {one.dtype.kind, other.dtype.kind} <= set("iufc"):
+            return np.asarray(np.isclose(one, other, rtol, atol, equal_nan=True))
+        return _exactly(one, other)
+
+    return equal
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return max((size for size in (one, other) if size is not None), default=None)
+
+
+def _largest(one: np.ndarray, other: np.ndarray) -> float | None:
+    """The largest absolute difference of two arrays, where both are finite."""
+    if one.shape != other.shape or not {one.dtype.kind, other.dtype.kind} <= set("iufc"):
+        return None
+    dtype = np.result_type(one, other, np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        sizes = np.abs(one.astype(dtype) - other.astype(dtype))
+    sizes = sizes[np.isfinite(sizes)]
+    return float(sizes.max()) if sizes.size else None
+
+
+def _are_numbers(*columns: Any) -> bool:
+    return all(isinstance(c, np.ndarray) and c.dtype.kind not in "OSU" for c in columns)
+
+
+def _is_same_text(one: Any, other: Any) -> bool:
+    return isinstance(one, bytes | str) and isinstance(other, bytes | str) and one == other
+
+
+def _as_column(value: Any) -> Any:
+    """A value of an episode as a column of one row."""
+    if isinstance(value, np.ndarray | np.generic | bool | int | float):
+        return np.asarray(value)[np.newaxis]
+    return [value]
+
+
+def _decoded(pair: Sequence[Any], fields: Sequence[Any]) -> list[np.ndarray]:
+    """Two values as arrays: files of images as their pixels, and texts as bytes."""
+    arrays = []
+    for value, field in zip(pair, fields):
+        if isinstance(value, bytes) and isinstance(field, Field) and field.encoding:
+            value = as_values(np.array([value], object), field)[0]
+        is_of_rows = isinstance(value, RaggedColumn)
+        array = np.asarray([*value] if is_of_rows else value, object if is_of_rows else None)
+        is_number = array.dtype.kind not in "OSU"
+        arrays.append(array if is_number else np.asarray(_as_bytes(array.astype(object)), object))
+    return arrays
+
+
+def _plain_bytes(item: Any) -> Any:
+    """An element of an array of objects, which must be comparable: arrays are not."""
+    if isinstance(item, np.ndarray):
+        return str(item.tolist()).encode()
+    return item.encode() if isinstance(item, str) else item
+
+
+_as_bytes = np.frompyfunc(_plain_bytes, 1, 1)
+
+
+def _may_agree(one: Any, other: Any) -> bool:
+    """Whether two fields can have the same values: a size that is not fixed may be any."""
+    if not isinstance(one, Field) or not isinstance(other, Field):
+        return False
+    sizes = zip(one.shape, other.shape)
+    return (
+        one.column_dtype == other.column_dtype
+        and len(one.shape) == len(other.shape)
+        and all(a == b or None in (a, b) for a, b in sizes)
+    )
+
+
+def _is_provenance(path: str) -> bool:
+    return any(is_in(path, name) for name in _PROVENANCE)
+
+
+def _as_note(found: ValueDifference) -> Difference:
+    what = f"{found.field} in {count(found.episodes, 'episode')}"
+    return Difference(what, _text(found.one), _text(found.other))
+
+
+def _known_length(episodes: Episodes) -> int | None:
+    if episodes.split not in episodes.splits:
+        return len(episodes)
+    return episodes.source.num_episodes(episodes.split)
 
 
 def _text(value: Any) -> str | None:
     if value is None:
         return None
-    if isinstance(value, np.ndarray):
-        return np.array2string(value, precision=6, threshold=8)
-    return str(value)
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
-def _shown(text: str | None, most: int = 40) -> str:
-    text = "-" if text is None else " ".join(text.split())
+def _shown(value: Any, most: int = 40) -> str:
+    text = "-" if value is None else " ".join(str(_text(value)).split())
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -54,13 +54,19 @@ _INSTRUCTIONS = (
 )
 
 
-def open_splits(path: str, split: str | None = None, format: str | None = None) -> list[Episodes]:
+def open_splits(
+    path: str,
+    split: str | None = None,
+    format: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> list[Episodes]:
     """Opens splits, with images as the files they are stored as.
 
     Args:
       path: Where the data is.
       split: Which split; all if None.
       format: The name of the format, if it cannot be recognized.
+      options: Options of the format.
 
     Raises:
       FileNotFoundError: There is nothing at the path.
@@ -70,7 +76,7 @@ def open_splits(path: str, split: str | None = None, format: str | None = None) 
     from rlds import sources
 
     format = format or sources.format_of(path)
-    options = {"decode_images": False} if format == "tfds" else {}
+    options = {**({"decode_images": False} if format == "tfds" else {}), **(options or {})}
     if split is not None:
         return [sources.open(path, split, format=format, **options)]
     source = sources.formats()[format].source(path, **options)

@@ -7,7 +7,12 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import invocation, prints_result, wants_progress
+from rlds_tools.command_line.printing import (
+    invocation,
+    parsed_options,
+    prints_result,
+    wants_progress,
+)
 from rlds_tools.converting import FILE_FORMATS
 from rlds_tools.results import Result
 
@@ -140,8 +145,8 @@ def command(
             to=to,
             split=split,
             format=format,
-            options=_parsed(known_options, options["given"], format),
-            target_options=_parsed(sources.exports()[to], to_options, to),
+            options=parsed_options(known_options, options["given"], format),
+            target_options=parsed_options(sources.exports()[to], to_options, to),
             allow_loss=allow_loss,
             plan=plan,
             skip_damaged=options["skip_damaged"],
@@ -256,7 +261,7 @@ def _arguments(
     options: Mapping[str, Any], known: Mapping[str, Any], owner: str, beam_options: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns how the dataset is stored, and the other arguments of both functions."""
-    parsed = _parsed(known, options["given"], owner)
+    parsed = parsed_options(known, options["given"], owner)
     called = invocation()
     names = ("float64", "tensor_encoding", "shuffle", "skip_damaged", "verify")
     return {name: options[name] for name in names}, {
@@ -268,12 +273,3 @@ def _arguments(
         "progress": wants_progress(),
         "quiet_process": called.owns_process and not called.verbose,
     }
-
-
-def _parsed(known: Mapping[str, Any], words: Sequence[str], owner: str) -> dict[str, Any]:
-    from rlds.sources.options import parse_options
-
-    try:
-        return parse_options(known, words, owner)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None

@@ -2,34 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import click
 
-from rlds_tools.command_line.printing import prints_result, wants_progress
+from rlds_tools.command_line.printing import parsed_options, prints_result, wants_progress
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
 Examples:
-  rlds diff data/hopper/1.0.0 data/hopper/1.1.0
-  rlds diff logs/run7 data/run7 --statistics
+  rlds diff logs/run7 data/run7/1.0.0
+  rlds diff data/hopper/1.0.0 data/hopper/1.1.0 --split train
+  rlds diff raw.hdf5 data/demos/1.0.0 --ignore steps/observation/image --rtol 1e-6
 """
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("one")
 @click.argument("other")
-@click.option("--statistics", is_flag=True, help="Compare the numbers too, which reads both.")
+@click.option("--split", help="The split, or part of one; all by default.")
 @click.option(
-    "--tolerance", default=1e-6, show_default=True, help="How far numbers may differ, relatively."
+    "--structure-only",
+    is_flag=True,
+    help="Compare splits, fields and numbers of episodes; read no values.",
 )
+@click.option(
+    "--match",
+    type=click.Choice(["auto", "index", "id"]),
+    default="auto",
+    show_default=True,
+    help="Which episodes belong together; auto: by id if the splits have ids in common.",
+)
+@click.option("--ignore", multiple=True, metavar="FIELD", help="Leave out a field (repeatable).")
+@click.option("--rtol", default=0.0, help="How far numbers may differ, relatively. Default: 0.")
+@click.option("--atol", default=0.0, help="How far numbers may differ, absolutely. Default: 0.")
+@click.option("--format", help="The format of ONE, if it cannot be recognized.")
+@click.option("--other-format", help="The format of OTHER.")
+@click.option(
+    "--option", "-O", multiple=True, metavar="NAME=VALUE", help="An option of ONE's format."
+)
+@click.option("--other-option", multiple=True, metavar="NAME=VALUE", help="An option of OTHER's.")
 @prints_result
-def command(one: str, other: str, statistics: bool, tolerance: float) -> Result:
-    """Show how two datasets differ.
+def command(
+    one: str,
+    other: str,
+    format: str | None,
+    other_format: str | None,
+    option: Sequence[str],
+    other_option: Sequence[str],
+    **chosen: Any,
+) -> Result:
+    """Compare all values of two datasets, whatever their formats.
 
-    ONE and OTHER are compared in their fields, splits, metadata and, with --statistics, numbers.
+    ONE and OTHER are compared episode by episode: fields, dtypes, shapes, and the value of each
+    field in each step. Images are equal if their pixels are. File names and shards do not count.
     The exit code is 0 if nothing differs, and 1 if something does.
     """
     from rlds_tools import comparing
 
     return comparing.diff(
-        one, other, statistics=statistics, tolerance=tolerance, progress=wants_progress()
+        one,
+        other,
+        format=format,
+        other_format=other_format,
+        options=_options(one, format, option),
+        other_options=_options(other, other_format, other_option),
+        progress=wants_progress(),
+        **chosen,
     )
+
+
+def _options(path: str, format: str | None, words: Sequence[str]) -> dict[str, Any]:
+    if not words:
+        return {}
+    from rlds import sources
+
+    format = format or sources.format_of(path)
+    return parsed_options(sources.formats()[format].options, words, format)

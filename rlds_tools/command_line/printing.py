@@ -7,14 +7,14 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from rlds_tools.results import Result
 
-__all__ = ["Invocation", "invocation", "prints_result", "wants_progress"]
+__all__ = ["Invocation", "invocation", "parsed_options", "prints_result", "wants_progress"]
 
 _STYLES: dict[str, dict[str, Any]] = {
     "title": {"bold": True},
@@ -47,6 +47,20 @@ def invocation() -> Invocation:
 def wants_progress() -> bool | None:
     """Returns whether to show progress; None for what suits the terminal."""
     return False if invocation().quiet else None
+
+
+def parsed_options(known: Mapping[str, Any], words: Sequence[str], owner: str) -> dict[str, Any]:
+    """Returns the options of a format by name, of words such as `fps=10`.
+
+    Raises:
+      UsageError: There is no such option, or it cannot have the value.
+    """
+    from rlds.sources.options import parse_options
+
+    try:
+        return parse_options(known, words, owner)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def prints_result(function: Callable[..., Result]) -> Callable[..., int]:

@@ -1,18 +1,124 @@
+import io
+import json
+
+import numpy as np
+import PIL.Image
+import pytest
 from tiny_datasets import episode, write_dataset
 
 import rlds_tools
+import tfds_files
 from rlds_tools.command_line.commands import run
 
+LENGTHS = (5, 8, 30)
 
-def test_differences(dataset, tmp_path, capsys):
-    episodes = [episode(length, seed=length) for length in (5, 8, 30)]
+
+@pytest.fixture
+def episodes():
+    """The episodes of `dataset`, to be changed."""
+    return [episode(length, seed=length) for length in LENGTHS]
+
+
+def test_two_swapped_actions(dataset, episodes, tmp_path, capsys):
+    actions = episodes[1]["steps"]["action"]
+    actions[:] = np.arange(8)
     same = write_dataset(tmp_path / "same", episodes)
-    assert run(["diff", dataset, same, "--statistics"]) == 0
-    assert "no differences in fields, splits, metadata, statistics" in capsys.readouterr().out
-    episodes[2]["steps"]["reward"][3] += 1
-    other = write_dataset(tmp_path / "other", [*episodes, episode(7)])
-    assert run(["diff", dataset, other]) == 1
-    found = rlds_tools.diff(dataset, other)
-    assert [(d.what, d.one, d.other) for d in found.differences] == [("train: episodes", "3", "4")]
-    changed = {d.what for d in rlds_tools.diff(dataset, other, statistics=True).differences}
-    assert {"train: steps", "train: max return", "train: mean of reward"} <= changed
+    actions[[2, 5]] = actions[[5, 2]]
+    other = write_dataset(tmp_path / "other", episodes)
+    assert run(["diff", same, other, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["episodes"], found["steps"], found["differences"]) == (3, 43, [])
+    (action,) = found["values"]
+    assert action["field"] == "steps/action"
+    assert (action["episodes"], action["steps"], action["largest"]) == (1, 2, 3)
+    assert (action["split"], action["episode"], action["step"]) == ("train", 1, 2)
+    assert (action["one"], action["other"]) == (2, 5)
+    assert run(["diff", same, other, "--ignore", "steps/action"]) == 0
+    assert run(["diff", same, other, "--atol", "3"]) == 0
+    assert run(["diff", same, other, "--structure-only"]) == 0
+    assert run(["diff", same, other]) == 1
+    assert "train episode 1, step 2" in capsys.readouterr().out
+    assert run(["diff", same, other, "--ignore", "steps/acton"]) == 1
+    assert "no field 'steps/acton'; there are steps/action" in capsys.readouterr().err
+
+
+def test_names_order_and_shards_do_not_count(dataset, episodes, tmp_path):
+    episodes[0]["steps"]["reward"][1] = np.nan
+    one = write_dataset(tmp_path / "one", episodes)
+    other = write_dataset(tmp_path / "other", episodes[::-1], name="renamed")
+    assert rlds_tools.diff(one, other).exit_code == 0
+    by_index = rlds_tools.diff(one, other, match="index")
+    assert {found.field for found in by_index.values} > {"steps", "steps/reward"}
+    assert "episode_id in 2 episodes" in [note.what for note in by_index.notes]
+
+
+def test_episodes_and_fields_that_only_one_has(dataset, episodes, tmp_path, capsys):
+    more = write_dataset(tmp_path / "more", [episode(7, seed=7), *episodes[1:]])
+    found = rlds_tools.diff(dataset, more)
+    assert [(u.path, u.split, u.episodes, u.ids) for u in found.unmatched] == [
+        (dataset, "train", 1, ("episode 5",)),
+        (more, "train", 1, ("episode 7",)),
+    ]
+    assert (found.episodes, found.values) == (2, ())
+    assert f"only in {more}, train: 1 episode: episode 7" in str(found)
+    twice = write_dataset(tmp_path / "twice", [*episodes, episodes[2]])
+    assert rlds_tools.diff(dataset, twice).unmatched[0].episodes == 1
+    with pytest.raises(ValueError, match=r"episodes 2 and 3 both have the id 'episode 30'"):
+        rlds_tools.diff(dataset, twice, match="id")
+    assert run(["diff", dataset, twice, "--structure-only"]) == 1
+    assert "split train  3 episodes" in capsys.readouterr().out
+
+
+def test_other_lengths_are_shown_with_the_values(dataset, episodes, tmp_path):
+    steps = episodes[2]["steps"]
+    cut = {name: column[:20] for name, column in steps.items() if name != "observation"}
+    cut["observation"] = {name: column[:20] for name, column in steps["observation"].items()}
+    other = write_dataset(tmp_path / "other", [*episodes[:2], {**episodes[2], "steps": cut}])
+    length, truncated = rlds_tools.diff(dataset, other).values
+    assert (length.field, length.episode, length.step) == ("steps", 2, None)
+    assert (length.one, length.other, length.largest) == (30, 20, 10)
+    assert (truncated.field, truncated.other) == ("truncated", True)
+
+
+def write(directory, image, dtype, cameras, **more):
+    """A dataset of one episode with a camera, however it is stored."""
+    x = tfds_files.Tensor(dtype=np.dtype(dtype), shape=(2,), encoding="bytes")
+    fields = {name: tfds_files.Tensor(dtype=np.dtype(np.int64)) for name in more}
+    step = tfds_files.Features(features={"camera": image, "x": x, **fields})
+    features = {"steps": tfds_files.Dataset(feature=step)}
+    with tfds_files.DatasetWriter(
+        directory, tfds_files.Features(features=features), "cam"
+    ) as writer:
+        x = np.array([[1, 2], [np.nan, 4], [5, 1e9]], dtype)
+        writer.add({"steps": {"camera": cameras, "x": x, **more}})
+    return str(directory)
+
+
+def as_jpeg(image):
+    file = io.BytesIO()
+    PIL.Image.fromarray(image).save(file, "jpeg")
+    return file.getvalue()
+
+
+def test_pixels_and_dtypes(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (3, 8, 8, 3), np.uint8)
+    uint8 = np.dtype(np.uint8)
+    png = tfds_files.Image(shape=(None, None, 3), dtype=uint8, encoding_format="png")
+    jpeg = tfds_files.Image(shape=(8, 8, 3), dtype=uint8, encoding_format="jpeg")
+    raw = tfds_files.Tensor(shape=(8, 8, 3), dtype=uint8)
+    one = write(tmp_path / "png", png, np.float32, pixels)
+    other = write(tmp_path / "raw", raw, np.float32, pixels)
+    found = rlds_tools.diff(one, other)
+    assert found.exit_code == 0
+    assert "field steps/camera" in [note.what for note in found.notes]  # Any size, and 8 by 8.
+    lossy = write(tmp_path / "jpeg", jpeg, np.float32, np.array([*map(as_jpeg, pixels)], object))
+    assert rlds_tools.diff(lossy, lossy).exit_code == 0
+    (camera,) = rlds_tools.diff(one, lossy).values
+    assert (camera.field, camera.steps, camera.step, len(camera.index)) == ("steps/camera", 3, 0, 3)
+    wider = write(tmp_path / "wider", png, np.float64, pixels, extra=np.arange(3))
+    found = rlds_tools.diff(one, wider)
+    assert [(d.what, d.one, d.other) for d in found.differences] == [
+        ("field steps/x", "float32 of shape (2,)", "float64 of shape (2,)"),
+        ("field steps/extra", None, "int64 of shape ()"),
+    ]
+    assert found.values == ()
