@@ -97,6 +97,9 @@ def test_all_ways_of_converting_agree(raw, tmp_path):
     builder = conversions.check_conversion(
         lambda: ToySource(raw), tmp_path / "data", builder=RldsToy, path=raw
     )
+    converted = convert(ToySource(raw), name="converted", data_dir=tmp_path / "a").data_path
+    assert conversions.records(converted) == conversions.records(builder.data_path)
+    conversions.check_resumes(lambda: ToySource(raw), tmp_path, conversions.contents(converted))
     inputs = builder.info.metadata["conversion"].pop("inputs")
     assert isinstance(inputs, str)
     assert builder.info.metadata == {

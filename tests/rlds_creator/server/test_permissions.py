@@ -211,13 +211,16 @@ def test_a_link_lets_in_as_often_as_it_says(people) -> None:
     token = invite["link"].partition("#")[2]
     status, answer = people.served.call("POST", "/api/enter", {"token": token, "name": " "})
     assert (status, answer["error"]["code"]) == (400, "name")
-    people.served.good("POST", "/api/enter", {"token": token, "name": "Sam"})
+    sam = people.served.good("POST", "/api/enter", {"token": token, "name": "Sam"})["person"]
 
     for cookie in ("", "rlds_creator_0=x", people.cookies["viewer"][:-1] + "_"):
         assert people.served.call("GET", "/api/studies", cookie=cookie)[0] == 401
         assert people.served.good("GET", "/api/me", cookie=cookie)["person"] is None
-    people.served.good("POST", "/api/leave", {}, cookie=people.cookies["viewer"])
-    assert people.ask("viewer", "GET", "/api/studies")[0] == 401
+    login = people.served.creator.store.start_login(sam["id"])
+    cookie = f"{people.cookies['viewer'].partition('=')[0]}={login}"
+    people.served.good("GET", "/api/studies", cookie=cookie)
+    people.served.good("POST", "/api/leave", {}, cookie=cookie)
+    assert people.served.call("GET", "/api/studies", cookie=cookie)[0] == 401
 
 
 def test_two_who_edit_lose_nothing(people) -> None:

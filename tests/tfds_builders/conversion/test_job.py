@@ -144,7 +144,10 @@ def test_parts_without_episodes(raw, tmp_path):
 
 
 def test_two_splits(raw, tmp_path):
-    conversions.check_conversion(lambda: TwoSplits(raw), tmp_path)
+    made = conversions.check_conversion(lambda: TwoSplits(raw), tmp_path / "a")
+    conversions.check_resumes(
+        lambda: TwoSplits(raw), tmp_path, conversions.contents(made.data_path)
+    )
 
 
 def test_an_index_of_each_shard_is_beside_it(raw, tmp_path, monkeypatch):

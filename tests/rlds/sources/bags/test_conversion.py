@@ -18,12 +18,12 @@ def test_conversion(tmp_path):
         rows += raw_bags.forces(rows)
         raw_bags.write_mcap(tmp_path / f"{number}.mcap", rows)
     config = {**raw_bags.CONFIG, "fields": [*raw_bags.CONFIG["fields"], window]}
-    conversions.check_conversion(
+    made = conversions.check_conversion(
         lambda: tfds_builders.McapSource(tmp_path, bag_config=config, messages="keep"),
         tmp_path / "made",
     )
     # From the dataset, too, the recordings come back.
-    dataset = rlds.sources.open(next((tmp_path / "made" / "a").glob("*/*")))
+    dataset = rlds.sources.open(made.data_path)
     export(dataset, "mcap", tmp_path / "again")
     again = rlds.sources.open(tmp_path / "again", bag_config=config)
     first = rlds.sources.open(tmp_path, bag_config=config)
