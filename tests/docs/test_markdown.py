@@ -9,6 +9,7 @@ import codeop
 import doctest
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,6 +184,14 @@ def test_the_first_pages_can_be_pasted_into_a_python_session(page: str) -> None:
             if codeop.compile_command("\n".join(statement)) is not None:
                 statement = []
         assert not statement
+
+
+def test_the_first_code_of_the_readme_prints_what_it_shows_and_nothing_else() -> None:
+    page = ROOT / "README.md"
+    (_, code), (_, shown) = blocks(page, "python")[0], blocks(page, "output")[0]
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == (shown, "")
 
 
 def test_a_command_that_prints_something_else_is_found(capsys: pytest.CaptureFixture[str]) -> None:
