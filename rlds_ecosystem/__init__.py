@@ -24,7 +24,6 @@ DISTRIBUTION: str = "rlds-ecosystem"
 
 # Libraries that not every installation has, and the extra that brings each.
 _EXTRA_OF = {
-    "PIL": "images",
     "alembic": "creator",
     "apache_beam": "beam",
     "array_record": "array_record",

@@ -305,10 +305,9 @@ class Rendered(EnvironmentWrapper):
 
 
 def _resized(frame: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    from rlds_ecosystem import import_extra
+    from PIL import Image
 
-    image = import_extra("PIL.Image")
-    return np.array(image.fromarray(frame).resize(size, image.Resampling.BOX))
+    return np.array(Image.fromarray(frame).resize(size, Image.Resampling.BOX))
 
 
 # --- Policies.

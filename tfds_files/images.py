@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import warnings
+from typing import Any
 
 import numpy as np
 
-from rlds_ecosystem import import_extra
 from tfds_files import png
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 from tfds_files.features import Image, fits
@@ -64,11 +64,12 @@ def decode_image(data: bytes, feature: Image) -> np.ndarray:
 
 
 def _decode_by_pillow(data: bytes, mode: str) -> np.ndarray:
-    pillow = import_extra("PIL.Image")
+    import PIL.Image
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Of Pillow, about large images.
-            image = pillow.open(io.BytesIO(data), formats=("PNG", "JPEG", "BMP"))
+            image: Any = PIL.Image.open(io.BytesIO(data), formats=("PNG", "JPEG", "BMP"))
         if not may_hold(data, image.height, image.width):
             raise DamagedFileError(f"{image.width} x {image.height} pixels in {len(data)} bytes")
         if image.mode != mode:

@@ -282,8 +282,9 @@ def _opencv() -> _Library:
 
 
 def _pillow() -> _Library:
-    # `decode_image` decodes by Pillow.
-    return _Library(f"pillow {import_extra('PIL').__version__}", lambda *_: False)
+    import PIL  # `decode_image` decodes by it.
+
+    return _Library(f"pillow {PIL.__version__}", lambda *_: False)
 
 
 _START_OF_JPEG = 0xFFD8

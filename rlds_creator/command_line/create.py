@@ -124,7 +124,7 @@ def command(
     called.quiet, called.verbose = quiet, verbose
     if sys.platform == "win32":  # Processes there cannot be limited, nor be given sockets.
         raise RuntimeError("`rlds create` needs Linux or macOS; on Windows it runs in WSL")
-    for module in ("msgspec", "sqlalchemy", "alembic", "starlette", "uvicorn", "websockets", "PIL"):
+    for module in ("msgspec", "sqlalchemy", "alembic", "starlette", "uvicorn", "websockets"):
         import_extra(module)
     if database.startswith("postgres"):
         import_extra("psycopg")

@@ -71,7 +71,7 @@ def command(
     """
     called = invocation()
     called.quiet, called.verbose = quiet, verbose
-    for module in ("starlette", "uvicorn", "msgspec", "PIL.Image"):
+    for module in ("starlette", "uvicorn", "msgspec"):
         import_extra(module)
     from rlds_creator.server import running
     from rlds_creator.server.security import Hosts, is_loopback

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from envlogger.converters.fields import Field
-from rlds_ecosystem import import_extra
 from rlds_tools.cameras import cameras_of
 from tfds_files.images import may_hold
 
@@ -202,19 +201,22 @@ def picture_file(
         raise ValueError(f"a picture without pixels, of shape {array.shape}")
     if array.size > _MOST_PIXELS * 4:
         raise ValueError(f"a picture of shape {array.shape} is too large to be shown")
-    image = import_extra("PIL.Image")
+    from PIL import Image
+
     frames = [_as_bytes(frame, scale) for frame in _frames(array, layout)]
     strip = frames[0] if len(frames) == 1 else np.concatenate(frames, axis=1)
     strip = np.ascontiguousarray(strip[..., 0] if strip.shape[-1] == 1 else strip)
-    return _encoded(image.fromarray(strip), side)
+    return _encoded(Image.fromarray(strip), side)
 
 
 def _opened(data: bytes, side: int | None) -> Any:
-    image = import_extra("PIL.Image")
+    from PIL import Image
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Of Pillow, about large pictures.
-            opened = image.open(io.BytesIO(data), formats=("PNG", "JPEG", "WEBP", "GIF", "BMP"))
+            formats = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+            opened: Any = Image.open(io.BytesIO(data), formats=formats)
         if not may_hold(data, opened.height, opened.width):
             raise ValueError(f"{opened.width} x {opened.height} pixels in {len(data)} bytes")
         if side is not None:
@@ -226,16 +228,17 @@ def _opened(data: bytes, side: int | None) -> Any:
         raise ValueError(f"no picture that can be read: {error}") from error
     if opened.mode in ("I;16", "I", "F"):
         pixels = np.asarray(opened)
-        return image.fromarray(_as_bytes(pixels, scale_of([pixels])))
+        return Image.fromarray(_as_bytes(pixels, scale_of([pixels])))
     if opened.mode not in ("L", "RGB", "RGBA"):
         opened = opened.convert("RGBA" if "transparency" in opened.info else "RGB")
     return opened
 
 
 def _encoded(picture: Any, side: int | None) -> tuple[bytes, str]:
-    image = import_extra("PIL.Image")
+    from PIL import Image
+
     if side is not None and max(picture.size) > side:
-        picture.thumbnail((side, side), image.Resampling.BOX, reducing_gap=2.0)
+        picture.thumbnail((side, side), Image.Resampling.BOX, reducing_gap=2.0)
     file = io.BytesIO()
     if picture.width * picture.height <= _SMALL or picture.mode == "RGBA":
         picture.save(file, "PNG", compress_level=1)

@@ -1,7 +1,7 @@
-"""Frames of cameras as something that a page can hold: a video, a moving image, or stills.
+"""Frames of cameras as something that a page can hold: a video, or a moving image.
 
 What it becomes depends on what is installed: H.264 by PyAV (the extra `video`), which can be sought
-and kept in step with curves; else an animated WebP by Pillow (the extra `images`); else a few PNGs.
+and kept in step with curves; else an animated WebP.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from rlds_tools.cameras import Frames, evenly
-from rlds_tools.reporting.markup import Markup, join, tag
+from rlds_tools.reporting.markup import Markup, tag
 from rlds_tools.video import VideoWriter
-from tfds_files import png
 
 __all__ = ["Quality", "can_seek", "clip", "still"]
 
@@ -26,7 +25,7 @@ FRAMES_PER_SECOND = 12
 # The sides of frames in pixels: larger ones are shrunk; those of smaller ones are repeated, as
 # H.264 stores colors for groups of four pixels.
 _LARGEST, _SMALLEST = 256, 128
-_STILL, _STILLS = 96, 6
+_STILL = 96
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +44,6 @@ class Quality:
 def can_seek() -> bool:
     """Whether clips can be sought."""
     return importlib.util.find_spec("av") is not None
-
-
-def _has_pillow() -> bool:
-    return importlib.util.find_spec("PIL") is not None
 
 
 def clip(frames: Frames, quality: Quality, name: str) -> tuple[Markup, str]:
@@ -71,26 +66,18 @@ def clip(frames: Frames, quality: Quality, name: str) -> tuple[Markup, str]:
         height, width = images[0].shape[:2]
         sizes = {"width": width, "height": height}
         # What is seen until it plays, and on paper.
-        poster = _data("image/webp", _as_webp(images[:1], 60)) if _has_pillow() else None
+        poster = _data("image/webp", _as_webp(images[:1], 60))
         flags = {"muted": True, "loop": True, "playsinline": True}
         video = tag("video", src=source, poster=poster, aria_label=name, **flags, **sizes)
         return video, mapping
-    if _has_pillow():
-        source = _data("image/webp", _as_webp(images, max(10, 90 - 1.4 * quality.crf)))
-        return tag("img", src=source, alt=f"{name}, moving"), mapping
-    stills = [_fitted(images[i], _STILL) for i in evenly(len(images), _STILLS)]
-    sources = [_data("image/png", png.encode_png(image)) for image in stills]
-    return join(*(tag("img", src=s, alt=f"{name}, still") for s in sources)), mapping
+    source = _data("image/webp", _as_webp(images, max(10, 90 - 1.4 * quality.crf)))
+    return tag("img", src=source, alt=f"{name}, moving"), mapping
 
 
 def still(frame: np.ndarray, name: str) -> Markup:
     """Returns an element that shows a frame, small."""
     ((image,), _) = _as_images([frame])
-    image = _fitted(image, _STILL)
-    if _has_pillow():
-        source = _data("image/webp", _as_webp([image], 55))
-    else:
-        source = _data("image/png", png.encode_png(image))
+    source = _data("image/webp", _as_webp([_fitted(image, _STILL)], 55))
     return tag("img", src=source, alt=name, class_="still")
 
 

@@ -219,7 +219,6 @@ def test_random_actions_of_all_kinds(tmp_path):
 
 
 def test_frames_are_observations(tmp_path):
-    pytest.importorskip("PIL")
     env = Drawn()
     found = rlds_tools.record(env, tmp_path / "a", episodes=2, render=True, seed=1)
     assert env.drawn == found.steps

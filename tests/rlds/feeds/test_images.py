@@ -300,7 +300,7 @@ def test_which_libraries_decode(library, monkeypatch):
     for module in MODULES.values():
         monkeypatch.setitem(sys.modules, module, None)
     choose_anew()
-    with pytest.raises(ImportError, match=r"PIL is needed for this: .*rlds-ecosystem\[images\]"):
+    with pytest.raises(ImportError, match="PIL"):
         decoder_names()
 
 
