@@ -481,8 +481,7 @@ def _of_table(table: Table, paths: Sequence[str]) -> Iterator[_Read]:
             return
         episodes = np.repeat(chosen, lengths[chosen])
         steps = _ranges(np.zeros(len(chosen), np.int64), lengths[chosen])
-        rows = table.rows(episodes, steps, names)
-        columns = {name: rows.take(name) for name in names}
+        columns = table.take(episodes, steps, names)
         yield (
             {name: columns[name] for name in wanted},
             {name: columns[name] for name in flags},

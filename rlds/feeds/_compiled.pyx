@@ -37,12 +37,84 @@ cdef extern from *:
     #else
     #define FETCH_SOON(address) ((void)(address))
     #endif
+
+    /* A mapped file that was cut, or whose disk fails, has memory that cannot be read. Reading it
+       raises SIGBUS, which ends the process unless somebody catches it. */
+    #if defined(_WIN32)
+    #define begin_catching() ((void)0)
+    #define end_catching() ((void)0)
+    static const void *catching(void (*work)(void *), void *argument) {
+        work(argument);  /* Files that are mapped cannot be cut there. */
+        return NULL;
+    }
+    #else
+    #include <setjmp.h>
+    #include <signal.h>
+    #include <stddef.h>
+
+    static struct sigaction others_action;
+    static int num_catching = 0;
+    static __thread sigjmp_buf *volatile landing = NULL;
+    static __thread const void *volatile unreadable;
+
+    static void on_bus_error(int number, siginfo_t *info, void *context) {
+        if (landing != NULL) {
+            unreadable = info->si_addr;
+            siglongjmp(*landing, 1);
+        }
+        /* Another thread has an error of its own. */
+        if (others_action.sa_flags & SA_SIGINFO) {
+            others_action.sa_sigaction(number, info, context);
+        } else if (others_action.sa_handler != SIG_DFL && others_action.sa_handler != SIG_IGN) {
+            others_action.sa_handler(number);
+        } else {
+            sigaction(SIGBUS, &others_action, NULL);
+            raise(SIGBUS);
+        }
+    }
+
+    /* Both are called with the interpreter lock. Handlers of others, such as those of faulthandler
+       and of workers of PyTorch, are there again as soon as no thread copies rows. */
+    static void begin_catching(void) {
+        struct sigaction action = {0}, before;
+        action.sa_sigaction = on_bus_error;
+        action.sa_flags = SA_SIGINFO | SA_NODEFER;
+        sigemptyset(&action.sa_mask);
+        ++num_catching;
+        if (!sigaction(SIGBUS, &action, &before)
+            && !(before.sa_flags & SA_SIGINFO && before.sa_sigaction == on_bus_error)) {
+            others_action = before;
+        }
+    }
+
+    static void end_catching(void) {
+        if (--num_catching == 0) {
+            sigaction(SIGBUS, &others_action, NULL);
+        }
+    }
+
+    /* Returns the address that could not be read, or NULL if the work was done. */
+    static const void *catching(void (*work)(void *), void *argument) {
+        sigjmp_buf here;
+        if (sigsetjmp(here, 0)) {
+            landing = NULL;
+            return unreadable;
+        }
+        landing = &here;
+        work(argument);
+        landing = NULL;
+        return NULL;
+    }
+    #endif
     """
     const uint64_t GOLDEN, FIRST, SECOND
     const uint8_t NOTHING[1]
     const uint64_t MAX_STEPS
     const int64_t MAX_STRIDE
     void FETCH_SOON(const void* address) noexcept nogil
+    void begin_catching() noexcept
+    void end_catching() noexcept
+    const void* catching(void (*work)(void*) noexcept nogil, void* argument) noexcept nogil
 
 # ---------------------------------------------------------------------------
 # Arrays
@@ -138,6 +210,21 @@ cdef struct Span:
     uint64_t size
 
 
+cdef struct Gather:
+    const Span* spans
+    uint64_t count
+    const int32_t* numbers
+    Py_ssize_t num_rows
+    const int64_t* begins  # Of rows, or if there are episodes, of these.
+    uint64_t num_episodes
+    const int64_t* episodes
+    const int64_t* steps
+    uint64_t stride
+    size_t width
+    uint8_t* out
+    Py_ssize_t outside
+
+
 @cython.final
 cdef class Buffers:
     cdef Py_buffer* views
@@ -173,7 +260,7 @@ cdef class Buffers:
 
     def gather(self, numbers, offsets, Py_ssize_t width, out):
         cdef _Held held = _Held.__new__(_Held)
-        cdef Py_ssize_t outside
+        cdef Gather rows
         if not (
             held.take(numbers, 1, 4)
             and held.take(offsets, 1, 8)
@@ -184,25 +271,22 @@ cdef class Buffers:
         ):
             _pure.check_gather(numbers, offsets, width, out)
             raise TypeError("numbers, offsets and out are not plain arrays")
-        with nogil:
-            outside = gather_rows(
-                self.spans,
-                <uint64_t>self.count,
-                <const int32_t*>held.views[0].buf,
-                <const int64_t*>held.views[1].buf,
-                held.views[0].shape[0],
-                <size_t>width,
-                <uint8_t*>held.views[2].buf,
-            )
-        if outside >= 0:
-            place = int(numbers[outside]), int(offsets[outside])
-            _pure.refuse_row(outside, *place, width, self.sizes())
+        rows.numbers = <const int32_t*>held.views[0].buf
+        rows.num_rows = held.views[0].shape[0]
+        rows.begins = <const int64_t*>held.views[1].buf
+        rows.episodes = NULL
+        rows.width = <size_t>width
+        rows.out = <uint8_t*>held.views[2].buf
+        self.copy(&rows)
+        if rows.outside >= 0:
+            place = int(numbers[rows.outside]), int(offsets[rows.outside])
+            _pure.refuse_row(rows.outside, *place, width, self.sizes())
 
     def gather_steps(
         self, numbers, begins, episodes, steps, Py_ssize_t stride, Py_ssize_t width, out
     ):
         cdef _Held held = _Held.__new__(_Held)
-        cdef Py_ssize_t outside
+        cdef Gather rows
         if not (
             held.take(numbers, 1, 4)
             and held.take(begins, 1, 8)
@@ -217,99 +301,106 @@ cdef class Buffers:
         ):
             _pure.check_gather_steps(numbers, begins, episodes, steps, stride, width, out)
             raise TypeError("the arguments are not plain arrays")
-        with nogil:
-            outside = gather_rows_of_episodes(
-                self.spans,
-                <uint64_t>self.count,
-                <const int32_t*>held.views[0].buf,
-                <const int64_t*>held.views[1].buf,
-                <uint64_t>held.views[1].shape[0],
-                <const int64_t*>held.views[2].buf,
-                <const int64_t*>held.views[3].buf,
-                held.views[0].shape[0],
-                <uint64_t>stride,
-                <size_t>width,
-                <uint8_t*>held.views[4].buf,
+        rows.numbers = <const int32_t*>held.views[0].buf
+        rows.num_rows = held.views[0].shape[0]
+        rows.begins = <const int64_t*>held.views[1].buf
+        rows.num_episodes = <uint64_t>held.views[1].shape[0]
+        rows.episodes = <const int64_t*>held.views[2].buf
+        rows.steps = <const int64_t*>held.views[3].buf
+        rows.stride = <uint64_t>stride
+        rows.width = <size_t>width
+        rows.out = <uint8_t*>held.views[4].buf
+        self.copy(&rows)
+        if rows.outside >= 0:
+            place = (int(array[rows.outside]) for array in (numbers, episodes, steps))
+            number, episode, step = place
+            _pure.refuse_step(
+                rows.outside, number, begins, episode, step, stride, width, self.sizes()
             )
-        if outside >= 0:
-            number, episode, step = (int(array[outside]) for array in (numbers, episodes, steps))
-            _pure.refuse_step(outside, number, begins, episode, step, stride, width, self.sizes())
+
+    cdef int copy(self, Gather* rows) except -1:
+        """Copies the rows; `outside` is then the first one that is not inside its buffer, or -1."""
+        cdef const uint8_t* unreadable
+        cdef Py_ssize_t i
+        rows.spans, rows.count = self.spans, <uint64_t>self.count
+        begin_catching()
+        with nogil:
+            unreadable = <const uint8_t*>catching(gather_any, rows)
+        end_catching()
+        if unreadable == NULL:
+            return 0
+        for i in range(self.count):
+            if 0 <= unreadable - self.spans[i].begin < <Py_ssize_t>self.spans[i].size:
+                raise _pure.UnreadableError(i, unreadable - self.spans[i].begin)
+        raise MemoryError("memory that is not of a buffer cannot be read or written")
 
     cdef list sizes(self):
         return [self.spans[i].size for i in range(self.count)]
 
 
-cdef Py_ssize_t gather_rows(
-    const Span* spans,
-    uint64_t count,
-    const int32_t* numbers,
-    const int64_t* offsets,
-    Py_ssize_t num_rows,
-    size_t width,
-    uint8_t* out,
-) noexcept nogil:
+cdef void gather_any(void* argument) noexcept nogil:
+    cdef Gather* rows = <Gather*>argument
+    rows.outside = gather_rows(rows) if rows.episodes == NULL else gather_rows_of_episodes(rows)
+
+
+cdef Py_ssize_t gather_rows(const Gather* rows) noexcept nogil:
     """Copies the rows; returns the first one that is not inside its buffer, or -1."""
-    cdef const uint8_t* rows[MAX_BLOCK]
-    cdef Py_ssize_t max_block = block_of(width)
+    cdef const uint8_t* found[MAX_BLOCK]
+    cdef Py_ssize_t max_block = block_of(rows.width)
     cdef Py_ssize_t i, length, first = 0
-    while first < num_rows:
-        length = min(max_block, num_rows - first)
+    cdef uint8_t* out = rows.out
+    while first < rows.num_rows:
+        length = min(max_block, rows.num_rows - first)
         for i in range(length):
             # Negative ones become larger than all that there are.
-            rows[i] = find(
-                spans,
-                count,
-                <uint64_t><int64_t>numbers[first + i],
-                <uint64_t>offsets[first + i],
-                width,
+            found[i] = find(
+                rows.spans,
+                rows.count,
+                <uint64_t><int64_t>rows.numbers[first + i],
+                <uint64_t>rows.begins[first + i],
+                rows.width,
             )
-            if rows[i] == NULL:
+            if found[i] == NULL:
                 return first + i
-        copy(rows, length, width, out)
-        out += width * <size_t>length
+        copy(found, length, rows.width, out)
+        out += rows.width * <size_t>length
         first += length
     return -1
 
 
-cdef Py_ssize_t gather_rows_of_episodes(
-    const Span* spans,
-    uint64_t count,
-    const int32_t* numbers,
-    const int64_t* begins,
-    uint64_t num_episodes,
-    const int64_t* episodes,
-    const int64_t* steps,
-    Py_ssize_t num_rows,
-    uint64_t stride,
-    size_t width,
-    uint8_t* out,
-) noexcept nogil:
+cdef Py_ssize_t gather_rows_of_episodes(const Gather* rows) noexcept nogil:
     """Does what `gather_rows` does, for steps of episodes."""
-    cdef const uint8_t* rows[MAX_BLOCK]
-    cdef Py_ssize_t max_block = block_of(width)
+    cdef const uint8_t* found[MAX_BLOCK]
+    cdef const int64_t* begins = rows.begins
+    cdef const int64_t* episodes = rows.episodes
+    cdef uint64_t num_episodes = rows.num_episodes
+    cdef Py_ssize_t max_block = block_of(rows.width)
     cdef Py_ssize_t i, length, first = 0
     cdef uint64_t number, begin, episode, step
-    while first < num_rows:
-        length = min(max_block, num_rows - first)
+    cdef uint8_t* out = rows.out
+    while first < rows.num_rows:
+        length = min(max_block, rows.num_rows - first)
         for i in range(length):
-            if first + i + AHEAD < num_rows:
+            if first + i + AHEAD < rows.num_rows:
                 episode = <uint64_t>episodes[first + i + AHEAD]
                 if episode < num_episodes:
                     FETCH_SOON(&begins[episode])
-            number = <uint64_t><int64_t>numbers[first + i]
+            number = <uint64_t><int64_t>rows.numbers[first + i]
             episode = <uint64_t>episodes[first + i]
-            step = <uint64_t>steps[first + i]
-            if number >= count or episode >= num_episodes or step >= MAX_STEPS:
+            step = <uint64_t>rows.steps[first + i]
+            if number >= rows.count or episode >= num_episodes or step >= MAX_STEPS:
                 return first + i
             begin = <uint64_t>begins[episode]
-            if begin > spans[number].size:
+            if begin > rows.spans[number].size:
                 return first + i
             # The limits of all three leave no room for an overflow.
-            rows[i] = find(spans, count, number, begin + step * stride, width)
-            if rows[i] == NULL:
+            found[i] = find(
+                rows.spans, rows.count, number, begin + step * rows.stride, rows.width
+            )
+            if found[i] == NULL:
                 return first + i
-        copy(rows, length, width, out)
-        out += width * <size_t>length
+        copy(found, length, rows.width, out)
+        out += rows.width * <size_t>length
         first += length
     return -1
 

@@ -5,6 +5,7 @@ bit by bit. This module is what the compiled one is tested against, and what run
 was built.
 """
 
+import errno
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ __all__ = [
     "MAX_STEPS",
     "MAX_STRIDE",
     "Buffers",
+    "UnreadableError",
     "check_gather",
     "check_gather_steps",
     "check_integers",
@@ -61,6 +63,21 @@ _Words = npt.NDArray[np.uint64]
 # ---------------------------------------------------------------------------
 
 
+class UnreadableError(OSError):
+    """A buffer is a mapped file whose end was cut off, or whose disk fails.
+
+    Only the compiled twin raises it: Python ends with the signal SIGBUS.
+
+    Attributes:
+      number: Which buffer.
+      offset: The first byte of it that could not be read.
+    """
+
+    def __init__(self, number: int, offset: int) -> None:
+        super().__init__(errno.EIO, f"byte {offset} of buffer {number} cannot be read")
+        self.number, self.offset = number, offset
+
+
 class Buffers:
     """Buffers of bytes that rows are gathered from.
 
@@ -101,6 +118,7 @@ class Buffers:
 
         Raises:
           IndexError: A row is not inside its buffer. `out` may then have some of the rows.
+          UnreadableError: A buffer cannot be read any more.
         """
         check_gather(numbers, offsets, width, out)
         known = (numbers >= 0) & (numbers < len(self))
@@ -160,6 +178,7 @@ class Buffers:
         Raises:
           IndexError: There is no such episode, or the row is not inside its buffer. `out` may then
             have some of the rows.
+          UnreadableError: A buffer cannot be read any more.
         """
         check_gather_steps(numbers, begins, episodes, steps, stride, width, out)
         known = (numbers >= 0) & (numbers < len(self)) & (episodes >= 0) & (episodes < len(begins))

@@ -7,6 +7,7 @@ otherwise (compressed arrays, text, integers of several bytes) are read by whole
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ import tfds_files
 from envlogger.converters.fields import Field
 from rlds.feeds import arrays
 from rlds.feeds._core import Buffers
+from rlds.feeds._pure import UnreadableError
 from rlds.feeds.images import ImageDecoder
 from rlds.feeds.storage import (
     CachedStorage,
@@ -34,69 +36,119 @@ from rlds.sources.folder import FolderSource
 from rlds.sources.source import SourceError
 from rlds.sources.untrusted import SourceChangedError
 from rlds_ecosystem.mapping import map_file
-from tfds_files.indexing import open_indexes
+from tfds_files.indexing import index_shard, open_indexes
 from tfds_files.shard_index import NOT_DIRECT, ShardIndex
 
 __all__ = ["MappedStorage"]
 
-# How long files are taken to be as they were when they were last looked at. A file that is cut in
-# place ends a process that reads beyond its new end, and this much is left to chance; writers that
-# replace files, as all of TFDS and of this project do, are no danger.
-_SECONDS_BETWEEN_CHECKS = 0.05
+# To look at files that take longer than this, as thousands of them do, or some of another machine,
+# may take this share of the time.
+_SECONDS_OF_CHECK, _SHARE_OF_CHECKS = 0.001, 0.05
 # What an index has for the last flag where it does not know it.
 _NO_FLAG = 255
-# Looking may take this much of it; if it takes longer, it is done less often.
-_SECONDS_OF_CHECK = 0.002
 
 
 class MappedFiles:
     """Files that are mapped into memory, to be read only.
 
     Args:
-      paths: The files.
-      sizes: How long each of them is.
+      indexes: Those of the files.
+      features: What their examples look like.
 
     Raises:
-      SourceChangedError: One has another length.
+      SourceChangedError: One is not the file that was indexed.
       OSError: One cannot be read.
     """
 
-    def __init__(self, paths: Sequence[str], sizes: Sequence[int]) -> None:
-        self.paths = paths
-        maps = [map_file(path) for path in paths]
+    def __init__(self, indexes: Sequence[ShardIndex], features: tfds_files.Features) -> None:
+        self._indexes, self._features = indexes, features
+        maps = [map_file(index.path) for index in indexes]
         self._states = [_state_of(state) for _, state in maps]
-        for path, (data, _), size in zip(paths, maps, sizes):
-            if len(data) != size:
-                what = f"{len(data)} bytes, where there were {size} when it was indexed"
-                raise SourceChangedError(what, file=path)
-        self.arrays = [np.frombuffer(data, np.uint8) for data, _ in maps]
-        self.buffers = Buffers(self.arrays)
-        self._next_check = time.monotonic() + _SECONDS_BETWEEN_CHECKS
+        for index, (data, state) in zip(indexes, maps):
+            if (len(data), state.st_mtime_ns) != (index.file_size, index.modified_ns):
+                what = f"{len(data)} bytes, where there were {index.file_size} when it was indexed"
+                raise SourceChangedError(what, file=index.path)
+        self._buffers = Buffers([np.frombuffer(data, np.uint8) for data, _ in maps])
+        self._next_check, self._seconds_of_file = 0.0, math.inf
 
-    def check(self) -> None:
-        """Raises a `SourceChangedError` if a file was changed in place; looks now and then."""
-        now = time.monotonic()
-        if now < self._next_check:
+    def gather_steps(self, *arguments: Any) -> None:
+        """Copies rows, see `Buffers.gather_steps`; `check` afterwards."""
+        try:
+            self._buffers.gather_steps(*arguments)
+        except UnreadableError as error:
+            raise self._error(error) from error
+
+    def copies(self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
+        """Returns bytes from anywhere in the files, as arrays of uint8; `check` afterwards."""
+        sizes = ends - begins
+        afters = np.cumsum(sizes)
+        memory, copies = arrays.empty([int(sizes.sum())], np.uint8), []
+        try:
+            for row, (size, after) in enumerate(zip(sizes.tolist(), afters.tolist())):
+                copy, place = memory[after - size : after], slice(row, row + 1)
+                self._buffers.gather(numbers[place], begins[place], size, copy[np.newaxis])
+                copies.append(copy)
+        except UnreadableError as error:
+            raise self._error(error) from error
+        return copies
+
+    def _error(self, error: UnreadableError) -> SourceError:
+        self._check(error.number)
+        what = f"byte {error.offset} cannot be read: the file was cut, or its disk fails"
+        return SourceError(what, file=self._indexes[error.number].path)
+
+    def check(self, numbers: np.ndarray) -> None:
+        """Raises an error if files were changed in place, so that what was copied may be wrong.
+
+        Writing changes the times of a file before its bytes, so those that were copied before this
+        are right.
+
+        Args:
+          numbers: Files that something was copied from, int32 of shape `[n]`.
+
+        Raises:
+          SourceChangedError: Names the file.
+        """
+        if (begin := time.monotonic()) < self._next_check:
             return
-        for path, before in zip(self.paths, self._states):
-            try:
-                state = _state_of(os.stat(path))
-            except FileNotFoundError:
-                continue  # What was mapped is there nevertheless.
-            if state[:2] == before[:2] and state != before:
-                what = (
-                    f"it was changed while it was open: {state[2]} bytes, where there were "
-                    f"{before[2]}. Open the dataset again"
-                )
-                raise SourceChangedError(what, file=path)
-        # Thousands of files take their time, in particular if they are on another machine.
-        looking = (time.monotonic() - now) / _SECONDS_OF_CHECK
-        self._next_check = now + _SECONDS_BETWEEN_CHECKS * max(looking, 1.0)
+        files = np.flatnonzero(np.bincount(numbers)).tolist()
+        for number in files:
+            self._check(number)
+        if files:  # What else the machine did meanwhile does not count.
+            end = time.monotonic()
+            self._seconds_of_file = min(self._seconds_of_file, (end - begin) / len(files))
+            if (seconds := self._seconds_of_file * len(files)) > _SECONDS_OF_CHECK:
+                self._next_check = end + seconds / _SHARE_OF_CHECKS
+
+    def _check(self, number: int) -> None:
+        index, before = self._indexes[number], self._states[number]
+        try:
+            state = _state_of(os.stat(index.path))
+        except FileNotFoundError:
+            return  # What was mapped is there nevertheless.
+        if state == before or state[:2] != before[:2]:
+            return
+        # Perhaps only its permissions were changed, or a link was made.
+        if state[:4] == before[:4] and self._has_content(index):
+            self._states[number] = state
+            return
+        how = "overwritten" if state[2] == before[2] else f"cut or extended to {state[2]} bytes"
+        what = f"it was changed while it was open: {how}. Open the dataset again"
+        raise SourceChangedError(what, file=index.path)
+
+    def _has_content(self, index: ShardIndex) -> bool:
+        """Reads all of a file, and compares its checksums."""
+        try:
+            now = index_shard(index.path, self._features, verify=True)
+        except (tfds_files.DamagedFileError, OSError):
+            return False
+        return now.checksum == index.checksum
 
 
-def _state_of(state: os.stat_result) -> tuple[int, int, int, int]:
-    """Which file it is; its size, and when it was changed."""
-    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+def _state_of(state: os.stat_result) -> tuple[int, int, int, int, int]:
+    """Which file it is; its size; when its content, and when anything of it was changed."""
+    # On Windows, the last one is when it was made.
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 class _Column(NamedTuple):
@@ -159,11 +211,11 @@ class MappedStorage(Storage):
     ) -> None:
         assert isinstance(episodes.source, FolderSource)
         self.fields, self._decoders = fields, decoders
-        split = episodes.source.folder[episodes.split]
+        folder = episodes.source.folder
+        split = folder[episodes.split]
         self._indexes = open_indexes(split, verify=verify, progress=progress)
-        self.files = MappedFiles(
-            [index.path for index in self._indexes], [index.file_size for index in self._indexes]
-        )
+        self.files = MappedFiles(self._indexes, folder.features)
+        self.num_files = len(self._indexes)
         counts = [len(index) for index in self._indexes]
         self._shards = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         # The first episode of each shard.
@@ -174,10 +226,13 @@ class MappedStorage(Storage):
 
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         """See `Storage`."""
-        self.files.check()
         return _MappedRows(
             self, episodes, steps, [path for path in paths if not self.is_random(path)]
         )
+
+    def check(self, episodes: np.ndarray) -> None:
+        """See `Storage`."""
+        self.files.check(self._shards[episodes])
 
     def is_random(self, path: str) -> bool:
         """Whether a field is copied out of the files, for all episodes."""
@@ -221,7 +276,7 @@ class MappedStorage(Storage):
 
     def error(self, what: str, path: str, episode: int, step: int) -> SourceError:
         """Returns an error that says where it happened."""
-        file = self.files.paths[int(self._shards[episode])]
+        file = self._indexes[int(self._shards[episode])].path
         return SourceError(f"step {step}: {what}", file=file, episode=episode, field=path)
 
     def decoder(self, path: str) -> ImageDecoder:
@@ -340,7 +395,7 @@ class _MappedRows(Rows):
         steps = self._steps[which]
         out = arrays.empty((len(steps), *place.shape), place.stored)
         if len(out):
-            self._storage.files.buffers.gather_steps(
+            self._storage.files.gather_steps(
                 self._shards[which],
                 place.begins,
                 self._episodes[which],
@@ -371,15 +426,13 @@ class _MappedRows(Rows):
             error,
         )
 
-    def _strings(self, place: _Strings, rows: np.ndarray) -> list[Any]:
-        """Returns text, or files of images, in the memory of the files that they are in."""
-        strings: list[Any] = [None] * len(rows)
+    def _strings(self, place: _Strings, rows: np.ndarray) -> list[np.ndarray]:
+        """Returns text, or files of images."""
+        begins, ends = np.empty((2, len(rows)), np.int64)
         shards = self._shards[rows]
         for shard in np.unique(shards).tolist():
             chosen = np.flatnonzero(shards == shard)
-            data = self._storage.files.arrays[shard]
             episodes, steps = self._episodes[rows[chosen]], self._steps[rows[chosen]]
-            bounds = self._storage.find_strings(place.name, shard, episodes, steps)
-            for row, begin, end in zip(chosen.tolist(), *(bound.tolist() for bound in bounds)):
-                strings[row] = data[begin:end]
-        return strings
+            found = self._storage.find_strings(place.name, shard, episodes, steps)
+            begins[chosen], ends[chosen] = found
+        return self._storage.files.copies(shards, begins, ends)

@@ -121,7 +121,11 @@ class Samples(abc.ABC):
 
     def batch_columns(self, numbers: np.ndarray, epoch: int = 0) -> Columns:
         """Returns the fields of samples by their paths; see `batch`."""
-        return self.columns(numbers, *self.locate(numbers), epoch)
+        episodes, steps = self.locate(numbers)
+        try:
+            return self.columns(numbers, episodes, steps, epoch)
+        finally:
+            self.table.check(episodes)
 
     def batch(self, numbers: Sequence[int] | np.ndarray, epoch: int = 0) -> Batch:
         """Returns samples.

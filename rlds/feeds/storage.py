@@ -95,11 +95,13 @@ class Storage(abc.ABC):
       fields: The fields of a step, by their paths.
       outlines: How long the episodes are.
       why_cached: Why the files are not read in place; empty if they are.
+      num_files: How many files `check` may look at.
     """
 
     fields: Mapping[str, Field]
     outlines: Outlines
     why_cached: str = ""
+    num_files: int = 0
 
     @abc.abstractmethod
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
@@ -110,6 +112,17 @@ class Storage(abc.ABC):
           steps: Its step in the episode, in the same form. The caller has checked the bounds.
           paths: What is going to be taken of them.
         """
+
+    def check(self, episodes: np.ndarray) -> None:
+        """Checks that what was taken of some episodes is what their files had when opened.
+
+        Args:
+          episodes: Their numbers, int64 of shape `[n]`; they may repeat.
+
+        Raises:
+          SourceChangedError: A file was changed in place; names it.
+        """
+        del episodes  # Who reads whole episodes checks what was read then.
 
     @abc.abstractmethod
     def is_random(self, path: str) -> bool:

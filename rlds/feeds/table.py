@@ -289,14 +289,27 @@ class Table:
         paths = [path for path, _ in leaves_at(nest(self.storage.fields), fields)]
         paths = paths if fields is not None else list(self.fields)
         episodes = np.full(len(steps), episode % self.num_episodes, np.int64)
-        rows = self.rows(episodes, steps, paths)
-        return nest({path: rows.take(path) for path in paths})
+        return nest(self.take(episodes, steps, paths))
+
+    def take(
+        self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        """Returns the values of fields in some rows, see `Storage.rows`, by their paths."""
+        try:
+            rows = self.rows(episodes, steps, paths)
+            return {path: rows.take(path) for path in paths}
+        finally:
+            self.check(episodes)
 
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
-        """Returns rows of any fields; see `Storage.rows`."""
+        """Returns rows of any fields, see `Storage.rows`; `check` what you took of them."""
         if self._chosen is not None:
             episodes = self._chosen[episodes]
         return self.storage.rows(episodes, steps, paths)
+
+    def check(self, episodes: np.ndarray) -> None:
+        """Checks what was taken of episodes, whether or not that went well: see `Storage.check`."""
+        self.storage.check(episodes if self._chosen is None else self._chosen[episodes])
 
     def select(self, fields: str | Iterable[str]) -> Table:
         """Returns the table with other fields of the same steps."""

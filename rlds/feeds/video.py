@@ -33,11 +33,16 @@ class VideoStorage(Storage):
         self.source, self.threads = episodes.source, threads
         self._episodes, self.fields, self._others = episodes, fields, others
         self.outlines, self.why_cached = others.outlines, others.why_cached
+        self.num_files = others.num_files
 
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         """See `Storage`."""
         stored = [path for path in paths if path not in self.source.cameras]
         return _VideoRows(self, episodes, steps, self._others.rows(episodes, steps, stored))
+
+    def check(self, episodes: np.ndarray) -> None:
+        """See `Storage`."""
+        self._others.check(episodes)
 
     def is_random(self, path: str) -> bool:
         """A frame costs no more than those from its keyframe on, wherever it is."""

@@ -5,6 +5,9 @@ import json
 import os
 import pickle
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import feed_datasets
@@ -14,7 +17,7 @@ import pytest
 import rlds.feeds
 import tfds_files
 from rlds._nests import named_leaves
-from rlds.feeds import Feed, Mixture, mapped
+from rlds.feeds import Feed, Mixture, _core
 from rlds.sources import SourceError
 from rlds.sources.untrusted import SourceChangedError
 from tfds_files import Dataset, Features, Image, Tensor, record_files
@@ -60,8 +63,7 @@ def directory(tmp_path, episodes):
 
 
 @pytest.fixture
-def feed(directory, monkeypatch):
-    monkeypatch.setattr(mapped, "_SECONDS_BETWEEN_CHECKS", 0.0)
+def feed(directory):
     return Feed(rlds.feeds.open(directory).steps(), 8, seed=1, epochs=2)
 
 
@@ -79,12 +81,21 @@ def overwrite(file):
         out.write(bytes(os.path.getsize(file)))
 
 
+def overwrite_and_keep_the_times(file):
+    stat = os.stat(file)
+    overwrite(file)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
 def extend(file):
     with open(file, "ab") as out:
         out.write(b"more")
 
 
-@pytest.mark.parametrize("change", [truncate, overwrite, extend])
+CHANGES = [truncate, overwrite, overwrite_and_keep_the_times, extend]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_files_that_are_changed_in_place_are_not_read_any_more(directory, feed, change):
     assert feed[3]
     change(directory / SHARD)
@@ -92,10 +103,75 @@ def test_files_that_are_changed_in_place_are_not_read_any_more(directory, feed, 
         feed[3]
     with pytest.raises(SourceChangedError, match=SHARD):
         next(feed.iterate(3))
+    with pytest.raises(SourceChangedError, match=SHARD):
+        [feed.samples.table.read(episode) for episode in range(12)]
     if change is not truncate:  # Otherwise it is damaged, which the next test but one shows.
         return
     with pytest.raises(SourceError, match=rf"{SHARD}: .*byte 0"):
         rlds.feeds.open(directory)
+
+
+def test_the_content_of_a_file_counts_and_not_its_permissions_or_links(directory, feed, tmp_path):
+    expected = feed[3]
+    os.link(directory / SHARD, tmp_path / "link")
+    (directory / SHARD).chmod(0o600)
+    assert_equal(feed[3], expected)
+    overwrite_and_keep_the_times(tmp_path / "link")
+    with pytest.raises(SourceChangedError, match=f"{SHARD}: .* overwritten"):
+        feed[3]
+
+
+CUT_WHILE_IT_IS_READ = """
+import faulthandler
+import os
+import sys
+import numpy as np
+import rlds.feeds
+from rlds.sources import SourceError
+
+faulthandler.enable()
+table = rlds.feeds.open(sys.argv[1])
+for field in ("numbers", "text"):
+    rows = table.rows(np.array([0, 1]), np.array([0, 500]), [field])
+    rows.take(field)
+    file = sys.argv[1] + "/it-train.tfrecord-00001"
+    content = open(file, "rb").read()
+    os.truncate(file, 100)
+    try:
+        rows.take(field)
+    except SourceError as error:
+        print(error)
+    os.rename(file, file + "_")  # What is mapped is still the one that was cut.
+    open(file, "wb").write(content)
+    try:
+        rows.take(field)
+    except SourceError as error:
+        print(error)
+    os.remove(file + "_")
+    table = rlds.feeds.open(sys.argv[1])
+os.kill(os.getpid(), 7)  # Such signals of others end the process as ever.
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the number of the signal is another one")
+@pytest.mark.skipif(_core.IMPLEMENTATION == "python", reason="Python cannot catch the signal")
+def test_a_file_that_is_cut_while_it_is_read_does_not_end_the_process(tmp_path):
+    fields = {"numbers": tensor("f4", 30), "text": tensor(object), "is_last": tensor(bool)}
+    numbers = np.zeros((600, 30), "f4")
+    steps = {"numbers": numbers, "text": column([b"x"] * 600), "is_last": numbers[:, 0] > 0}
+    write(tmp_path, fields, [steps, steps])
+    done = subprocess.run(
+        [sys.executable, "-c", CUT_WHILE_IT_IS_READ, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    changed, cut = "it was changed while it was open: cut", "cannot be read: the file was cut"
+    lines = done.stdout.splitlines()
+    assert [line.split("00001: ")[1].startswith(changed) for line in lines[::2]] == [True, True]
+    assert [cut in line and "00001" in line for line in lines[1::2]] == [True, True]
+    assert done.returncode == -signal.SIGBUS
+    assert "Fatal Python error: Bus error" in done.stderr
 
 
 def test_files_that_are_replaced_or_deleted_stay_open(directory, feed, tmp_path):
