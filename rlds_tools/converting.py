@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlds_ecosystem.names import what_there_is
 from rlds_tools.results import Block, Result, Table, count, printable
 
 if TYPE_CHECKING:
@@ -316,7 +317,7 @@ def builder_of(dataset: str) -> tuple[type[SourceBuilder], str | None]:
     name, _, config = dataset.partition("/")
     known = builders()
     if name not in known:
-        raise ValueError(f"no dataset {name!r}; there are: {', '.join(known)}")
+        raise ValueError(f"no dataset {name!r}; {what_there_is(name, known)}")
     configs = list(known[name].builder_configs)
     if config and config not in configs:
         raise ValueError(_unknown_config(name, config, configs))
@@ -334,7 +335,7 @@ def _check_format(format: str) -> None:
     from rlds import sources
 
     if format not in sources.formats():
-        raise ValueError(f"no format {format!r}; there are: {', '.join(sources.formats())}")
+        raise ValueError(f"no format {format!r}; {what_there_is(format, sources.formats())}")
 
 
 def dataset_name(words: str) -> str:

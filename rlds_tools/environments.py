@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import json
@@ -22,6 +23,9 @@ __all__ = ["Limited", "Policy", "Rendered", "make_environment", "make_policy"]
 
 Policy = Callable[[dm_env.TimeStep], Any]
 
+_ENVIRONMENTS = (
+    "ENV is an identifier of Gymnasium, dm_control:DOMAIN/TASK, catch, or module:function"
+)
 _CATCH, _DM_CONTROL, _ATARI = "catch", "dm_control:", "ALE/"
 _CONSTANT = "constant:"
 # An identifier of Gymnasium may begin with the module that registers it.
@@ -71,6 +75,8 @@ def make_environment(
     if ":" in environment and not _GYMNASIUM_ID.fullmatch(environment):
         made = _made(_named(environment), environment, seed)
         return _as_dm_env(made, seed), environment
+    if difflib.get_close_matches(environment, [_CATCH]):
+        raise ValueError(f"{environment}: did you mean {_CATCH!r}? {_ENVIRONMENTS}")
     made = _gymnasium(environment, max_episode_steps, is_rendered, camera)
     return _as_dm_env(made, seed), environment
 
@@ -112,10 +118,7 @@ def _gymnasium(
     try:
         env = gymnasium.make(name, **options)
     except gymnasium.error.Error as error:
-        raise ValueError(
-            f"{name}: {error} ENV is an identifier of Gymnasium, dm_control:DOMAIN/TASK, catch, or "
-            "module:function"
-        ) from error
+        raise ValueError(f"{name}: {error} {_ENVIRONMENTS}") from error
     except TypeError as error:  # What makes it has no such argument.
         if camera is None:
             raise

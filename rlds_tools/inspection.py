@@ -290,11 +290,14 @@ class StepView(Result):
         return {**super().to_dict(), "fields": plain(self.fields)}
 
 
-def inspect(path: str | os.PathLike[str], *, format: str | None = None) -> Inspection | RecordFile:
+def inspect(
+    path: str | os.PathLike[str], *, split: str | None = None, format: str | None = None
+) -> Inspection | RecordFile:
     """Finds out what a path is, and what is in it. No episode is read.
 
     Args:
       path: A folder or a file, here or in an object store.
+      split: The only split to show; all if None.
       format: The name of its format, if it cannot be recognized.
 
     Returns:
@@ -302,6 +305,7 @@ def inspect(path: str | os.PathLike[str], *, format: str | None = None) -> Inspe
 
     Raises:
       FileNotFoundError: There is nothing.
+      KeyError: There is no such split; says which there are.
       ValueError: It is of no known format, or damaged; says where.
 
     >>> import tempfile
@@ -316,7 +320,17 @@ def inspect(path: str | os.PathLike[str], *, format: str | None = None) -> Inspe
     >>> print(inspect(directory).splits[0].episodes)
     1
     """
-    path = os.fspath(path)
+    found = _inspect(os.fspath(path), format)
+    if split is None:
+        return found
+    splits = found.splits if isinstance(found, Inspection) else ()
+    chosen = tuple(each for each in splits if each.name == split)
+    if not chosen or isinstance(found, RecordFile):
+        raise KeyError(f"no split {split!r}, only {[each.name for each in splits]} in {found.path}")
+    return dataclasses.replace(found, splits=chosen)
+
+
+def _inspect(path: str, format: str | None) -> Inspection | RecordFile:
     if "://" not in path and format in (None, "tfds") and not _is_of_datasets(path):
         try:
             return _from_summary(path, tfds_files.summarize(path))

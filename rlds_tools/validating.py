@@ -76,6 +76,9 @@ class Validation(Result):
             name = check.split if len(paths) == 1 else f"{check.path} {check.split}".rstrip()
             read = f"{count(check.episodes, 'episode')}, {count(check.steps, 'step')}"
             yield f"{name or check.path}: {read}, {check.seconds:.1f} s"
+            if not check.split:  # It cannot be opened.
+                yield from (f"{found.severity}: {found.text}" for found in check.findings)
+                continue
             shown = check.findings[: self.most]
             if shown:
                 rows = [[found.severity, found.text, found.where] for found in shown]

@@ -471,7 +471,8 @@ class _Part:
             ranges = ranges_of(part, lengths)
         except KeyError:
             splits = list(source.splits)
-            raise KeyError(f"{files_of(source)} has no split {part!r}, only {splits}") from None
+            where = files_of(source, 1)
+            raise KeyError(f"no split {part!r}, only {splits} in {where}") from None
         except ValueError as error:
             raise ValueError(f"{files_of(source)}: {error}") from None
         self._ranges = [(split, begin, max(begin, end)) for split, begin, end in ranges]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -19,9 +20,23 @@ from rlds.sources.restored import restored
 from rlds.sources.source import Source, SourceError, files_of
 from rlds.sources.untrusted import is_damage
 from rlds.sources.video.frames import as_chosen
-from rlds_ecosystem import stores
+from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem.names import what_there_is
 
 __all__ = ["ENTRY_POINTS", "Format", "format_of", "formats", "only_split", "open"]
+
+# The formats of files that are not recognized by what is in them, by the ends of their names.
+_NEAREST = {
+    ".hdf5": ("robomimic", "d4rl", "maniskill", "aloha"),
+    ".h5": ("maniskill", "d3rlpy", "droid", "d4rl"),
+    ".npz": ("npz", "ogbench", "calvin"),
+    ".parquet": ("lerobot", "minari"),
+    ".tar": ("webdataset",),
+    ".pkl": ("rlds_creator", "sb3"),
+    ".riegeli": ("envlogger",),
+}
+# How many names in an unknown file or folder are listed.
+_SEEN = 8
 
 # The group of entry points under which other distributions add formats.
 ENTRY_POINTS = "rlds.sources"
@@ -194,7 +209,7 @@ def open(
     if format is None:
         format = format_of(path)
     elif format not in known:
-        raise ValueError(f"there is no format {format!r}; there are: {', '.join(known)}")
+        raise ValueError(f"there is no format {format!r}; {what_there_is(format, known)}")
     source_class = known[format].load()
     if unknown := options.keys() - options_of(source_class).keys():
         names = ", ".join(map(str, options_of(source_class).values())) or "none"
@@ -272,10 +287,31 @@ def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:
             "a dataset of TFDS that is not complete: dataset_info.json, which is written last, is "
             "missing. If its writer was killed, write it again"
         )
+    seen, near = _seen_in(path)
+    near = [name for name in near if name in known]
+    nearest = f" The nearest are: {', '.join(near)}." if near else ""
     return (
-        f"of no known format. There are: {', '.join(known)}. If it is one of them, pass format=... "
-        "(--format on the command line) to open it, or to learn what is wrong with it"
+        f"of no known format{seen}.{nearest} To open it as one, or to learn what is wrong with it, "
+        "pass format=... (--format on the command line); `rlds list --formats` has all"
     )
+
+
+def _seen_in(path: epath.Path) -> tuple[str, Sequence[str]]:
+    """What was found at a path of no known format, and the formats that have such files."""
+    names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
+    suffixes = {os.path.splitext(name)[1] for name in names}
+    near = [name for suffix, formats in _NEAREST.items() if suffix in suffixes for name in formats]
+    what = "a folder with"
+    if not path.is_dir():
+        what, names = "an HDF5 file with", []
+        if suffixes <= {".hdf5", ".h5"} and stores.is_local(path):
+            damage = (ImportError, OSError, RuntimeError, LookupError, ValueError)
+            with contextlib.suppress(*damage), import_extra("h5py").File(path) as file:
+                names = sorted(file)
+    if not names:
+        return "", near
+    more = ", …" if len(names) > _SEEN else ""
+    return f": {what} {', '.join(map(repr, names[:_SEEN]))}{more}", near
 
 
 def _check_is_one_path(path: Any) -> None:
@@ -301,5 +337,5 @@ def only_split(source: Source, split: str | None) -> str:
         return split
     splits = list(source.splits)
     if len(splits) != 1:
-        raise KeyError(f"{files_of(source)} has the splits {splits}: say which")
+        raise KeyError(f"there are the splits {splits}: say which (of {files_of(source, 1)})")
     return splits[0]

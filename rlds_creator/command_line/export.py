@@ -122,6 +122,8 @@ def command(
 
     OUTPUT is a new folder, with the data and a README.md.
     """
+    if not os.path.isdir(recordings):
+        raise NotADirectoryError(f"{recordings!r} is not a directory.")
     rlds_ecosystem.import_extra("msgspec")
     from rlds_creator.exporting import ExportError, export
     from rlds_ecosystem.progress import show_progress

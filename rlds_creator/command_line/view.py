@@ -71,6 +71,11 @@ def command(
     """
     called = invocation()
     called.quiet, called.verbose = quiet, verbose
+    from rlds_ecosystem import stores
+
+    for path in paths:  # Said before what is not installed.
+        if not stores.as_path(path).exists():
+            raise FileNotFoundError(f"{path!r} does not exist.")
     for module in ("starlette", "uvicorn", "msgspec"):
         import_extra(module)
     from rlds_creator.server import running

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from rlds_ecosystem.names import what_there_is
 from rlds_tools.command_line.printing import (
     invocation,
     parsed_options,
@@ -133,8 +134,8 @@ def command(
     from rlds_tools import converting
 
     if to not in converting.targets():
-        known = ", ".join(converting.targets())
-        raise click.UsageError(f"--to: no format {to!r} can be written; there are: {known}")
+        known = what_there_is(to, converting.targets())
+        raise click.UsageError(f"--to: no format {to!r} can be written; {known}")
     format = format or sources.format_of(source)
     known_options = sources.formats()[format].options if format in sources.formats() else {}
     if to not in FILE_FORMATS:

@@ -13,7 +13,6 @@ from rlds_tools.results import Result
 EXAMPLES = """\b
 Examples:
   rlds diff logs/run7 data/run7/1.0.0
-  rlds diff data/hopper/1.0.0 data/hopper/1.1.0 --split train
   rlds diff raw.hdf5 data/demos/1.0.0 --ignore steps/observation/image --rtol 1e-6
 """
 

@@ -16,7 +16,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path")
-@click.option("--split", help="The split of the episode; needed if there are several.")
+@click.option("--split", help="Show this split; for an episode needed if there are several.")
 @click.option("--episode", type=int, help="Show this episode; -1 is the last one.")
 @click.option("--step", type=int, help="Show this step of the episode; -1 is the last one.")
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
@@ -34,7 +34,7 @@ def command(
     if episode is None and step is not None:
         raise click.UsageError("--step needs --episode.")
     if episode is None:
-        return inspection.inspect(path, format=format)
+        return inspection.inspect(path, split=split, format=format)
     if step is None:
         return inspection.inspect_episode(path, episode, split=split, format=format)
     return inspection.inspect_step(path, episode, step, split=split, format=format)

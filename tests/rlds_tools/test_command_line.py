@@ -72,6 +72,19 @@ def test_what_no_format_has(tmp_path, capsys):
         assert words in capsys.readouterr().err
 
 
+def test_what_is_not_there_is_said_before_what_is_not_installed(monkeypatch, capsys):
+    for module in ("starlette", "msgspec", "gymnasium"):
+        monkeypatch.setitem(sys.modules, module, None)
+    for call, words in (
+        ("view nowhere", "'nowhere' does not exist"),
+        ("export nowhere -o there", "'nowhere' is not a directory"),
+        ("record cach -o logs", "cach: did you mean 'catch'?"),
+        ("convert nowhere there --to lerobt", "did you mean 'lerobot'?"),
+    ):
+        assert run(call.split()) in (1, 2)
+        assert words in capsys.readouterr().err
+
+
 def test_a_warning_is_a_line(tmp_path, monkeypatch, capsys):
     log = str(tmp_path)
     for arguments, expected in [

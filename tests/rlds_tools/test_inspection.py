@@ -7,14 +7,18 @@ import raw_imitation
 
 import rlds_tools
 import tfds_files
+from rlds_tools.command_line.commands import run
 from rlds_tools.inspection import Field, Split
 
 
-def test_a_dataset_is_described_without_being_read(dataset, tmp_path):
+def test_a_dataset_is_described_without_being_read(dataset, tmp_path, capsys):
     found = rlds_tools.inspect(dataset)
     assert (found.format, found.name, found.version) == ("tfds", "tiny", "1.0.0")
     (split,) = found.splits
     assert (split.name, split.episodes, split.files) == ("train", 3, 1)
+    assert rlds_tools.inspect(dataset, split="train").splits == found.splits
+    assert run(["inspect", dataset, "--split", "test"]) == 1
+    assert "error: no split 'test', only ['train'] in " in capsys.readouterr().err
     assert Field("observation/camera", "uint8", (8, 8, 3), "PNG") in found.step_fields
     assert Field("action", "int64", (), "Which way to go.") in found.step_fields
     assert [field.name for field in found.step_fields[-3:]] == [

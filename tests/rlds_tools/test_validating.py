@@ -68,7 +68,7 @@ def test_each_fault_is_found_once_and_placed(faulty):
     )
 
 
-def test_the_command(faulty, dataset, capsys):
+def test_the_command(faulty, dataset, tmp_path, capsys):
     assert run(["validate", dataset]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
         "0 errors, 0 warnings",
@@ -83,6 +83,9 @@ def test_the_command(faulty, dataset, capsys):
     assert run(["validate", faulty, "--json"]) == 1
     (check,) = json.loads(capsys.readouterr().out)["checks"]
     assert check["findings"][0]["episodes"] == [0, 6]
+    (tmp_path / "x.bin").write_text("nothing")
+    assert run(["validate", str(tmp_path / "x.bin")]) == 1
+    assert f"error: {tmp_path / 'x.bin'}: of no known format" in capsys.readouterr().out
     assert run(["validate"]) == 2
     assert run(["validate", dataset, "--finite", "nothing"]) == 1
     assert "no field 'nothing'" in capsys.readouterr().err

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import h5py
 import hostile_sources
 import numpy as np
 import pytest
@@ -150,7 +151,7 @@ def record(directory, **splits):
 def test_a_split_has_to_be_named_if_there_are_several(tmp_path):
     record(tmp_path, train=2, test=1)
     logs = {split: tmp_path / split for split in ("train", "test")}
-    with pytest.raises(KeyError, match=r"has the splits \['train', 'test'\]: say which"):
+    with pytest.raises(KeyError, match=r"there are the splits \['train', 'test'\]: say"):
         opening.only_split(open_episodes(logs, "train", format="envlogger").source, None)
     assert len(open_episodes(logs, "test", format="envlogger")) == 1
     with pytest.raises(KeyError, match=r"no split 'other', only \['train', 'test'\]"):
@@ -187,7 +188,7 @@ def test_parts_of_splits(raw_data, name):
     }.items():
         with pytest.raises(ValueError, match=message):
             open_episodes(folder, wrong)
-    with pytest.raises(KeyError, match="has no split 'other"):
+    with pytest.raises(KeyError, match=r"^.no split 'other\[:2\]', only \["):
         open_episodes(folder, "other[:2]")
     if name != "folder_tfrecord":
         with pytest.raises(ValueError, match="there are no shards"):
@@ -219,10 +220,18 @@ def test_what_cannot_be_opened(tmp_path):
     (tmp_path / "log.tar.gz").write_bytes(hostile_sources.files_of("logs_tar")["log.tar.gz"])
     with pytest.raises(SourceError, match=r"log.tar.gz: an archive: unpack it"):
         open_episodes(tmp_path / "log.tar.gz")
-    with pytest.raises(SourceError, match=r"x.txt: of no known format. There are: envlogger, tfds"):
+    with pytest.raises(SourceError, match=r"x.txt: of no known format. To open it as one, .* pass"):
         open_episodes(tmp_path / "x.txt")
+    with h5py.File(tmp_path / "mine.h5", "w") as file:
+        file["poses"] = file["grips"] = 1
+    with pytest.raises(SourceError) as caught:
+        open_episodes(tmp_path / "mine.h5")
+    seen = "of no known format: an HDF5 file with 'grips', 'poses'. The nearest are: maniskill, "
+    assert seen in str(caught.value)
     with pytest.raises(ValueError, match="there is no format 'hdf5'; there are: envlogger, tfds"):
         open_episodes(tmp_path, format="hdf5")
+    with pytest.raises(ValueError, match="there is no format 'lerobt'; did you mean 'lerobot'"):
+        open_episodes(tmp_path, format="lerobt")
     record(tmp_path, train=1)
     with pytest.raises(TypeError, match="envlogger has no option 'follow'; its options are: "):
         open_episodes(tmp_path / "train", follow=True)
