@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 __all__ = ["quiet_libraries"]
 
@@ -24,10 +25,25 @@ def quiet_libraries() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     for name, level in (("absl", logging.ERROR), ("apache_beam", logging.WARNING)):
         logging.getLogger(name).setLevel(level)
-    with _standard_error_held_back():
+    with _standard_error_held_back(), _not_loaded("keras", "jax"):
         import tensorflow as tf
 
         tf.config.list_physical_devices()
+
+
+@contextlib.contextmanager
+def _not_loaded(*packages: str) -> Iterator[None]:
+    """Has TensorFlow not load packages that nothing here uses, which takes as long as the rest.
+
+    It does without them. They can be imported afterwards, `tf.keras` too.
+    """
+    absent: dict[str, Any] = {name: None for name in packages if name not in sys.modules}
+    sys.modules.update(absent)
+    try:
+        yield
+    finally:
+        for name in absent:
+            del sys.modules[name]
 
 
 @contextlib.contextmanager

@@ -63,9 +63,10 @@ class JoinedEpisodes:
             if _has_rows(feature)
         }
         # Concrete, because TensorFlow counts traces by code, and warns from the fifth dataset on.
-        self._decode = tf.function(self._parse_and_decode).get_concrete_function(
-            tf.TensorSpec([None], tf.string)
-        )
+        self._decode = tf.function(
+            self._parse_and_decode,
+            autograph=False,  # To rewrite code in which no tensor decides takes half a second.
+        ).get_concrete_function(tf.TensorSpec([None], tf.string))
 
     def decode(self, examples: Sequence[bytes]) -> tuple[dict[str, Any], np.ndarray]:
         """Returns episodes: columns of all their steps, columns of their fields, and their lengths.

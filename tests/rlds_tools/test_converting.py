@@ -119,6 +119,20 @@ def test_nothing_but_the_result_is_printed(raw, tmp_path):
     assert len(ended.stdout.splitlines()) == 3
 
 
+@pytest.mark.slow
+def test_tensorflow_is_loaded_without_keras():
+    """It takes as long as the rest, and conversions do not use it; but it is there."""
+    code = """
+import sys
+from tfds_builders import quiet
+quiet.quiet_libraries()
+assert "tensorflow" in sys.modules and not {"keras", "jax"} & {*sys.modules}
+import tensorflow as tf
+assert tf.keras.layers.Dense(3)(tf.zeros((2, 4))).shape == (2, 3)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_options_of_the_source(raw, tmp_path, capsys):
     given = ["--option", 'boundary=["flags", "length"]', "--option=length=3"]
     assert run("rlds_d4rl", raw, *given, data_dir=tmp_path / "one") == 0

@@ -14,10 +14,15 @@ from envlogger.converters.fields import Field
 from rlds.sources.files.jpeg_images import jpeg_shape
 from rlds.sources.files.png_images import is_png, png_shape
 from rlds.sources.lerobot.layout import Feature
+from rlds.sources.lerobot.parquet_rows import as_numpy
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 
 __all__ = ["Column", "column_of", "contradiction", "image_field", "objects", "values_of"]
+
+
+# What Arrow calls numbers that NumPy calls otherwise.
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +55,7 @@ def column_of(arrow_field: Any, feature: Feature | None) -> Column:
         kind = _storage_type(kind.value_type)
     doc = str(feature.raw.get("doc", "")) if feature is not None else ""
     if _is_number(kind):
-        dtype = np.dtype(kind.to_pandas_dtype())
+        dtype = np.dtype(_FLOATS.get(str(kind), str(kind)))
         names = feature.element_names if feature is not None else None
         if feature is not None and shape and len(shape) in (1, len(feature.shape)):
             shape = list(feature.shape)
@@ -152,7 +157,7 @@ def _numbers(field: Field, array: Any, where: dict[str, Any]) -> np.ndarray:
     _check_no_null(array, max(per_row, 1), where)
     if not _is_number(array.type):
         raise SourceError(f"{array.type}, expected {field}", **where)
-    values = array.to_numpy(zero_copy_only=False).reshape(rows, *shape)
+    values = as_numpy(array).reshape(rows, *shape)
     return _in_dtype(values, field, where)
 
 
@@ -176,7 +181,7 @@ def _in_dtype(values: np.ndarray, field: Field, where: dict[str, Any]) -> np.nda
 def _lengths(array: Any) -> Any:
     if import_extra("pyarrow").types.is_fixed_size_list(array.type):
         return np.full(len(array), array.type.list_size)
-    return array.value_lengths().to_numpy(zero_copy_only=False)
+    return as_numpy(array.value_lengths())
 
 
 def _check_no_null(array: Any, per_row: int, where: dict[str, Any]) -> None:

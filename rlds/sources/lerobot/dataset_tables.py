@@ -25,7 +25,7 @@ from rlds.sources.lerobot.layout import (
     episode_key,
     video_columns,
 )
-from rlds.sources.lerobot.parquet_rows import ParquetRows, size_of
+from rlds.sources.lerobot.parquet_rows import ParquetRows, as_numpy, size_of
 from rlds.sources.source import SourceError
 from rlds.sources.untrusted import check_is_file, source_errors
 from rlds_ecosystem import stores
@@ -518,7 +518,7 @@ def _column(table: Any, name: str, file: str) -> np.ndarray:
         if column.null_count:
             row = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
             raise SourceError("no value", file=file, row=row, field=name)
-        values: np.ndarray = column.to_numpy(zero_copy_only=False)
+        values = as_numpy(column)
     if values.dtype.kind not in ("f" if name.endswith("_timestamp") else "iu"):
         raise SourceError(f"{values.dtype}, expected numbers", file=file, field=name)
     return values

@@ -11,7 +11,7 @@ import numpy as np
 from rlds.sources.untrusted import Budget, SourceError, check_is_file, source_errors, trusted_bytes
 from rlds_ecosystem import import_extra, stores
 
-__all__ = ["ParquetRows", "size_of"]
+__all__ = ["ParquetRows", "as_numpy", "size_of"]
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH = 8192
@@ -114,6 +114,17 @@ class ParquetRows:
             columns=self.columns,
             use_threads=False,  # A forked process has no threads.
         )
+
+
+def as_numpy(array: Any) -> np.ndarray:
+    """Returns numbers of Arrow, of which none is missing, as an array.
+
+    `to_numpy` does so too, but imports pandas, which takes longer than to open a dataset.
+    """
+    arrow = import_extra("pyarrow")
+    if arrow.types.is_boolean(array.type):
+        return np.from_dlpack(array.cast(arrow.uint8())).view(bool)
+    return np.from_dlpack(array)
 
 
 def size_of(path: stores.PathLike) -> int:

@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import subprocess
+import sys
 
 import av
 import numpy as np
@@ -111,6 +113,15 @@ def test_no_more_than_what_is_wanted(tmp_path):
         found = source.read_span("train", 1, fields, 2, 4)
         check_steps(found, {path: expected[path][2:4] for path in paths})
         assert len(source.read_span("train", 1, ["action"], 3, 99)["action"]) == 2
+
+
+def test_pandas_is_not_loaded(tmp_path):
+    """It takes longer to load than to read a small dataset."""
+    raw.write_v3(tmp_path)
+    code = (
+        "import sys, rlds.sources as s; s.open(sys.argv[1])[0]; assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=True)
 
 
 def test_endings(tmp_path):
