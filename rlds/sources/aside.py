@@ -29,7 +29,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.nests import leaves_at, nest
 from rlds.sources.source import Origin, Outline, SourceEpisode, require_files
 from rlds.sources.stored_features import as_features
-from rlds.sources.untrusted import SourceError, source_errors
+from rlds.sources.untrusted import SourceError, check_link, is_there, source_errors
 from rlds_ecosystem import stores
 from tfds_files.columns import RaggedColumn, stack
 from tfds_files.features import Dataset, Features, Image, images_as_bytes
@@ -471,7 +471,8 @@ class AsideFolder(KeptAside):
     @staticmethod
     def exists(directory: str | os.PathLike[str]) -> bool:
         """Whether something was put aside in a folder."""
-        return bool((stores.as_path(directory) / _TEXT_FILE).exists())
+        check_link(directory)
+        return is_there(stores.as_path(directory) / _TEXT_FILE)
 
     def __len__(self) -> int:
         with source_errors(self.place):

@@ -35,6 +35,7 @@ from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
 from envlogger.step_data import StepData
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.files.archives import read_member
+from rlds.sources.files.input_files import present
 from rlds.sources.files.jpeg_images import jpeg_shape
 from rlds.sources.files.restricted_pickle import RestrictedPickleError, loads
 from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode, SourceError
@@ -139,7 +140,7 @@ class RldsCreatorSource(RandomAccessSource):
         """See `Source`."""
         if _is_zip(self._path):
             return [self._path]
-        return [self._path / name for name in self._names]
+        return present(self._path / name for name in self._names)
 
     def options(self) -> Mapping[str, Any]:
         """See `Source`."""

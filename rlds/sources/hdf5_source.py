@@ -25,8 +25,9 @@ from rlds.sources.source import (
     RandomAccessSource,
     SourceEpisode,
     SourceError,
+    files_of,
 )
-from rlds.sources.untrusted import SourceChangedError
+from rlds.sources.untrusted import SourceChangedError, source_errors
 
 __all__ = ["LAYOUT", "Column", "Hdf5EpisodesSource", "of_colour"]
 
@@ -132,7 +133,10 @@ class Hdf5EpisodesSource(RandomAccessSource):
         damage: SourceError | None = None
         for split, index in episodes:
             try:
-                with self._opened(split, index) as group:
+                with (
+                    source_errors(lambda: files_of(self), episode=self.key(split, index)),
+                    self._opened(split, index) as group,
+                ):
                     self._describe(group)
                 return
             except SourceChangedError:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from envlogger.errors import StorageError
-from rlds_ecosystem.stores import is_local
+from rlds_ecosystem.stores import as_path, is_local, list_directory
 
 __all__ = [
     "Budget",
@@ -34,7 +34,10 @@ __all__ = [
     "SourceError",
     "as_source_error",
     "check_is_file",
+    "check_link",
+    "folders_in",
     "is_damage",
+    "is_there",
     "possible_bytes",
     "source_errors",
     "trusted_bytes",
@@ -113,7 +116,8 @@ def _rebuild_error(
 
 # What the operating system says where a file, or a name in it, is not what it should be. With all
 # else (no permission, a failing disk, too many open files) nothing is wrong with the data: were it
-# damage, `skip_damaged` would leave out sound episodes.
+# damage, `skip_damaged` would leave out sound episodes. A file that is not there is damage of the
+# episode that needs it only; if it was there before, a conversion finds that at its end.
 _DAMAGE = (
     *(None, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.EOVERFLOW, errno.EFBIG, errno.ENXIO, errno.ENODEV, errno.ESPIPE),
@@ -151,12 +155,20 @@ def as_source_error(
 
     Returns:
       A `SourceError`: the error itself if it is one. None if the error is not about the data: what
-      the operating system refuses, a file that is not there, a library that is not installed,
-      memory that is exhausted, staged data.
+      the operating system refuses, a file that is not there (unless an episode needs it), a library
+      that is not installed, memory that is exhausted, staged data.
     """
     if isinstance(error, SourceError):
         error.locate(episode=episode, row=row, field=field)
         return error
+    if isinstance(error, FileNotFoundError) and episode is not None:
+        return SourceError(
+            "does not exist, but the episode needs it",
+            file=error.filename or (file() if callable(file) else file),
+            episode=episode,
+            row=row,
+            field=field,
+        )
     if not is_damage(error):
         return None
     words = " ".join(str(error).split())[:_MAX_WORDS]
@@ -307,3 +319,36 @@ def check_is_file(path: str | os.PathLike[str]) -> None:
         mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         raise SourceError("no regular file", file=path)
+
+
+def check_link(path: str | os.PathLike[str]) -> None:
+    """Checks that a path is no link to nothing: what is behind it cannot be left out in silence.
+
+    Raises:
+      SourceError: It is one.
+    """
+    if os.path.islink(path) and not os.path.exists(path):
+        raise SourceError(f"a link to {os.readlink(path)!r}, where nothing is", file=path)
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a file or a folder at a path that others may have, too.
+
+    Raises:
+      SourceError: There is a link to nothing.
+    """
+    check_link(path)
+    return bool(as_path(path).exists())
+
+
+def folders_in(path: str | os.PathLike[str]) -> list[str]:
+    """Returns the names of the folders in a folder, in order, without hidden ones.
+
+    Raises:
+      SourceError: There is a link to nothing.
+    """
+    entries = [entry for entry in list_directory(path) if not entry.name.startswith(".")]
+    for entry in entries:
+        if not entry.is_dir:
+            check_link(os.path.join(path, entry.name))
+    return [entry.name for entry in entries if entry.is_dir]

@@ -28,12 +28,12 @@ from envlogger.converters.fields import Field
 from rlds.sources.files.hdf5_access import Hdf5File
 from rlds.sources.files.hdf5_episodes import EpisodeGroup
 from rlds.sources.files.image_files import image_field
-from rlds.sources.files.input_files import natural_order
+from rlds.sources.files.input_files import natural_order, present
 from rlds.sources.hdf5_source import Column
 from rlds.sources.hdf5_videos import Hdf5VideosSource
 from rlds.sources.nests import root_of
 from rlds.sources.source import SourceError
-from rlds.sources.untrusted import check_is_file, source_errors
+from rlds.sources.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
 from rlds_ecosystem import stores
 
 __all__ = ["METADATA_KEY", "AgiBotSource"]
@@ -132,10 +132,7 @@ class AgiBotSource(Hdf5VideosSource):
 
     @contextlib.contextmanager
     def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
-        file = self._folder(_PROPRIO, index) / _FILE
-        if not file.exists():
-            raise SourceError("the file is missing", file=file, episode=self.key(split, index))
-        hdf5 = Hdf5File(file)
+        hdf5 = Hdf5File(self._folder(_PROPRIO, index) / _FILE)
         with hdf5.read(episode=self.key(split, index)) as opened:
             images = _images(self._folder(_OBSERVATIONS, index) / _DEPTH)
             yield _Proprio(hdf5, opened, images, fills=self._fill == "state")
@@ -243,7 +240,8 @@ class AgiBotSource(Hdf5VideosSource):
         """Returns what the file of a task says of an episode."""
         task, episode = self._episodes[index]
         file = self._info_file(task)
-        if task not in self._infos and file.exists():
+        check_link(file.parent)
+        if task not in self._infos and is_there(file):
             check_is_file(file)
             with source_errors(file, episode=f"{task}/{episode}"):
                 with stores.open_binary(file) as opened:
@@ -283,7 +281,7 @@ class AgiBotSource(Hdf5VideosSource):
             files.append(self._folder(_PROPRIO, index) / _FILE)
             for name, ending in (*((name, ".mp4") for name in _VIDEOS), (_DEPTH, ".png")):
                 files += [folder / name / file for file in _names(folder / name, ending)]
-        return [file for file in files if file.exists()]
+        return present(files)
 
     def num_episodes(self, split: str) -> int:
         """Returns how many episodes have a folder."""
@@ -411,13 +409,14 @@ class _Proprio(EpisodeGroup):
 
 def _names(folder: epath.Path, ending: str = "") -> list[str]:
     """The names in a folder that end so, sorted; none if there is no folder."""
-    entries = stores.list_directory(folder) if folder.is_dir() else []
+    entries = stores.list_directory(folder) if is_there(folder) else []
     names = [str(entry.name) for entry in entries]
     return sorted((name for name in names if name.endswith(ending)), key=natural_order)
 
 
 def _numbers(folder: epath.Path) -> list[str]:
-    return [name for name in _names(folder) if re.fullmatch("[0-9]+", name)]
+    names = folders_in(folder) if is_there(folder) else []
+    return [name for name in names if re.fullmatch("[0-9]+", name)]
 
 
 def _images(folder: epath.Path) -> dict[str, list[epath.Path]]:

@@ -27,7 +27,7 @@ import rlds
 from rlds.sources.aside import AsideFolder, KeptAside
 from rlds.sources.files.hdf5_access import Hdf5File
 from rlds.sources.files.hdf5_episodes import EpisodeGroup
-from rlds.sources.files.input_files import natural_order
+from rlds.sources.files.input_files import natural_order, present
 from rlds.sources.hdf5_source import Column, Hdf5EpisodesSource, of_colour
 from rlds.sources.nests import root_of
 from rlds.sources.source import require_files
@@ -183,7 +183,7 @@ class AlohaSource(Hdf5EpisodesSource):
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns the files."""
-        return self._files
+        return present(self._files)
 
     def num_episodes(self, split: str) -> int:
         """Returns how many files there are."""

@@ -32,7 +32,7 @@ from etils import epath
 
 from rlds.sources.files.byte_streams import ByteStream
 from rlds.sources.source import SourceError
-from rlds.sources.untrusted import Budget, source_errors
+from rlds.sources.untrusted import Budget, folders_in, source_errors
 
 __all__ = [
     "ARRAYS",
@@ -122,8 +122,8 @@ def _directories(path: epath.Path, depth: int) -> list[epath.Path]:
     entries = sorted(path.iterdir())
     if any(_FILE_NAME.fullmatch(entry.name) for entry in entries):
         return [path]
-    below = [entry for entry in entries if entry.is_dir()] if depth else []
-    return [found for entry in below for found in _directories(entry, depth - 1)]
+    below = folders_in(path) if depth else []
+    return [found for name in below for found in _directories(path / name, depth - 1)]
 
 
 def read_checkpoints(

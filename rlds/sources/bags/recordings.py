@@ -17,7 +17,7 @@ from rlds.sources.bags import mcap_files, ros1_files, sqlite_files
 from rlds.sources.bags.messages import Container, Flaws, Message
 from rlds.sources.files.input_files import natural_order
 from rlds.sources.source import SourceError, require_files
-from rlds.sources.untrusted import check_is_file, source_errors, trusted_bytes
+from rlds.sources.untrusted import check_is_file, check_link, source_errors, trusted_bytes
 from rlds_ecosystem import stores
 
 __all__ = ["Located", "Recording", "find_recordings", "looks_like"]
@@ -123,8 +123,12 @@ def find_recordings(path: str | os.PathLike[str], family: Family) -> list[Record
         if entry.is_dir:
             if family == "rosbag" and (bag := _rosbag2(inner, entry.name)) is not None:
                 found.append(bag)
-        elif _suffix(entry.name) in _SUFFIXES[family] and not entry.name.startswith("."):
+        elif entry.name.startswith("."):
+            continue
+        elif _suffix(entry.name) in _SUFFIXES[family]:
             found.append(Recording(_stem(entry.name), tuple(require_files(inner))))
+        else:
+            check_link(inner)
     return found
 
 

@@ -29,7 +29,13 @@ from envlogger.converters.rlds_episode import step_flags
 from rlds.sources.files.npz_arrays import NpzFile, open_npz, read_npy
 from rlds.sources.nests import nest
 from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
-from rlds.sources.untrusted import check_is_file, source_errors, trusted_bytes
+from rlds.sources.untrusted import (
+    check_is_file,
+    check_link,
+    is_there,
+    source_errors,
+    trusted_bytes,
+)
 from rlds_ecosystem import stores
 
 __all__ = ["CalvinSource"]
@@ -328,7 +334,7 @@ class _Split:
 
     def _text(self, name: str) -> str | None:
         file = self._directory / name
-        if not file.exists():
+        if not is_there(file):
             return None
         check_is_file(file)
         with source_errors(file):
@@ -336,7 +342,7 @@ class _Split:
 
     def _read_scenes(self) -> dict[str, list[int]]:
         file = self._directory / _SCENES
-        if not file.exists():
+        if not is_there(file):
             return {}
         with source_errors(file):
             return {
@@ -352,7 +358,8 @@ class _Split:
         self._said: list[tuple[str, str]] = []
         self._embeddings: np.ndarray | None = None
         file = self._annotations_file
-        if not file.exists():
+        check_link(file.parent)
+        if not is_there(file):
             return
         with source_errors(file):
             found = read_npy(file)
@@ -437,9 +444,10 @@ class _Split:
 def _find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
     """Returns the folders of splits by name."""
     place = stores.as_path(path)
-    if (place / _ENDS).exists():
+    if is_there(place / _ENDS):
         return {place.name if place.name in _SPLITS else "training": place}
-    return {name: place / name for name in _SPLITS if (place / name / _ENDS).exists()}
+    folders = {name: place / name for name in _SPLITS if is_there(place / name)}
+    return folders if any(is_there(folder / _ENDS) for folder in folders.values()) else {}
 
 
 def _others(length: int) -> dict[str, np.ndarray]:

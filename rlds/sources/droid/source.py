@@ -24,12 +24,12 @@ import rlds
 from envlogger.converters.fields import Field
 from rlds.sources.files.hdf5_access import Hdf5File
 from rlds.sources.files.hdf5_episodes import EpisodeGroup
-from rlds.sources.files.input_files import natural_order
+from rlds.sources.files.input_files import natural_order, present
 from rlds.sources.hdf5_source import Column
 from rlds.sources.hdf5_videos import Hdf5VideosSource
 from rlds.sources.nests import root_of
 from rlds.sources.source import SourceError
-from rlds.sources.untrusted import check_is_file, source_errors
+from rlds.sources.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
 from rlds_ecosystem import stores
 
 __all__ = ["METADATA_KEY", "DroidSource"]
@@ -114,10 +114,7 @@ class DroidSource(Hdf5VideosSource):
 
     @contextlib.contextmanager
     def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
-        file = self._folders[index] / _TRAJECTORY
-        if not file.exists():
-            raise SourceError("the file is missing", file=file, episode=self.key(split, index))
-        hdf5 = Hdf5File(file)
+        hdf5 = Hdf5File(self._folders[index] / _TRAJECTORY)
         roles = self._roles(self._metadata_of(index))
         with hdf5.read(episode=self.key(split, index)) as opened:
             yield _Trajectory(hdf5, opened, roles)
@@ -125,13 +122,16 @@ class DroidSource(Hdf5VideosSource):
     def _describe(self, group: EpisodeGroup) -> None:
         index = [os.fspath(folder / _TRAJECTORY) for folder in self._folders].index(group.file)
         metadata = self._metadata_of(index)
-        self._cameras = [
-            f"{role}{kind}"
-            for role in _ROLES
-            for kind in ("", "_stereo")
-            if self._file_of(index, f"{role}{kind}", metadata).exists()
-        ]
+        self._cameras = list(self._videos_of(index, metadata))
         super()._describe(group)
+
+    def _videos_of(self, index: int, metadata: Mapping[str, Any]) -> dict[str, epath.Path]:
+        """Returns the videos that there are, by their cameras."""
+        check_link(self._folders[index] / _VIDEOS[0])
+        check_link(self._folders[index].joinpath(*_VIDEOS))
+        cameras = [f"{role}{kind}" for role in _ROLES for kind in ("", "_stereo")]
+        files = {camera: self._file_of(index, camera, metadata) for camera in cameras}
+        return {camera: file for camera, file in files.items() if is_there(file)}
 
     def _origin(self, split: str, index: int) -> str:
         return f"{self._relative(self._folders[index])}/{_TRAJECTORY}"
@@ -162,6 +162,9 @@ class DroidSource(Hdf5VideosSource):
 
     def _others(self, split: str, index: int) -> Mapping[str, Any]:
         metadata = self._metadata_of(index)
+        for camera, file in self._videos_of(index, metadata).items():
+            if camera not in self._cameras:
+                raise SourceError("the first episode has no such video", file=file, field=camera)
         parts = set(self._folders[index].parts)
         said = "success" in parts or bool(metadata.get("success", False) and "failure" not in parts)
         return {
@@ -240,7 +243,7 @@ class DroidSource(Hdf5VideosSource):
             if videos.is_dir():
                 names = [entry.name for entry in stores.list_directory(videos)]
                 found += [videos / name for name in names if name.endswith(".mp4")]
-            files += [file for file in found if file.exists()]
+            files += present(found)
         return files
 
     def num_episodes(self, split: str) -> int:
@@ -306,6 +309,5 @@ def _walk(place: epath.Path, levels: int, most: int | None = None) -> Iterator[e
     ):
         yield place
         return
-    for entry in entries:
-        if levels and entry.is_dir and not entry.name.startswith("."):
-            yield from _walk(place / entry.name, levels - 1, most)
+    for name in folders_in(place)[:most] if levels else ():
+        yield from _walk(place / name, levels - 1, most)

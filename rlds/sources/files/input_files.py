@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
+
+from etils import epath
 
 from rlds.sources.untrusted import SourceChangedError
 from rlds_ecosystem import stores
 
-__all__ = ["FileState", "changed", "check_unchanged", "natural_order", "state_of"]
+__all__ = ["FileState", "changed", "check_unchanged", "natural_order", "present", "state_of"]
 
 # Of a file as large as them or smaller, all is looked at.
 _NUM_SAMPLES, _SAMPLE_BYTES = 16, 1 << 14
@@ -73,6 +75,11 @@ def changed(path: str | os.PathLike[str]) -> SourceChangedError:
         "together; convert again when nothing writes to it any more",
         file=path,
     )
+
+
+def present(files: Iterable[epath.Path]) -> list[epath.Path]:
+    """Returns the files that there are; of one that is missing, the episode says so."""
+    return [file for file in files if file.exists()]
 
 
 def natural_order(name: str) -> tuple[list[int | str], str]:

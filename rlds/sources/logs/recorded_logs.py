@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import envlogger
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
+from rlds.sources.untrusted import check_link
 from rlds_ecosystem import stores
 from rlds_ecosystem.forking import begin_anew_in_forks
 
@@ -33,7 +34,13 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
     directory = stores.as_path(path)
     if not directory.is_dir():
         raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
-    logs = sorted(os.fspath(root) for root, _, files in directory.walk() if METADATA_FILE in files)
+    logs = []
+    for root, _, files in directory.walk():
+        for file in files:
+            check_link(root / file)
+        if METADATA_FILE in files:
+            logs.append(os.fspath(root))
+    logs.sort()
     if not logs:
         raise FileNotFoundError(
             f"{os.fspath(path)!r} holds no EnvLogger log: there is no {METADATA_FILE} in it, nor "

@@ -33,7 +33,7 @@ from rlds.sources.files.hdf5_layout import attributes_layout
 from rlds.sources.hdf5_source import Column, Hdf5EpisodesSource
 from rlds.sources.nests import root_of
 from rlds.sources.source import DamagedEpisode, SourceEpisode, SourceError, require_files
-from rlds.sources.untrusted import check_is_file, source_errors
+from rlds.sources.untrusted import check_is_file, is_there, source_errors
 from rlds_ecosystem import stores
 
 __all__ = [
@@ -99,7 +99,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
         self._hdf5 = Hdf5File(self._file)
         self._json: dict[str, Any] = {}
         self._entries: dict[int, Any] = {}
-        if self._json_file.exists():
+        if is_there(self._json_file):
             self._read_json()
         with self._hdf5.read() as file:
             names = [name for name in file if isinstance(name, str)]

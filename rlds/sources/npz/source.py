@@ -28,7 +28,7 @@ import rlds
 from envlogger.converters.fields import Field
 from rlds.alignment import from_sars
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.files.input_files import natural_order
+from rlds.sources.files.input_files import natural_order, present
 from rlds.sources.nests import leaves_at, nest, root_of
 from rlds.sources.npz.arrays import OF_TRANSITIONS, EpisodeFile, has_actions, open_episode
 from rlds.sources.source import (
@@ -114,7 +114,7 @@ class NpzSource(RandomAccessSource):
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns the files."""
-        return self._files
+        return present(self._files)
 
     def options(self) -> Mapping[str, Any]:
         """Returns the arguments."""

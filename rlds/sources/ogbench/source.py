@@ -22,7 +22,7 @@ from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, AsideRows, K
 from rlds.sources.files.npy_rows import NpyArray, NpzRows
 from rlds.sources.nests import is_in, leaves_at, nest
 from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
-from rlds.sources.untrusted import source_errors
+from rlds.sources.untrusted import is_there, source_errors
 from rlds_ecosystem import stores
 
 __all__ = [
@@ -247,4 +247,4 @@ def _find_files(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
     if place.name.endswith(_VALIDATION + _SUFFIX):
         return {"val": place}
     validation = place.parent / (place.name.removesuffix(_SUFFIX) + _VALIDATION + _SUFFIX)
-    return {"train": place, **({"val": validation} if validation.exists() else {})}
+    return {"train": place, **({"val": validation} if is_there(validation) else {})}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -24,10 +24,11 @@ from envlogger.converters.fields import Field
 from rlds.sources.files.hdf5_access import Hdf5File
 from rlds.sources.files.hdf5_episodes import EpisodeGroup
 from rlds.sources.files.image_files import is_image_file
-from rlds.sources.files.input_files import natural_order
+from rlds.sources.files.input_files import natural_order, present
 from rlds.sources.files.png_images import encode_png
 from rlds.sources.hdf5_source import Column, Hdf5EpisodesSource, of_colour
 from rlds.sources.nests import root_of
+from rlds.sources.untrusted import folders_in, is_there
 from rlds_ecosystem import stores
 
 __all__ = ["METADATA_KEY", "RoboMindSource"]
@@ -89,7 +90,8 @@ class RoboMindSource(Hdf5EpisodesSource):
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
         """See `Source`."""
-        file = next(_walk(_absolute(path), _LEVELS, _MOST), None)
+        files = itertools.islice(_walk(_absolute(path), _LEVELS, _MOST), _MOST)
+        file = next((file for file in files if file.exists()), None)
         if file is None:
             return False
         hdf5 = Hdf5File(file)
@@ -172,7 +174,7 @@ class RoboMindSource(Hdf5EpisodesSource):
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns the files."""
-        return [file for files in self._files.values() for file in files]
+        return present(file for files in self._files.values() for file in files)
 
     def num_episodes(self, split: str) -> int:
         """Returns how many files there are."""
@@ -198,31 +200,30 @@ def _find_files(path: str | os.PathLike[str]) -> dict[str, list[epath.Path]]:
 
 
 def _walk(place: Any, levels: int, most: int | None = None) -> Iterator[epath.Path]:
-    """Yields the files at a place or below it; of `most` entries of each folder, if not None."""
+    """Yields the files at a place or below it; of `most` folders in each, if not None.
+
+    Each folder of an episode should have one, so it is yielded even if it is not there.
+    """
     parts = list(place.parts)
-    at = len(parts) - parts[::-1].index(_SUCCESS) if _SUCCESS in parts[-5:] else None
-    if place.name == _FILE[-1]:
+    if _SUCCESS in parts[-5:]:
+        below = parts[::-1].index(_SUCCESS)
+        if below == 0:
+            for split in _SPLITS:
+                if is_there(place / split):
+                    yield from _walk(place / split, 0, most)
+        elif below == 1:
+            names = folders_in(place) if place.is_dir() else []
+            yield from (place.joinpath(name, *_FILE) for name in names[:most])
+        else:
+            yield place.joinpath(*_FILE[below - 2 :])
+    elif place.name == _FILE[-1]:
         if place.exists() and not place.is_dir():
             yield place
-        return
-    if at is None:
-        if (place / _SUCCESS).is_dir():
-            yield from _walk(place / _SUCCESS, 0, most)
-        elif levels and place.is_dir():
-            for child in itertools.islice(stores.list_directory(place), most):
-                if child.is_dir:
-                    yield from _walk(place / child.name, levels - 1, most)
-        return
-    below = len(parts) - at
-    if below == 0:
-        names: Iterable[Any] = [place / split for split in _SPLITS]
-    elif below == 1:
-        entries = stores.list_directory(place) if place.is_dir() else []
-        names = [place / entry.name for entry in itertools.islice(entries, most)]
-    else:
-        names = [place / _FILE[below - 2]]
-    for name in names:
-        yield from _walk(name, 0, most)
+    elif is_there(place / _SUCCESS):
+        yield from _walk(place / _SUCCESS, 0, most)
+    elif levels and place.is_dir():
+        for name in folders_in(place)[:most]:
+            yield from _walk(place / name, levels - 1, most)
 
 
 def _absolute(path: str | os.PathLike[str]) -> Any:

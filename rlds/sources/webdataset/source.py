@@ -24,7 +24,7 @@ from rlds.sources.files.image_files import image_field, is_image_file
 from rlds.sources.files.npz_arrays import NpzFile, parse_npy
 from rlds.sources.nests import excludes, leaves_at, nest, root_of
 from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode, SourceError
-from rlds.sources.untrusted import check_is_file, source_errors
+from rlds.sources.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.webdataset.shards import Shard, find_shards, first_fields, unique
 from rlds_ecosystem import stores
 
@@ -104,7 +104,7 @@ class WebdatasetSource(RandomAccessSource):
         files = find_shards(path)
         if not files:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no tar files.")
-        self._is_exported = self._directory.is_dir() and (self._directory / FEATURES_FILE).exists()
+        self._is_exported = self._directory.is_dir() and is_there(self._directory / FEATURES_FILE)
         self._shards = [Shard(file) for file in files]
         self._episodes: list[_Place] = []
         # The names of episodes whose steps come after those of others, and where.

@@ -12,13 +12,21 @@ from typing import Any
 
 from rlds.sources.files.archives import check_method
 from rlds.sources.source import SourceError
-from rlds.sources.untrusted import check_is_file, source_errors, trusted_bytes
+from rlds.sources.untrusted import (
+    check_is_file,
+    check_link,
+    folders_in,
+    source_errors,
+    trusted_bytes,
+)
 from rlds_ecosystem import stores
 from rlds_ecosystem.forking import begin_anew_in_forks
 
 __all__ = ["ZarrFiles"]
 
 ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
+# The groups that buffers and exports have.
+_GROUPS = ("data", "meta", "rlds")
 _EPISODE_ENDS = f"meta/episode_ends/{ARRAY}"
 
 
@@ -90,6 +98,7 @@ class ZarrFiles:
             try:
                 return int((self.path / name).stat().length)
             except (FileNotFoundError, NotADirectoryError):
+                check_link(self.path / name)
                 return None
         info = self._opened().NameToInfo.get(self._prefix + name)
         return None if info is None else info.file_size
@@ -105,8 +114,7 @@ class ZarrFiles:
                 check_is_file(self.path / name)
                 return bytes((self.path / name).read_bytes())
             except (FileNotFoundError, NotADirectoryError):
-                if os.path.islink(self.path / name):
-                    raise SourceError("a link to nothing", file=self.path / name) from None
+                check_link(self.path / name)
                 return None
         with self._lock:
             archive = self._opened()
@@ -133,11 +141,9 @@ class ZarrFiles:
         return sorted(found.union(name for name in members if not self.has(f"{name}/{GROUP}")))
 
     def _arrays_below(self, group: str, depth: int) -> Iterator[str]:
-        for entry in stores.list_directory(self.path / group if group else self.path):
-            name = f"{group}/{entry.name}" if group else entry.name
-            if not entry.is_dir or entry.name.startswith("."):
-                continue
-            if self.has(f"{name}/{GROUP}"):
+        for folder in folders_in(self.path / group if group else self.path):
+            name = f"{group}/{folder}" if group else folder
+            if name in _GROUPS or self.has(f"{name}/{GROUP}"):
                 yield from self._arrays_below(name, depth + 1) if depth < 32 else ()
             elif group or self.has(f"{name}/{ARRAY}"):
                 yield name

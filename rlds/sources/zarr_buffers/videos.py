@@ -13,7 +13,9 @@ import numpy as np
 from etils import epath
 
 import rlds
+from rlds.sources.files.input_files import present
 from rlds.sources.source import SourceError
+from rlds.sources.untrusted import folders_in, is_there
 from rlds.sources.video.container import Clip, VideoFile
 from rlds.sources.video.fields import clip_fields, clip_values
 from rlds_ecosystem import stores
@@ -42,8 +44,9 @@ class Videos:
         self._directory = buffer.parent / "videos"
         self._num_episodes = num_episodes
         self.cameras: dict[str, str] = {}
-        first = self._directory / "0"
-        if num_episodes and first.is_dir():
+        if num_episodes and is_there(self._directory):
+            numbers = filter(str.isdecimal, folders_in(self._directory))
+            first = self._directory / min(numbers, key=int, default="")
             found = filter(None, (_FILE.fullmatch(e.name) for e in stores.list_directory(first)))
             self.cameras = {
                 f"{rlds.OBSERVATION}/camera_{match[1]}": match[0]
@@ -85,7 +88,7 @@ class Videos:
             for index in range(self._num_episodes)
             for name in self.cameras.values()
         )
-        return [file for file in files if file.exists()]
+        return present(files)
 
 
 def _frames(times: np.ndarray, shown: np.ndarray) -> np.ndarray:

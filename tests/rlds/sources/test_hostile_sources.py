@@ -8,6 +8,8 @@ from pathlib import Path
 import hostile_sources
 import pytest
 
+from rlds.sources.source import DamagedEpisode, SourceError
+
 # How many inputs of each format there is time for.
 FEW = 8
 # Inputs that were read wrongly once; their names begin with that of the format.
@@ -27,6 +29,39 @@ def test_spoilt_raw_data(name):
 def test_what_was_found(archive):
     name = archive.stem.partition("-")[0]
     hostile_sources.outcome(name, hostile_sources.unpack(archive))
+
+
+# Files and folders, which may be links to what is not there any more.
+LINKS = {
+    "agibot": ("observations", "observations/327/9/videos", "task_info", "proprio_stats/327/9"),
+    "calvin": ("training/lang_annotations", "training/scene_info.npy"),
+    "droid": ("LAB/failure", "LAB/failure/2023-07-07/Fri_Jul__7_09-42-1/recordings"),
+    "exported_webdataset": ("data/features.json",),
+    "exported_zarr": ("data/rlds", "data/data"),
+    "logs": ("metadata.riegeli",),
+    "maniskill": ("t.json",),
+    "robomind": tuple(
+        f"h5_agilex_3rgb/10_packplate_2/success_episodes/train/{name}"
+        for name in ("1", "2/data", "2/data/trajectory.hdf5")
+    ),
+    "zarr": ("data/robot0_eef_pos", "data/robot0_eef_pos/.zarray"),
+}
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_link_to_nothing_is_no_episode_and_no_field_less(name, tmp_path):
+    raw = hostile_sources.FORMATS[name]
+    raw.write(tmp_path)
+    for link in LINKS[name]:
+        (tmp_path / link).rename(tmp_path / "away")
+        (tmp_path / link).symlink_to("nowhere")
+        with pytest.raises(SourceError, match=r"where nothing is|the episode needs it"):
+            source = raw.source(tmp_path)
+            for episode in source.episodes("train", *source.parts("train")):
+                if isinstance(episode, DamagedEpisode):
+                    raise episode.error
+        (tmp_path / link).unlink()
+        (tmp_path / "away").rename(tmp_path / link)
 
 
 def read_a_secret():

@@ -86,7 +86,6 @@ def test_an_error_of_a_library_is_left_out(raw, tmp_path):
     [
         PermissionError(errno.EACCES, "Permission denied"),
         OSError(errno.EIO, "Input/output error"),
-        FileNotFoundError(errno.ENOENT, "No such file"),
         StorageError("no space"),
         MemoryError(),
         ImportError("no h5py"),

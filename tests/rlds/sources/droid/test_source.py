@@ -79,7 +79,7 @@ def test_what_is_missing_is_an_error_of_its_episode(tmp_path):
     episodes = rlds.sources.open(tmp_path)
     assert episodes[0].num_steps == 4
     messages = [
-        "trajectory.h5.*the file is missing",
+        "trajectory.h5.*does not exist, but the episode needs it",
         r"no metadata_<uuid>\.json",
         r"\d+\.mp4.*the video is missing",
         r"\d+\.mp4.*cannot be read",

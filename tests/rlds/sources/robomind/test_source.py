@@ -12,7 +12,7 @@ import raw_robomind
 import rlds.sources
 from rlds.sources.robomind.source import RoboMindSource
 from rlds.sources.source import SourceError
-from tfds_builders import RldsRobomind
+from tfds_builders import RldsRobomind, convert
 
 
 def file_of(root, split, name, task=raw_robomind.TASK):
@@ -109,6 +109,23 @@ def test_damaged_files(tmp_path):
         rlds.sources.open(root, "val", format="robomind").episode(0)
     with pytest.raises(FileNotFoundError, match="has no files success_episodes/"):
         rlds.sources.open(tmp_path / "nothing", format="robomind")
+
+
+def test_a_file_that_is_missing_is_a_damaged_episode(tmp_path):
+    root = raw_robomind.write_folder(tmp_path / "raw")
+    missing = file_of(root, "train", "9_1")
+    missing.unlink()
+    missing.symlink_to("nowhere")
+    for format in ("robomind", None):
+        episodes = rlds.sources.open(root, "train", format=format)
+        with pytest.raises(SourceError, match=r"9_1.*the episode needs it"):
+            episodes[0]
+        check_episode(episodes[1], file_of(root, "train", "1014_2"))
+    with pytest.raises(SourceError, match="9_1"):
+        convert(RoboMindSource(root), name="x", data_dir=tmp_path / "a")
+    with pytest.warns(UserWarning, match="1 damaged episodes were left out"):
+        made = convert(RoboMindSource(root), name="x", data_dir=tmp_path / "b", skip_damaged=True)
+    assert made.info.splits["train"].num_examples == 1
 
 
 @pytest.mark.slow
