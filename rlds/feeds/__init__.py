@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rlds.feeds.materialising import materialise
     from rlds.feeds.mixture import Mixture
     from rlds.feeds.order import SegmentShuffle
+    from rlds.feeds.permutation import RowRandom
     from rlds.feeds.roles import Roles
     from rlds.feeds.samples import Samples
     from rlds.feeds.table import Table, open
@@ -30,6 +31,7 @@ __all__ = [
     "FeedIterator",
     "Mixture",
     "Roles",
+    "RowRandom",
     "Samples",
     "SegmentShuffle",
     "Table",
@@ -43,6 +45,7 @@ _HOMES = {
     "rlds.feeds.mixture": ["Mixture"],
     "rlds.feeds.materialising": ["materialise"],
     "rlds.feeds.order": ["SegmentShuffle"],
+    "rlds.feeds.permutation": ["RowRandom"],
     "rlds.feeds.roles": ["Roles"],
     "rlds.feeds.samples": ["Samples"],
     "rlds.feeds.table": ["Table", "open"],

@@ -22,7 +22,7 @@ from rlds.feeds import arrays
 from rlds.feeds.arrays import joined
 from rlds.feeds.mixture import Mixture, not_samples
 from rlds.feeds.order import InOrder, Order, Segmented, SegmentShuffle, Shuffled
-from rlds.feeds.permutation import key_of
+from rlds.feeds.permutation import RowRandom, key_of
 from rlds.feeds.planning import explain, planned_shuffle
 from rlds.feeds.samples import Batch, Columns, Samples
 from rlds.feeds.storage import hash_of
@@ -52,8 +52,8 @@ class Feed:
       shuffle: "global" shuffles all samples. "segments" shuffles parts of episodes, and then the
         samples of many parts at a time, for data that is read by whole episodes, or that is larger
         than memory; `SegmentShuffle` says how long they are, and how many. None leaves the samples
-        in their order. "auto" chooses between the first two, by the data, `cache_bytes` and, if
-        only one process trains, the memory of the machine; `explain` says what and why.
+        in their order. "auto" chooses between the first two, by how the data is stored and by
+        `cache_bytes`; `explain` says what and why.
       epochs: How often to go through the samples; without end if None.
       remainder: What happens to the samples at the end of an epoch that do not fill a batch:
         "carry" begins the next epoch in the same batch, "short" makes a shorter batch, "drop"
@@ -62,7 +62,8 @@ class Feed:
       world: How many processes train together. Each gets every `world`-th row of a batch. All get
         as many: in a batch that is shorter and cannot be dealt evenly, rows come twice.
       transform: Takes each batch and returns it changed. It may take a second argument, a
-        `numpy.random.Generator` that depends on the seed, the batch and the rank only.
+        `RowRandom`, from which each row gets the same random numbers whatever number of ranks and
+        workers there is.
 
     Raises:
       TypeError: A number is no integer.
@@ -107,7 +108,7 @@ class Feed:
         self._parts = samples.parts if isinstance(samples, Mixture) else [samples]
         if isinstance(samples, Mixture) and (epochs is not None or remainder != "carry"):
             raise ValueError("a mixture has no end: leave out epochs and remainder")
-        self.plans = [planned_shuffle(part, shuffle, world) for part in self._parts]
+        self.plans = [planned_shuffle(part, shuffle) for part in self._parts]
         self._orders = [
             _order(part, plan.shuffle, key_of("part", seed, number))
             for number, (part, plan) in enumerate(zip(self._parts, self.plans))
@@ -156,6 +157,11 @@ class Feed:
           IndexError: There is no such batch.
           SourceError: It cannot be read; says where.
         """
+        if isinstance(batch, slice):
+            raise TypeError(
+                "a feed gives one batch at a time: feed.block(first, count) makes several, and "
+                "feed.iterate(start) goes through them"
+            )
         number, batch = self.num_batches, operator.index(batch)
         return self.block(batch if batch >= 0 or number is None else batch + number, 1)[0]
 
@@ -200,7 +206,11 @@ class Feed:
         ]
         if self.transform is None:
             return batches
-        return [self._transformed(first + i, batch) for i, batch in enumerate(batches)]
+        positions = epochs * self._size + places
+        return [
+            self._transformed(positions[end - size : end], batch)
+            for size, end, batch in zip(sizes, ends.tolist(), batches)
+        ]
 
     @property
     def block_size(self) -> int:
@@ -217,12 +227,11 @@ class Feed:
         rows = max(min(wanted, _BLOCK_BYTES // max(row_bytes, 1)), 1)
         return max(rows // (self.batch_size // self.world), 1)
 
-    def _transformed(self, number: int, batch: Batch) -> Any:
+    def _transformed(self, positions: np.ndarray, batch: Batch) -> Any:
         assert self.transform is not None
         arguments: list[Any] = [batch]
         if self._transform_takes_rng:
-            key = key_of("transform", self.seed, number, self.rank)
-            arguments.append(np.random.Generator(np.random.Philox(key=key)))
+            arguments.append(RowRandom(positions, key_of("transform", self.seed)))
         try:
             transformed = self.transform(*arguments)
         except StopIteration as error:  # It would end the iteration, as if there were no more.
@@ -323,6 +332,11 @@ class Feed:
           ValueError: The state is of another feed; says what is different.
         """
         if not isinstance(start, Mapping):
+            if not hasattr(start, "__index__"):
+                raise TypeError(
+                    f"start is {start!r}, not a number or a state: 0 begins anew, and what "
+                    "state_dict() returned goes on"
+                )
             start = operator.index(start)
             if start < 0:
                 raise ValueError(f"there is no batch {start}")
@@ -337,8 +351,8 @@ class Feed:
             "samples": f"the samples were others than {self._parts[0].describe()}",
             "size": "the number of samples was {old}, and is {new}",
             "order": (
-                "the seed, the shuffle, the epochs, the remainder or the weights were others than "
-                f"{self!r}"
+                "the seed, the shuffle, cache_bytes, the epochs, the remainder or the weights were "
+                f"others than {self!r}"
             ),
         }
         different = [

@@ -1,16 +1,18 @@
-"""Orders that are computed, not stored: keyed permutations of any number of positions."""
+"""Orders and random numbers that are computed, not stored: any of them can be had at once."""
 
 import hashlib
 import json
+import math
 import operator
-from typing import overload
+from collections.abc import Sequence
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from rlds.feeds import _core
 
-__all__ = ["Permutation", "key_of", "uniform_of"]
+__all__ = ["Permutation", "RowRandom", "key_of", "uniform_of"]
 
 
 def key_of(*parts: int | str) -> int:
@@ -34,6 +36,78 @@ def uniform_of(numbers: npt.NDArray[np.int64], key: int) -> npt.NDArray[np.float
     """
     drawn: npt.NDArray[np.float64] = (_core.hash_many(numbers, key) >> np.uint64(11)) / (1 << 53)
     return drawn
+
+
+class RowRandom:
+    """Random numbers for the rows of a batch, of which each has its own sequence.
+
+    So a row gets the same ones in whichever batch it is, and whichever rank makes it. The methods
+    are those of `numpy.random.Generator`; the first axis of a shape is that of the rows.
+
+    Args:
+      positions: Numbers that tell the rows apart, int64 of shape `[rows]`.
+      key: What else decides, such as `key_of(seed)`.
+
+    >>> rng, other = RowRandom(np.array([3, 4, 5]), 1), RowRandom(np.array([5]), 1)
+    >>> rng.normal(0, 0.1, (3, 2))[2] == other.normal(0, 0.1, (1, 2))[0]
+    array([ True,  True])
+    """
+
+    def __init__(self, positions: npt.NDArray[np.int64], key: int) -> None:
+        self._rows, self._calls = _core.hash_many(positions, key), 0
+
+    def random(self, size: int | Sequence[int] | None = None) -> npt.NDArray[np.float64]:
+        """Returns numbers from 0 on, below 1.
+
+        Raises:
+          ValueError: The first axis is not that of the rows.
+        """
+        shape = (size,) if isinstance(size, int) else tuple(size or ())
+        if shape[:1] != self._rows.shape:
+            raise ValueError(
+                f"size {size} does not begin with the number of rows, {len(self._rows)}: each row "
+                "gets numbers of its own"
+            )
+        each = np.arange(math.prod(shape[1:]), dtype=np.uint64)
+        self._calls += 1
+        numbers = (self._rows[:, np.newaxis] + each).reshape(-1).view(np.int64)
+        return uniform_of(numbers, key_of("draw", self._calls)).reshape(shape)
+
+    def uniform(
+        self,
+        low: Any = 0.0,
+        high: Any = 1.0,
+        size: int | Sequence[int] | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Returns numbers from `low` on, below `high`."""
+        drawn: npt.NDArray[np.float64] = low + np.subtract(high, low) * self.random(size)
+        return drawn
+
+    def normal(
+        self,
+        loc: Any = 0.0,
+        scale: Any = 1.0,
+        size: int | Sequence[int] | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Returns numbers of normal distributions."""
+        radius = np.sqrt(-2.0 * np.log1p(-self.random(size)))
+        standard = radius * np.cos(2.0 * np.pi * self.random(size))
+        drawn: npt.NDArray[np.float64] = loc + scale * standard
+        return drawn
+
+    def integers(
+        self,
+        low: Any,
+        high: Any = None,
+        size: int | Sequence[int] | None = None,
+    ) -> npt.NDArray[np.int64]:
+        """Returns integers from `low` on, below `high`; from 0 on, below `low`, without `high`."""
+        low, high = (0, low) if high is None else (low, high)
+        return np.floor(self.uniform(low, high, size)).astype(np.int64)
+
+    def of_row(self, row: int) -> np.random.Generator:
+        """Returns a generator of NumPy for one row, for whatever else is drawn."""
+        return np.random.Generator(np.random.Philox(key=int(self._rows[row])))
 
 
 class Permutation:

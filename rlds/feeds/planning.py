@@ -38,14 +38,14 @@ class Plan(NamedTuple):
     reason: str
 
 
-def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None, world: int = 1) -> Plan:
+def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Plan:
     """Returns how samples are shuffled.
+
+    That depends on the data alone: training may go on elsewhere, with other ranks, or less memory.
 
     Args:
       samples: The samples.
       wanted: What `Feed` was given.
-      world: How many processes train together. They have to come to the same plan, though they may
-        run on machines with more memory or less: with several, that does not count.
 
     Raises:
       ValueError: There is no such shuffle.
@@ -58,23 +58,28 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None, world
         raise ValueError(
             "shuffle must be 'auto', 'global', 'segments', a SegmentShuffle or None, got "
             f"{wanted!r}"
+            + (
+                ": 'auto' shuffles in the way that suits the data"
+                if isinstance(wanted, bool)
+                else ""
+            )
         )
     storage = samples.table.storage
     slow = [path for path in samples.table.fields if not storage.is_random(path)]
-    stored = _stored_bytes(samples)
-    if wanted == "auto" and not slow and (world > 1 or stored <= _memory() * 0.75):
-        return Plan("global", "any step costs no more than itself")
+    if wanted == "auto" and not slow:
+        reason = "any step costs no more than itself"
+        if (stored := _stored_bytes(samples)) > _memory() * 0.75:
+            reason += (
+                f" once it is in memory, for which {stored / 1e9:.1f} GB are too much here: "
+                "shuffle='segments' reads from the disk in order"
+            )
+        return Plan("global", reason)
     if slow:
         why = storage.why_cached or "the fields are not stored as plain numbers"
         reason = f"whole episodes are read for {in_words(slow)}: {why}"
         return Plan(_whole_episodes(samples), reason)
-    reason = (
-        "you chose it"
-        if wanted == "segments"
-        else (f"{stored / 1e9:.1f} GB of data is more than what fits into memory")
-    )
     length = max(int(_SEGMENT_BYTES / max(_stored_per_step(samples), 1)), 16)
-    return Plan(SegmentShuffle(length, max(_WINDOW_SAMPLES // length, 2)), reason)
+    return Plan(SegmentShuffle(length, max(_WINDOW_SAMPLES // length, 2)), "you chose it")
 
 
 def _whole_episodes(samples: Samples) -> SegmentShuffle:

@@ -152,6 +152,11 @@ class Samples(abc.ABC):
           IndexError: There is no such sample.
           SourceError: It cannot be read; says where.
         """
+        if not hasattr(number, "__index__"):
+            raise TypeError(
+                f"samples[{number!r}]: this gives one sample; samples.batch(numbers) makes a "
+                "batch, such as batch(range(3))"
+            )
         number = operator.index(number)
         if not -len(self) <= number < len(self):
             raise IndexError(f"there are {len(self)} samples, not one {number}")

@@ -191,6 +191,8 @@ class MinariSource(RandomAccessSource):
             last = structure.columns
             for path, column in columns.items():
                 if self._objection(path, column) is None and not excludes(found, path):
+                    if path in _FLAGS:  # Some writers store numbers.
+                        column = Column(column.kind, column.values.astype(np.bool_))
                     found[path] = _merge(found.get(path), column)
             attributes = common_attributes(attributes, structure.attributes)
         missing = [path for path in self._required() if not has(found, path)]
@@ -211,10 +213,10 @@ class MinariSource(RandomAccessSource):
         group = root_of(path)
         dtype, shape = column.values.dtype, column.values.shape[1:]
         if group in _SCALARS:
-            wanted = "bfiu" if group == REWARDS else "b"
+            wanted = "bfiu" if group == REWARDS else "biu"
             if dtype.kind in wanted and column.kind == "numbers" and not set(shape) - {1}:
                 return None
-            kind = "number" if group == REWARDS else "bool"
+            kind = "number" if group == REWARDS else "bool, or 0 or 1,"
             return f"{dtype} of shape {shape}, expected a {kind} for each step"
         if group == INFOS:
             return "an array, expected a group" if path == INFOS else None

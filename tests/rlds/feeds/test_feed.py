@@ -8,7 +8,7 @@ import pytest
 
 import rlds.feeds
 from rlds._nests import named_leaves
-from rlds.feeds import Feed, Mixture, SegmentShuffle
+from rlds.feeds import Feed, Mixture, RowRandom, SegmentShuffle
 
 
 @pytest.fixture(scope="module")
@@ -161,16 +161,44 @@ def test_mixtures_have_exact_parts(tables):
         Mixture(parts, [1, 1e-7])
 
 
-def test_transforms_are_the_same_whoever_asks(table):
-    def augment(batch, rng):
-        return {"x": batch["action"] + rng.normal(size=batch["action"].shape)}
+def augment(batch, rng):
+    shape = batch["action"].shape
+    drawn = [rng.normal(size=shape), rng.integers(5, size=shape), rng.uniform(0, [1, 2, 9], shape)]
+    own = [rng.of_row(row).permutation(9) for row in range(shape[0])]
+    return {"x": np.concatenate([batch["action"], *drawn, own], axis=1)}
 
-    feed = Feed(table.steps(), 8, transform=augment)
-    batches = [batch for _, batch in zip(range(5), feed)]
+
+@pytest.mark.parametrize("remainder", ["carry", "short"])
+def test_transforms_are_the_same_whoever_asks(table, remainder):
+    samples = table.filter_episodes(range(9)).steps()
+    options = {"seed": 4, "epochs": 3, "remainder": remainder, "transform": augment}
+    feed = Feed(samples, 12, **options)
+    batches = list(feed)
     for number, batch in enumerate(batches):
         np.testing.assert_array_equal(feed[number]["x"], batch["x"])
-    other = Feed(table.steps(), 8, transform=lambda batch: batch["action"])
-    assert len({batch.tobytes() for _, batch in zip(range(5), other)}) == 5
+        for rank in range(3):
+            dealt = Feed(samples, 12, rank=rank, world=3, **options)[number]["x"]
+            size = len(dealt)
+            np.testing.assert_array_equal(dealt, np.resize(batch["x"], (size * 3, 21))[rank::3])
+    if remainder == "carry":  # Nor does it matter how large the batches are.
+        other = np.concatenate([batch["x"] for batch in Feed(samples, 7, **options)])
+        np.testing.assert_array_equal(other, np.concatenate([batch["x"] for batch in batches]))
+    drawn = np.concatenate([batch["x"][:, 3:6] for batch in batches])
+    assert len(np.unique(drawn)) == drawn.size  # Other ones in each row, also in each epoch.
+
+
+def test_random_numbers_of_rows_are_of_their_distributions():
+    rng = RowRandom(np.arange(50), 3)
+    normal = rng.normal(2, [1, 3], (50, 2000, 2))
+    assert abs(normal.mean() - 2) < 0.02
+    np.testing.assert_allclose(normal.std(axis=(0, 1)), [1, 3], rtol=0.01)
+    assert abs(np.corrcoef(rng.random((50, 2000)))[~np.eye(50, dtype=bool)]).max() < 0.12
+    counts = np.bincount(rng.integers(3, 7, (50, 2000)).reshape(-1))
+    assert counts[:3].sum() == 0
+    assert abs(counts[3:] - 25_000).max() < 1000
+    for size in (None, 3, (3, 50)):
+        with pytest.raises(ValueError, match="begin with the number of rows, 50"):
+            rng.normal(size=size)
 
 
 def test_batches_do_not_share_memory_that_is_used_again(table):
@@ -253,9 +281,28 @@ def test_statistics_are_those_of_the_chosen_episodes(table):
     assert int(only["reward"].count) == chosen.num_steps
 
 
-def test_ranks_on_unequal_machines_have_one_plan(table, monkeypatch):
+def test_a_state_fits_machines_with_less_memory_and_other_ranks(table, monkeypatch):
     samples = table.select("action").steps()
-    alone = Feed(samples, 8).plans
+    feed = Feed(samples, 8)
+    assert "too much" not in feed.explain()
     monkeypatch.setattr("rlds.feeds.planning._memory", lambda: 1000)
-    assert Feed(samples, 8).plans != alone
-    assert Feed(samples, 8, rank=1, world=2).plans == alone
+    for others in ({}, {"rank": 1, "world": 2}):
+        other = Feed(samples, 8, **others)
+        assert other.start_of(feed.state_dict(3)) == 3
+        assert "too much here: shuffle='segments'" in other.explain()
+
+
+def test_what_is_asked_for_in_another_way_says_how(table):
+    samples = table.steps()
+    feed = Feed(samples, 8)
+    for call, message in (
+        (lambda: feed[0:2], r"feed\.block\(first, count\)"),
+        (lambda: samples[0:3], r"samples\.batch\(numbers\)"),
+        (lambda: samples[[0, 1]], r"samples\.batch\(numbers\)"),
+        (lambda: feed.iterate(None), "start is None, not a number or a state: 0 begins anew"),
+        (lambda: feed.start_of("x"), "start is 'x', not a number or a state"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()
+    with pytest.raises(ValueError, match="got True: 'auto' shuffles"):
+        Feed(samples, 8, shuffle=True)

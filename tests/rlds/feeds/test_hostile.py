@@ -457,7 +457,7 @@ def test_numbers_that_are_none(feed):
             feed.block(wrong, 1)
     for wrong in (1.0, "1", slice(2), None):
         for asked in (feed.__getitem__, feed.state_dict, feed.iterate, lambda n: Feed(samples, n)):
-            with pytest.raises(TypeError, match="interpreted as an integer"):
+            with pytest.raises(TypeError, match=r"interpreted as an integer|one batch|start is"):
                 asked(wrong)
     for wrong in ([0.5], [True, False], ["a"], np.array([None])):
         with pytest.raises(TypeError, match="expected integers"):

@@ -175,6 +175,28 @@ def test_rewards_of_other_dtypes_are_widened_and_remembered():
     assert json.loads(episodes[1].metadata["irregular"])["dtypes"] == {"rewards": "<i8"}
 
 
+def test_flags_may_be_stored_as_numbers():
+    directory = write_boxes(one_box(), one_box())
+    with hdf5(directory) as file:
+        for episode in ("episode_0", "episode_1"):
+            change(file[episode], "terminations", np.array([0, 1], np.int64))
+            change(file[episode], "truncations", np.array([0, 0], np.uint8))
+        change(file["episode_1"], "terminations", np.array([0, 2], np.int64))
+    source = MinariSource(directory)
+    episode = source.read("train", 0)
+    assert (episode.steps["is_terminal"].tolist(), episode.truncated) == (
+        [False] * 2 + [True],
+        False,
+    )
+    assert episode.steps["terminations"].dtype == np.bool_
+    assert json.loads(episode.metadata["irregular"])["dtypes"] == {
+        "terminations": "<i8",
+        "truncations": "|u1",
+    }
+    with pytest.raises(SourceError, match="episode 1, row 1, field 'terminations': int64 2, which"):
+        source.read("train", 1)
+
+
 def test_what_the_widest_dtype_cannot_hold_is_an_error():
     source = MinariSource(
         write_boxes(one_box(), one_box(rewards=[1, 2**53 + 1], terminations=[False, True]))
@@ -360,7 +382,7 @@ def change(file, path, values):
         (lambda e: e.attrs.update(total_steps=3), "'total_steps': .*3.*, but there are 4 rewards"),
         (
             lambda e: change(e, "truncations", [0.0] * 4),
-            "'truncations': float64 of shape .*, expected a bool for each step",
+            "'truncations': float64 of shape .*, expected a bool, or 0 or 1, for each step",
         ),
         (
             lambda e: change(e, "observations/multi", np.zeros((5, 2))),
