@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import struct
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -26,12 +25,6 @@ from rlds_ecosystem.stores import as_path, is_local, open_binary, version_of
 __all__ = ["Hdf5File"]
 
 _ELSEWHERE = "so that it can be any file of this machine; follow_links=True allows it"
-
-# A heap, in which HDF5 keeps values of varying length: what it begins with, its length, and the
-# header of an object in it: the index, which is 0 for what is free, and the length.
-_HEAP = b"GCOL\x01\0\0\0"
-_LENGTH, _OBJECT = struct.Struct("<Q"), struct.Struct("<H6xQ")
-_SEARCHED = 1 << 24
 
 
 class Hdf5File:
@@ -67,7 +60,6 @@ class Hdf5File:
         # Without any cache, HDF5 reads each row of a chunk from the file.
         self._cache = {"rdcc_nslots": 7, "rdcc_nbytes": 1 << 20} if whole_arrays else {}
         self._version: list[Any] | None = None
-        self._heaps_are_sound = follow_links
         self._num_users = 0
         self._opened = contextlib.ExitStack()
         self._file: Any = None
@@ -225,15 +217,14 @@ class Hdf5File:
             raise self.error("a group, expected an array", path)
         self.check_place(array.id, path)
 
-    def check_place(self, array: Any, path: str, dtype: Any = None) -> int:
-        """Checks what `check_values` does, of a `DatasetID`, and its dtype if that is known.
+    def check_place(self, array: Any, path: str) -> int:
+        """Checks what `check_values` does, of a `DatasetID`.
 
         Returns:
           How many values a chunk has, all of which are decompressed for any of them. 0 if there are
           no chunks, or links are followed, to wherever.
         """
         h5py = import_extra("h5py")
-        self._check_dtype(array.dtype if dtype is None else dtype)
         if self.follow_links:
             return 0
         plan = array.get_create_plist()
@@ -275,11 +266,6 @@ class Hdf5File:
                 raise self.error(what, path)
             place, rest = place + number, rest[number:]
 
-    def attribute(self, item: Any, name: str) -> Any:
-        """Returns the value of an attribute of a group or an array."""
-        self._check_dtype(item.attrs.get_id(name).dtype)
-        return item.attrs[name]
-
     def error(self, what: str, field: str | None = None) -> SourceError:
         """Returns an error of the file."""
         return SourceError(what, file=self.path, field=field)
@@ -317,32 +303,6 @@ class Hdf5File:
                 raise self.error(f"not a complete HDF5 file: {error}") from error
             raise
 
-    def _check_dtype(self, dtype: Any) -> None:
-        """Checks the heaps before values of varying length are read for the first time."""
-        if self._heaps_are_sound or dtype.kind not in "OV":
-            return
-        if is_local(self.path):  # Others would be fetched as a whole.
-            with open(self.path, "rb") as file:
-                for begin in _find_heaps(file):
-                    self._check_heap(file, begin)
-        self._heaps_are_sound = True
-
-    def _check_heap(self, file: BinaryIO, begin: int) -> None:
-        """Checks that a heap ends: HDF5 1.14 does not stop at an object that takes no room."""
-        budget = self.budget()
-        file.seek(begin + len(_HEAP))
-        (size,) = _LENGTH.unpack(file.read(_LENGTH.size).ljust(_LENGTH.size))
-        end = min(begin + size, self.size)
-        at = begin + len(_HEAP) + _LENGTH.size
-        while at + _OBJECT.size <= end:
-            budget.enter(0)
-            file.seek(at)
-            index, size = _OBJECT.unpack(file.read(_OBJECT.size).ljust(_OBJECT.size))
-            taken = size if not index else (_OBJECT.size + (size + 7) // 8 * 8) % 2**64
-            if not taken:
-                raise self.error(f"a heap is damaged: the object at byte {at} takes no room")
-            at += taken
-
     def _note_other_files(self, found: Any) -> None:
         """Notes where an object, and its values, are."""
         h5py = import_extra("h5py")
@@ -362,17 +322,3 @@ class Hdf5File:
 
 def _encoded(name: str) -> bytes:
     return name.encode(errors="surrogateescape")
-
-
-def _find_heaps(file: BinaryIO) -> Iterator[int]:
-    """Yields where a heap of a file begins; or data that looks the same."""
-    kept, begin = b"", 0
-    while block := file.read(_SEARCHED):
-        content = kept + block
-        at = content.find(_HEAP)
-        while at >= 0:
-            yield begin + at
-            at = content.find(_HEAP, at + 1)
-        kept = content[-len(_HEAP) + 1 :]
-        begin += len(content) - len(kept)
-        file.seek(begin + len(kept))  # Who asked may have read elsewhere.

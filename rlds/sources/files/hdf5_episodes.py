@@ -72,7 +72,7 @@ class EpisodeGroup:
 
     def attributes(self) -> dict[str, Any]:
         """Returns the attributes of the group itself; texts and their arrays as `str`."""
-        return attribute_values(self._hdf5, self._group)
+        return attribute_values(self._group)
 
     def field(self, path: str) -> Field:
         """Returns what the rows of an array hold.
@@ -159,10 +159,10 @@ class EpisodeGroup:
         return _objects([self._repair(bytes(row)) for row in array[rows]])
 
 
-def attribute_values(hdf5: Hdf5File, item: Any) -> dict[str, Any]:
+def attribute_values(item: Any) -> dict[str, Any]:
     """Returns the attributes of a group or an array that have values: numbers and text."""
     h5py = import_extra("h5py")
-    found = {name: hdf5.attribute(item, name) for name in item.attrs if isinstance(name, str)}
+    found = {name: item.attrs[name] for name in item.attrs if isinstance(name, str)}
     found = {name: value for name, value in found.items() if not isinstance(value, h5py.Empty)}
     return {
         name: _as_objects(value) if np.asarray(value).dtype.kind in "USO" else value

@@ -250,7 +250,7 @@ def attributes_layout(
             attributes[name]["shape"] = list(stored.shape)
             if values:
                 budget.take(stored.get_storage_size(), f"{path}@{name}")
-                attributes[name]["data"] = encode_data(hdf5.attribute(item, name), dtype)
+                attributes[name]["data"] = encode_data(item.attrs[name], dtype)
     return attributes
 
 

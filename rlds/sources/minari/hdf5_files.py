@@ -217,7 +217,7 @@ class Hdf5Storage(Storage):
         is_jpeg = is_image and (type_.is_vlen or (dtype == np.uint8 and len(shape) == 2))
         if not is_jpeg and string is None and not type_.is_number:
             raise self.error(f"values of the HDF5 type {dtype} are not known", index, path)
-        chunk = self._file.check_place(array, path, dtype)
+        chunk = self._file.check_place(array, path)
         # Also where only the structure is asked for: other episodes get rows of this shape.
         budget.take((math.prod(shape) + chunk) * dtype.itemsize, path)
         kind: Kind = "numbers" if string is None else "bytes"
@@ -240,7 +240,7 @@ class Hdf5Storage(Storage):
             value = np.empty((), type_.dtype)
             attribute.read(value, type_.in_memory)
             return value[()]
-        found = self._file.attribute(h5py.Group(group), name)
+        found = h5py.Group(group).attrs[name]
         if isinstance(found, h5py.Empty):
             raise self.error("an attribute without a value", index, name)
         return found

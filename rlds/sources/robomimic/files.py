@@ -184,7 +184,7 @@ class DemoFile:
         with self.hdf5.read() as file:
             self.kept: str | None = None
             if KEPT in file.attrs:
-                self.kept = as_text(self.hdf5.attribute(file, KEPT))
+                self.kept = as_text(file.attrs[KEPT])
             data = self.hdf5.member(file, _DATA, _DATA)
             names = sorted(data, key=natural_order)
             self._describe(file, data)
@@ -226,7 +226,7 @@ class DemoFile:
         self.masks: Mapping[str, list[str]] = masks
         self.description = {"groups": groups, "constants": constants, "attributes": attributes}
         self.attributes = {
-            name: as_text(self.hdf5.attribute(data, name))
+            name: as_text(data.attrs[name])
             for name, facts in attributes.get(_DATA, {}).items()
             if isinstance(facts["dtype"], dict) and facts["shape"] == []
         }
@@ -339,7 +339,7 @@ class DemoFile:
             known = self._types[encoded] = (dtype, in_numpy, is_plain)
         dtype, in_numpy, is_plain = known
         place = self.hdf5.place(item) if is_plain else None
-        chunk = self.hdf5.check_place(item, path, in_numpy) if place is None else 0
+        chunk = self.hdf5.check_place(item, path) if place is None else 0
         shape = item.shape
         if not shape and item.get_space().get_simple_extent_type() == h5py.h5s.NULL:
             raise self.hdf5.error("an array without values", path)
@@ -360,7 +360,7 @@ class DemoFile:
             what = "they differ in their number of rows" if lengths else "missing"
             raise self.hdf5.error(what, _ACTIONS)
         (length,) = lengths
-        said = self.hdf5.attribute(demo, _SAMPLES) if _SAMPLES in types else length
+        said = demo.attrs[_SAMPLES] if _SAMPLES in types else length
         if not np.array_equal(said, length):
             raise self.hdf5.error(f"{said}, but there are {length} actions", _SAMPLES)
         return length
@@ -430,7 +430,7 @@ class OpenDemo:
 
     def attribute(self, name: str) -> Any:
         """Reads an attribute: text, bytes, or an array."""
-        value = self.file.hdf5.attribute(import_extra("h5py").Group(self._group), name)
+        value = import_extra("h5py").Group(self._group).attrs[name]
         if isinstance(value, str):
             return value.encode(errors="surrogateescape").decode()
         return value

@@ -43,8 +43,7 @@ class KeptEpisodes:
         with file.hdf5.read() as opened:
             kept = file.hdf5.member(opened, KEPT, KEPT)
             self.keys = [
-                str(file.hdf5.attribute(file.hdf5.member(kept, demo.name, KEPT), KEY))
-                for demo in file.demos
+                str(file.hdf5.member(kept, demo.name, KEPT).attrs[KEY]) for demo in file.demos
             ]
 
     @property

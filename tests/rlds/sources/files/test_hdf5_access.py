@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -13,6 +14,7 @@ from file_watch import Watch, not_opened
 
 import tfds_builders
 from rlds.sources.files.hdf5_access import Hdf5File
+from rlds.sources.files.hdf5_episodes import attribute_values
 from rlds.sources.untrusted import SourceChangedError, SourceError
 from tfds_builders.builder import convert
 from tfds_builders.d4rl import D4rlConfig, RldsD4rl
@@ -267,6 +269,23 @@ def test_a_conversion_that_fails_leaves_no_file_open(tmp_path):
     with h5py.File(path, "w"):  # Not as long as it is open.
         pass
     assert kept.value.__traceback__ is not None
+
+
+def test_text_is_read_without_the_rest_of_the_file(tmp_path):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file.attrs["made by"] = "somebody"
+        file["texts"] = ["one", "two"]
+        file["images"] = np.zeros((8 << 20,), np.uint8)
+
+    def bytes_read():
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    before = bytes_read()
+    hdf5 = Hdf5File(tmp_path / "a.hdf5")
+    with hdf5.read() as file:
+        assert attribute_values(file) == {"made by": "somebody"}
+        assert hdf5.array(file, "texts")[1] == b"two"
+    assert bytes_read() - before < 1 << 20
 
 
 # --- What nobody expects in a file ----------------------------------------------------------------
