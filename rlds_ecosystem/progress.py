@@ -7,10 +7,12 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rlds_ecosystem.texts import printable
+
 if TYPE_CHECKING:
     import rich.progress
 
-__all__ = ["show_progress"]
+__all__ = ["name_column", "show_progress"]
 
 
 @contextlib.contextmanager
@@ -29,13 +31,24 @@ def show_progress(
         DownloadColumn,
         MofNCompleteColumn,
         Progress,
-        TextColumn,
         TimeRemainingColumn,
     )
 
     is_shown = sys.stderr.isatty() if is_shown is None else is_shown
     done = DownloadColumn() if of_bytes else MofNCompleteColumn()
-    columns = (TextColumn("{task.description}"), BarColumn(), done, TimeRemainingColumn())
+    columns = (name_column(), BarColumn(), done, TimeRemainingColumn())
     console = rich.console.Console(stderr=True)
     with Progress(*columns, console=console, disable=not is_shown, transient=True) as bars:
         yield bars
+
+
+def name_column() -> rich.progress.ProgressColumn:
+    """Returns the column with the names of bars, which may be those of splits: any text."""
+    from rich.progress import Task, TextColumn
+    from rich.text import Text
+
+    class NameColumn(TextColumn):
+        def render(self, task: Task) -> Text:
+            return Text(printable(task.description))
+
+    return NameColumn("")

@@ -300,7 +300,7 @@ class _About:
             f"---\n{_yaml(self.front_matter())}---",
             f"# {text(self.name)}",
             markdown.paragraphs(self.description) or "No description is given.",
-            f"Homepage: <{_url(self.homepage)}>" if self.homepage else "",
+            _homepage(self.homepage),
             "## Content",
             f"Format: {text(kind)}",
             "An episode is a sequence of steps, as [RLDS](https://github.com/google-research/rlds) "
@@ -394,7 +394,7 @@ class _About:
             "name": self.name,
             "description": self.description or "No description is given.",
             "license": self.license,
-            "url": self.homepage or page,
+            "url": self.homepage if _is_web_page(self.homepage) else page,
             "version": self.found.version,
             "datePublished": self.published,
             "citeAs": self.citation,
@@ -493,6 +493,17 @@ def _provenance(metadata: Mapping[str, Any]) -> str:
 def _repr(text: str) -> str:
     """A literal of Python, in double quotes."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def _is_web_page(url: str) -> bool:
+    return url.startswith(("http://", "https://"))
+
+
+def _homepage(url: str) -> str:
+    """A link, unless it would lead elsewhere than to a page, such as `javascript:` does."""
+    if not url:
+        return ""
+    return f"Homepage: {f'<{_url(url)}>' if _is_web_page(url) else markdown.plain_text(url)}"
 
 
 def _url(url: str) -> str:

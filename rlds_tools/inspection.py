@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tfds_files
+from rlds_ecosystem.texts import shorten
 from rlds_tools.results import Block, Result, Table, count, plain, size_of
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _first_sentence(text: str, most: int = 160) -> str:
     line = " ".join(text.split())
     sentence, dot, _ = line.partition(". ")
     line = sentence + dot.strip()
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return shorten(line, most)
 
 
 def _table_of_splits(splits: Iterable[Split]) -> Table:
@@ -665,5 +666,4 @@ def _shown(value: Any, most: int) -> str:
         text = f"{array.dtype}{list(array.shape)} {array.min():.4g} … {array.max():.4g}"
     else:
         text = np.array2string(array, precision=4, separator=" ", max_line_width=10_000)
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return shorten(" ".join(text.split()), most)

@@ -12,7 +12,12 @@ import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rlds_ecosystem.texts import printable, shorten
+
 __all__ = ["Block", "Result", "Table", "count", "plain", "printable", "size_of"]
+
+# How many characters of a cell of a table are printed: names may be of any length.
+_MAX_CELL = 1000
 
 # How a part of the text looks on a terminal: given its text and its style.
 Style = Callable[[str, str], str]
@@ -89,7 +94,9 @@ def _lines(blocks: Sequence[Block], style: Style) -> Iterable[str]:
 def _table_lines(table: Table, style: Style) -> Iterable[str]:
     is_number = [heading.startswith(">") for heading in table.columns]
     headings = [heading.removeprefix(">") for heading in table.columns]
-    rows = [headings, *([printable(cell) for cell in row] for row in table.rows)]
+    rows = [
+        [shorten(printable(cell), _MAX_CELL) for cell in row] for row in (headings, *table.rows)
+    ]
     widths = [max(map(len, column)) for column in zip(*rows)]
     for number, row in enumerate(rows):
         cells = [
@@ -147,20 +154,6 @@ def plain(value: Any) -> Any:
 
 def _attributes(value: Any) -> dict[str, Any]:
     return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-
-
-def printable(text: str) -> str:
-    r"""Returns a text that may repeat what is in a file, without what would command a terminal.
-
-    >>> print(printable("a\x1b[2Jb"))
-    a\x1b[2Jb
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
-        for character in text
-    )
 
 
 def count(number: int, noun: str) -> str:

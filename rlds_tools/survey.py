@@ -38,6 +38,8 @@ _BATCH_STEPS, _BATCH_BYTES = 4096, 32 << 20
 # Fields of more numbers than that are no vectors whose elements mean something.
 _MOST_ELEMENTS = 4096
 _MOST_TEXTS = 10_000
+# So many episodes in a row that cannot be read are the end.
+_MOST_UNREADABLE = 1000
 _PARTS = (rlds.OBSERVATION, rlds.ACTION)
 _PLACEHOLDERS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 # Which share of values at a limit is worth a word, and how many values are no continuous quantity.
@@ -194,14 +196,24 @@ class Survey:
         self._zero_actions = np.zeros(4, np.int64)
 
     def read(self, indices: Iterable[int]) -> None:
-        """Reads episodes, and looks at them."""
+        """Reads episodes, and looks at them.
+
+        It ends where too many in a row cannot be read: there may be no end to what a file declares.
+        """
+        in_a_row = 0
         for index in indices:
+            if in_a_row == _MOST_UNREADABLE:
+                what = f"not read further than to episode {index:,}"
+                self._tally.add("error", f"{what}: the {in_a_row:,} before it cannot be read")
+                break
             try:
                 episode = self.episodes.episode(index)
             except SourceError as error:
                 self.num_unreadable += 1
+                in_a_row += 1
                 self._found("error", f"cannot be read: {error}", index)
                 continue
+            in_a_row = 0
             self._look_at(index, episode)
         self._flush()
 

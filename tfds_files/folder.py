@@ -10,6 +10,8 @@ metadata.json        what its author says about the whole, if anything
 from __future__ import annotations
 
 import functools
+import re
+import sys
 from collections.abc import Iterator, Mapping
 
 from etils import epath
@@ -26,6 +28,7 @@ __all__ = ["DatasetFolder", "find_folder", "open_folder", "shard_name"]
 
 TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _MIN_DIGITS = 5
+_MANY_SHARDS = 10_000
 
 
 class DatasetFolder(Mapping[str, Split]):
@@ -141,15 +144,19 @@ def _splits(folder: DatasetFolder) -> Iterator[Split]:
     try:
         for split in folder.info.get("splits", []):
             lengths = [int(length) for length in split.get("shardLengths", [])]
-            if min(lengths, default=0) < 0:
-                raise ValueError("a shard of a negative length")
+            if min(lengths, default=0) < 0 or sum(lengths) > sys.maxsize:
+                raise ValueError("shards of negative lengths, or of lengths that nobody can count")
+            if len(lengths) > _MANY_SHARDS:  # To find out which one is missing would take long.
+                number = len(stores.list_directory(folder.directory))
+                if number < len(lengths):
+                    raise ValueError(f"{len(lengths):,} shards, but {number:,} files are there")
             template = split.get("filepathTemplate") or TEMPLATE
             name, pieces = str(split["name"]), []
             for index, length in enumerate(lengths):
-                path = folder.directory / shard_name(
+                file = folder.directory / shard_name(
                     str(template), folder.name, name, folder.file_format, index, len(lengths)
                 )
-                pieces.append(Piece(path, open_record_file(path, folder.file_format), 0, length))
+                pieces.append(Piece(file, open_record_file(file, folder.file_format), 0, length))
             yield Split(name, pieces, folder.decoder)
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         if isinstance(e, UnsupportedFileError):
@@ -178,14 +185,16 @@ def shard_name(
     """
     digits = max(len(str(count)), _MIN_DIGITS)
     number, total = f"{index:0{digits}d}", f"{count:0{digits}d}"
-    filled = template.format(
-        DATASET=name,
-        SPLIT=split,
-        FILEFORMAT=file_format,
-        SHARD_INDEX=number,
-        NUM_SHARDS=total,
-        SHARD_X_OF_Y=f"{number}-of-{total}",
-    )
+    fields = {
+        "DATASET": name,
+        "SPLIT": split,
+        "FILEFORMAT": file_format,
+        "SHARD_INDEX": number,
+        "NUM_SHARDS": total,
+        "SHARD_X_OF_Y": f"{number}-of-{total}",
+    }
+    # Not `format`, to which a file could say how many characters to make of a field.
+    filled = re.sub(r"\{(\w+)\}", lambda match: fields[match[1]], template)
     if not filled or "/" in filled or "\\" in filled or filled.startswith(".."):
         raise DamagedFileError(f"a shard of the name {filled!r:.100}")
     return filled

@@ -170,7 +170,7 @@ def read_json(path: Any) -> dict[str, Any]:
       OSError: It cannot be read.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes().decode())
     except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"{path}: {error}") from error
     if not isinstance(content, dict):

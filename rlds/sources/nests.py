@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlds._nests import named_leaves
 
-__all__ = ["at", "excludes", "has", "is_in", "leaves_at", "nest", "put", "root_of"]
+__all__ = ["at", "conflict", "excludes", "has", "is_in", "leaves_at", "nest", "put", "root_of"]
 
 
 def excludes(paths: Mapping[str, Any], path: str) -> bool:
@@ -15,6 +16,22 @@ def excludes(paths: Mapping[str, Any], path: str) -> bool:
     if path in paths:
         return False
     return has(paths, path) or any(path.startswith(f"{other}/") for other in paths)
+
+
+_MAX_DEPTH = 50
+
+
+def conflict(paths: Iterable[str]) -> tuple[str, str] | None:
+    """Returns two paths of which one is above the other, so that nested dicts cannot have both.
+
+    This takes less time than asking `excludes` for each of many paths.
+
+    >>> conflict(["a/b", "a-b", "c", "a/b/c"])
+    ('a/b', 'a/b/c')
+    """
+    ordered = sorted(paths, key=lambda path: path.split("/"))
+    pairs = itertools.pairwise(ordered)
+    return next(((one, other) for one, other in pairs if is_in(other, one)), None)
 
 
 def root_of(path: str) -> str:
@@ -38,8 +55,14 @@ def nest(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def put(nested: dict[str, Any], path: str | Sequence[str], value: Any) -> None:
-    """Puts a value to where its path says, in nested dicts that are made as needed."""
+    """Puts a value to where its path says, in nested dicts that are made as needed.
+
+    Raises:
+      ValueError: They would be too deep for what reads them by recursion.
+    """
     *parents, name = path.split("/") if isinstance(path, str) else path
+    if len(parents) > _MAX_DEPTH:
+        raise ValueError(f"{'/'.join([*parents, name])!r:.100} has more than {_MAX_DEPTH} parts")
     for parent in parents:
         nested = nested.setdefault(parent, {})
     nested[name] = value
@@ -73,7 +96,8 @@ def leaves_at(
     """
     leaves = dict(named_leaves(nested))
     for path in [""] if paths is None else [paths] if isinstance(paths, str) else paths:
-        found = {name: leaf for name, leaf in leaves.items() if is_in(name, path)}
+        found = {path: leaves[path]} if path in leaves else {}
+        found = found or {name: leaf for name, leaf in leaves.items() if is_in(name, path)}
         if not found and path:
             raise KeyError(f"no field {path!r}; there are {', '.join(leaves)}")
         yield from found.items()

@@ -212,6 +212,10 @@ def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
     return Outline(num_steps, max(num_steps - 1 + is_terminal, 0), final_observation_known)
 
 
+# What an argument can be wrong about.
+_OF_ARGUMENTS = (ValueError, TypeError, KeyError, NotImplementedError, FileNotFoundError)
+
+
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     """The door for a method that returns something."""
 
@@ -221,6 +225,37 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, *args, **kwargs)
 
     return guarded
+
+
+def _guarded_init(method: Callable[..., None]) -> Callable[..., None]:
+    """The door for `__init__`, whose first argument is the path of the data."""
+
+    @functools.wraps(method)
+    def init(self: Source, *args: Any, **kwargs: Any) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            path = next(iter((*args, *kwargs.values())), None)
+            of_argument = isinstance(error, _OF_ARGUMENTS) and not isinstance(error, UnicodeError)
+            damage = None
+            if isinstance(path, str | os.PathLike) and not of_argument:
+                damage = as_source_error(error, file=path)
+            if damage is None or damage is error:
+                raise
+            raise damage from error
+
+    return init
+
+
+def _guarded_faults(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """The door for `Source.faults`."""
+
+    @functools.wraps(method)
+    def faults(self: Source, split: str) -> Iterator[Any]:
+        with source_errors(lambda: files_of(self)):
+            yield from method(self, split)
+
+    return faults
 
 
 def _guarded_read(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -259,6 +294,7 @@ def _guarded_episodes(method: Callable[..., Iterator[Any]]) -> Callable[..., Ite
 
 # What reads raw data, and the door that it goes through in every derived class.
 _GUARDS: Mapping[str, Callable[[Any], Any]] = {
+    "__init__": _guarded_init,
     "step_fields": _guarded,
     "episode_fields": _guarded,
     "metadata": _guarded,
@@ -267,6 +303,9 @@ _GUARDS: Mapping[str, Callable[[Any], Any]] = {
     "num_episodes": _guarded,
     "num_steps": _guarded,
     "kept_aside": _guarded,
+    "key": _guarded,
+    "shard_lengths": _guarded,
+    "faults": _guarded_faults,
     "outline": _guarded_read,
     "read": _guarded_read,
     "peek": _guarded_read,
@@ -285,8 +324,9 @@ class Source(abc.ABC):
     the data.
 
     The data may be damaged, or hostile. Any error that a method of a derived class raises because
-    of the data becomes a `SourceError`, see `rlds.sources.untrusted`. In `__init__`, where an error
-    may be about the arguments, use `source_errors` around the code that reads.
+    of the data becomes a `SourceError`, see `rlds.sources.untrusted`. In `__init__`, where a
+    `ValueError`, `TypeError` or `KeyError` may be about the arguments, use `source_errors` around
+    the code that reads.
 
     Attributes:
       description: What the data is, in a sentence or two.

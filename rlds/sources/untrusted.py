@@ -27,6 +27,7 @@ from typing import Any
 
 from envlogger.errors import StorageError
 from rlds_ecosystem.stores import as_path, is_local, list_directory
+from rlds_ecosystem.texts import shorten
 
 __all__ = [
     "Budget",
@@ -42,6 +43,10 @@ __all__ = [
     "source_errors",
     "trusted_bytes",
 ]
+
+
+# Of what an error says, as it may repeat what is in the file.
+_MAX_TEXT, _MAX_NAME = 2000, 300
 
 
 class SourceError(ValueError):
@@ -64,13 +69,13 @@ class SourceError(ValueError):
         row: int | None = None,
         field: str | None = None,
     ) -> None:
-        self.what, self.file = what, os.fspath(file)
+        self.what, self.file = shorten(what, _MAX_TEXT), os.fspath(file)
         self.episode, self.row, self.field = episode, row, field
         where = [self.file]
         where += [f"episode {episode}"] if episode is not None else []
         where += [f"row {row}"] if row is not None else []
-        where += [f"field {field!r}"] if field is not None else []
-        super().__init__(f"{', '.join(where)}: {what}")
+        where += [f"field {shorten(field, _MAX_NAME)!r}"] if field is not None else []
+        super().__init__(f"{', '.join(where)}: {self.what}")
 
     def locate(
         self, *, episode: int | str | None, row: int | None = None, field: str | None = None

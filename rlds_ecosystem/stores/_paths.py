@@ -87,7 +87,12 @@ def list_directory(path: PathLike) -> list[Entry]:
     if not is_local(path):
         return clients.client_of(os.fspath(path)).entries(os.fspath(path))
     with os.scandir(path) as found:
-        return sorted(Entry(entry.name, entry.is_dir(), None) for entry in found)
+        return sorted(Entry(entry.name, _is_directory(entry), None) for entry in found)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether there is a directory. A link to itself leads to none; `is_dir` raises for it."""
+    return os.path.isdir(entry) if entry.is_symlink() else entry.is_dir()
 
 
 def version_of(path: PathLike) -> list[Any]:

@@ -46,7 +46,7 @@ _OF_CREATOR = {"create", "export", "view"}
 
 _INTERRUPTED = 130
 # What data, places and arguments can do wrong. Anything else is a fault of the program.
-_EXPECTED = (OSError, ValueError, LookupError, ImportError, RuntimeError, NotImplementedError)
+_EXPECTED = (OSError, ValueError, LookupError, ImportError, RuntimeError, MemoryError)
 
 
 class _Commands(click.Group):

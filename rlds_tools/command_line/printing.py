@@ -87,12 +87,20 @@ def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
         click.get_current_context().color = _wants_color(color)
         result = function(*args, **kwargs)
         if as_json:
-            click.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
+            click.echo(_printable_json(json.dumps(result.to_dict(), indent=2, ensure_ascii=False)))
         elif not quiet:
             click.echo(result.text(lambda text, kind: click.style(text, **_STYLES[kind])))
         return result.exit_code
 
     return command
+
+
+def _printable_json(text: str) -> str:
+    """JSON in which characters that would command a terminal are escaped."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1]
+        for character in text
+    )
 
 
 def _wants_color(color: str) -> bool:

@@ -107,6 +107,16 @@ def test_a_repository(log, tmp_path):
     assert 'repo_type="dataset") + "/catch"\n' in found.readme
 
 
+def test_a_homepage_that_is_no_page_is_no_link(dataset, tmp_path):
+    found = rlds_tools.card(
+        dataset, homepage="javascript:alert(1)", croissant=tmp_path / "a.json", repository="me/a"
+    )
+    assert "Homepage: javascript:alert(1)" in found.readme
+    assert found.croissant["url"] == "https://huggingface.co/datasets/me/a"
+    found = rlds_tools.card(dataset, homepage="https://x.org/a b")
+    assert "Homepage: <https://x.org/a%20b>" in found.readme
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 def test_croissant(dataset, log, tmp_path):

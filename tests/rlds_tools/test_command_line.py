@@ -6,7 +6,9 @@ import sys
 import warnings
 
 import click
+import numpy as np
 import pytest
+import raw_npz
 
 from rlds_tools.command_line import main, rlds
 from rlds_tools.command_line.commands import COMMANDS, run
@@ -48,6 +50,33 @@ def test_errors_are_one_line_and_a_code(tmp_path, capsys):
     assert "--step needs --episode" in capsys.readouterr().err
     with pytest.raises(ValueError, match="an empty folder"):
         run(["inspect", str(tmp_path), "--verbose"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "--episode", "0"],
+        ["inspect", "--episode", "0", "--step", "0"],
+        ["inspect", "--json"],
+        ["validate"],
+        ["stats"],
+        ["diff"],
+        ["convert", "--plan", "--to", "zarr"],
+    ],
+    ids=" ".join,
+)
+def test_names_do_not_command_the_terminal(arguments, tmp_path, capsys):
+    names = ["\x1b[2J\u202eevil", "\x9b2J", "long" * 15_000, "no " * 20_000 + "end"]
+    files = {"a.npz": raw_npz.episode(3, **{name: np.arange(3) for name in names})}
+    folder = str(raw_npz.write_folder(tmp_path / "a", files))
+    command, *options = arguments
+    places = {"diff": [folder, folder], "convert": [folder, str(tmp_path / "b")]}
+    run([command, *places.get(command, [folder]), *options])
+    shown = capsys.readouterr()
+    text = shown.out + shown.err
+    assert "evil" in text or command in ("validate", "diff")
+    assert text.replace("\n", "").isprintable()
+    assert "--json" in arguments or max(map(len, text.splitlines())) < 20_000
 
 
 def test_what_no_format_has(tmp_path, capsys):

@@ -2,6 +2,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,18 @@ def test_files_that_are_not_as_said(tmp_path):
     (check,) = rlds_tools.validate(path).checks
     assert "the file is missing" in check.findings[0].text
     assert rlds_tools.validate(path).exit_code == 1
+
+
+def test_episodes_that_are_declared_without_end(dataset, tmp_path):
+    path = shutil.copytree(dataset, tmp_path / "endless")
+    info = json.loads((path / "dataset_info.json").read_text())
+    for split in info["splits"]:
+        split["shardLengths"] = [str(10**12) for _ in split["shardLengths"]]
+    (path / "dataset_info.json").write_text(json.dumps(info))
+    (check,) = rlds_tools.validate(path).checks
+    texts = [finding.text for finding in check.findings]
+    assert any("dataset_info.json says 1000000000000" in text for text in texts)
+    assert "not read further than to episode 1,003: the 1,000 before it cannot be read" in texts
 
 
 def test_images_are_decoded_if_that_is_asked_for(tmp_path):

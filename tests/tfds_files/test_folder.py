@@ -100,7 +100,7 @@ def test_files_that_the_info_names_otherwise(folder):
         old = folder / f"golden-train.tfrecord-0000{number}-of-00002"
         old.rename(folder / f"train.0000{number}.of.00002")
     assert len(list(open_folder(folder)["train"])) == 3
-    for template in ("../{SPLIT}", "/etc/{SPLIT}", "", "{NOTHING}"):
+    for template in ("../{SPLIT}", "/etc/{SPLIT}", "", "{NOTHING}", "{0}"):
         splits[0]["filepathTemplate"] = template
         change(info, splits=splits)
         if template:
@@ -116,6 +116,12 @@ def test_files_that_the_info_names_otherwise(folder):
         ({"splits": 3}, DamagedFileError, "the splits are not as TFDS writes them"),
         ({"splits": [{"shardLengths": []}]}, DamagedFileError, "KeyError"),
         ({"splits": [{"name": "a", "shardLengths": ["-1"]}]}, DamagedFileError, "negative"),
+        ({"splits": [{"name": "a", "shardLengths": [10**30]}]}, DamagedFileError, "nobody can"),
+        (
+            {"splits": [{"name": "a", "shardLengths": ["1"] * 20_000}]},
+            DamagedFileError,
+            "20,000 shards, but 8 files are there",
+        ),
         ({"fileFormat": "bagz"}, UnsupportedFileError, "'bagz' are not read here"),
     ],
 )

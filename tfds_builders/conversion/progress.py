@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import rich.console
 import rich.progress
 
+from rlds_ecosystem.progress import name_column
 from tfds_builders.conversion.staging import StagedPart
 
 __all__ = ["Progress", "Reading"]
@@ -48,7 +49,7 @@ class Progress:
 
     def _bar(self) -> rich.progress.Progress:
         return rich.progress.Progress(
-            rich.progress.TextColumn("{task.description}"),
+            name_column(),
             rich.progress.BarColumn(),
             rich.progress.TaskProgressColumn(),
             rich.progress.TextColumn("{task.fields[detail]}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import weakref
@@ -11,6 +12,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from rlds.sources.files.input_files import changed
+from rlds.sources.files.npz_arrays import array_header
 from rlds.sources.untrusted import Budget, SourceError, check_is_file, source_errors
 from rlds_ecosystem import stores
 from rlds_ecosystem.forking import begin_anew_in_forks
@@ -18,11 +20,6 @@ from rlds_ecosystem.forking import begin_anew_in_forks
 __all__ = ["NpyArray", "NpzRows", "read_header"]
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# What reads the headers of arrays of numbers and of text, by the version of the format.
-_HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
 
 
 class NpyArray(NamedTuple):
@@ -41,10 +38,7 @@ class NpyArray(NamedTuple):
     @property
     def num_bytes(self) -> int:
         """How many bytes the values take."""
-        size = self.dtype.itemsize
-        for length in self.shape:
-            size *= length
-        return size
+        return self.dtype.itemsize * math.prod(self.shape)
 
     @property
     def row_bytes(self) -> int:
@@ -59,22 +53,12 @@ def read_header(stream: IO[bytes]) -> NpyArray:
       ValueError: It is damaged, or there are pickled objects, or values of another kind than
         numbers, bools and text, or columns are stored one after the other (Fortran).
     """
-    version = np.lib.format.read_magic(stream)
-    if version not in _HEADERS:
-        raise ValueError(f"in version {version} of .npy, expected 1.0 or 2.0")
-    try:
-        shape, fortran, dtype = _HEADERS[version](stream)
-    except MemoryError as error:  # Python's parser has no room for it.
-        raise ValueError("the header is damaged") from error
+    shape, fortran, dtype = array_header(stream)
     if dtype.hasobject:
         raise ValueError("pickled objects, which are not read, as they can run any code")
-    if dtype.kind not in "biufcUS" or dtype.char in "gG":
-        raise ValueError(f"{dtype}, expected numbers, bools or text")
-    if any(type(length) is not int or length < 0 for length in shape):
-        raise ValueError(f"of shape {shape}")
     if fortran and len(shape) > 1:
         raise ValueError("its columns are stored one after the other; save it in the order of C")
-    return NpyArray(tuple(shape), dtype, stream.tell())
+    return NpyArray(shape, dtype, stream.tell())
 
 
 class NpzRows:

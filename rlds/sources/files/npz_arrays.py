@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import zipfile
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from rlds.sources.source import SourceError
 from rlds.sources.untrusted import Budget, check_is_file, source_errors, trusted_bytes
 from rlds_ecosystem import stores
 
-__all__ = ["NpzFile", "open_npz", "parse_npy", "read_npy"]
+__all__ = ["NpzFile", "array_header", "open_npz", "parse_npy", "read_npy"]
 
 # What reads the headers of arrays of numbers and of text, by the version of the format.
 _HEADERS = {
@@ -157,29 +158,44 @@ def parse_npy(data: bytes, file: epath.Path) -> np.ndarray:
         return _plain(np.lib.format.read_array(stream, allow_pickle=False))
 
 
+def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Reads what is before the values of an array.
+
+    Returns:
+      The shape, whether columns are stored one after the other (Fortran), and the dtype.
+
+    Raises:
+      ValueError: It is damaged, or there are values of another kind than numbers, bools, text and
+        objects.
+    """
+    version = np.lib.format.read_magic(stream)
+    if version not in _HEADERS:
+        raise ValueError(f"in version {version} of .npy, expected 1.0 or 2.0")
+    try:
+        shape, fortran, dtype = _HEADERS[version](stream)
+    except (MemoryError, RecursionError) as error:  # Python's parser has no room for it.
+        raise ValueError("the header is damaged") from error
+    if not dtype.hasobject and (dtype.kind not in "biufcUS" or dtype.char in "gG"):
+        raise ValueError(f"{dtype}, expected numbers, bools or text")
+    if any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"of shape {shape}")
+    if not dtype.itemsize and 0 not in shape:  # There may be any number of them in no bytes.
+        raise ValueError(f"{dtype}, expected values that take bytes")
+    return tuple(shape), fortran, dtype
+
+
 def _read_header(
     stream: IO[bytes], file: epath.Path, name: str | None
 ) -> tuple[tuple[int, ...], np.dtype]:
-    version = np.lib.format.read_magic(stream)
-    if version not in _HEADERS:
-        what = f"in version {version} of .npy, expected 1.0 or 2.0"
-        raise SourceError(what, file=file, field=name)
     try:
-        shape, _, dtype = _HEADERS[version](stream)
-    except MemoryError as error:  # Python's parser has no room for it.
-        raise SourceError("the header is damaged", file=file, field=name) from error
-    if not dtype.hasobject and (dtype.kind not in "biufcUS" or dtype.char in "gG"):
-        raise SourceError(f"{dtype}, expected numbers, bools or text", file=file, field=name)
-    if any(type(length) is not int or length < 0 for length in shape):
-        raise SourceError(f"of shape {shape}", file=file, field=name)
-    return tuple(shape), dtype
+        shape, _, dtype = array_header(stream)
+    except ValueError as error:
+        raise SourceError(str(error), file=file, field=name) from error
+    return shape, dtype
 
 
 def _num_bytes(shape: tuple[int, ...], dtype: np.dtype) -> int:
-    size = dtype.itemsize
-    for length in shape:
-        size *= length
-    return size
+    return dtype.itemsize * math.prod(shape)
 
 
 def _plain(values: np.ndarray) -> np.ndarray:

@@ -160,7 +160,8 @@ class NpzSource(RandomAccessSource):
         """Opens a file that has what the first one has."""
         with open_episode(self._files[index]) as episode:
             first, expected = self._files[0].name, {**self._steps, **self._episode}
-            for path in [path for path in expected if path not in episode.paths]:
+            there = set(episode.paths)
+            for path in [path for path in expected if path not in there]:
                 raise episode.error(f"no such array, but {first} has one", path)
             for path in episode.paths:
                 if path not in expected:

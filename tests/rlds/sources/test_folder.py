@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import conversions
@@ -237,6 +238,16 @@ def test_missing_file(original, tmp_path):
     file.unlink()
     with pytest.raises(SourceError, match=f"{file.name}: the file is missing"):
         FolderSource(directory)
+
+
+def test_a_link_to_itself(original, tmp_path):
+    (tmp_path / "dataset_info.json").symlink_to("dataset_info.json")
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path} has no dataset_info.json"):
+        FolderSource(tmp_path)
+    copy = shutil.copytree(original.data_path, tmp_path / "copy")
+    (copy / "link").symlink_to("link")
+    with pytest.raises(SourceError, match=r"link: cannot be read: OSError: .* symbolic links"):
+        FolderSource(copy)
 
 
 def test_file_with_other_episodes_than_it_should_have(original, tmp_path):

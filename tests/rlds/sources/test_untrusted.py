@@ -5,11 +5,13 @@ import errno
 import os
 import pickle
 import struct
+import zipfile
 
 import pytest
 from toy_source import ToySource
 
 from envlogger.errors import StorageError
+from rlds.sources.nests import nest
 from rlds.sources.source import DamagedEpisode, Source, SourceError, require_files
 from rlds.sources.untrusted import Budget, SourceChangedError, check_is_file, source_errors
 from tfds_builders.builder import convert
@@ -122,11 +124,52 @@ def test_every_method_that_reads_goes_through_the_door(raw):
 
         inputs = _fail  # Which is asked what to call the files.
 
-    for name in ("step_fields", "episode_fields", "metadata", "parts", "totals", "kept_aside"):
+    with_split = ("parts", "totals", "shard_lengths")
+    for name in ("step_fields", "episode_fields", "metadata", "kept_aside", *with_split):
         broken = type("Broken", (Broken,), {name: lambda self, *args: self._fail()})
         broken.__abstractmethods__ = frozenset()
         with pytest.raises(SourceError, match="the source Broken: cannot be read: IndexError: 9"):
-            getattr(broken(), name)(*[""] * (name in ("parts", "totals")))
+            getattr(broken(), name)(*[""] * (name in with_split))
+
+
+@pytest.mark.parametrize(
+    "error", [IndexError("9"), RecursionError(), zipfile.BadZipFile(), OSError(errno.ELOOP, "loop")]
+)
+def test_what_the_data_does_to_a_new_source_is_a_source_error(raw, error):
+    class Broken(ToySource):
+        def __init__(self, path):
+            raise error
+
+        def faults(self, split):
+            raise error
+            yield
+
+    with pytest.raises(SourceError, match=rf"{raw}: cannot be read: {type(error).__name__}"):
+        Broken(raw)
+    with pytest.raises(SourceError, match=r"cannot be read"):
+        list(Broken.__new__(Broken).faults("train"))
+
+
+@pytest.mark.parametrize("error", [KeyError("no split"), TypeError("x"), ValueError("y")])
+def test_what_an_argument_does_to_a_new_source_stays(raw, error):
+    class Wrong(ToySource):
+        def __init__(self, path):
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        Wrong(raw)
+    assert caught.value is error
+
+
+def test_names_that_are_too_deep_for_recursion():
+    with pytest.raises(ValueError, match=r"'d/d/d.* has more than 50 parts"):
+        nest({"/".join("d" * 500): 0})
+
+
+def test_an_error_is_of_a_length_that_can_be_read():
+    error = SourceError("w" * 10**6, file="a.raw", field="f" * 10**6)
+    assert len(str(error)) < 3000
+    assert error.field == "f" * 10**6
 
 
 def test_errors_cross_processes():

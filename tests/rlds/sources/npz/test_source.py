@@ -1,5 +1,6 @@
 """Folders of `.npz` files, against plain loops over the files."""
 
+import io
 import os
 import zipfile
 
@@ -12,6 +13,7 @@ import tree
 
 import rlds
 import rlds.sources
+from rlds.sources import nests
 from rlds.sources.npz.source import NpzSource
 from rlds.sources.source import SourceError
 from rlds_ecosystem import stores
@@ -191,7 +193,7 @@ WRONG = {  # What the second file has instead, and what is said about it.
     "scalars": ({"action": 1.0}, "'action': of None rows, expected rows"),
     "no actions": ({"action": None}, "'action': no such array; there are .*reward"),
     "two names": ({"rewards": np.zeros(4, "f4")}, "'rewards': beside .*: two arrays for one"),
-    "two flags": ({"terminated": True}, "'terminated': beside terminal, truncated: two arrays"),
+    "two flags": ({"terminated": True}, "'terminated': beside terminal: two arrays"),
     "a file of episodes": (
         {"terminal": np.arange(4) == 1},
         "'terminal': set in row 1 of 4, expected in the last one only",
@@ -222,21 +224,43 @@ def test_names_that_are_taken(tmp_path, name):
         one(tmp_path, **{name: taken[name]})
 
 
+def _npy_header(dtype, length):
+    header = io.BytesIO()
+    described = {"descr": dtype, "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(header, described)
+    return header.getvalue()
+
+
+def test_many_names_take_no_longer_each(tmp_path, monkeypatch):
+    """Paths are not compared with all others."""
+    names = [f"x{number}" for number in range(3000)]
+    path = tmp_path / "a.npz"
+    np.savez(path, **{"observation": np.zeros(4), "action": np.zeros(3)}, **dict.fromkeys(names, 1))
+    compared = []
+    is_in = nests.is_in
+    monkeypatch.setattr(nests, "is_in", lambda *args: compared.append(args) or is_in(*args))
+    episodes = rlds.sources.open(path)
+    assert len(episodes[0].metadata) == len(names)
+    assert len(compared) < 10 * len(names)
+
+
 def test_zip_files_that_are_no_episodes(tmp_path):
     header = b"\x93NUMPY\1\0" + (9000).to_bytes(2, "little") + b"-" * 9000
     members = {
         "x.txt": (b"text", "'x.txt': no array, but something else"),
         "deep.npy": (header, "'deep': the header is damaged"),
         "//.npy": (None, "an array called '//'"),
+        "void.npy": (_npy_header("|S0", 1 << 40), r"'void': \|S0, expected values that take bytes"),
+        "a/b.npy": (_npy_header("|b1", 0), "'a/b': beside a: two arrays for one thing"),
         "new.npy": (b"\x93NUMPY\3\0\0\0\0\0", r"'new': in version \(3, 0\) of .npy"),
     }
     for name, (content, message) in members.items():
         file = tmp_path / "a.npz"
-        np.savez(file, action=np.zeros(3))
+        np.savez(file, action=np.zeros(3), observation=np.zeros(4), a=np.zeros(0))
         with zipfile.ZipFile(file, "a") as archive:
             archive.writestr(name, archive.read("action.npy") if content is None else content)
         with pytest.raises(SourceError, match=message):
-            NpzSource(file)
+            NpzSource(file).episode_fields()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("action.npy", b"")
     with pytest.raises(SourceError, match=r"'action\.npy': compressed by method 14 of zip"):

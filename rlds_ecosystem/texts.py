@@ -1,0 +1,34 @@
+"""Text that is in a file, as it is shown to people."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["printable", "shorten"]
+
+# No word that is meant to be read is longer; nor is the path of a file, in practice.
+_MAX_WORD = 1000
+_LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
+
+
+def printable(text: str) -> str:
+    r"""Returns a text without what would command a terminal, or fill it with a single word.
+
+    Control characters, and those that change the direction of the text, are shown by their codes.
+
+    >>> print(printable("a\x1b[2Jb"))
+    a\x1b[2Jb
+    >>> len(printable("a" * 1_000_000))
+    1000
+    """
+    if not text.isprintable():
+        text = "".join(
+            character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
+            for character in text
+        )
+    return _LONG_WORD.sub(lambda match: shorten(match[0], _MAX_WORD), text)
+
+
+def shorten(text: str, most: int) -> str:
+    """Returns a text; of one that has more than so many characters the beginning."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
