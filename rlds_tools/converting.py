@@ -20,7 +20,7 @@ from rlds_tools.results import Block, Result, Table, count, printable
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
-    from rlds.sources import Placement
+    from rlds.sources import Placement, Source
     from tfds_builders.builder import SourceBuilder
 
 __all__ = [
@@ -184,7 +184,7 @@ def convert(
     *,
     to: str = "tfrecord",
     name: str | None = None,
-    version: str = "1.0.0",
+    version: str | None = None,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     quiet_process: bool = False,
@@ -201,7 +201,7 @@ def convert(
       directory: The directory that keeps datasets: the new one is `<directory>/<name>/<version>`.
       to: One of `FILE_FORMATS`.
       name: The name of the dataset; by default that of the source, as far as TFDS allows it.
-      version: Its version.
+      version: Its version; by default that of the source if it is a dataset of TFDS, or "1.0.0".
       format: The format of the source, if it cannot be recognized.
       options: Options of the source; `rlds.sources.formats()[format].options` has them.
       quiet_process: Whether the libraries that are loaded may be silenced, for the whole process.
@@ -226,10 +226,12 @@ def convert(
     with _libraries(quiet_process):
         import tfds_builders
 
+        opened = sources.formats()[format].source(source, **(options or {}))
+        known_name, known_version = _known_as(opened, source)
         made = tfds_builders.convert(
-            sources.formats()[format].source(source, **(options or {})),
-            name=name or _name_for(source),
-            version=version,
+            opened,
+            name=name or known_name,
+            version=version or known_version,
             data_dir=directory,
             file_format=to,
             progress=progress,
@@ -347,6 +349,19 @@ def dataset_name(words: str) -> str:
     name = re.sub("[^a-z0-9]+", "_", words.lower()).strip("_")
     name = name if name[:1].isalpha() else f"dataset_{name}"
     return name[:100].rstrip("_")
+
+
+def _known_as(source: Source, path: str | os.PathLike[str]) -> tuple[str, str]:
+    """The name and the version that a dataset gets if nobody says them."""
+    from rlds.sources.folder import FolderSource
+
+    if isinstance(source, FolderSource):
+        is_name = re.fullmatch("[a-z][a-z0-9_]*", source.name)
+        return source.name if is_name else dataset_name(source.name), source.version
+    minari = source.metadata().get("minari")
+    if isinstance(minari, Mapping) and "dataset_id" in minari:  # The path may end with "human-v2".
+        return dataset_name(str(minari["dataset_id"])), "1.0.0"
+    return _name_for(path), "1.0.0"
 
 
 def _name_for(source: str | os.PathLike[str]) -> str:

@@ -99,7 +99,7 @@ def _storage_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--allow-loss", is_flag=True, help="Write other formats even if fields get lost.")
 @click.option("--plan", is_flag=True, help="Say what becomes of each field, and write nothing.")
 @click.option("--dataset", help="What SRC is, if a builder knows it: rlds_d4rl/hopper-medium-v2.")
-@click.option("--version", default="1.0.0", help="The version of the new dataset.")
+@click.option("--version", help="The version of the new dataset; default: that of SRC, or 1.0.0.")
 @_storage_options
 @prints_result
 def command(
@@ -111,7 +111,7 @@ def command(
     allow_loss: bool,
     plan: bool,
     dataset: str | None,
-    version: str,
+    version: str | None,
     **options: Any,
 ) -> Result:
     """Convert data in any format to a dataset, or to the format of others.
@@ -139,7 +139,7 @@ def command(
     format = format or sources.format_of(source)
     known_options = sources.formats()[format].options if format in sources.formats() else {}
     if to not in FILE_FORMATS:
-        _check_options(to, {"--version": version != "1.0.0", **_given(options)})
+        _check_options(to, {"--version": version, **_given(options)})
         return converting.export(
             source,
             directory,

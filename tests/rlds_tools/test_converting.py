@@ -20,6 +20,7 @@ import tensorflow_datasets as tfds
 import rlds_tools
 import tfds_builders
 from rlds import sources
+from rlds_tools import converting
 from rlds_tools.command_line import commands
 from rlds_tools.command_line.convert import _split_words, build
 from rlds_tools.converting import builders
@@ -107,6 +108,26 @@ def test_a_name(raw, tmp_path, capsys):
     assert tfds.builder_from_directory(place).name == "cheetah"
     assert run("rlds_d4rl", raw, "--name", "Cheetah", data_dir=tmp_path / "data") == 2
     assert "--name: 'Cheetah' is not a name for a dataset" in capsys.readouterr().err
+
+
+def test_a_copy_keeps_its_name_and_its_version(raw, tmp_path):
+    assert run("rlds_d4rl", raw, data_dir=tmp_path / "one") == 0
+    [made] = (tmp_path / "one/rlds_d4rl/file").iterdir()
+    made = made.rename(made.with_name("2.0.1"))
+    file = made / "dataset_info.json"
+    file.write_text(re.sub('"version": "[0-9.]+"', '"version": "2.0.1"', file.read_text()))
+    assert commands.run(["convert", str(made), str(tmp_path / "two")]) == 0
+    assert (tmp_path / "two/rlds_d4rl/2.0.1/dataset_info.json").exists()
+    given = ["--name", "other", "--version", "3.0.0"]
+    assert commands.run(["convert", str(made), str(tmp_path / "two"), *given]) == 0
+    assert (tmp_path / "two/other/3.0.0/dataset_info.json").exists()
+
+
+def test_the_name_of_a_minari_dataset_is_all_of_its_identifier():
+    source = mock.Mock()
+    source.metadata.return_value = {"minari": {"dataset_id": "D4RL/pen/human-v2"}}
+    found = converting._known_as(source, "datasets/D4RL/pen/human-v2")
+    assert found == ("d4rl_pen_human_v2", "1.0.0")
 
 
 @pytest.mark.slow  # The quickstart is as quiet, in a process of its own too.
