@@ -23,6 +23,7 @@ from rlds import loader_profiles, validation
 from rlds._nests import named_leaves
 from rlds.sources import Episodes
 from rlds.sources.source import SourceEpisode, SourceError, StoredSource
+from rlds.sources.texts import is_instruction
 from rlds_tools.cameras import Frames, cameras_of, fault_of
 from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps
@@ -31,7 +32,7 @@ from rlds_tools.robots import check_description, known_defect, meaning_or_none
 from rlds_tools.values import NumericField, element_name
 from tfds_files import RaggedColumn, TfdsFilesError
 
-__all__ = ["EpisodeTable", "Survey", "is_instruction", "open_splits"]
+__all__ = ["EpisodeTable", "Survey", "open_splits"]
 
 # Steps are looked at together up to so many, and up to so many bytes.
 _BATCH_STEPS, _BATCH_BYTES = 4096, 32 << 20
@@ -50,10 +51,6 @@ _SHORT, _ENOUGH_STEPS = 2, 10
 # be no accident.
 _FIRST_ZERO, _OTHERS_ZERO = 0.9, 0.1
 _FIRST_ACTION = "the first action"
-_INSTRUCTIONS = (
-    *("instruction", "language_instruction", "natural_language_instruction", "language"),
-    *("task", "task_description", "prompt"),
-)
 
 
 def open_splits(
@@ -83,11 +80,6 @@ def open_splits(
         return [sources.open(path, split, format=format, **options)]
     source = sources.formats()[format].source(path, **options)
     return [Episodes(source, name, format=format) for name in source.splits]
-
-
-def is_instruction(path: str) -> bool:
-    """Whether a field tells the agent in words what to do."""
-    return path.rsplit("/", 1)[-1] in _INSTRUCTIONS
 
 
 class EpisodeTable:

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_text"]
+__all__ = ["as_text", "is_instruction"]
+
+# What fields with an instruction are called.
+_INSTRUCTIONS = (
+    *("language_instruction", "natural_language_instruction", "instruction", "language"),
+    *("task", "task_description", "prompt"),
+)
 
 
 def as_text(value: Any) -> str:
@@ -17,3 +23,8 @@ def as_text(value: Any) -> str:
     """
     value = value.item() if isinstance(value, np.generic | np.ndarray) else value
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def is_instruction(path: str) -> bool:
+    """Whether a field tells the agent in words what to do, as its name says."""
+    return path.rsplit("/", 1)[-1] in _INSTRUCTIONS

@@ -12,12 +12,13 @@ import rlds
 from rlds._nests import named_leaves
 from rlds.sources import Episodes
 from rlds.sources.source import SourceEpisode, SourceError
+from rlds.sources.texts import is_instruction
 from rlds_ecosystem import stores
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
 from rlds_tools.cameras import Frames, cameras_of, evenly
 from rlds_tools.findings import Finding
-from rlds_tools.survey import Survey, is_instruction, open_splits
+from rlds_tools.survey import Survey, open_splits
 
 __all__ = ["Material", "Shown", "gather", "read_shown"]
 

@@ -36,8 +36,9 @@ class LeRobotExport(Export):
         openpi and GR00T. If None, what it was, or "v3.0".
       fps: How many steps a second has; by default what the metadata of the data says.
       robot_type: What robot it is.
-      task: The path of the field with the text of the task, of a step or of an episode;
-        `language_instruction` by default. The task is empty if there is none.
+      task: The path of the field with the text of the task, of a step or of an episode. By default
+        `language_instruction`, or the only text that is called `instruction`, `task`, `prompt` or
+        the like. The task is empty if there is none.
       keep_aside: Paths of fields that get no column.
       data_files_size_in_mb: How large files of rows become (3.0).
       video_files_size_in_mb: How large videos become (3.0).

@@ -11,6 +11,7 @@ import numpy as np
 import rlds
 from envlogger.converters.fields import Field
 from rlds.sources.lerobot.layout import DEFAULT_COLUMNS
+from rlds.sources.texts import is_instruction
 
 __all__ = [
     "DONE",
@@ -120,10 +121,17 @@ def why_not(field: Field) -> str:
     return "" if str(field.dtype) in _DTYPES else f"LeRobot has no columns of {field.dtype}"
 
 
-def instruction_of(steps: Mapping[str, Field], episode: Mapping[str, Field]) -> str:
-    """Returns the path of the field with the text of the task; empty if none is known."""
-    found = [path for path in _INSTRUCTIONS if path in steps or path in episode]
-    return found[0] if found else ""
+def instruction_of(texts: Collection[str]) -> str:
+    """Returns which of the fields with a text has that of the task; empty if several may, or none.
+
+    >>> instruction_of(["note", "instruction"]), instruction_of(["prompt", "instruction"])
+    ('instruction', '')
+    """
+    for path in _INSTRUCTIONS:
+        if path in texts:
+            return path
+    found = [path for path in texts if is_instruction(path)]
+    return found[0] if len(found) == 1 else ""
 
 
 def _is_image(field: Field) -> bool:

@@ -42,6 +42,8 @@ from tfds_files.png import encode_png
 __all__ = ["RldsRows"]
 
 _FLAG = {"dtype": "bool", "shape": [1], "names": None}
+# Of texts, if none is known to be that of the task.
+_HINT = "if it is the text of the task, pass task={0!r} (-T task={0} on the command line)"
 # LeRobot 0.3 checks the distances of time stamps, which are of 32 bits.
 _TOLERANCE = 1e-4
 
@@ -93,7 +95,8 @@ class RldsRows:
                 raise ValueError(f"keep_aside: there is no field {path!r}, only {known}")
         if task is not None and not _is_text(fields.get(task, of_episode.get(task))):
             raise ValueError(f"task: there is no text {task!r} in a step or an episode")
-        self._task = instruction_of(fields, of_episode) if task is None else task
+        texts = [path for path, field in {**of_episode, **fields}.items() if _is_text(field)]
+        self._task = instruction_of(texts) if task is None else task
         is_column = self._task in fields and fields[self._task].dtype == str
         taken = {*keep_aside, self._task}
         self._columns = columns_of(fields, taken)
@@ -108,7 +111,8 @@ class RldsRows:
             episode={p: f for p, f in aside.episode.items() if p not in self._cameras.fields},
             metadata={**aside.metadata, VIDEO: self._cameras.names},
         )
-        self._why = {path: why_not(field) for path, field in fields.items() if path not in places}
+        self._why = {} if self._task else {path: _HINT.format(path) for path in texts}
+        self._why |= {path: why_not(field) for path, field in fields.items() if path not in places}
         features: dict[str, Any] = {column.name: column.feature() for column in self._columns}
         features |= self._cameras.features
         features |= {DONE: _FLAG, TRUNCATED: _FLAG, **DEFAULT_COLUMNS}

@@ -1,5 +1,6 @@
 """Datasets of LeRobot that are made of other data."""
 
+import dataclasses
 import io
 import json
 import os
@@ -92,6 +93,32 @@ def test_one_task_and_other_names(tmp_path):
     assert found["language_instruction"] == ["pick"] * 3
     [found] = check_layout(exported(tmp_path / "none", source, keep_aside=["language_instruction"]))
     assert found["task"] == ["pick"] * 3
+
+
+def test_texts_that_may_be_the_task(tmp_path):
+    class Renamed(RobotSource):
+        name = "instruction"
+
+        def step_fields(self):
+            fields = dict(super().step_fields())
+            return {self.name: fields.pop("language_instruction"), **fields}
+
+        def read(self, split, index):
+            episode = super().read(split, index)
+            steps = dict(episode.steps)
+            steps[self.name] = steps.pop("language_instruction")
+            return dataclasses.replace(episode, steps=steps)
+
+    [found] = check_layout(exported(tmp_path / "made", Renamed((3,))))
+    assert found["task"] == ["pick"] * 3
+    source = Renamed((3,))
+    source.name = "words"
+    export = LeRobotExport(Episodes(source))
+    places = {place.field: place for place in export.placements()}
+    assert places["steps/words"].why.startswith("if it is the text of the task, pass task='words'")
+    export.write(tmp_path / "other")
+    [found] = check_layout(tmp_path / "other")
+    assert (found["task"], found["words"]) == ([""] * 3, ["pick"] * 3)
 
 
 def test_placements():
