@@ -53,6 +53,8 @@ _NUM_STEPS, _TOTAL_REWARD = "num_steps", "total_reward"
 # Numbers that Python made, of whichever type it happened to be.
 _NUMBERS = {"episode_index": np.int64, _NUM_STEPS: np.int64, _TOTAL_REWARD: np.float64}
 _JPEG = b"\xff\xd8\xff"
+# Protobuf reads the features of a dataset that are nested a little deeper, but not much.
+_MOST_NESTED = 25
 # No episode of a dataset can be as large.
 _MAX_BYTES = 1 << 32
 
@@ -249,7 +251,9 @@ class RldsCreatorSource(RandomAccessSource):
                 reward_spec=episode["reward_spec"],
                 discount_spec=episode["discount_spec"],
             )
-            return steps, self._metadata(metadata)
+            metadata = self._metadata(metadata)
+            _check_names({**steps, "metadata": metadata})
+            return steps, metadata
         except (TypeError, ValueError) as error:
             raise SourceError(str(error), file=file) from error
 
@@ -267,9 +271,6 @@ class RldsCreatorSource(RandomAccessSource):
         return step._replace(custom_data=data or None)
 
     def _metadata(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
-        for field in recorded:
-            if not isinstance(field, str):
-                raise TypeError(f"metadata has the field {field!r:.100}, expected names")
         metadata = {
             f"recorded_{field}" if field in RESERVED else field: value
             for field, value in recorded.items()
@@ -282,6 +283,20 @@ class RldsCreatorSource(RandomAccessSource):
             metadata[_TAGS] = json.dumps(list(recorded.get(_TAGS) or []))
             metadata[_NOTES] = recorded.get(_NOTES) or ""
         return metadata
+
+
+def _check_names(value: Any, *path: str) -> None:
+    """Raises a ValueError unless all fields have names, and are not nested too deeply."""
+    if not isinstance(value, Mapping):
+        return
+    if len(path) > _MOST_NESTED:
+        where = "/".join(path[:3])
+        raise ValueError(f"{where}/... is nested more than {_MOST_NESTED} deep")
+    for name, child in value.items():
+        if not isinstance(name, str):
+            where = "/".join(path) or "the custom data of a step"
+            raise ValueError(f"{where} has the field {name!r:.100}, expected a name")
+        _check_names(child, *path, name)
 
 
 def _field_of(spec: Any) -> Any:

@@ -96,6 +96,9 @@ def _interpreters(
     is_flag=True,
     help="Browsers reach this by https, through a proxy on this machine.",
 )
+@click.option(
+    "--login", is_flag=True, help="Have people enter by invites, on this machine's own address too."
+)
 @click.option("--invite", is_flag=True, help="Print an invite for one more owner.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the address only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what happens, and tracebacks.")
@@ -109,6 +112,7 @@ def command(
     max_players: int,
     allowed_hosts: Sequence[str],
     behind_proxy: bool,
+    login: bool,
     invite: bool,
     quiet: bool,
     verbose: bool,
@@ -145,7 +149,7 @@ def command(
         settings = Settings(
             address=address,
             hosts=Hosts(host, allowed_hosts),
-            is_single_user=is_loopback(host) and not behind_proxy,
+            is_single_user=is_loopback(host) and not behind_proxy and not login,
             is_secure=behind_proxy,
             interpreters=interpreters,
             limits=Limits(players=max_players),

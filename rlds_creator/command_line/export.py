@@ -97,8 +97,8 @@ class Export(Result):
 @click.option(
     "--keep-internal",
     is_flag=True,
-    help="Keep what only the web tool needs: pictures, inputs and times of steps, and the tags and "
-    "notes of episodes.",
+    help="Keep what only the web tool needs: pictures, inputs and times of steps, and the notes of "
+    "episodes.",
 )
 @click.option("--zip", "archive", is_flag=True, help="Make a ZIP file.")
 @prints_result
@@ -118,7 +118,8 @@ def command(
 
     RECORDINGS is the folder that `rlds create` was given, or that of one episode, which is
     exported whatever its state is. The episodes are in the order in which they were played; all
-    have to be of one environment. Tags on steps become fields of these: `tag:LABEL`.
+    have to be of one environment. Tags on steps become fields of these, `tag:LABEL`; those on
+    whole episodes are in their metadata, `tags`.
 
     OUTPUT is a new folder, with the data and a README.md.
     """

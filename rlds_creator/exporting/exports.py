@@ -20,6 +20,7 @@ from rlds_creator.exporting.targets import FORMATS, Format
 from rlds_ecosystem import version
 from rlds_ecosystem.whole_files import sync
 from rlds_tools.converting import dataset_name
+from rlds_tools.results import count
 
 __all__ = ["Exported", "export"]
 
@@ -67,7 +68,8 @@ def export(
 
     Steps have the tags of annotators as `tag:LABEL`, a bool, if any of the episodes has the label.
     Beside what was recorded, the metadata of an episode has `episode_index`, `num_steps` (with the
-    step of the reset), `total_reward`, `state`, `reason` and `success`. An episode that was left
+    step of the reset), `total_reward`, `state`, `reason`, `success`, and `tags`, those of the
+    episode as a whole. An episode that was left
     before its end, or that is cut, is truncated: its last step is LAST, with its reward and its
     discount as they were recorded.
 
@@ -78,7 +80,7 @@ def export(
         few times, uncompressed; of a log only some steps are in memory at a time.
       name: What the data is called, in any words; its files get a name that is made of them.
       keep_internal: Whether to keep what only the tool needs: `image`, `keys`, `info`, `inputs`,
-        `time`, `fps`, `camera` and `quality` of the steps, `tags` and `notes` of the episodes.
+        `time`, `fps`, `camera` and `quality` of the steps, `notes` of the episodes.
       end_at: Labels. An episode ends at the first step that has one of them, whose observation is
         the final one; its `reason` is "tag". If it is the first step of all, the episode has no
         other, and no action.
@@ -213,8 +215,8 @@ def _describe(
         _README.format(
             path=path,
             title=chosen.title,
-            num_episodes=len(selection.episodes),
-            num_steps=selection.num_steps,
+            num_episodes=count(len(selection.episodes), "episode"),
+            num_steps=count(selection.num_steps, "step"),
             opening=chosen.opening.format(path=path),
         ),
         encoding="utf-8",
@@ -226,7 +228,7 @@ _README = """\
 
 Episodes that people played in the browser, recorded with `rlds create` of the RLDS ecosystem.
 
-- {title} · {num_episodes:,} episodes · {num_steps:,} steps
+- {title} · {num_episodes} · {num_steps}
 - Open it in Python: `{opening}`
 - Look at it: `rlds inspect {path}`
 
@@ -258,5 +260,6 @@ All but the tags are there only if the export was asked to keep them.
 | `state` | `completed`, `cancelled`, `rejected`, `abandoned` or `failed` |
 | `reason` | `terminated`, `truncated`, `user`, `expired`, `failed`, `stopped`; `tag` if cut |
 | `success` | what the player said |
-| `tags`, `notes` | what annotators said about the episode, if the export was asked to keep it |
+| `tags` | the tags that annotators gave to the episode as a whole: a list in JSON |
+| `notes` | what annotators wrote about it, if the export was asked to keep it |
 """

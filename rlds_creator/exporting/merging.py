@@ -38,7 +38,7 @@ class Selection:
     Args:
       directories: The logs of the episodes, in the order in which they are written.
       keep_internal: Whether to keep what only the tool needs: `STEP_FIELDS` of the steps, and
-        the tags and notes of the episodes.
+        the notes of the episodes.
       end_at: Labels. An episode ends at the first step that has one of them.
 
     Attributes:
@@ -152,8 +152,8 @@ class Selection:
         }
         if length < episode.num_steps:
             metadata["reason"] = "tag"
+        metadata["tags"] = json.dumps(episode.episode_labels(), ensure_ascii=False)
         if self.keep_internal:
-            metadata["tags"] = json.dumps(episode.episode_labels(), ensure_ascii=False)
             metadata["notes"] = annotations.notes
         return metadata
 
@@ -188,13 +188,13 @@ def _check_specs(episodes: Sequence[RecordedEpisode]) -> None:
         return
     names = [name for name in first.specs if not _equal(first.specs[name], kinds[1].specs[name])]
     described = "; ".join(
-        f"{count} such as {kind.name} of {kind.environment or 'an unknown environment'!r}, where "
-        f"the {names[0]} is {kind.specs[names[0]]!r:.300}"
+        f"{count} of {kind.environment or 'an unknown environment'!r:.200}, such as {kind.name}"
         for kind, count in zip(kinds[:5], counts, strict=False)
     )
     raise ExportError(
-        f"the episodes are of {len(kinds)} different environments ({described}); export those of "
-        "each environment by themselves"
+        f"the episodes are of {len(kinds)} environments, whose {' and '.join(names)} differ: "
+        f"{described}. Export those of each environment by themselves",
+        details="\n".join(f"{kind.name}: {kind.specs}" for kind in kinds[:5]),
     )
 
 

@@ -54,7 +54,9 @@ def _write_tfds(log: Path, folder: Path, name: str, progress: Callable[[float], 
     class Reported(Episodes):
         def __iter__(self) -> Iterator[SourceEpisode]:
             for number, episode in enumerate(super().__iter__(), 1):
-                yield episode
+                # In place of its number: that of the recording is the same in all exports.
+                name = episode.metadata.get("recorded_episode_id", episode.key)
+                yield dataclasses.replace(episode, key=str(name))
                 progress(number / len(self))
 
     source = EnvLoggerSource(log)

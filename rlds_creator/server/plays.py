@@ -12,7 +12,7 @@ import dataclasses
 import logging
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from rlds_creator.frames import number_of
 from rlds_creator.identifiers import new_identifier
-from rlds_creator.model import Environment, Episode, EpisodeState, Mode, Person, Study
+from rlds_creator.model import Assignment, Environment, Episode, EpisodeState, Mode, Person, Study
 from rlds_creator.server import messages
 from rlds_creator.server.errors import (
     BadRequestError,
@@ -30,9 +30,9 @@ from rlds_creator.server.errors import (
     without_folders,
 )
 from rlds_creator.server.limits import Bucket, Buckets
-from rlds_creator.server.workers import WorkerMaker
+from rlds_creator.server.workers import Worker, WorkerMaker
 
-__all__ = ["WINDOW", "Limits", "Page", "Play", "Plays", "Save"]
+__all__ = ["WINDOW", "Choose", "Limits", "Page", "Play", "Plays", "Save", "Turn"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,8 @@ WINDOW = 2
 _MAX_UNSAID = 200
 _POLICY_VIOLATED = 1008
 _LIVE = (EpisodeState.PLAYING, EpisodeState.ENDED)
+# After these, the next episode may be of another environment. What is thrown away is tried again.
+_KEPT = (EpisodeState.COMPLETED, EpisodeState.CANCELLED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +90,25 @@ class Save(Protocol):
         """Returns what is stored, and whether the person may play on."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """What is played next.
+
+    Attributes:
+      environment: The environment.
+      python: The interpreter of its worker.
+      next_seed: The seed of its first episode; None draws one.
+    """
+
+    environment: Environment
+    python: str
+    next_seed: int | None
+
+
+Choose = Callable[[], Awaitable[Turn]]
+"""Says what a person plays next, as the study has it; raises a `ServerError` if nothing."""
+
+
 class Page:
     """A connection to a page: what is still to be sent there."""
 
@@ -120,6 +141,12 @@ class Page:
             self._unacked.popleft()
             self._full_since = None
         self._wake.set()
+
+    def forget(self) -> None:
+        """The pictures that come next are counted anew."""
+        self._frame = None
+        self._unacked.clear()
+        self._full_since = None
 
     def bye(self, reason: str) -> None:
         """Closes the connection; nothing is sent after that."""
@@ -158,36 +185,54 @@ class Page:
 
 
 class Play:
-    """One person who plays one environment, episode after episode.
+    """One person who plays, episode after episode.
+
+    Where a study chooses among its environments, it does so for each episode. An environment has a
+    worker of its own.
 
     Args:
       person: Who plays.
       study: Of what.
-      environment: What is played.
+      choose: See `Choose`; is asked for each episode if it is the study that chooses.
+      is_chosen: Whether the player has chosen the environment.
       save: See `Save`.
-      make_worker: Makes the worker, see `Worker`.
+      make_worker: Makes a worker, see `Worker`.
+      message: What the workers are told, beside what they play.
 
     Attributes:
       id: Its identifier; also that of the visit in which its episodes are played.
+      environment: What is played.
+      is_chosen: Whether all episodes are of the same environment, as the study does not choose.
       is_over: Whether it has ended; then its worker is gone, and all episodes are stored.
     """
+
+    environment: Environment
+    worker: Worker
 
     def __init__(
         self,
         person: Person,
         study: Study,
-        environment: Environment,
+        choose: Choose,
         save: Save,
         make_worker: WorkerMaker,
+        message: Mapping[str, Any],
+        *,
+        is_chosen: bool,
     ) -> None:
         self.id = new_identifier()
         self.person = person
         self.study = study
-        self.environment = environment
         self.page: Page | None = None
-        self.worker = make_worker(self._heard, self._gone)
         self.is_over = False
+        self._choose = choose
+        self.is_chosen = is_chosen or study.assignment is Assignment.CHOICE
         self._save = save
+        self._make_worker = make_worker
+        self._message = message
+        # While it is open what comes next, the page and the worker do not hear of each other.
+        self._is_choosing = False
+        self._lost = ""
         self._loop = asyncio.get_running_loop()
         self._away_since = self._loop.time()
         self._over = asyncio.Event()
@@ -202,10 +247,24 @@ class Play:
         self._to_save: asyncio.Queue[tuple[Episode, bool] | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, python: str, message: Mapping[str, Any]) -> None:
-        """Starts the worker, see `Worker.start`."""
-        await self.worker.start(python, message)
+    async def start(self, turn: Turn) -> None:
+        """Starts the worker of what is played first, see `Worker.start`."""
+        await self._start_worker(turn)
         self._do(self._save_all())
+
+    async def _start_worker(self, turn: Turn) -> None:
+        self.environment = turn.environment
+        self._ready = self._state = self._error = self._frame = None
+        self._is_paused_for_page = False
+        self.worker = self._make_worker(self._heard, self._gone)
+        message = {
+            **self._message,
+            "environment": msgspec.to_builtins(turn.environment),
+            "env_id": turn.environment.id,
+            "next_seed": turn.next_seed,
+            "number": 0 if self._episode is None else self._episode.number + 1,
+        }
+        await self.worker.start(turn.python, message)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -219,6 +278,12 @@ class Play:
         if self.page is not None:
             self.page.bye("replaced")
         self.page = page
+        self._say_hello(page)
+        self._say_how_far(page)
+        if self.is_over:
+            page.bye(self._why)
+
+    def _say_hello(self, page: Page) -> None:
         page.say(
             {
                 "op": "hello",
@@ -232,13 +297,13 @@ class Play:
                 "person": msgspec.to_builtins(self.person),
             }
         )
+
+    def _say_how_far(self, page: Page) -> None:
         for message in (self._ready, self._state, self._error):
             if message is not None:
                 page.say(message)
         if self._frame is not None:
             page.show(self._frame)
-        if self.is_over:
-            page.bye(self._why)
 
     def detach(self, page: Page) -> None:
         """A page is gone. The play waits for it, or for another one of the same person."""
@@ -253,12 +318,16 @@ class Play:
             if self.page is not None:
                 self.page.ack(said.frame)
         elif not isinstance(said, messages.Hello):
-            self.worker.send({"why": "user", **msgspec.to_builtins(said)})
+            self._send({"why": "user", **msgspec.to_builtins(said)})
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        if not self._is_choosing:
+            self.worker.send(message)
 
     def _pause_for_page(self) -> None:
         if not self._is_paused_for_page:
             self._is_paused_for_page = True
-            self.worker.send({"op": "control", "do": "pause", "why": "network"})
+            self._send({"op": "control", "do": "pause", "why": "network"})
 
     def tick(self, now: float, limits: Limits) -> bool:
         """Pauses it, if the page does not keep up; whether it shall end, as nobody comes."""
@@ -276,7 +345,7 @@ class Play:
     def _heard(self, message: dict[str, Any] | bytes) -> None:
         if isinstance(message, bytes):
             self._frame = message
-            if self.page is not None:
+            if self.page is not None and not self._is_choosing:
                 self.page.show(message)
             return
         match message["op"]:
@@ -301,7 +370,7 @@ class Play:
                     self._error = message
             case _:
                 return
-        if self.page is not None:
+        if self.page is not None and not self._is_choosing:
             self.page.say(message)
 
     def _take_episode(self, said: Mapping[str, Any]) -> None:
@@ -317,9 +386,17 @@ class Play:
             Episode,
         )
         self._episode = episode
-        self._to_save.put_nowait((episode, False))
+        self._is_choosing = self._chooses_after(episode)
+        # Its log may have a step more than it says, which could not be written at first.
+        self._to_save.put_nowait((episode, episode.state is EpisodeState.FAILED))
+
+    def _chooses_after(self, episode: Episode) -> bool:
+        return not self.is_chosen and episode.state in _KEPT
 
     def _gone(self, why: str) -> None:
+        if self._is_choosing:
+            self._lost = why
+            return
         reason = {"stopped": self._why or "closed", "ended": "expired"}.get(why, "failed")
         self._why = reason
         if self._error is None and why in ("crashed", "hung"):
@@ -355,11 +432,38 @@ class Play:
             if not isinstance(error, ServerError):
                 logger.exception("episode %s could not be stored", episode.id)
             self._end("failed", "The episode is recorded, but could not be listed.")
-            return
-        if self.page is not None:
-            self.page.say({"op": "episode", "episode": msgspec.to_builtins(stored)})
-        if not may_go_on:
-            self._end("quota")
+        else:
+            if self.page is not None:
+                self.page.say({"op": "episode", "episode": msgspec.to_builtins(stored)})
+            if not may_go_on:
+                self._end("quota")
+        if self._chooses_after(episode):
+            await self._go_on()
+
+    async def _go_on(self) -> None:
+        """Goes on with what the study chooses for the next episode, unless the play ends."""
+        try:
+            turn = None if self._why else await self._choose()
+            if turn is not None and turn.environment != self.environment:
+                self.environment = turn.environment
+                if self.page is not None:
+                    self.page.forget()
+                    self._say_hello(self.page)
+                await self.worker.stop()
+                await self._start_worker(turn)
+                self._lost = ""
+            elif turn is not None and self.page is not None:
+                self._say_how_far(self.page)
+        except Exception as error:
+            if not isinstance(error, ServerError):
+                logger.exception("play %s cannot go on", self.id)
+            self._end("failed", "The next episode cannot begin.")
+        finally:
+            self._is_choosing = False
+            if self._why:  # Also if it was said while there was no worker to stop.
+                self._do(self.worker.stop())
+            if self._lost:
+                self._gone(self._lost)
 
     # The end.
 
@@ -447,40 +551,38 @@ class Plays:
         self,
         person: Person,
         study: Study,
-        environment: Environment,
+        choose: Choose,
         *,
-        python: str,
         agent_id: str,
-        next_seed: int | None,
+        is_chosen: bool,
     ) -> Play:
         """Begins a play; that of the same person before it ends.
 
         Args:
           person: Who plays.
           study: Of what.
-          environment: What is played.
-          python: The interpreter of the worker.
+          choose: See `Choose`.
           agent_id: The name of the person in the data.
-          next_seed: The seed of the first episode; None draws one.
+          is_chosen: Whether the person has chosen the environment.
 
         Raises:
-          UnavailableError: The worker cannot be started.
+          ServerError: There is nothing to play, or the worker cannot be started.
         """
+        turn = await choose()
         while (old := self.of(person)) is not None:
             await old.end("replaced")
-        play = Play(person, study, environment, self._save, self._make_worker)
         start = {
             "op": "start",
-            "environment": msgspec.to_builtins(environment),
             "directory": self._directory,
             "agent_id": agent_id,
             "study_id": study.id,
-            "env_id": environment.id,
-            "next_seed": next_seed,
             "limits": self.limits.of_process,
             "expiry": {"idle": self.limits.until_idle, "paused": self.limits.until_expired},
         }
-        await play.start(python, start)
+        play = Play(
+            person, study, choose, self._save, self._make_worker, start, is_chosen=is_chosen
+        )
+        await play.start(turn)
         self._plays[play.id] = play
         return play
 

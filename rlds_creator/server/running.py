@@ -176,7 +176,7 @@ def _logging(level: int) -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(AtMost(_LOGS_PER_MINUTE))
-    loggers = [logging.getLogger(name) for name in ("uvicorn", "rlds_creator")]
+    loggers = [logging.getLogger(name) for name in ("uvicorn", "asyncio", "rlds_creator")]
     for logger in loggers:
         logger.addHandler(handler)
         logger.propagate = False

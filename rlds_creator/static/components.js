@@ -296,7 +296,7 @@ export function confirm(question) {
  */
 export function toast(message, { kind = "plain", action, seconds = kind === "bad" || action ? 9 : 4 } = {}) {
   lastToast += 1;
-  changeAbove({ toasts: [...above.toasts.slice(-3), { id: lastToast, message, kind, action, seconds }] });
+  changeAbove({ toasts: [...above.toasts.slice(-1), { id: lastToast, message, kind, action, seconds }] });
 }
 
 /**

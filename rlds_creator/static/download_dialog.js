@@ -28,6 +28,8 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
       ...episodes.flatMap((episode) => episode.labels),
     ]),
   ].sort();
+  const parts = [...Map.groupBy(episodes, (episode) => `${episode.study} ${episode.environment}`).values()];
+  const [isSplit, setIsSplit] = useState(parts.length > 1);
   const bad = episodes.filter((episode) => episode.state !== "completed").length;
 
   const ask = async () => {
@@ -39,14 +41,16 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
     setError("");
     setIsBusy(true);
     try {
-      await post("/api/exports", {
-        episodes: episodes.map((episode) => episode.id),
-        filter: null,
-        format: chosen,
-        name,
-        keep_internal: keepInternal,
-        end_at: endAt,
-      });
+      for (const part of isSplit ? parts : [episodes]) {
+        await post("/api/exports", {
+          episodes: part.map((episode) => episode.id),
+          filter: null,
+          format: chosen,
+          name: isSplit ? `${name.slice(0, 60)}_${plainName(part[0].environment_name)}` : name,
+          keep_internal: keepInternal,
+          end_at: endAt,
+        });
+      }
       onClose();
       void navigate("/downloads");
     } catch (problem) {
@@ -63,6 +67,9 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
     ${error && html`<${Notice} tone="bad">${error}<//>`}
     ${numPlaying > 0 && html`<${Notice}>${plural(numPlaying, "selected episode is", "selected episodes are")} left out: they are still being played.<//>`}
     ${bad > 0 && html`<${Notice} tone="odd">${bad === episodes.length ? "None of them was completed." : `${plural(bad, "of them was", "of them were")} not completed.`}<//>`}
+    ${parts.length > 1 &&
+    html`<${CheckField} label="A download for each of the ${parts.length} environments" checked=${isSplit} onChange=${setIsSplit}
+      hint="In one download, all environments must have the same observations and actions." />`}
     ${formats.error
       ? html`<${Notice} tone="bad" action=${html`<${Button} size="small" onClick=${formats.reload}>Try again<//>`}>${formats.error.message}<//>`
       : formats.data
@@ -88,7 +95,7 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
       </div>
     </fieldset>`}
     <${CheckField} label="Keep what the tool recorded beside the data" checked=${keepInternal} onChange=${setKeepInternal}
-      hint="Pictures as they were shown, keys, input events, times, tags and notes of episodes. Without it, an episode holds what an agent would have recorded, and the tags of its steps." />
+      hint="Pictures as they were shown, keys, input events, times, and notes. Without it, an episode holds what an agent would have recorded, and its tags." />
   <//>`;
 }
 
@@ -96,6 +103,10 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
 function nameFor(episodes) {
   const names = new Set(episodes.map((episode) => episode.study_name));
   const [first] = names;
-  const plain = (names.size === 1 ? first : "episodes").normalize("NFKD").replace(/[^A-Za-z0-9]+/g, "_").replace(/^[_0-9]+|_+$/g, "").toLowerCase();
-  return plain.slice(0, 60) || "episodes";
+  return (names.size === 1 && plainName(first).replace(/^[_0-9]+/, "")) || "episodes";
+}
+
+/** @param {string} name */
+function plainName(name) {
+  return name.normalize("NFKD").replace(/[^A-Za-z0-9]+/g, "_").replace(/^_+|_+$/g, "").toLowerCase().slice(0, 30);
 }

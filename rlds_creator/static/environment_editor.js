@@ -87,6 +87,7 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
   useLayoutEffect(() => {
     if (!environment.family && families) onChange({ ...environment, family: newEnvironment(all).family });
   }, [families]);
+  const isLooking = environment.interpreter ? others.isLoading : !families;
   const interpreters = families?.interpreters ?? [""];
   /** @type {[string, string][]} */
   const choices = Object.entries(all).map(([name, one]) => [name, one.identifiers ? one.title : `${one.title} (not installed)`]);
@@ -107,7 +108,7 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
     </div>
     <div class="environment-body">
       <div class="fields">
-        <${SelectField} label="Family" value=${environment.family} error=${errors.family} onChange=${(/** @type {string} */ name) => onChange({ ...environment, family: name, options: {} })}
+        <${SelectField} label="Family" value=${environment.family} error=${errors.family} disabled=${isLooking} hint=${isLooking && html`<span class="spinner" aria-hidden="true"></span> Looking for what is installed…`} onChange=${(/** @type {string} */ name) => onChange({ ...environment, family: name, options: {} })}
           choices=${environment.family ? choices : [["", "Choose…"], ...choices]} />
         <${Field} label="Environment" error=${errors.id}>
           ${(/** @type {any} */ attributes) => html`<input ...${attributes} list=${list} value=${environment.options.id ?? ""} placeholder=${identifiers.length ? "Type to search" : ""} spellcheck=${false} autocomplete="off"
@@ -134,8 +135,8 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
       <div>
         <h3>Steps and episodes</h3>
         <div class="fields">
-          <${Segments} label="It steps" value=${environment.mode} onChange=${set("mode")} choices=${[
-            { value: "async", label: "By itself" },
+          <${Segments} label="Makes a step" value=${environment.mode} onChange=${set("mode")} choices=${[
+            { value: "async", label: "At its own pace" },
             { value: "sync", label: "With each key" },
           ]} />
           ${environment.mode === "async" && html`<${NumberField} label="Steps per second" value=${environment.fps} onChange=${(/** @type {any} */ value) => set("fps")(value ?? Number.NaN)} error=${errors.fps} />`}
@@ -152,12 +153,13 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
 
 /** @param {string | undefined} id */
 function plainName(id) {
-  return (id ?? "").replace(/^.*\//, "").replace(/-v\d+$/, "").replace(/([a-z])([A-Z])/g, "$1 $2").replaceAll("_", " ").slice(0, 200);
+  // What is before a slash is a namespace if there is a version, as of Gymnasium; else it is part of the name.
+  return (id ?? "").replace(/^.*\/(?=.*-v\d+$)/, "").replace(/-v\d+$/, "").replace(/([a-z])([A-Z])/g, "$1 $2").replaceAll("_", " ").slice(0, 200);
 }
 
 /** @param {string} name */
 function inWords(name) {
-  const words = name.replaceAll("_", " ");
+  const words = name.replace(/^(has|is)_/, "").replaceAll("_", " ");
   return words[0].toUpperCase() + words.slice(1);
 }
 

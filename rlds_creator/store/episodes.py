@@ -13,11 +13,13 @@ from rlds_creator.model import AnnotatedRange, Episode, EpisodeState
 from rlds_creator.store import tables
 from rlds_creator.store.database import Database
 from rlds_creator.store.errors import InUseError, NotFoundError, StaleError, StoreError
-from rlds_creator.store.records import EpisodeQuery, from_row, to_row
+from rlds_creator.store.records import EpisodeQuery, check_names, from_row, to_row
 from rlds_creator.store.studies import LIVE
 
 __all__ = ["Episodes"]
 
+# What people say that episodes are.
+_JUDGED = (EpisodeState.COMPLETED, EpisodeState.CANCELLED, EpisodeState.REJECTED)
 # How many values a statement has; there is a limit in each database.
 _AT_ONCE = 5_000
 _there = tables.tags.c.removed.is_(None)
@@ -124,6 +126,27 @@ class Episodes(Database):
                 found += [row.id for row in rows]
         return found
 
+    def judge_episode(
+        self, episode_id: str, state: EpisodeState, *, success: bool | None
+    ) -> Episode:
+        """Says what an episode is worth, in place of its player.
+
+        Raises:
+          NotFoundError: There is none of this identifier.
+          InUseError: It is being played, or its player has yet to judge it.
+          StoreError: The state says nothing of its worth.
+        """
+        table = tables.episodes
+        with self._writing() as connection:
+            current = _episode(connection, episode_id, lock=True)
+            if current.state in LIVE:
+                raise InUseError("the player has yet to say what this episode is worth")
+            if state != current.state and state not in _JUDGED:
+                raise StoreError(f"an episode is one of {', '.join(_JUDGED)}")
+            change = sa.update(table).where(table.c.id == episode_id)
+            connection.execute(change.values(state=state.value, success=success))
+        return msgspec.structs.replace(current, state=state, success=success)
+
     def set_notes(self, episode_id: str, notes: str, version: int) -> Episode:
         """Replaces the notes on an episode.
 
@@ -186,8 +209,9 @@ class Episodes(Database):
 
         Raises:
           NotFoundError: There is no episode of this identifier.
-          StoreError: The episode has no such steps, or the label is empty or too long.
+          StoreError: The episode has no such steps, or the label is blank or too long.
         """
+        check_names(label)
         last = first if last is None else last
         table = tables.tags
         with self._writing() as connection:

@@ -111,7 +111,7 @@ class EnvironmentStatistics(msgspec.Struct, frozen=True, kw_only=True):
       episodes: How many there are.
       completed: How many of them are completed.
       success: How many of the completed ones are a success, say their players.
-      steps: The steps of the completed ones.
+      steps: The steps that players made in the completed ones.
       mean_reward: The mean of the total rewards of the completed ones; None if there are none.
     """
 
@@ -164,6 +164,15 @@ def to_row(record: msgspec.Struct) -> dict[str, Any]:
     except msgspec.ValidationError as error:
         raise StoreError(str(error)) from None
     return row
+
+
+def check_names(*names: str) -> None:
+    """Raises a StoreError if one of some names has nothing to read.
+
+    What is stored already is read whatever its name is.
+    """
+    if not all(map(str.strip, names)):
+        raise StoreError("a name is blank")
 
 
 def from_row(kind: type[_Record], row: Any, **more: Any) -> _Record:

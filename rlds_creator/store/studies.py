@@ -25,6 +25,7 @@ from rlds_creator.store.records import (
     EnvironmentStatistics,
     PersonStatistics,
     Statistics,
+    check_names,
     from_row,
     to_row,
 )
@@ -57,9 +58,11 @@ class Studies(Database):
         Raises:
           StaleError: Somebody else has edited it since that version.
           NotFoundError: There is none of this identifier.
-          StoreError: Two environments have the same identifier, or a field has a value that its
-            type does not allow.
+          StoreError: Two environments have the same identifier, a name is blank, or a field has a
+            value that its type does not allow.
         """
+        check_names(study.name, *(one.name for one in study.environments))
+        check_names(*(label.name for label in study.labels))
         table = tables.studies
         with self._writing() as connection:
             if study.id:
@@ -167,12 +170,13 @@ class Studies(Database):
         Args:
           study_id: The study.
           person_id: The person.
-          environment_id: Which one, where the player chooses; not needed if there is only one.
+          environment_id: Which one. Where the player chooses, it is needed if there are several;
+            elsewhere it takes the place of what the study would choose.
 
         Raises:
           NotFoundError: The study is not there, or has no such environment.
           QuotaError: The person has completed as many episodes as the study asks for.
-          StoreError: It is not said which one, or it is said and the study chooses.
+          StoreError: The player has to choose one, and has not.
         """
         table = tables.episodes
         with self._reading() as connection:
@@ -184,10 +188,8 @@ class Studies(Database):
                     raise QuotaError(f"you have completed all {study.quota} episodes of this study")
             if not study.environments:
                 raise NotFoundError("the study has no environments")
-            if study.assignment is Assignment.CHOICE:
+            if environment_id is not None or study.assignment is Assignment.CHOICE:
                 return _chosen(study, environment_id)
-            if environment_id is not None:
-                raise StoreError("which environment you play is chosen by the study")
             if study.assignment is Assignment.RANDOM:
                 return secrets.choice(study.environments)
             counted = mine & (table.c.state != EpisodeState.REJECTED.value)
@@ -228,7 +230,7 @@ class Studies(Database):
                 _num_episodes.label("episodes"),
                 _num_completed.label("completed"),
                 sa.func.count().filter(_is_completed, table.c.success).label("success"),
-                sa.func.coalesce(sa.func.sum(table.c.num_steps).filter(_is_completed), 0),
+                sa.func.coalesce(sa.func.sum(table.c.num_steps - 1).filter(_is_completed), 0),
                 sa.func.avg(table.c.total_reward).filter(_is_completed),
             ).where(table.c.study == study_id)
             played = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import errno
 import json
 import math
 import resource
@@ -16,6 +17,7 @@ from typing import Any
 
 import dm_env
 import numpy as np
+from dm_env import specs
 
 from envlogger.converters import spec_codec
 from envlogger.errors import EnvLoggerError
@@ -40,6 +42,8 @@ _REPEAT_DELAY = 0.25
 _MAX_MESSAGES = 100
 
 _MAX_WAIT = 60.0
+_MOST_NAMES = 256
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -180,8 +184,8 @@ class Player:
         self._playable = self._make()
         with _environment_code():
             self._specs = spec_codec.encode_environment_specs(self._playable.environment)
-            self._details = dict(self._playable.metadata())
-        self._begin_episode(0)
+            self._details = {**_names_of_actions(self._playable), **self._playable.metadata()}
+        self._begin_episode(start.get("number", 0))
 
     def _make(self) -> Playable:
         name, options = self._environment["family"], self._environment.get("options") or {}
@@ -624,7 +628,13 @@ def _recording() -> Iterator[None]:
     try:
         yield
     except EnvLoggerError as e:
-        raise _FailedError("the episode cannot be recorded any further", e) from e
+        message = "the episode cannot be recorded any further"
+        cause: BaseException | None = e
+        while cause is not None:
+            if isinstance(cause, OSError) and cause.errno in _FULL:
+                message = "the disk of the server is full; the steps until then are kept"
+            cause = cause.__cause__
+        raise _FailedError(message, e) from e
 
 
 def _limit(limits: Mapping[str, Any]) -> None:
@@ -639,6 +649,15 @@ def _limit(limits: Mapping[str, Any]) -> None:
             _, hard = resource.getrlimit(kinds[name])
             value = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
             resource.setrlimit(kinds[name], (value, value))
+
+
+def _names_of_actions(playable: Playable) -> dict[str, Any]:
+    """What actions are called that are one of several, for those who look at the recording."""
+    spec = playable.environment.action_spec()
+    has_names = type(playable).describe is not Playable.describe
+    if not (isinstance(spec, specs.DiscreteArray) and has_names and spec.num_values <= _MOST_NAMES):
+        return {}
+    return {"actions": [playable.describe(spec.dtype.type(n)) for n in range(spec.num_values)]}
 
 
 def _float32(reward: Any) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -34,6 +35,11 @@ class _Notes(msgspec.Struct, forbid_unknown_fields=True):
     version: int
 
 
+class _Verdict(msgspec.Struct, forbid_unknown_fields=True):
+    state: EpisodeState
+    success: bool | None
+
+
 class _Tag(msgspec.Struct, forbid_unknown_fields=True):
     label: Name
     first: _Step | None = None
@@ -62,6 +68,7 @@ class EpisodeRoutes:
             Route("/api/episodes/{id}", self.one),
             Route("/api/episodes/{id}", self.delete, methods=["DELETE"]),
             Route("/api/episodes/{id}/notes", self.set_notes, methods=["PUT"]),
+            Route("/api/episodes/{id}/verdict", self.judge, methods=["PUT"]),
             Route("/api/episodes/{id}/tags", self.tags),
             Route("/api/episodes/{id}/tags", self.add_tag, methods=["POST"]),
             Route("/api/tags/{id}", self.remove_tag, methods=["DELETE"]),
@@ -138,6 +145,16 @@ class EpisodeRoutes:
         await in_thread(self._recordings.annotate, episode.id)
         return answer(changed)
 
+    async def judge(self, request: Request) -> Response:
+        """Says what an episode is worth, after its player."""
+        _, episode = await self._tagged(request)
+        said = await body(request, _Verdict)
+        judged = await in_thread(
+            self._store.judge_episode, episode.id, said.state, success=said.success
+        )
+        await in_thread(self._recordings.annotate, episode.id)
+        return answer(judged)
+
     async def tags(self, request: Request) -> Response:
         """The tags of an episode, and those of its study."""
         _, episode = await self._seen(request)
@@ -181,23 +198,25 @@ class EpisodeRoutes:
         person, episode = await self._seen(request)
         return {
             "title": (await in_thread(self._rows, person, [episode]))[0]["environment_name"],
-            "previous": await self._neighbour(person, episode, until=episode.started),
-            "next": await self._neighbour(person, episode, since=episode.started),
+            **await self._neighbours(request, person, episode),
             "tags": await in_thread(self._store.tags, episode.id),
         }
 
-    async def _neighbour(
-        self,
-        person: Person,
-        episode: Episode,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-    ) -> str | None:
-        sort = "started" if until is None else "-started"
-        asked = EpisodeQuery(study=episode.study, since=since, until=until, sort=sort, limit=2)
-        found, _ = await in_thread(self._store.episodes, seen_by(person, asked))
-        return next((f"/replay/{one.id}" for one in found if one.id != episode.id), None)
+    async def _neighbours(
+        self, request: Request, person: Person, episode: Episode
+    ) -> dict[str, str | None]:
+        """The pages before and after that of an episode: in the list that is asked for, if any."""
+        given = {
+            k: v for k, v in request.query_params.items() if k in EpisodeQuery.__struct_fields__
+        }
+        asked = EpisodeQuery(study=episode.study, sort="started")
+        if given:
+            asked = query(request, EpisodeQuery)
+        ids = await in_thread(self._store.episode_ids, seen_by(person, asked))
+        place = ids.index(episode.id) if episode.id in ids else len(ids)
+        end = f"?{urlencode(given)}" if given else ""
+        around = {"previous": ids[:place][-1:], "next": ids[place + 1 :][:1]}
+        return {name: f"/replay/{one[0]}{end}" if one else None for name, one in around.items()}
 
 
 def seen_by(person: Person, asked: EpisodeQuery) -> EpisodeQuery:

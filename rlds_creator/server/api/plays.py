@@ -10,13 +10,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from rlds_creator.model import Environment, Person, Study, StudyState
+from rlds_creator.model import Assignment, Environment, Person, Study, StudyState
 from rlds_creator.server.api.studies import seen_study
 from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.directory import DataDirectory
-from rlds_creator.server.errors import ForbiddenError, NotFoundError
+from rlds_creator.server.errors import BadRequestError, ForbiddenError, NotFoundError
 from rlds_creator.server.permissions import May, may
-from rlds_creator.server.plays import Play, Plays
+from rlds_creator.server.plays import Play, Plays, Turn
 from rlds_creator.server.requests import People, in_thread
 from rlds_creator.server.workers import Interpreters
 from rlds_creator.store import EpisodeQuery, Store
@@ -89,16 +89,24 @@ class PlayRoutes:
 
     async def _begin(self, person: Person, study: Study, wished: str | None) -> Play:
         self._plays.check_room(person)
-        environment = await in_thread(
-            self._store.choose_environment, study.id, person.id, wished or None
-        )
+        wished = wished or None
+        is_assigned = study.assignment is not Assignment.CHOICE and len(study.environments) > 1
+        if wished and is_assigned and not may(person, May.MANAGE):
+            raise BadRequestError("Which environment you play is chosen by the study.")
+
+        async def choose() -> Turn:
+            environment = await in_thread(
+                self._store.choose_environment, study.id, person.id, wished
+            )
+            return Turn(
+                environment,
+                self._interpreters.path(environment.interpreter),
+                await self._next_seed(person, study, environment),
+            )
+
+        agent_id = self._data.agent_id(person.id, study.id)
         return await self._plays.start(
-            person,
-            study,
-            environment,
-            python=self._interpreters.path(environment.interpreter),
-            agent_id=self._data.agent_id(person.id, study.id),
-            next_seed=await self._next_seed(person, study, environment),
+            person, study, choose, agent_id=agent_id, is_chosen=wished is not None
         )
 
     async def _next_seed(
@@ -133,4 +141,5 @@ def _is_wished(play: Play, study: Study, environment: str | None) -> bool:
         and play.study.id == study.id
         and play.environment in study.environments
         and environment in (None, "", play.environment.id)
+        and play.is_chosen == (bool(environment) or study.assignment is Assignment.CHOICE)
     )

@@ -39,7 +39,7 @@ export default function ComparePage({ query }) {
                 : error
                   ? html`<${Failed} error=${error} onRetry=${reload} /><${Chooser} side=${side} address=${query[side]} />`
                   : outline
-                    ? html`<h2>${outline.title}</h2><p class="hint">${formatCount(outline.num_steps)} steps</p>`
+                    ? html`<h2>${outline.title}</h2><p class="hint">Steps 0 to ${formatCount(outline.num_steps - 1)}</p>`
                     : html`<${Loading} />`}
             </section>`;
           })}
@@ -164,7 +164,7 @@ function ActionOf({ data, step }) {
   const actions = Object.entries(values ?? {}).filter(([path]) => path === "action" || path.startsWith("action/"));
   if (actions.length === 0) return null;
   return html`<dl class="compare-action">
-    ${actions.map(([path, value]) => html`<div key=${path}><dt>${path}</dt><dd>${show(value)}</dd></div>`)}
+    ${actions.map(([path, value]) => html`<div key=${path}><dt>${path}</dt><dd>${show(value)} <span class="quiet">${data.nameOf(path, value)}</span></dd></div>`)}
   </dl>`;
 }
 

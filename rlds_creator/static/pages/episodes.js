@@ -87,6 +87,8 @@ export default function Episodes({ query }) {
   };
 
   const chosen = [...selected.values()];
+  // The pages of episodes go through the list that is shown here.
+  const listed = Object.entries({ ...inSeconds(filter), sort }).flatMap(([name, value]) => (value === undefined ? [] : [[name, String(value)]]));
   const isFiltered = Object.keys(filter).length > 0;
   const isPageSelected = rows.length > 0 && rows.every((/** @type {any} */ row) => selected.has(row.id));
   return html`
@@ -107,7 +109,7 @@ export default function Episodes({ query }) {
       ${() =>
         rows.length
           ? html`<${Fragment}>
-              <${Table} caption="Episodes" rows=${rows} columns=${columns(erase, seesOthers)} sort=${sort} onSort=${(/** @type {string} */ next) => change({ sort: next === "-started" ? null : next })}
+              <${Table} caption="Episodes" rows=${rows} columns=${columns(erase, seesOthers, query.sort || isFiltered ? `?${new URLSearchParams(listed)}` : "")} sort=${sort} onSort=${(/** @type {string} */ next) => change({ sort: next === "-started" ? null : next })}
                 isBusy=${episodes.isLoading} selection=${selected} onSelect=${select} rowName=${(/** @type {any} */ row) => `the episode of ${row.person_name}, ${new Date(row.started * 1000).toLocaleString()}`} />
               <${Pager} offset=${offset} limit=${LIMIT} total=${total} noun="episodes" onChange=${(/** @type {number} */ next) => {
                 setQuery({ offset: next || null });
@@ -135,16 +137,17 @@ function compareAddress([left, right]) {
 /**
  * @param {(episodes: any[]) => void} erase
  * @param {boolean} seesOthers
+ * @param {string} search
  */
-function columns(erase, seesOthers) {
+function columns(erase, seesOthers, search) {
   /** @type {(import("../components.js").Column | false)[]} */
   const all = [
-    { name: "started", title: "Started", sortable: true, narrow: "title", cell: (row) => html`<a class="nowrap" href=${address("replay", row.id)}><${Time} seconds=${row.started} /></a>` },
+    { name: "started", title: "Started", sortable: true, narrow: "title", cell: (row) => html`<a class="nowrap" href=${address("replay", row.id) + search}><${Time} seconds=${row.started} /></a>` },
     { name: "study", title: "Study", cell: (row) => html`<span class="clamp" title=${row.study_name}>${row.study_name}</span><small class="clamp quiet" title=${row.environment_name}>${row.environment_name}</small>` },
     seesOthers && { name: "person", title: "Player", sortable: true, cell: (row) => row.person_name },
     { name: "state", title: "State", sortable: true, cell: (row) => html`<${StateChip} state=${row.state} />` },
     { name: "success", title: "Success", sortable: true, cell: (row) => (row.success === null ? html`<span class="quiet" aria-label="Not said">–</span>` : row.success ? html`<${Chip} tone="good" icon="check">Yes<//>` : html`<${Chip} icon="close">No<//>`) },
-    { name: "num_steps", title: "Steps", sortable: true, isNumber: true, cell: (row) => formatCount(row.num_steps) },
+    { name: "num_steps", title: "Steps", sortable: true, isNumber: true, cell: (row) => formatCount(Math.max(0, row.num_steps - 1)) },
     { name: "total_reward", title: "Reward", sortable: true, isNumber: true, cell: (row) => formatNumber(row.total_reward) },
     { name: "seconds", title: "Duration", sortable: true, isNumber: true, cell: (row) => formatDuration(row.seconds) },
     { name: "labels", title: "Tags", cell: (row) => (row.labels.length ? html`<span class="chips">${row.labels.map((/** @type {string} */ label) => html`<${Chip} key=${label}>${label}<//>`)}</span>` : null) },
@@ -152,7 +155,7 @@ function columns(erase, seesOthers) {
       name: "actions",
       title: "",
       cell: (row) => html`<div>
-        <${IconButton} size="small" icon="play" label="Replay" href=${address("replay", row.id)} />
+        <${IconButton} size="small" icon="play" label="Replay" href=${address("replay", row.id) + search} />
         ${row.may.includes("delete") && html`<${IconButton} size="small" icon="trash" label="Delete…" onClick=${() => erase([row])} />`}
       </div>`,
     },
@@ -198,7 +201,7 @@ function Filters({ filter, studies, seesOthers, onChange }) {
       choices=${[["", "Everybody"], ...people.data.people.map((/** @type {any} */ one) => [one.id, one.name])]} />`}
     <${SelectField} label="State" value=${filter.state ?? ""} onChange=${set("state")}
       choices=${[["", "All states"], ...Object.entries(EPISODE_STATES).map(([name, [title]]) => [name, title])]} />
-    <${SelectField} label="Success" value=${filter.success ?? ""} onChange=${set("success")} choices=${[["", "Yes or no"], ["true", "Yes"], ["false", "No"]]} />
+    <${SelectField} label="Success" value=${filter.success ?? ""} onChange=${set("success")} choices=${[["", "Any or none"], ["true", "Yes"], ["false", "No"]]} />
     ${labels.length > 0 && html`<${SelectField} label="Tag" value=${filter.label ?? ""} onChange=${set("label")} choices=${[["", "Any or none"], ...labels]} />`}
     <${Field} label="From">${(/** @type {any} */ attributes) => html`<input type="date" ...${attributes} value=${filter.since ?? ""} max=${filter.until} onChange=${(/** @type {any} */ event) => set("since")(event.target.value)} />`}<//>
     <${Field} label="To">${(/** @type {any} */ attributes) => html`<input type="date" ...${attributes} value=${filter.until ?? ""} min=${filter.since} onChange=${(/** @type {any} */ event) => set("until")(event.target.value)} />`}<//>

@@ -12,6 +12,8 @@ import { navigate } from "../router.js";
 const HUD_INTERVAL = 100;
 const MAX_BARS = 24;
 const HAS_TOUCH = navigator.maxTouchPoints > 0;
+/** Whether there is no keyboard, as far as browsers say. */
+const IS_TOUCH = matchMedia("(pointer: coarse)").matches;
 const QUALITIES = /** @type {Record<string, string>} */ ({ draft: "Draft: fastest to draw", low: "Low", medium: "Medium", high: "High" });
 
 /** @param {{params: {study: string, environment?: string}}} props */
@@ -61,7 +63,7 @@ export default function PlayPage({ params }) {
 
   return html`<div class=${classes("play", HAS_TOUCH && "has-touch")} data-connection=${player?.connection} data-state=${state}>
     <header class="play-head">
-      <a class="back" href=${`/studies/${encodeURIComponent(study)}`}><${Icon} name="back" size=${15} /> ${hello?.study?.name ?? "Study"}</a>
+      <a class="back" href=${`/studies/${encodeURIComponent(study)}`}><${Icon} name="back" size=${15} /><span>${hello?.study?.name ?? "Study"}</span></a>
       <h1 tabindex="-1">${title}</h1>
     </header>
     <div class="play-main">
@@ -98,7 +100,7 @@ export default function PlayPage({ params }) {
       ${player?.offer && html`<${KeyMap} player=${player} />`}
       ${player?.offer && html`<${Settings} player=${player} onDone=${focusBack} />`}
     </aside>
-    ${player && state === "ended" && player.connection === "open" && html`<${Verdict} player=${player} />`}
+    ${player?.offer && state === "ended" && player.connection === "open" && html`<${Verdict} player=${player} />`}
   </div>`;
 }
 
@@ -127,8 +129,8 @@ function wordsOf(player) {
     return { title: "This game was closed", text: player.problem || "The steps until then are kept.", icon: "info", actions: ["again", "back"] };
   }
   if (!state || !player.offer) return { title: "The environment starts…", text: player.problem, isBusy: true };
-  if (state.state === "ready") return { title: "Press a key to start", text: startHint(player), icon: "play", isStart: true };
-  if (state.state === "paused") return { title: pauseTitle(player), text: "Press a key to go on.", icon: "pause", isStart: true };
+  if (state.state === "ready") return { title: IS_TOUCH ? "Tap to start" : "Press a key to start", text: startHint(player), icon: "play", isStart: true };
+  if (state.state === "paused") return { title: pauseTitle(player), text: IS_TOUCH ? "Tap to go on." : "Press a key to go on.", icon: "pause", isStart: true };
   return null;
 }
 
@@ -143,7 +145,7 @@ function pauseTitle({ state, isAway }) {
 /** @param {Player} player */
 function startHint({ isAsync, controller }) {
   const pace = isAsync ? "It runs at its own pace." : "Each press is one step.";
-  return `Or click here${controller ? ", or press a button of the gamepad" : ""}. ${pace}`;
+  return `${IS_TOUCH ? "" : `Or click here${controller ? ", or press a button of the gamepad" : ""}. `}${pace}`;
 }
 
 /** @param {{words: NonNullable<ReturnType<typeof wordsOf>>, player: Player, study: string}} props */
@@ -425,7 +427,9 @@ function TouchPad({ player }) {
   const hasArrows = ARROWS.some(arrowOf);
   const others = singles.filter((/** @type {any} */ { inputs }) => !inputs.some((/** @type {string} */ input) => ARROWS.includes(input)));
   if (singles.length === 0) return null;
-  return html`<div class="touchpad" aria-hidden="true">
+  // Left and right alone are for two thumbs.
+  const isWide = hasArrows && !arrowOf("ArrowUp") && !arrowOf("ArrowDown");
+  return html`<div class=${classes("touchpad", isWide && "is-wide")} aria-hidden="true">
     ${hasArrows &&
     html`<div class="cross">
       ${ARROWS.filter(arrowOf).map(
@@ -460,8 +464,8 @@ function Settings({ player, onDone }) {
     <h2 id="settings-title">Picture and pace</h2>
     ${player.isAsync &&
     html`<label class="slider">
-      <span>Pace</span><output>${formatNumber(shownFps)} steps/s</output>
-      <input type="range" min="1" max=${Math.max(60, Math.ceil(offer.fps))} step="1" value=${shownFps}
+      <span>Pace</span><span class="quiet">${formatNumber(shownFps)} steps/s</span>
+      <input type="range" aria-label="Pace" aria-valuetext="${formatNumber(shownFps)} steps per second" min="1" max=${Math.max(60, Math.ceil(offer.fps))} step="1" value=${shownFps}
         onInput=${(/** @type {any} */ event) => {
           setFps(Number(event.target.value));
           player.set({ fps: Number(event.target.value) });
@@ -470,8 +474,8 @@ function Settings({ player, onDone }) {
     </label>`}
     ${qualities.length > 1 &&
     html`<label class="slider">
-      <span>Picture quality</span><output>${QUALITIES[qualities[quality]] ?? qualities[quality]}</output>
-      <input type="range" min="0" max=${qualities.length - 1} step="1" value=${quality} aria-valuetext=${QUALITIES[qualities[quality]] ?? qualities[quality]}
+      <span>Picture quality</span><span class="quiet">${QUALITIES[qualities[quality]] ?? qualities[quality]}</span>
+      <input type="range" aria-label="Picture quality" min="0" max=${qualities.length - 1} step="1" value=${quality} aria-valuetext=${QUALITIES[qualities[quality]] ?? qualities[quality]}
         onInput=${(/** @type {any} */ event) => player.set({ quality: qualities[Number(event.target.value)] })}
         onPointerUp=${back} />
     </label>`}

@@ -1,7 +1,7 @@
 /** An episode, step by step: pictures, rewards, values, and its tags. */
-import { useResource } from "../api.js";
+import { put, useResource } from "../api.js";
 import { COLORS, Chart } from "../chart.js";
-import { Button, Chip, Failed, Icon, IconButton, Loading, StateChip, Time, toast, toastError, useTitle } from "../components.js";
+import { Button, Chip, EPISODE_STATES, Failed, Icon, IconButton, Loading, Menu, StateChip, Time, toast, toastError, useTitle } from "../components.js";
 import { formatCount, formatDuration, formatNumber } from "../format.js";
 import { Fragment, html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { navigate, setQuery } from "../router.js";
@@ -24,7 +24,8 @@ export default function ReplayPage({ params, query }) {
   const base = params.episode
     ? `/api/episodes/${encodeURIComponent(params.episode)}/view`
     : `/api/datasets/${encodeURIComponent(params.d)}/${encodeURIComponent(params.split)}/${encodeURIComponent(params.i)}/view`;
-  const { data, outline, error, reload } = useEpisode(base);
+  const { t: _, ...filter } = query;
+  const { data, outline, error, reload } = useEpisode(base, filter);
   if (error) return html`<${Failed} error=${error} onRetry=${reload} />`;
   if (!data || !outline) return html`<${Loading} label="The episode is opened…" />`;
   if (outline.num_steps === 0) return html`<${Failed} error=${new Error("This episode has no steps.")} />`;
@@ -36,15 +37,16 @@ export default function ReplayPage({ params, query }) {
 /**
  * Opens an episode.
  * @param {string | null} base
+ * @param {Record<string, string>} [filter] Of the list in which it is one.
  */
-export function useEpisode(base) {
+export function useEpisode(base, filter) {
   const [state, setState] = useState(/** @type {{data: EpisodeData | null, outline: Outline | null, error: Error | null}} */ ({ data: null, outline: null, error: null }));
   const [tries, setTries] = useState(0);
   useEffect(() => {
     setState({ data: null, outline: null, error: null });
     if (base === null) return undefined;
     const controller = new AbortController();
-    const data = new EpisodeData(base);
+    const data = new EpisodeData(base, filter);
     /** The rewards of a long episode come in parts. @param {Outline} outline */
     const show = (outline) => {
       setState({ data, outline, error: null });
@@ -121,7 +123,19 @@ function Recorded({ id, data, outline, query }) {
     ${[row.study_name, row.environment_name, row.person_name].filter(Boolean).join(" · ")}${row.started > 0 && html`${" · "}<${Time} seconds=${row.started} />`}
     ${row.seconds > 0 && ` · ${formatDuration(row.seconds)}`}
   <//>`;
-  return html`<${Replay} data=${data} outline=${outline} query=${query} back=${{ href: "/episodes", label: "Episodes" }}
+  const judge = async (/** @type {any} */ change) => {
+    try {
+      const { state, success } = { ...row, ...change };
+      episode.set({ ...row, ...(await put(`/api/episodes/${encodeURIComponent(id)}/verdict`, { state, success })) });
+    } catch (problem) {
+      toastError(problem);
+    }
+  };
+  const verdict = canTag && row && html`<${Menu} label="Verdict" kind="plain" icon="edit" isIconOnly=${false} items=${[
+    ...["completed", "cancelled", "rejected"].map((state) => ({ label: EPISODE_STATES[state][0], icon: row.state === state ? "check" : "", do: () => judge({ state }) })),
+    ...[[true, "It worked"], [false, "It failed"], [null, "Success not said"]].map(([success, label]) => ({ label, icon: row.success === success ? "check" : "", do: () => judge({ success }) })),
+  ]} />`;
+  return html`<${Replay} data=${data} outline=${outline} query=${query} verdict=${verdict} back=${{ href: "/episodes", label: "Episodes" }}
     title=${row?.environment_name ? `${row.environment_name}, episode ${row.number + 1}` : undefined}
     chips=${chips} subtitle=${subtitle} store=${store} canTag=${canTag}
     notes=${row && html`<${Notes} key=${id} episode=${row} canEdit=${canTag} onSaved=${(/** @type {any} */ saved) => {
@@ -133,9 +147,9 @@ function Recorded({ id, data, outline, query }) {
 
 /**
  * @param {{data: EpisodeData, outline: Outline, query: Record<string, string>, back: {href: string, label: string}, title?: string,
- *   chips?: any, subtitle?: any, store?: ReturnType<typeof useTags>, canTag?: boolean, notes?: any, problem?: string}} props
+ *   chips?: any, subtitle?: any, verdict?: any, store?: ReturnType<typeof useTags>, canTag?: boolean, notes?: any, problem?: string}} props
  */
-function Replay({ data, outline, query, back, title = outline.title || "Episode", chips, subtitle, store, canTag = false, notes, problem }) {
+function Replay({ data, outline, query, back, title = outline.title || "Episode", chips, subtitle, verdict, store, canTag = false, notes, problem }) {
   const numSteps = outline.num_steps;
   const begins = useMemo(() => beginnings(numSteps, outline.fps, outline.times), [outline]);
   const pictures = usePictures(outline);
@@ -202,6 +216,7 @@ function Replay({ data, outline, query, back, title = outline.title || "Episode"
         ${subtitle && html`<p class="quiet">${subtitle}</p>`}
       </div>
       <div class="actions">
+        ${verdict}
         ${outline.previous && html`<${Button} icon="previous" href=${outline.previous} title="The episode before: B" aria-label="The episode before" />`}
         ${outline.next && html`<${Button} icon="next" href=${outline.next} title="The next episode: N" aria-label="The next episode" />`}
         <${Button} icon="compare" href=${`/compare?left=${encodeURIComponent(location.pathname)}`}>Compare<//>

@@ -11,8 +11,8 @@ import { useMe } from "../session.js";
 /** @type {Record<string, string>} */
 export const ASSIGNMENTS = {
   choice: "Players choose which environment they play.",
-  random: "Each play gets an environment by chance.",
-  round_robin: "Players get the environments in turn.",
+  random: "Chance chooses the environment of each episode.",
+  round_robin: "The environments take turns, from episode to episode.",
 };
 
 /** @param {{params: Record<string, string>}} props */

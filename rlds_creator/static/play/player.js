@@ -271,6 +271,8 @@ export class Player {
   #take(message) {
     switch (message.op) {
       case "hello":
+        // The next episode may be of another environment.
+        if (this.hello && this.hello.environment.id !== message.environment.id) this.offer = this.frame = null;
         this.hello = message;
         break;
       case "ready":

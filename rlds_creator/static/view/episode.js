@@ -64,9 +64,13 @@ class Kept {
 }
 
 export class EpisodeData {
-  /** @param {string} base Where its data are. */
-  constructor(base) {
+  /**
+   * @param {string} base Where its data are.
+   * @param {Record<string, string>} [filter] Of the list in which it is one.
+   */
+  constructor(base, filter = {}) {
     this.base = base;
+    this.filter = filter;
     /** @type {Outline | null} */
     this.outline = null;
     /** @type {Kept<Promise<any>>} */
@@ -81,7 +85,7 @@ export class EpisodeData {
    * @param {number} [wait] How many seconds the server may take to read more of the rewards.
    */
   async load(signal, wait) {
-    this.outline = await get(this.base, { wait }, signal);
+    this.outline = await get(this.base, { ...this.filter, wait }, signal);
     return /** @type {Outline} */ (this.outline);
   }
 
@@ -100,6 +104,11 @@ export class EpisodeData {
   /** @param {string} path @returns {Promise<{names: string[], series: (number | null)[][], steps: number[]}>} */
   series(path) {
     return get(`${this.base}/series/${encodePath(path)}`);
+  }
+
+  /** What an action is called that is one of several. @param {string} path @param {any} value @returns {string | undefined} */
+  nameOf(path, value) {
+    return path === "action" ? this.outline?.metadata["rlds_creator:details"]?.actions?.[value] : undefined;
   }
 
   /** @param {number} step @param {string} path */

@@ -1,7 +1,7 @@
 /** Tags of an episode, of its steps and of ranges of them; and its notes. */
 import { ApiError, get, post, put, remove } from "../api.js";
 import { COLORS } from "../chart.js";
-import { Button, Icon, Panel, Segments, confirm, toast, toastError } from "../components.js";
+import { Button, Icon, Panel, Segments, confirm, toastError } from "../components.js";
 import { keyName } from "../format.js";
 import { Fragment, classes, html, useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
 import { useGuard } from "../router.js";
@@ -27,6 +27,8 @@ export function useTags(episode) {
   const [tags, setTags] = useState(/** @type {Tag[]} */ ([]));
   const [labels, setLabels] = useState(/** @type {Label[]} */ ([]));
   const [error, setError] = useState(/** @type {Error | null} */ (null));
+  /** What was changed last, and what takes it back. */
+  const [last, setLast] = useState(/** @type {{words: string, undo: (() => void) | null} | null} */ (null));
   const undos = useRef(/** @type {(() => Promise<void>)[]} */ ([]));
   const reload = useCallback(async () => {
     try {
@@ -55,6 +57,7 @@ export function useTags(episode) {
       const place = undos.current.indexOf(once);
       if (place < 0) return;
       undos.current.splice(place, 1);
+      setLast(null);
       try {
         await undo();
       } catch (problem) {
@@ -63,12 +66,12 @@ export function useTags(episode) {
       }
     };
     undos.current.push(once);
-    toast(words, { action: { label: "Undo", do: () => void once() }, seconds: 6 });
+    setLast({ words, undo: () => void once() });
   };
 
   const add = async (/** @type {string} */ label, /** @type {number | null} */ first, /** @type {number | null} */ last) => {
     if (tags.some((tag) => tag.label === label && tag.first === first && tag.last === last)) {
-      toast(`“${label}” is there already, ${placeOf({ first, last })}.`);
+      setLast({ words: `“${label}” is there already, ${placeOf({ first, last })}`, undo: null });
       return;
     }
     try {
@@ -100,7 +103,7 @@ export function useTags(episode) {
     const names = [...new Set([...labels.map(({ name }) => name), ...tags.map(({ label }) => label).sort()])];
     return new Map(names.map((name, index) => [name, COLORS[(index + 1) % COLORS.length]]));
   }, [labels, tags]);
-  return { tags, labels, colors, error, add, take, undo, reload };
+  return { tags, labels, colors, error, last, add, take, undo, reload };
 }
 
 /**
@@ -108,11 +111,11 @@ export function useTags(episode) {
  *   range: Range | null, setRange: (range: Range | null) => void, apply: (label: string) => void, canTag: boolean, onSeek: (step: number) => void}} props
  */
 export function Tags({ store, step, numSteps, scope, setScope, range, setRange, apply, canTag, onSeek }) {
-  const { tags, labels, colors, error } = store;
+  const { tags, labels, colors, error, last } = store;
   const [typed, setTyped] = useState("");
   const known = useMemo(() => new Set(labels.map(({ name }) => name)), [labels]);
   const sorted = [...tags].sort((a, b) => (a.first ?? -1) - (b.first ?? -1) || (a.last ?? 0) - (b.last ?? 0) || a.label.localeCompare(b.label));
-  const target = scope === "episode" ? "whole episode" : scope === "range" && range ? placeOf(range) : `step ${step}`;
+  const target = scope === "episode" ? "the whole episode" : scope === "range" && range ? placeOf(range) : `step ${step}`;
   const setEnd = (/** @type {"first" | "last"} */ end) => setRange(rangeWith(range, end, step));
   return html`<${Panel} title="Tags" class="tags">
     ${error && html`<p class="hint">${error.message}</p>`}
@@ -131,7 +134,7 @@ export function Tags({ store, step, numSteps, scope, setScope, range, setRange, 
           <${Button} size="small" onClick=${() => setEnd("last")} title="End the range at this step: O">${range ? `to ${range.last}` : "End here"} <kbd>O</kbd><//>
         </div>`}
       </div>
-      <div class="labels" role="group" aria-label=${`Tag the ${target}`}>
+      <div class="labels" role="group" aria-label=${`Tag ${target}`}>
         ${labels.map(
           ({ name, key, description }) => html`<button key=${name} type="button" class="label-button" title=${[description, key && `Key: ${keyName(key)}`].filter(Boolean).join(" · ") || undefined} onClick=${() => apply(name)}>
             <span class="dot" style=${{ "--color": `var(${colors.get(name)})` }}></span>${name}${key && html`<kbd>${keyName(key)}</kbd>`}
@@ -147,9 +150,10 @@ export function Tags({ store, step, numSteps, scope, setScope, range, setRange, 
           ${typed.trim() && html`<${Button} type="submit" size="small" icon="add" aria-label="Add this tag" />`}
         </form>
       </div>
+      <p class="tag-last hint" role="status">${last && html`<span>${last.words}</span>`}${last?.undo && html`<${Button} kind="quiet" size="small" icon="undo" onClick=${last.undo}>Undo<//>`}</p>
     <//>`}
     ${sorted.length === 0
-      ? html`<p class="hint">${canTag ? `No tags yet. A tag goes to the ${target}.` : "No tags."}</p>`
+      ? html`<p class="hint">${canTag ? `No tags yet. The next one marks ${target}.` : "No tags."}</p>`
       : html`<ul class="tag-list">
           ${sorted.map((tag) => {
             const isHere = tag.first === null || (step >= tag.first && step <= (tag.last ?? tag.first));

@@ -72,7 +72,7 @@ export function Values({ data, fields, step, plotted, onPlot }) {
         </div>`;
       return html`<div class="value-group" key=${name}>
         ${shown.map(
-          (field) => html`<${ValueRow} key=${field.path} field=${field} value=${values[field.path]} isPlotted=${plotted.includes(field.path)} onPlot=${onPlot} />`,
+          (field) => html`<${ValueRow} key=${field.path} field=${field} value=${values[field.path]} name=${data.nameOf(field.path, values[field.path])} isPlotted=${plotted.includes(field.path)} onPlot=${onPlot} />`,
         )}
       </div>`;
     })}
@@ -97,8 +97,8 @@ function rank(name) {
   return place >= 0 ? place : name === "others" ? ORDER.length : ORDER.length + 1;
 }
 
-/** @param {{field: Field, value: any, isPlotted: boolean, onPlot: (path: string) => void}} props */
-function ValueRow({ field, value, isPlotted, onPlot }) {
+/** @param {{field: Field, value: any, name?: string, isPlotted: boolean, onPlot: (path: string) => void}} props */
+function ValueRow({ field, value, name, isPlotted, onPlot }) {
   const canPlot = (field.kind === "number" || field.kind === "vector" || field.kind === "flag") && field.path !== "reward";
   const about = [field.dtype, field.shape.length > 0 && `[${field.shape.map((side) => side ?? "?").join(" × ")}]`, field.unit].filter(Boolean).join(" ");
   return html`<div class="value">
@@ -109,7 +109,7 @@ function ValueRow({ field, value, isPlotted, onPlot }) {
       html`<button type="button" class="plot-button" aria-pressed=${String(isPlotted)} title=${isPlotted ? "Remove its curve" : "Show its curve"}
         aria-label=${`Curve of ${field.path}`} onClick=${() => onPlot(field.path)}><${Icon} name="chart" size=${15} /></button>`}
     </div>
-    <${Value} value=${value} field=${field} />
+    ${name !== undefined ? html`<div class="value-plain">${formatNumber(value)} <span class="quiet">${name}</span></div>` : html`<${Value} value=${value} field=${field} />`}
   </div>`;
 }
 

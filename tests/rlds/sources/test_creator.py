@@ -221,6 +221,23 @@ def test_a_log_of_envlogger_is_told_apart(tmp_path):
             lambda episode: episode["steps"][0].custom_data.update(image=b"\xff\xd8\xff cut"),
             "row 0, field 'image': .*cut off",
         ),
+        (
+            lambda episode: [step.custom_data.update({7: 1.0}) for step in episode["steps"]],
+            "0.pkl: the custom data of a step has the field 7, expected a name",
+        ),
+        (
+            lambda episode: [
+                step.custom_data.update(
+                    info=functools.reduce(lambda value, _: {"in": value}, range(90), 1.0)
+                )
+                for step in episode["steps"]
+            ],
+            r"0.pkl: info/in/in/\.\.\. is nested more than 25 deep",
+        ),
+        (
+            lambda episode: episode["metadata"].update({1: 2}),
+            "0.pkl: metadata has the field 1, expected a name",
+        ),
     ],
 )
 def test_something_else_in_the_pickle(tmp_path, change, message):

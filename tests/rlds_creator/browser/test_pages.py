@@ -87,7 +87,7 @@ def test_a_study_is_made_tried_edited_enabled_and_deleted(served, visit):
     second = page.locator("details.environment").nth(1)
     second.get_by_label("Name").fill("Slow steps")
     second.get_by_role("radio", name="With each key").check()
-    page.get_by_label("Environment of a play").select_option("round_robin")
+    page.get_by_label("Environment of an episode").select_option("round_robin")
     page.get_by_label("Episodes per person").fill("7")
     page.get_by_role("button", name="Add tag").click()
     page.get_by_label("Tag", exact=True).fill("crash")
@@ -185,9 +185,9 @@ def test_episodes_are_found_sorted_selected_and_deleted(served, visit):
     page.get_by_label("Success", exact=True).select_option("No")
     expect(page.get_by_text("60 episodes match the filters")).to_be_visible()
     page.get_by_role("button", name="Steps").click()
-    expect(rows.first.get_by_role("cell").nth(5)).to_have_text("121")
+    expect(rows.first.get_by_role("cell").nth(5)).to_have_text("120")
     page.get_by_role("button", name="Steps").click()
-    expect(rows.first.get_by_role("cell").nth(5)).to_have_text("3")
+    expect(rows.first.get_by_role("cell").nth(5)).to_have_text("2")
     page.get_by_role("button", name="Next page").click()
     expect(page.get_by_text(re.compile("51.60 of 60"))).to_be_visible()
     # All of it is in the address: a link shows the same.
@@ -248,6 +248,45 @@ def test_what_was_recorded_is_downloaded(served, visit, tmp_path):
     page.get_by_role("button", name="Remove walks").click()
     page.get_by_role("button", name="Remove", exact=True).click()
     expect(page.get_by_text("No downloads yet")).to_be_visible()
+    assert visitor.troubles == []
+
+
+def test_episodes_of_two_environments_are_a_download_each(served, visit):
+    study = served.study(drawn(), drawn("box"))
+    listed(served, study, 4)
+    page = visit(served).open("/episodes")
+    page.get_by_role("checkbox", name="Select all rows of this page").click()
+    page.get_by_role("button", name="Download…").click()
+    page.get_by_role("button", name="Prepare download").click()
+    for name in ("walk_drawn_box", "walk_drawn_discrete"):
+        expect(page.get_by_role("heading", name=f"{name} Failed")).to_be_visible(timeout=60_000)
+    store = served.creator.store
+    exports = store.exports(store.people()[0].id)
+    environments = [
+        {store.episode(one).environment for one in export.request["episodes"]} for export in exports
+    ]
+    assert sorted(map(len, environments)) == [1, 1]
+
+
+def test_a_verdict_is_changed_and_the_filtered_list_walked(served, visit):
+    recorded(served, 2, 3, 4)
+    visitor = visit(served)
+    page = visitor.open("/episodes?sort=num_steps&state=completed")
+    expect(page.locator("tbody td.number").first).to_have_text("2")
+    page.get_by_role("link", name="Replay").first.click()
+    page.get_by_role("button", name="Verdict").click()
+    visitor.look("replay-verdict", is_whole=False)
+    page.get_by_role("menuitem", name="Cancelled").click()
+    expect(page.locator("h1 .chip")).to_have_text("Cancelled")
+    page.get_by_role("button", name="Verdict").click()
+    page.get_by_role("menuitem", name="It failed").click()
+    expect(page.locator("h1 .chip").last).to_have_text("it failed")
+    page.keyboard.press("n")
+    expect(page.locator(".transport-step")).to_contain_text("/ 3")
+    page.keyboard.press("n")
+    expect(page.locator(".transport-step")).to_contain_text("/ 4")
+    (row,) = served.good("GET", "/api/episodes?state=cancelled")["episodes"]
+    assert (row["num_steps"], row["success"]) == (3, False)
     assert visitor.troubles == []
 
 

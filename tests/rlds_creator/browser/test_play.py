@@ -214,8 +214,8 @@ def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, vi
     assert row["num_steps"] == len(steps)
     actions = {"ArrowUp": 3, "ArrowRight": 2, "ArrowLeft": 1, "ArrowDown": 4, "Space": 5}
     for step in steps[1:]:
-        (used, *_) = [*(keys_of(step) & set(actions)), None]
-        assert step.action == actions.get(used, 0)
+        used = keys_of(step) & set(actions)  # Two, if the machine was too busy for a step each.
+        assert step.action in ({actions[key] for key in used} or {0})
     at = {
         key: [number for number, step in enumerate(steps) if key in keys_of(step)]
         for key in actions
@@ -283,7 +283,8 @@ def check_replay(served, visitor, row, steps):
     visitor.look("replay-tagged")
     page.click(".tag-remove")
     page.wait_for_selector(".tag-list li", state="detached")
-    page.click(".toast >> text=Undo >> nth=-1")
+    page.click(".tag-last >> text=Undo")
+    assert page.locator(".toast").count() == 0
     page.wait_for_selector(".tag-list li")
     assert len(tags()) == 1
 
@@ -429,7 +430,7 @@ def test_a_game_that_waits_steps_once_for_each_press(served, visit):
     game.mash()
     for _ in range(40):
         game.tap("ArrowLeft")
-    page.wait_for_function("window.hasMashed")
+    page.wait_for_function("() => window.hasMashed")
     game.judge("Enter")
 
     # The page may know of it before the database does.
@@ -444,6 +445,41 @@ def test_a_game_that_waits_steps_once_for_each_press(served, visit):
     ]
     found = [[step.action for step in recorded(served, row)[0]][1:] for row in rows.values()]
     assert found == [[2, 3], [3, 5], [1] * 40]
+
+
+def test_the_next_episode_is_of_the_next_environment(served, visit):
+    study = served.study(drawn(), drawn("box", mode="async"), assignment="round_robin")
+    visitor = visit(served)
+    page = visitor.open(f"/studies/{study['id']}")
+    page.get_by_role("link", name="Play", exact=True).click()
+    game = Game(page)
+    for name in ("Drawn discrete", "Drawn box", "Drawn discrete"):
+        page.wait_for_selector(f"h1 >> text={name}")
+        game.await_state("ready")
+        page.wait_for_selector(".stage canvas[data-step='0']")
+        game.start()
+        if name == "Drawn box":
+            page.get_by_role("slider", name="Pace", exact=True).wait_for()
+            page.get_by_role("slider", name="Picture quality", exact=True).wait_for()
+        else:
+            game.tap("Space")
+        page.wait_for_selector(".stage canvas:not([data-step='0'])")
+        page.keyboard.press("End")
+        page.wait_for_selector(".verdict")
+        page.wait_for_timeout(_QUIET)
+        page.keyboard.press("Enter")
+    rows = poll(
+        lambda: episodes_of(served, study),
+        lambda rows: [row["state"] for row in rows.values()] == ["completed"] * 3,
+    )
+    first, second = (environment["id"] for environment in study["environments"])
+    assert [row["environment"] for row in rows.values()] == [first, second, first]
+    # Who manages the study tries one of them.
+    page.goto(f"{served.address}/studies/{study['id']}")
+    page.get_by_role("link", name="Play Drawn box").click()
+    page.wait_for_selector("h1 >> text=Drawn box")
+    game.await_state("ready")
+    assert visitor.troubles == []
 
 
 def test_how_long_it_takes_from_a_key_to_its_picture(served, visit, capsys):
@@ -552,6 +588,7 @@ def test_a_phone_has_buttons_to_touch(served, visit):
     visitor = visit(served, viewport=phone, has_touch=True, is_mobile=True, device_scale_factor=2)
     game = Game.open(visitor, study)
     page = game.page
+    assert page.inner_text(".cover-title") == "Tap to start"
     page.tap(".stage")
     game.await_state("running")
     for number, button in enumerate((".ArrowRight", ".ArrowUp", ".touches >> text=jump"), 1):

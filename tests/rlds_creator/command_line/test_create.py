@@ -72,6 +72,7 @@ def test_others_need_an_invite_and_the_first_start_prints_one(tmp_path) -> None:
     process = served("-q")
     assert re.fullmatch(r"http://localhost:\d+\n", process.stdout.readline())
     ended(process)
-    process = served("--invite", "-q")
-    assert "/enter#" in process.stdout.readline()
-    ended(process)
+    for options in (["--invite"], ["--host", "127.0.0.1", "--login", "--invite"]):
+        process = served("-q", *options)
+        assert "/enter#" in process.stdout.readline()
+        ended(process)

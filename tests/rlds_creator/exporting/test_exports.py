@@ -66,7 +66,9 @@ def test_a_log_equals_the_recordings_step_by_step(tmp_path):
         "state": "cancelled",
         "reason": "terminated",
         "success": None,
+        "tags": "[]",
     }
+    assert metadata[0]["tags"] == '["good"]'
     assert json.loads((tmp_path / "out" / "metadata.json").read_text())["step_tags"] == [
         "tag:placed"
     ]
@@ -95,7 +97,9 @@ def with_pictures(tmp_path_factory):
 
     rng = np.random.default_rng(0)
     return [
-        record("a", 6, "terminated", tags=[("placed", 2, 3), ("on/off", 0, 0)]),
+        record(
+            "a", 6, "terminated", tags=[("placed", 2, 3), ("on/off", 0, 0), ("good", None, None)]
+        ),
         record("b", 4, "truncated", success=None, notes="ü"),
         record("c", 3, "user", state="abandoned"),
     ]
@@ -143,7 +147,8 @@ def test_a_dataset_equals_the_recordings_step_by_step(keep_internal, with_pictur
                 other = [x if isinstance(x, bytes) else x.encode() for x in other]
             np.testing.assert_array_equal(column, other, err_msg=str(path))
             assert column.dtype == object or column.dtype == other.dtype
-        assert episode.metadata["recorded_episode_id"] == recorded.name.encode()
+        assert episode.metadata["episode_id"] == recorded.name.encode()
+        assert episode.metadata["tags"] == (b"[]" if number else b'["good"]')
         assert episode.truncated == (number > 0)
         assert episode.metadata["success_known"] == (number != 1)
         assert ("notes" in episode.metadata) is keep_internal
@@ -235,10 +240,11 @@ def test_episodes_of_different_environments_are_refused(tmp_path):
     ]
     with pytest.raises(
         ExportError,
-        match=r"2 different.*\(2 such as a of 'Maze', where the action.*"
-        r"1 such as b of 'Forest'.*num_values=5",
-    ):
+        match=r"of 2 environments, whose action differ: 2 of 'Maze', such as a; 1 of 'Forest', "
+        r"such as b\. Export",
+    ) as raised:
         export(recorded, tmp_path / "out")
+    assert "num_values=5" in raised.value.details
     assert not (tmp_path / "out").exists()
 
 

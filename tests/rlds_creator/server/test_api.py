@@ -119,6 +119,22 @@ def test_an_episode_is_looked_at_tagged_and_deleted(played) -> None:
     row = served.good("GET", f"/api/episodes?label=door&study={study['id']}")["episodes"]
     assert [one["labels"] for one in row] == [["door"]]
 
+    assert served.call("POST", f"{path}/tags", {"label": " "})[0] == 400
+
+    judged = served.good("PUT", f"{path}/verdict", {"state": "cancelled", "success": False})
+    assert (judged["state"], judged["success"], judged["version"]) == ("cancelled", False, 1)
+    assert (said()["state"], said()["success"]) == ("cancelled", False)
+    for state in ("playing", "failed", "good"):
+        verdict = {"state": state, "success": None}
+        assert served.call("PUT", f"{path}/verdict", verdict)[0] == 400
+
+    # The next one is that of the list from which one came.
+    here = f"study={study['id']}&sort=-started"
+    outline = served.good("GET", f"{path}/view?{here}&wait=1")
+    assert (outline["previous"], outline["next"]) == (None, f"/replay/{ids[0]}?{here}")
+    outline = served.good("GET", f"{path}/view?state=cancelled")
+    assert (outline["previous"], outline["next"]) == (None, None)
+
     assert served.good("POST", "/api/episodes/delete", {"ids": [ids[1]]}) == {"deleted": 1}
     assert not sidecar.parent.exists()
     assert served.call("GET", f"{path}/view")[0] == 404

@@ -87,6 +87,12 @@ TABLE = [
     ("GET", "/api/episodes/{foreign}", None, "owner annotator viewer"),
     ("GET", "/api/episodes/{own}", None, "owner annotator participant viewer"),
     ("PUT", "/api/episodes/{fresh}/notes", {"notes": "!", "version": 0}, "owner annotator"),
+    (
+        "PUT",
+        "/api/episodes/{foreign}/verdict",
+        {"state": "rejected", "success": None},
+        "owner annotator",
+    ),
     ("GET", "/api/episodes/{foreign}/tags", None, "owner annotator viewer"),
     ("GET", "/api/episodes/{own}/tags", None, "owner annotator participant viewer"),
     ("POST", "/api/episodes/{own}/tags", {"label": "fall", "first": 1}, "owner annotator"),
@@ -136,6 +142,19 @@ def test_each_role_is_granted_what_the_table_says(people, method, path, body, wh
             said = {"ids": [one.format(**made) for one in body["ids"]]}
         answers[role] = people.ask(role, method, path.format(**made), said)[0]
     assert granted(answers) == who.split()
+
+
+def test_who_manages_a_study_that_chooses_tries_any_of_its_environments(people) -> None:
+    study = {**people.of("enabled"), "assignment": "random"}
+    study["environments"] = [drawn(), drawn("box")]
+    study = people.ask("owner", "POST", "/api/studies", study)[1]
+    for environment in study["environments"]:
+        wish = {"study": study["id"], "environment": environment["id"]}
+        status, answer = people.ask("owner", "POST", "/api/plays", wish)
+        assert (status, answer["environment"]["id"]) == (200, environment["id"])
+        status, answer = people.ask("participant", "POST", "/api/plays", wish)
+        assert status == 400
+        assert "chosen by the study" in answer["error"]["message"]
 
 
 @pytest.mark.slow

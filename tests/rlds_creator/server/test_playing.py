@@ -1,5 +1,6 @@
 """People play: over real sockets, in real workers."""
 
+import asyncio
 import json
 import sys
 from functools import partial
@@ -10,7 +11,8 @@ import pytest
 from creator_server import Served, drawn, poll
 
 import envlogger
-from rlds_creator.server.plays import Limits
+from rlds_creator.model import Environment, Person, Role, Study
+from rlds_creator.server.plays import Limits, Play
 from rlds_creator.server.workers import Patience
 
 
@@ -195,6 +197,57 @@ def test_players_take_turns_where_there_are_few_places(tmp_path) -> None:
             assert player.until("bye")["reason"] == "quota"
         status, answer = served.call("POST", "/api/plays", {"study": one["id"]})
         assert (status, answer["error"]["code"]) == (403, "quota")
+
+
+def test_the_log_of_an_episode_that_failed_is_counted() -> None:
+    """A step that could not be written when it was played may be there in the end."""
+
+    async def saved():
+        found = []
+
+        async def save(episode, *, is_cut=False):
+            found.append((episode.state.value, is_cut))
+            return episode, True
+
+        person = Person(id="p", name="you", role=Role.OWNER, created=0.0)
+        play = Play(person, Study(id="s", name="Walk"), None, save, None, {}, is_chosen=True)
+        play.environment = Environment(id="e", name="Drawn", family="drawn")
+        for state in ("playing", "failed"):
+            play._heard({"op": "episode", "episode": {"id": "x", "number": 0, "state": state}})
+        play._gone("crashed")
+        await play._save_all()
+        return found
+
+    assert asyncio.run(saved()) == [("playing", False), ("failed", True)]
+
+
+def test_turns_choose_for_each_episode(tmp_path) -> None:
+    with Served(tmp_path) as served:
+        study = served.study(
+            drawn(seed=5), drawn(num_steps=9, seed=7), assignment="round_robin", quota=3
+        )
+        first, second = (environment["id"] for environment in study["environments"])
+        play = served.play(study)
+        stored = []
+        with served.player(play) as player:
+            for number, value in enumerate(["completed", "rejected", "completed", "completed"]):
+                if number != 2:
+                    environment = player.until("hello")["environment"]["id"]
+                player.until("state", state="ready")
+                player.until_step(0)
+                player.walk("Space")
+                player.frames.clear()
+                player.say("control", do="end")
+                player.say("control", do="confirm", value=value)
+                said = player.until("episode", episode__state=value)["episode"]
+                assert said["environment"] == environment
+                stored.append(said)
+            assert player.until("bye")["reason"] == "quota"
+        # What is thrown away is tried again.
+        assert [one["environment"] for one in stored] == [first, second, second, first]
+        assert [one["number"] for one in stored] == [0, 1, 2, 3]
+        assert {one["session"] for one in stored} == {play}
+        assert [steps_of(served, one)[1]["seed"] for one in stored] == [5, 7, 8, 6]
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -478,6 +480,19 @@ def test_who_cannot_record_cannot_play(tmp_path: Path) -> None:
         assert (player.states[-1]["state"], player.states[-1]["why"]) == ("ended", "failed")
         assert len(player.frames) == 1  # What is not recorded is not shown.
         assert not player.episodes
+    assert player.status == 1
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with Player(tmp_path) as player:
+        player.press("ArrowLeft")
+        player.drain()
+        (error,) = player.errors
+        assert error["message"] == "the disk of the server is full; the steps until then are kept"
     assert player.status == 1
 
 
