@@ -13,9 +13,9 @@ __all__ = ["ROLES", "May", "check", "may", "of_episode", "sees_episode", "sees_s
 class May(enum.StrEnum):
     """What some may do.
 
-    PLAY studies that are enabled. SEE all studies, all episodes and their tags. TAG them, write notes
-    on them, and change their verdicts. DELETE episodes. EXPORT them. MANAGE studies: make, change, try, enable and
-    delete them. Invite PEOPLE, and change what they may do.
+    PLAY studies that are enabled. SEE all studies, all episodes and their tags. TAG them, write
+    notes on them, and change their verdicts. DELETE episodes. EXPORT them. MANAGE studies: make,
+    change, try, enable and delete them. Invite PEOPLE, and change what they may do.
     """
 
     PLAY = "play"

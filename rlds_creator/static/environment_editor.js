@@ -136,7 +136,7 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
         <h3>Steps and episodes</h3>
         <div class="fields">
           <${Segments} label="Makes a step" value=${environment.mode} onChange=${set("mode")} choices=${[
-            { value: "async", label: "At its own pace" },
+            { value: "async", label: "Regularly" },
             { value: "sync", label: "With each key" },
           ]} />
           ${environment.mode === "async" && html`<${NumberField} label="Steps per second" value=${environment.fps} onChange=${(/** @type {any} */ value) => set("fps")(value ?? Number.NaN)} error=${errors.fps} />`}
