@@ -24,6 +24,7 @@ from commands import as_markdown
 
 import rlds_ecosystem
 import rlds_tools
+from rlds.sources import Source
 from tfds_builders.quiet import quiet_libraries
 
 # The modules whose docstrings are read load TensorFlow, which says much.
@@ -133,9 +134,18 @@ def _skip_member(
 ) -> bool | None:
     if what == "class" and isinstance(obj, type) and issubclass(obj, Message):
         return True  # Generated for a protocol buffer inside another one.
+    if what == "class" and hasattr(Source, name) and _is_of_a_format(obj):
+        return True  # `Source` says what it does.
     # A package's names are on its page, with a docstring or without; so are the values of enums.
     is_exported = what == "module" and name not in (options.exclude_members or ())
     return False if is_exported or isinstance(obj, enum.Enum) else None
+
+
+def _is_of_a_format(member: Any) -> bool:
+    function = getattr(member, "fget", member)
+    module, name = (getattr(function, key, "") for key in ("__module__", "__qualname__"))
+    owner = getattr(sys.modules.get(module), name.partition(".")[0], None)
+    return isinstance(owner, type) and issubclass(owner, Source) and module != Source.__module__
 
 
 def _prepare_docstring(

@@ -84,7 +84,8 @@ COMMANDS = {
 
 # Pages with classes whose methods have empty lines between them, where a prompt ends the class.
 WITH_CLASSES = {
-    *("docs/creator.md", "docs/envlogger.md", "docs/riegeli_format.md", "docs/robotics_video.md"),
+    *("docs/creator.md", "docs/envlogger.md", "docs/own_format.md", "docs/riegeli_format.md"),
+    "docs/robotics_video.md",
 }
 # Pages of many small examples, of functions that have their own tests.
 LONG = {"docs/cookbook.md", "docs/patterns.md", "docs/transformations.md"}
