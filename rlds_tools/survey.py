@@ -419,8 +419,8 @@ class Survey:
         if len(places):
             step, element = map(int, places[0])
             name = element_name(path, column.shape[1:], element)
-            text = f"{name} is {values[step, element]}"
-            self._tally.add("warning", text, field=path, episode=episode, step=step)
+            what = "NaN" if np.isnan(values[step, element]) else "infinite"
+            self._tally.add("warning", f"{name} is {what}", field=path, episode=episode, step=step)
 
     def _must_be_finite(self, path: str) -> bool:
         """Whether the validator finds what is not."""

@@ -64,14 +64,16 @@ def test_values_that_are_not_finite_are_placed_and_shown(tmp_path):
     episodes = [episode(9, seed=seed) for seed in range(8)]
     episodes[3]["steps"]["observation"]["position"][4:, 1] = np.nan
     episodes[4]["steps"]["reward"][2] = -np.inf
+    episodes[4]["steps"]["observation"]["position"][5, 0] = np.inf
     episodes[5]["steps"]["observation"]["camera"][:] = 0
     episodes[6]["steps"]["observation"]["camera"][:] = 77
     episodes[7]["steps"]["is_last"][:] = False
     path = write_dataset(tmp_path, episodes)
     report = rlds_tools.report(path, frames=2)
     texts = {finding.text: finding.where for finding in report.findings}
-    assert texts["observation/position[1] is nan"] == "episode 3, step 4"
-    assert texts["reward is -inf"] == "episode 4, step 2"
+    assert texts["observation/position[1] is NaN"] == "episode 3, step 4"
+    assert texts["observation/position[0] is infinite"] == "episode 4, step 5"
+    assert texts["reward is infinite"] == "episode 4, step 2"
     assert set(report.shown) >= {3, 4, 5, 6, 7}
     assert "; 1 not finite, and left out" in report.content
     assert " · 1 not finite" in report.content

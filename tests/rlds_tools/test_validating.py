@@ -56,7 +56,7 @@ def test_each_fault_is_found_once_and_placed(faulty):
         ("warning", f"{camera} is of one color", (2,)),
         ("warning", "an episode of 2 steps", (4,)),
         ("warning", f"{camera} is frozen", (5,)),
-        ("warning", f"{position}[2] is nan", (5,)),
+        ("warning", f"{position}[2] is NaN", (5,)),
         ("warning", "action is 3 in all steps", ()),
         ("warning", f"{position}[1] is 0 in all steps", ()),
         ("warning", share, ()),
