@@ -141,7 +141,7 @@ export function EnvironmentEditor({ environment, families, errors = {}, isFirst,
           ]} />
           ${environment.mode === "async" && html`<${NumberField} label="Steps per second" value=${environment.fps} onChange=${(/** @type {any} */ value) => set("fps")(value ?? Number.NaN)} error=${errors.fps} />`}
           <${NumberField} label="Longest episode" optional unit="steps" value=${environment.max_episode_steps} onChange=${set("max_episode_steps")} error=${errors.max_episode_steps} placeholder="No limit" />
-          <${NumberField} label="Seed" optional value=${environment.seed} onChange=${set("seed")} error=${errors.seed} placeholder="Drawn by chance" hint="Of each player's first episode; the next ones follow." />
+          <${NumberField} label="Seed" optional value=${environment.seed} onChange=${set("seed")} error=${errors.seed} placeholder="Random" hint="Of each player's first episode; the next ones follow." />
         </div>
       </div>
       <${TextArea} label="Instructions" optional hint="Beside the picture, after those of the study." rows="2" value=${environment.instructions} onChange=${set("instructions")} maxlength="20000" />

@@ -185,7 +185,7 @@ class Studies(Database):
             if study.quota is not None:
                 done = connection.scalar(sa.select(_num_completed).where(mine)) or 0
                 if done >= study.quota:
-                    raise QuotaError(f"you have completed all {study.quota} episodes of this study")
+                    raise QuotaError("you have completed all episodes that this study asks for")
             if not study.environments:
                 raise NotFoundError("the study has no environments")
             if environment_id is not None or study.assignment is Assignment.CHOICE:

@@ -11,7 +11,7 @@ import { useMe } from "../session.js";
 /** @type {Record<string, string>} */
 export const ASSIGNMENTS = {
   choice: "Players choose which environment they play.",
-  random: "Chance chooses the environment of each episode.",
+  random: "The environment of each episode is drawn at random.",
   round_robin: "The environments take turns, from episode to episode.",
 };
 

@@ -177,7 +177,7 @@ function Editor({ study, numEpisodes }) {
         <div class="fields">
           <${SelectField} label="Environment of an episode" value=${draft.assignment} onChange=${set("assignment")} disabled=${environments.length < 2}
             hint=${environments.length < 2 ? "There is one only." : undefined}
-            choices=${[["choice", "Players choose"], ["random", "By chance"], ["round_robin", "In turn"]]} />
+            choices=${[["choice", "Players choose"], ["random", "At random"], ["round_robin", "In turn"]]} />
           <${NumberField} label="Episodes per person" optional value=${draft.quota} onChange=${set("quota")} error=${shown.quota} placeholder="Any number" hint="Completed ones. Nobody can play more." />
         </div>
       <//>

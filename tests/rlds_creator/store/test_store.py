@@ -310,7 +310,7 @@ def test_a_quota_counts_what_is_completed(
 
     assert store.choose_environment(study.id, owner.id, environment).id == environment
     play()
-    with pytest.raises(QuotaError, match="all 2 episodes"):
+    with pytest.raises(QuotaError, match="all episodes that this study"):
         store.choose_environment(study.id, owner.id, environment)
 
 
