@@ -221,7 +221,11 @@ class MappedStorage(Storage):
         # The first episode of each shard.
         self._firsts = np.cumsum([0, *counts])
         self.outlines = self._outlines()
-        self._places = {path: self._place(path) for path in fields}
+        self._places = {
+            path: self._place(f"{rlds.STEPS}/{path}", field, self.outlines.num_steps)
+            for path, field in fields.items()
+        }
+        self._episode_fields = episodes.source.episode_fields()
         self._others = CachedStorage(episodes, fields, decoders, max_bytes, outlines=self.outlines)
 
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
@@ -233,6 +237,21 @@ class MappedStorage(Storage):
     def check(self, episodes: np.ndarray) -> None:
         """See `Storage`."""
         self.files.check(self._shards[episodes])
+
+    def metadata_column(self, name: str) -> np.ndarray | None:
+        """See `Storage`."""
+        field = self._episode_fields.get(name)
+        if not isinstance(field, Field) or field.encoding:
+            return None
+        each = np.arange(len(self._shards))
+        place = self._place(name, field, np.ones_like(each))
+        rows = _MappedRows(self, each, np.zeros_like(each), [])
+        if place is None or (isinstance(place, _Column) and place.is_there is not None):
+            return None
+        try:
+            return rows.texts(place) if isinstance(place, _Strings) else rows.copied(place)
+        finally:
+            self.check(each)
 
     def is_random(self, path: str) -> bool:
         """Whether a field is copied out of the files, for all episodes."""
@@ -319,12 +338,11 @@ class MappedStorage(Storage):
             )
         return Outlines(num_steps, num_transitions, known)
 
-    def _place(self, path: str) -> _Column | _Strings | None:
-        name = f"{rlds.STEPS}/{path}"
+    def _place(self, name: str, field: Field, counts: np.ndarray) -> _Column | _Strings | None:
+        """Where the values of a field are, of which the episodes have so many."""
         if not self._has(name):
             return None
         starts = self._joined_field(lambda index: index.starts, name)
-        num_steps = self.outlines.num_steps
         is_there = starts != NOT_DIRECT
         if not len(starts):
             return None
@@ -334,16 +352,16 @@ class MappedStorage(Storage):
                 self._joined(lambda index: index.entries[name][0][which])  # noqa: B023
                 for which in (slice(-1), slice(1, None))
             )
-            is_there &= after - first == num_steps
-            return _Strings(name) if (is_there | (num_steps == 0)).all() else None
+            is_there &= after - first == counts
+            return _Strings(name) if (is_there | (counts == 0)).all() else None
         if not layout.width:
             return None
         stride = layout.width + len(layout.head)
         sizes = self._joined_field(lambda index: index.sizes, name)
-        is_there &= sizes == num_steps * stride
-        is_there |= num_steps == 0
+        is_there &= sizes == counts * stride
+        is_there |= counts == 0
         begins = self._joined(lambda index: index.offsets) + starts
-        stored, field = np.dtype(layout.dtype), self.fields[path]
+        stored = np.dtype(layout.dtype)
         shape = tuple(int(size or 0) for size in field.shape)
         return _Column(
             *(begins, stride, layout.width, shape, stored, field.column_dtype),
@@ -375,23 +393,23 @@ class _MappedRows(Rows):
         if isinstance(place, _Strings):
             if self._storage.fields[path].encoding:
                 return self._decoded(path, place)
-            return self._texts(place)
+            return self.texts(place)
         if place.is_there is None:
-            return self._copied(place)
+            return self.copied(place)
         is_there = place.is_there[self._episodes]
         if is_there.all():
-            return self._copied(place)
+            return self.copied(place)
         others = self._others(~is_there).take(path)
         rows = arrays.empty((len(is_there), *others.shape[1:]), others.dtype)
         rows[~is_there] = others
-        rows[is_there] = self._copied(place, is_there)
+        rows[is_there] = self.copied(place, is_there)
         return rows
 
     def _others(self, which: Any) -> Rows:
         episodes, steps = self._episodes[which], self._steps[which]
         return self._storage.others(episodes, steps, self._other_paths)
 
-    def _copied(self, place: _Column, which: Any = slice(None)) -> np.ndarray:
+    def copied(self, place: _Column, which: Any = slice(None)) -> np.ndarray:
         steps = self._steps[which]
         out = arrays.empty((len(steps), *place.shape), place.stored)
         if len(out):
@@ -408,7 +426,7 @@ class _MappedRows(Rows):
             return out
         return out != 0 if place.dtype == np.bool_ else out.astype(place.dtype)
 
-    def _texts(self, place: _Strings) -> np.ndarray:
+    def texts(self, place: _Strings) -> np.ndarray:
         texts = np.empty(len(self._steps), object)
         strings = self._strings(place, np.arange(len(self._steps)))
         texts[:] = [string.tobytes() for string in strings]

@@ -124,6 +124,11 @@ class Storage(abc.ABC):
         """
         del episodes  # Who reads whole episodes checks what was read then.
 
+    def metadata_column(self, name: str) -> np.ndarray | None:
+        """Returns a field of all episodes at once; None if they have to be read one by one."""
+        del name
+        return None
+
     @abc.abstractmethod
     def is_random(self, path: str) -> bool:
         """Whether a row of a field costs no more than itself, wherever it is."""

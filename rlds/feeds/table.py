@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -323,8 +324,8 @@ class Table:
 
         Args:
           keep: The numbers of the episodes to keep, or a mask with a bool for each. Or a function
-            that takes an episode (`rlds.sources.SourceEpisode`: its `metadata`, `steps`,
-            `total_reward`), for which all of them are read once.
+            that takes an episode (with what `rlds.sources.SourceEpisode` has: `metadata`, `steps`,
+            `total_reward`), of which what it asks for is read once.
 
         Raises:
           IndexError: There is no such episode.
@@ -337,7 +338,9 @@ class Table:
                 if self._chosen is None
                 else self._chosen
             )
-            keep = np.array([bool(keep(self.episodes.episode(int(n)))) for n in numbers], bool)
+            columns: dict[str, np.ndarray | None] = {}
+            episodes: Iterable[Any] = (_Episode(self, int(n), columns) for n in numbers)
+            keep = np.array([bool(keep(episode)) for episode in episodes], bool)
         kept = np.asarray(keep)
         if kept.dtype == bool:
             if kept.shape != (self.num_episodes,):
@@ -479,6 +482,50 @@ class Table:
         jpeg = self._given.jpeg if any(field.encoding for field in self.fields.values()) else ""
         # Logs do not keep the order of what was recorded beside the steps.
         return hash_of(self.storage.fingerprint(), chosen, sorted(self.fields), jpeg)
+
+
+class _Episode:
+    """A `SourceEpisode` of which nothing is read before it is asked for."""
+
+    def __init__(self, table: Table, number: int, columns: dict[str, np.ndarray | None]) -> None:
+        self._table, self._number, self._columns = table, number, columns
+
+    @functools.cached_property
+    def _whole(self) -> SourceEpisode:
+        return self._table.episodes.episode(self._number)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._whole[name]
+
+    @property
+    def metadata(self) -> _Metadata:
+        return _Metadata(self)
+
+
+class _Metadata(Mapping[str, Any]):
+    """The metadata of an episode: a field of all episodes is read at once, if that is possible."""
+
+    def __init__(self, episode: _Episode) -> None:
+        self._episode = episode
+
+    def __getitem__(self, name: str) -> Any:
+        episode = self._episode
+        if name not in episode._columns:
+            episode._columns[name] = episode._table.storage.metadata_column(name)
+        column = episode._columns[name]
+        return episode._whole.metadata[name] if column is None else column[episode._number]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._episode._whole.metadata)
+
+    def __len__(self) -> int:
+        return len(self._episode._whole.metadata)
 
 
 def as_numbers(values: Sequence[int] | np.ndarray) -> np.ndarray:

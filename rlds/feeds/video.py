@@ -44,6 +44,10 @@ class VideoStorage(Storage):
         """See `Storage`."""
         self._others.check(episodes)
 
+    def metadata_column(self, name: str) -> np.ndarray | None:
+        """See `Storage`."""
+        return self._others.metadata_column(name)
+
     def is_random(self, path: str) -> bool:
         """A frame costs no more than those from its keyframe on, wherever it is."""
         return path in self.source.cameras or self._others.is_random(path)

@@ -570,6 +570,78 @@ def test_a_part_of_a_split_is_read_and_nothing_before_it(tmp_path, episodes, mon
     np.testing.assert_array_equal(whole, episodes[9]["steps"]["action"])
 
 
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_metadata_that_a_filter_asks_for_is_that_of_the_episodes(
+    tmp_path, monkeypatch, file_format
+):
+    plain = {
+        "success": tensor(bool),
+        "score": tensor("f4"),
+        "pose": tensor("f4", 2),
+        "task": tensor(object),
+        "exact": tensor("f8", encoding="bytes"),
+    }
+    others = {
+        "seed": tensor("i8"),  # Of one byte in some episodes, and of more in others.
+        "packed": tensor("i8", 3, encoding="zlib"),
+        "scene": Features(features={"light": tensor("f4")}),
+    }
+    steps = Dataset(feature=Features(features=FIELDS))
+    features = Features(features={"steps": steps, **plain, **others})
+    options = {"max_examples_per_shard": 3, "file_format": file_format}
+    with tfds_files.DatasetWriter(tmp_path, features, "it", **options) as writer:
+        for number in range(8):
+            writer.add(
+                {
+                    "steps": steps_of(number % 3),
+                    "success": number % 2 == 0,
+                    "score": number / 2,
+                    "pose": np.array([number, 1], "f4"),
+                    "task": b"x" * number,
+                    "exact": number / 3,
+                    "seed": 50 * number,
+                    "packed": np.full(3, number),
+                    "scene": {"light": number / 4},
+                }
+            )
+    table = rlds.feeds.open(tmp_path, "train[1:]")
+    read, example = [], tfds_files.Split.example
+    monkeypatch.setattr(
+        tfds_files.Split,
+        "example",
+        lambda split, index, *fields: read.append(index) or example(split, index, *fields),
+    )
+
+    def of(episode, names):
+        return {name: episode.metadata[name] for name in names}
+
+    def check(names, kept, found):
+        expected = [of(episode, names) for episode in table.episodes]
+        assert (kept.num_episodes, len(found), len(expected)) == (3, 7, 7)
+        for one, other in zip(found, expected):
+            assert_equal(one, other)
+            assert [type(one[name]) for name in names] == [type(other[name]) for name in names]
+
+    found = []
+    kept = table.filter_episodes(lambda e: found.append(of(e, plain)) or e.metadata["success"])
+    assert (read == []) == (file_format == "tfrecord")
+    check(plain, kept, found)
+    both = [*plain, *others]
+    found = []
+    kept = table.filter_episodes(lambda e: found.append(of(e, both)) or e.metadata["success"])
+    check(both, kept, found)
+    seen = []
+    kept.filter_episodes(
+        lambda e: seen.append((len(e), e["action"].shape, dict(e.metadata), e.key))
+    )
+    assert [length for length, *_ in seen] == [2, 1, 0]
+    assert [shape for _, shape, *_ in seen] == [(2, 2), (1, 2), (0, 2)]
+    assert {*seen[0][2]} == {*plain, *others}
+    for get in (lambda e: e.metadata["nothing"], lambda e: e["nothing"]):
+        with pytest.raises(KeyError, match="nothing"):
+            table.filter_episodes(get)
+
+
 def test_a_batch_reads_an_episode_once_whatever_fits_into_the_cache(tmp_path, episodes):
     several = {
         "exact": tensor("f8", 3, encoding="zlib"),
