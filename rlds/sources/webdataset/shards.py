@@ -27,6 +27,9 @@ __all__ = ["Sample", "Shard", "find_shards", "first_fields"]
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")
 _SKIPPED = re.compile(r"__[^/]*__($|/)")
 _BLOCK = tarfile.BLOCKSIZE
+# Members whose content is read at once: long names, and attributes.
+_WITH_TEXT = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, b"x", b"g", b"X")
+_MAX_TEXT = 1 << 20
 
 
 class Sample(NamedTuple):
@@ -71,7 +74,7 @@ class Shard:
         names: set[str] = set()
         with source_errors(self.path), self.path.open("rb") as file:
             size = int(self.path.stat().length)
-            with tarfile.open(fileobj=file, mode="r:") as tar:
+            with tarfile.TarFile(fileobj=file, tarinfo=_Header) as tar:
                 for info in _members(tar):
                     if (found := _key_and_field(info)) is None:
                         continue
@@ -105,7 +108,7 @@ class Shard:
         values = {}
         with source_errors(self.path, episode=sample.key), self.path.open("rb") as file:
             file.seek(sample.begin)
-            with tarfile.TarFile(fileobj=file) as tar:
+            with tarfile.TarFile(fileobj=file, tarinfo=_Header) as tar:
                 for info in _members(tar):
                     if info.offset >= sample.end:
                         break
@@ -114,6 +117,17 @@ class Shard:
                         file.seek(info.offset_data)
                         values[found[1]] = file.read(info.size)
         return values
+
+
+class _Header(tarfile.TarInfo):
+    """A header, for whose long name or attributes a file cannot ask for any memory."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> tarfile.TarInfo:
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in _WITH_TEXT and header.size > _MAX_TEXT:
+            raise tarfile.ReadError(f"a name or attributes of {header.size:,} bytes")
+        return header
 
 
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -152,7 +166,7 @@ def first_fields(path: epath.Path) -> list[str]:
     """Returns the names of the fields of the first sample of a file."""
     fields: list[str] = []
     key = None
-    with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
+    with path.open("rb") as file, tarfile.TarFile(fileobj=file, tarinfo=_Header) as tar:
         for info in _members(tar):
             if (found := _key_and_field(info)) is None:
                 continue

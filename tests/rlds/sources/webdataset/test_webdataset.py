@@ -2,6 +2,7 @@
 
 import io
 import json
+import tarfile
 
 import conversions
 import numpy as np
@@ -158,6 +159,21 @@ def test_a_cut_file_gives_what_is_whole(tmp_path):
         except SourceError:
             found.add((len(episodes), None))
     assert found == {(2, None), (2, False), (3, None), (3, False), (3, True)}
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
+def test_a_long_name_that_is_not_there_takes_no_memory(tmp_path, kind):
+    path = raw_webdataset.write(tmp_path / "a.tar", raw_webdataset.episode("a", 3))
+    header = tarfile.TarInfo("long")
+    header.type, header.size = kind, 1 << 40
+    whole, long_name = path.read_bytes(), header.tobuf(tarfile.GNU_FORMAT)
+    end = -(-len(whole.rstrip(b"\0")) // 512) * 512
+    path.write_bytes(whole[:end] + long_name)
+    episodes = rlds.sources.open(path, format="webdataset")
+    assert len(list(episodes.source.faults("train"))) == 1
+    path.write_bytes(long_name + whole)
+    with pytest.raises(SourceError, match=r"a\.tar: .* attributes of 1,099,511,627,776 bytes"):
+        WebdatasetSource(path)
 
 
 def test_damaged_samples(tmp_path):
