@@ -13,7 +13,7 @@ import re
 import tarfile
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from etils import epath
 
@@ -123,7 +123,7 @@ class _Header(tarfile.TarInfo):
     """A header, for whose long name or attributes a file cannot ask for any memory."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> tarfile.TarInfo:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         header = super().frombuf(buf, encoding, errors)
         if header.type in _WITH_TEXT and header.size > _MAX_TEXT:
             raise tarfile.ReadError(f"a name or attributes of {header.size:,} bytes")
