@@ -13,9 +13,11 @@ import numpy as np
 import rlds
 from envlogger.converters.fields import Field
 from rlds._nests import named_leaves
+from rlds.sources.source import SourceError
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.cameras import cameras_of
+from rlds_tools.reading import indices_of, read_all
 from rlds_tools.results import Block, Result, Table, count, plain
 
 if TYPE_CHECKING:
@@ -158,6 +160,7 @@ def stats(
     by: str | None = None,
     format: str | None = None,
     progress: bool | None = None,
+    jobs: int = 1,
 ) -> Stats:
     """Describes the numbers of a split: lengths, total rewards, and each element of each field.
 
@@ -171,6 +174,8 @@ def stats(
       by: A field of episodes to group them by, such as "language_instruction".
       format: The name of the format, if it cannot be recognized.
       progress: Whether to show a progress bar; if None, on a terminal.
+      jobs: How many processes read at once, where there are thousands of small episodes. With more
+        than one, a script needs `if __name__ == "__main__":`, as for `multiprocessing`.
 
     Raises:
       KeyError: There is no such split or field.
@@ -187,7 +192,7 @@ def stats(
     groups: dict[str, list[tuple[int, float | None]]] = collections.defaultdict(list)
 
     def read() -> Iterator[dict[str, Any]]:
-        for episode in _all(episodes, progress):
+        for episode in _all(episodes, progress, jobs):
             lengths.append(episode.num_steps)
             reward = episode.total_reward
             if reward is not None:
@@ -212,10 +217,14 @@ def stats(
     )
 
 
-def _all(episodes: Episodes, progress: bool | None) -> Iterator[SourceEpisode]:
+def _all(episodes: Episodes, progress: bool | None, jobs: int) -> Iterator[SourceEpisode]:
     total = episodes.source.num_episodes(episodes.split)
     with show_progress(progress) as bars:
-        yield from bars.track(episodes, total=total, description="reading")
+        indices = bars.track(indices_of(episodes), total=total, description="reading")
+        for _, episode in read_all(episodes, indices, jobs):
+            if isinstance(episode, SourceError):
+                raise episode
+            yield episode
 
 
 def _numeric(fields: Mapping[str, Any]) -> list[str]:

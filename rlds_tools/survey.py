@@ -27,6 +27,7 @@ from rlds.sources.texts import is_instruction
 from rlds_tools.cameras import Frames, cameras_of, fault_of
 from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps
+from rlds_tools.reading import read_all
 from rlds_tools.results import count
 from rlds_tools.robots import check_description, known_defect, meaning_or_none
 from rlds_tools.values import NumericField, element_name
@@ -187,26 +188,24 @@ class Survey:
         # are, and the same for all other steps.
         self._zero_actions = np.zeros(4, np.int64)
 
-    def read(self, indices: Iterable[int]) -> None:
-        """Reads episodes, and looks at them.
+    def read(self, indices: Iterable[int], jobs: int = 1) -> None:
+        """Reads episodes, in so many processes, and looks at them.
 
         It ends where too many in a row cannot be read: there may be no end to what a file declares.
         """
         in_a_row = 0
-        for index in indices:
+        for index, episode in read_all(self.episodes, indices, jobs):
             if in_a_row == _MOST_UNREADABLE:
                 what = f"not read further than to episode {index:,}"
                 self._tally.add("error", f"{what}: the {in_a_row:,} before it cannot be read")
                 break
-            try:
-                episode = self.episodes.episode(index)
-            except SourceError as error:
+            if isinstance(episode, SourceError):
                 self.num_unreadable += 1
                 in_a_row += 1
-                self._found("error", f"cannot be read: {error}", index)
-                continue
-            in_a_row = 0
-            self._look_at(index, episode)
+                self._found("error", f"cannot be read: {episode}", index)
+            else:
+                in_a_row = 0
+                self._look_at(index, episode)
         self._flush()
 
     def known_length(self) -> int | None:
@@ -227,7 +226,7 @@ class Survey:
         try:
             for error in self.episodes.source.faults(self.episodes.split):
                 self._tally.add("error", str(error))
-        except SourceError as error:
+        except (SourceError, TfdsFilesError) as error:
             self._tally.add("error", str(error))
 
     def look_at_profile(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.findings import Finding
@@ -113,6 +113,7 @@ def validate(
     format: str | None = None,
     most: int = 20,
     progress: bool | None = None,
+    jobs: int = 1,
 ) -> Validation:
     """Checks datasets in any format, without TensorFlow.
 
@@ -132,6 +133,8 @@ def validate(
       format: The name of the format, if it cannot be recognized.
       most: How many findings of a split are printed.
       progress: Whether to show a progress bar; if None, on a terminal.
+      jobs: How many processes read at once, where there are thousands of small episodes. With more
+        than one, a script needs `if __name__ == "__main__":`, as for `multiprocessing`.
 
     Returns:
       What was found.
@@ -160,7 +163,7 @@ def validate(
     for path, parts in opened:
         for part in parts:
             if not isinstance(part, Check):
-                part = _check(path, part, finite, profile, checksums, progress)
+                part = _check(path, part, finite, profile, checksums, progress, jobs)
             checks.append(part)
     return Validation(tuple(checks), strict, most)
 
@@ -184,7 +187,9 @@ def _check(
     profile: str | None,
     checksums: bool,
     progress: bool | None,
+    jobs: int,
 ) -> Check:
+    from rlds_tools.reading import indices_of
     from rlds_tools.survey import Survey
 
     begin = time.monotonic()
@@ -194,18 +199,10 @@ def _check(
         survey.look_at_profile()
     with show_progress(progress) as bars:
         indices = bars.track(
-            _all_of(episodes), total=survey.known_length(), description=episodes.split
+            indices_of(episodes), total=survey.known_length(), description=episodes.split
         )
-        survey.read(indices)
+        survey.read(indices, jobs)
     survey.look_at_totals()
     findings = survey.findings()
     seconds = time.monotonic() - begin
     return Check(path, episodes.split, len(survey.table), survey.num_steps, seconds, findings)
-
-
-def _all_of(episodes: Any) -> Iterable[int]:
-    """The indices of all episodes; those of a source that has no index are not counted first."""
-    index = 0
-    while episodes.has(index):
-        yield index
-        index += 1

@@ -71,13 +71,16 @@ def command(
     """
     called = invocation()
     called.quiet, called.verbose = quiet, verbose
-    from rlds_ecosystem import stores
-
-    for path in paths:  # Said before what is not installed.
-        if not stores.as_path(path).exists():
-            raise FileNotFoundError(f"{path!r} does not exist.")
     for module in ("starlette", "uvicorn", "msgspec"):
-        import_extra(module)
+        try:
+            import_extra(module)
+        except ImportError:
+            from rlds_ecosystem import stores
+
+            for path in paths:  # What does not exist matters more.
+                if not stores.as_path(path).exists():
+                    raise FileNotFoundError(f"{path!r} does not exist.") from None
+            raise
     from rlds_creator.server import running
     from rlds_creator.server.security import Hosts, is_loopback
     from rlds_creator.server.view_app import view_app

@@ -14,7 +14,14 @@ import click
 
 from rlds_tools.results import Result
 
-__all__ = ["Invocation", "invocation", "parsed_options", "prints_result", "wants_progress"]
+__all__ = [
+    "Invocation",
+    "invocation",
+    "jobs_option",
+    "parsed_options",
+    "prints_result",
+    "wants_progress",
+]
 
 _STYLES: dict[str, dict[str, Any]] = {
     "title": {"bold": True},
@@ -47,6 +54,17 @@ def invocation() -> Invocation:
 def wants_progress() -> bool | None:
     """Returns whether to show progress; None for what suits the terminal."""
     return False if invocation().quiet else None
+
+
+def jobs_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the option that says how many processes read episodes; None for one per processor."""
+    return click.option(
+        "--jobs",
+        type=click.IntRange(1),
+        metavar="N",
+        help="How many processes read, if there are thousands of small episodes; default: one for "
+        "each processor.",
+    )(function)
 
 
 def parsed_options(known: Mapping[str, Any], words: Sequence[str], owner: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rlds_tools.command_line.printing import prints_result, wants_progress
+from rlds_tools.command_line.printing import jobs_option, prints_result, wants_progress
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -21,6 +21,7 @@ Examples:
 @click.option("--by", metavar="FIELD", help="Group episodes by this field of theirs.")
 @click.option("--out", metavar="FILE", help="Write the statistics to a .json or .npz file, too.")
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
+@jobs_option
 @prints_result
 def command(
     path: str,
@@ -29,6 +30,7 @@ def command(
     by: str | None,
     out: str | None,
     format: str | None,
+    jobs: int | None,
 ) -> Result:
     """Describe the numbers of a dataset.
 
@@ -39,6 +41,7 @@ def command(
     if out is not None and not out.endswith((".json", ".npz")):
         raise click.UsageError("--out: expected a name that ends with .json or .npz")
     from rlds_tools import describing
+    from rlds_tools.reading import default_jobs
 
     found = describing.stats(
         path,
@@ -46,6 +49,7 @@ def command(
         fields=None if fields is None else fields.split(","),
         by=by,
         format=format,
+        jobs=jobs or default_jobs(),
         progress=wants_progress(),
     )
     if out is not None:

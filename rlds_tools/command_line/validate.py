@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import prints_result, wants_progress
+from rlds_tools.command_line.printing import jobs_option, prints_result, wants_progress
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -38,8 +38,9 @@ Examples:
     help="Print so many findings of a split.",
 )
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
+@jobs_option
 @prints_result
-def command(paths: tuple[str, ...], **options: Any) -> Result:
+def command(paths: tuple[str, ...], jobs: int | None, **options: Any) -> Result:
     """Check datasets: the rules of RLDS, and what goes wrong in practice.
 
     Errors are broken rules and data that cannot be read. Warnings are what is probably a mistake:
@@ -47,5 +48,7 @@ def command(paths: tuple[str, ...], **options: Any) -> Result:
     The exit code is 1 if there are errors.
     """
     from rlds_tools import validating
+    from rlds_tools.reading import default_jobs
 
-    return validating.validate(*paths, **options, progress=wants_progress())
+    jobs = jobs or default_jobs()
+    return validating.validate(*paths, **options, jobs=jobs, progress=wants_progress())

@@ -1,0 +1,131 @@
+"""Reads the episodes of a split in their order, small ones in several processes at once."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import itertools
+import multiprocessing
+import os
+import signal
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds._nests import named_leaves
+from rlds.sources import Episodes, SourceEpisode, SourceError
+
+__all__ = ["default_jobs", "indices_of", "read_all"]
+
+# Starting processes takes seconds, and what they read is copied: it pays for many small episodes.
+_MANY, _SMALL = 5_000, 1 << 18
+_CHUNK, _CHUNK_BYTES = 128, 32 << 20
+
+_episodes: Episodes
+
+
+def default_jobs() -> int:
+    """Returns how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def indices_of(episodes: Episodes) -> Iterator[int]:
+    """Yields the indices of all episodes; those of a source without an index are not counted."""
+    return itertools.takewhile(episodes.has, itertools.count())
+
+
+def read_all(
+    episodes: Episodes, indices: Iterable[int], jobs: int = 1
+) -> Iterator[tuple[int, SourceEpisode | SourceError]]:
+    """Yields each index with its episode, or with the error if that is damaged, in their order.
+
+    Args:
+      episodes: The episodes.
+      indices: Which.
+      jobs: How many processes may read them. They are started if there are thousands of episodes,
+        and the first one is small.
+    """
+    remaining = iter(indices)
+    for index in itertools.islice(remaining, 1):
+        first = _read(episodes, index)
+        yield index, first
+        if jobs > 1 and episodes.has_random_access and _size_of(first) <= _SMALL:
+            ahead = list(itertools.islice(remaining, _MANY))
+            remaining = itertools.chain(ahead, remaining)
+            if len(ahead) == _MANY:
+                yield from _read_in_processes(episodes, remaining, jobs)
+                return
+    for index in remaining:
+        yield index, _read(episodes, index)
+
+
+def _read(episodes: Episodes, index: int) -> SourceEpisode | SourceError:
+    try:
+        return episodes.episode(index)
+    except SourceError as error:
+        return error
+
+
+def _size_of(episode: SourceEpisode | SourceError) -> int:
+    if isinstance(episode, SourceError):
+        return 0
+    leaves = itertools.chain(named_leaves(episode.steps), named_leaves(episode.metadata))
+    return sum(_num_bytes(value) for _, value in leaves)
+
+
+def _num_bytes(value: object) -> int:
+    if isinstance(value, np.ndarray):
+        objects = value.flat if value.dtype == object else ()
+        return value.nbytes + sum(map(_num_bytes, objects))
+    return len(value) if isinstance(value, bytes | str) else 8
+
+
+def _read_in_processes(
+    episodes: Episodes, indices: Iterator[int], jobs: int
+) -> Iterator[tuple[int, SourceEpisode | SourceError]]:
+    pool = concurrent.futures.ProcessPoolExecutor(
+        jobs, multiprocessing.get_context("spawn"), _begin, (episodes,)
+    )
+    waiting: collections.deque[tuple[list[int], concurrent.futures.Future[Any]]] = (
+        collections.deque()
+    )
+    try:
+        while True:
+            while len(waiting) <= 2 * jobs and (chunk := list(itertools.islice(indices, _CHUNK))):
+                waiting.append((chunk, pool.submit(_read_chunk, chunk)))
+            if not waiting:
+                return
+            chunk, future = waiting.popleft()
+            found, messages = future.result()
+            for message in messages:
+                warnings.warn(message, stacklevel=1)
+            yield from zip(chunk, found)
+            for index in chunk[len(found) :]:  # It would have been too much to send.
+                yield index, _read(episodes, index)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(episodes: Episodes) -> None:
+    global _episodes
+    _episodes = episodes
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that waits for this one.
+
+
+def _read_chunk(
+    indices: Sequence[int],
+) -> tuple[list[SourceEpisode | SourceError], list[Warning | str]]:
+    found: list[SourceEpisode | SourceError] = []
+    size = 0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for index in indices:
+            found.append(_read(_episodes, index))
+            size += _size_of(found[-1])
+            if size > _CHUNK_BYTES:
+                break
+    return found, [warning.message for warning in caught]

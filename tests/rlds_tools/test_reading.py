@@ -1,0 +1,42 @@
+import dataclasses
+import warnings
+
+import pytest
+from tiny_datasets import episode, write_dataset
+
+import rlds.sources
+import rlds_tools
+from rlds.sources import SourceError
+from rlds_tools import reading
+
+
+def test_processes_change_nothing(tmp_path, monkeypatch):
+    path = write_dataset(tmp_path / "many", [episode(3 + n % 4, seed=n) for n in range(40)])
+    file = next((tmp_path / "many").glob("*.tfrecord*"))
+    content = bytearray(file.read_bytes())
+    content[200] ^= 1  # In the first episode.
+    file.write_bytes(content)
+    monkeypatch.setattr(reading, "_MANY", 10)
+    monkeypatch.setattr(reading, "_CHUNK", 4)
+    one, two = (rlds_tools.validate(path, jobs=jobs).checks for jobs in (1, 2))
+    assert [dataclasses.replace(check, seconds=0) for check in one] == [
+        dataclasses.replace(check, seconds=0) for check in two
+    ]
+    assert "cannot be read: " in two[0].findings[0].text
+    with pytest.raises(SourceError, match="tiny-train"):
+        rlds_tools.stats(path, jobs=2)
+
+
+def test_a_chunk_that_is_large_and_warnings(dataset, monkeypatch):
+    episodes = rlds.sources.open(dataset)
+    monkeypatch.setattr(reading, "_episodes", episodes, raising=False)
+    monkeypatch.setattr(reading, "_CHUNK_BYTES", 10)
+    read = reading._read
+
+    def warn(*args):
+        warnings.warn("old", stacklevel=1)
+        return read(*args)
+
+    monkeypatch.setattr(reading, "_read", warn)
+    found, messages = reading._read_chunk([0, 1, 2])
+    assert (len(found), list(map(str, messages))) == (1, ["old"])
