@@ -152,6 +152,7 @@ class Hdf5EpisodesSource(RandomAccessSource):
             raise group.error("no rows", next(iter(group.arrays)))
         self._columns: dict[str, Column] = {}
         self._values: dict[str, Field] = {}
+        self._rows_of_values: dict[str, int | None] = {}
         taken: dict[str, Any] = dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT))
         names: dict[str, Any] = dict.fromkeys((*RESERVED, LAYOUT, *self._other_fields()))
         for path in group.arrays:
@@ -164,8 +165,10 @@ class Hdf5EpisodesSource(RandomAccessSource):
             used[field_path] = None
             if column is None:
                 self._values[path] = group.value_field(path)
+                self._rows_of_values[path] = group.num_rows(path)
             else:
                 self._columns[path] = column
+        self._check_rows(group)
         attributes = group.attributes()
         self._attributes = {
             name: field_of_values(value)
@@ -268,8 +271,23 @@ class Hdf5EpisodesSource(RandomAccessSource):
         for path in group.arrays:
             if path not in self._columns and path not in self._values and path not in self.unread:
                 raise group.error("the first episode has no such array", path)
+        number = self._num_transitions(group)
         for path, field in self._values.items():
             group.check(path, field, as_rows=False)
+            has_other_rows = group.num_rows(path) != self._rows_of_values[path]
+            if has_other_rows and self._column(path, group, number) is not None:
+                raise group.error("a row for each step, but not so in the first episode", path)
+
+    def _check_rows(self, group: EpisodeGroup) -> tuple[int, int]:
+        """Checks that arrays have their rows; returns how many transitions and steps there are."""
+        number = self._num_transitions(group)
+        num_steps = number + self._has_final(group, number)
+        for path, column in self._columns.items():
+            rows, expected = group.num_rows(path), num_steps if column.whole else number
+            if rows != expected:
+                what = f"{rows} rows, expected {expected}: there are {number} actions"
+                raise group.error(what, path)
+        return number, num_steps
 
     def _attribute_values(self, group: EpisodeGroup) -> dict[str, Any]:
         found = group.attributes()
@@ -291,19 +309,14 @@ class Hdf5EpisodesSource(RandomAccessSource):
     ) -> dict[str, Any]:
         """Returns columns of steps from `begin` to before `end`."""
         wanted = set(self._step_paths(fields))
-        number = self._num_transitions(group)
-        num_steps = number + self._has_final(group, number)
+        number, num_steps = self._check_rows(group)
         begin, end, _ = slice(begin, end).indices(num_steps)
         steps = {}
         for path, (name, field, whole) in self._columns.items():
-            rows, expected = group.num_rows(path), num_steps if whole else number
-            if rows != expected:
-                what = f"{rows} rows, expected {expected}: there are {number} actions"
-                raise group.error(what, path)
             group.check(path, field)
             if name not in wanted:
                 continue
-            column = group.rows(path, field, slice(begin, min(end, expected)))
+            column = group.rows(path, field, slice(begin, min(end, num_steps if whole else number)))
             steps[name] = with_placeholder(column) if len(column) < end - begin else column
         if not num_steps:
             return nest(steps)

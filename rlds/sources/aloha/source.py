@@ -137,7 +137,7 @@ class AlohaSource(Hdf5EpisodesSource):
 
     def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
         root = root_of(path)
-        if root not in (ACTION, OBSERVATIONS) and group.num_rows(path) != num_transitions:
+        if root not in (ACTION, OBSERVATIONS, *_BASE) and group.num_rows(path) != num_transitions:
             return None
         field = group.field(path)
         if field.encoding:

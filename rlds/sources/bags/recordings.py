@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
@@ -34,6 +35,10 @@ _COMPRESSED = (".zstd", ".zst")
 _SUFFIXES: dict[Family, tuple[str, ...]] = {"mcap": (".mcap",), "rosbag": (".bag", ".db3")}
 _METADATA_FILE, _METADATA_MARK = "metadata.yaml", b"rosbag2_bagfile_information"
 _MAX_METADATA = 1 << 24
+# What it says of files and messages, as all that write it do; YAML has other ways.
+_LISTED = re.compile(rb"^ +relative_file_paths:((?: *\[[^\]]*\])|(?:\n *- [^\n]*)*)", re.MULTILINE)
+_FILE_NAME = re.compile(rb"""(?:- |[\[,]) *["']?([^"',\[\]\n]+\.(?:db3|mcap)[.\w]*)""")
+_NUM_MESSAGES = re.compile(rb"^ {0,2}message_count: *([0-9]{1,18})", re.MULTILINE)
 
 
 class Located(NamedTuple):
@@ -51,11 +56,15 @@ class Recording:
       name: Its name, relative to what was opened, without a suffix.
       files: Its files.
       described: The `metadata.yaml` of rosbag2, if there is one.
+      missing: The files that it names, but that are not there.
+      num_messages: How many messages it says that there are; 0 if it does not say so.
     """
 
     name: str
     files: tuple[epath.Path, ...]
     described: epath.Path | None = None
+    missing: tuple[str, ...] = ()
+    num_messages: int = 0
 
     @property
     def file_names(self) -> str:
@@ -66,15 +75,23 @@ class Recording:
         """Yields all messages in the order of the files; see `Container.messages`.
 
         Raises:
-          SourceError: A file is no recording.
+          SourceError: A file is no recording, or one is missing.
         """
+        if self.missing and self.described is not None:
+            what = f"it names files that are not there: {', '.join(self.missing)}"
+            raise SourceError(what, file=self.described, episode=self.name)
+        count = 0
         for number, path in enumerate(self.files):
             found = Flaws()
             with source_errors(path), _opened(path) as file:
                 for message in file.messages(found):
+                    count += 1
                     yield Located(number, message)
             flaws.damages += found.damages
             flaws.cut = flaws.cut or (f"{path.name}: {found.cut}" if found.cut else "")
+        if count < self.num_messages and not flaws.damages:
+            what = f"{count} messages, but {_METADATA_FILE} says {self.num_messages}"
+            flaws.cut = flaws.cut or what
 
     def fetch(self, places: Iterable[tuple[int, int, int]]) -> Iterator[bytes | memoryview]:
         """Yields the data of messages again.
@@ -138,6 +155,8 @@ def looks_like(path: str | os.PathLike[str], family: Family) -> bool:
     if not found:
         return False
     file = found[0].files[0]
+    if found[0].missing:
+        return True
     if file.name.endswith(_COMPRESSED):
         return True
     magic = _MAGIC[_suffix(file.name)]
@@ -151,15 +170,29 @@ def _rosbag2(folder: epath.Path, name: str) -> Recording | None:
         return None
     check_is_file(described)
     with stores.open_binary(described) as file:
-        if _METADATA_MARK not in file.read(_MAX_METADATA):
-            return None
+        said = file.read(_MAX_METADATA)
+    if _METADATA_MARK not in said:
+        return None
     names = [
         entry.name
         for entry in stores.list_directory(folder)
         if _suffix(entry.name) in (".db3", ".mcap") and not entry.is_dir
     ]
     files = [folder / name for name in sorted(names, key=natural_order)]
-    return Recording(name, tuple(require_files(*files)), described) if files else None
+    if not files:
+        return None
+    listed = _LISTED.search(said)
+    # Some were compressed or converted later, and some lists begin with the name of the folder.
+    there = {_stem(name) for name in names}
+    found = [
+        os.path.basename(match[1].decode(errors="replace"))
+        for match in _FILE_NAME.finditer(listed[1] if listed else b"")
+    ]
+    missing = tuple(file for file in found if _stem(file) not in there)
+    count = _NUM_MESSAGES.search(said)
+    return Recording(
+        name, tuple(require_files(*files)), described, missing, int(count[1]) if count else 0
+    )
 
 
 def _stem(name: str) -> str:

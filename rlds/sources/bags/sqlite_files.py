@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -22,6 +23,8 @@ from rlds.sources.bags.messages import (
 __all__ = ["MAGIC", "SqliteFile"]
 
 MAGIC = b"SQLite format 3\0"
+# How what a recorder makes begins; sequences and the like have no statement.
+_STATEMENT = re.compile(r"CREATE\s+(TABLE|(UNIQUE\s+)?INDEX)\s", re.IGNORECASE)
 
 
 class SqliteFile(Container):
@@ -73,14 +76,33 @@ class SqliteFile(Container):
             query = self._database.execute("SELECT data FROM messages WHERE id = ?", (number,))
             yield _plain(query.fetchone()[0])
 
+    def _tables(self) -> list[str]:
+        """Returns the names of the tables; refuses what makes values that the file does not hold.
+
+        A view may never end, and a generated value may be of any size.
+        """
+        names = []
+        schema = "SELECT name, type, CAST(sql AS TEXT) FROM sqlite_master"
+        for name, kind, sql in self._database.execute(schema):
+            # What is said of the kind may be wrong: what is there was made by this statement.
+            if sql is not None and not _STATEMENT.match(sql):
+                raise ValueError(f"no database of rosbag2: {name!r} is no table ({sql:.60})")
+            if kind == "table":
+                names.append(name)
+        columns = "SELECT name, hidden FROM pragma_table_xinfo(?)"
+        for table in names:
+            for column, hidden in self._database.execute(columns, (table,)):
+                if hidden:
+                    raise ValueError(f"no database of rosbag2: {table}.{column} is generated")
+        return names
+
     def _channels(self) -> dict[int, Channel]:
-        # A view in the place of a table may never end.
-        found = dict(self._database.execute("SELECT name, type FROM sqlite_master"))
+        found = self._tables()
         for name in ("topics", "messages"):
-            if found.get(name) != "table":
+            if name not in found:
                 raise ValueError(f"no database of rosbag2: it has no table {name!r}")
         definitions = {}
-        if found.get("message_definitions") == "table":
+        if "message_definitions" in found:
             rows = self._database.execute(
                 "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"
             )

@@ -143,7 +143,8 @@ class DroidSource(Hdf5VideosSource):
         return group.num_rows(paths[0]) or 0
 
     def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
-        if group.num_rows(path) != num_transitions:
+        rows, is_of_steps = group.num_rows(path), root_of(path) in (rlds.ACTION, rlds.OBSERVATION)
+        if rows is None or (rows != num_transitions and not is_of_steps):
             return None
         field = group.field(path)
         names, unit, doc = _MEANINGS.get(path.rpartition("/")[2], (None, None, ""))

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -46,6 +47,8 @@ __all__ = [
 METADATA_KEY = "robomimic"
 ATTRIBUTES, MASKS, LAYOUT = "attributes", "masks", "layout"
 FIRST, LAST, NEXT = "first_rows", "last_rows", "next_obs"
+# What has a row for each action, if it has that in a single demonstration.
+_OF_STEPS = ("obs", NEXT, "rewards", "dones", "states")
 INSTRUCTION = "language_instruction"
 _MODEL, _EP_META = "model_file", "ep_meta"
 _FIELDS = {"actions": rlds.ACTION, "rewards": rlds.REWARD, "obs": rlds.OBSERVATION}
@@ -186,6 +189,7 @@ class RecordedDemos:
                 demo.damage = self._objection(demo, known)
                 if demo.damage is None:
                     seen.add(demo.structure)
+        self._find_odd_demos()
         merged: dict[str, _Merged] = {}
         for demo in self._sound_demos:
             for path in demo.structure.arrays:
@@ -194,6 +198,33 @@ class RecordedDemos:
             damage = next((demo.damage for demo in self.demos), None)
             raise damage or self._files[0].hdf5.error("there is no demonstration", "data")
         return merged
+
+    def _find_odd_demos(self) -> None:
+        """Finds demonstrations with too few or too many rows of what has a row for each step."""
+        fitting: dict[str, Counter[bool]] = {}
+        for demo in self._sound_demos:
+            for path in demo.rows:
+                fitting.setdefault(path, Counter())[self._fits(demo, path)] += 1
+        # An array of the episode may have as many rows as there are actions by chance.
+        of_steps = {
+            path
+            for path, found in fitting.items()
+            if found[True] >= max(1, found[False]) or (found[True] and root_of(path) in _OF_STEPS)
+        }
+        for demo in self._sound_demos:
+            for path in of_steps & demo.rows.keys():
+                if demo.damage is None and not self._fits(demo, path):
+                    what = (
+                        f"{demo.rows[path]} rows, but there are {demo.length} actions; if it is not"
+                        " meant to have a row for each, name it in per_episode"
+                    )
+                    file = self._files[demo.file].hdf5.path
+                    demo.damage = SourceError(what, file=file, episode=demo.name, field=path)
+
+    def _fits(self, demo: Demo, path: str) -> bool:
+        """Whether an array has a row for each action, or, like observations, one more."""
+        more = demo.rows[path] - demo.length
+        return more == 0 if root_of(path) == NEXT else self._has_steps(demo, path)
 
     def _objection(self, demo: Demo, known: dict[str, _Merged]) -> SourceError | None:
         """Says why a demonstration is no episode of one dataset with those before it."""

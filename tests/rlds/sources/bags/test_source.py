@@ -1,8 +1,10 @@
 """Recordings of robots as episodes, compared with plain loops over what was recorded."""
 
 import base64
+import contextlib
 import pickle
 import shutil
+import sqlite3
 import struct
 from fractions import Fraction
 
@@ -96,6 +98,9 @@ def test_several_files_of_a_bag_follow_one_another(tmp_path):
     for number, folder in ((10, path), (2, more)):  # In natural order.
         (found,) = folder.glob("*.db3")
         found.rename(path / f"bag_{12 - number}.db3")
+    described = path / "metadata.yaml"
+    names = "  - bag_2.db3\n  - bag_10.db3\n"
+    described.write_text(described.read_text().replace("  - bag.db3\n", names))
     check_sample(rlds.sources.open(path, bag_config=CONFIG)[0], rows)
 
 
@@ -445,6 +450,45 @@ def test_what_is_cut_off(tmp_path):
         expected = plain_steps(rows_1 if name == "a.bag" else rows)[: episode.num_steps]
         assert episode.steps["timestamp"].tolist() == [step[0] for step in expected]
         assert list(episode.steps["observation"]["image"]) == [step[2] for step in expected]
+
+
+@pytest.mark.parametrize("style", ["  - bag_1.db3\n", "    - bag/bag_1.db3.zstd\n"])
+def test_a_file_that_the_metadata_names_is_missing(tmp_path, style):
+    bag = raw_bags.write_ros2(tmp_path / "bag", raw_bags.sample())
+    described = bag / "metadata.yaml"
+    text = described.read_text()
+    assert "  - bag.db3\n" in text
+    described.write_text(text.replace("  - bag.db3\n", f"  - bag.db3\n{style}"))
+    with pytest.raises(SourceError, match=r"metadata\.yaml.*not there: bag_1\.db3"):
+        rlds.sources.open(bag, bag_config=CONFIG)[0]
+    (bag / "bag.db3").rename(bag / "bag_1.db3")
+    described.write_text(text.replace("  - bag.db3\n", style))
+    assert rlds.sources.open(bag, bag_config=CONFIG)[0].complete
+    described.write_text(
+        described.read_text().replace("  message_count: 15", "  message_count: 16")
+    )
+    assert not rlds.sources.open(bag, bag_config=CONFIG)[0].complete
+
+
+TRICKS = {
+    "a view": "CREATE VIEW messages AS WITH RECURSIVE endless(n) AS (VALUES(1) UNION ALL SELECT "
+    "n + 1 FROM endless) SELECT n id, 1 topic_id, n timestamp, x'00' data FROM endless",
+    "a generated column": "CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id, timestamp, "
+    "data BLOB AS (zeroblob(1000000000)))",
+}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_values_that_are_not_in_the_database(tmp_path, trick):
+    """Whatever the table of the schema says of them."""
+    bag = raw_bags.write_ros2(tmp_path / "bag", raw_bags.sample())
+    with contextlib.closing(sqlite3.connect(bag / "bag.db3")) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        change = "UPDATE sqlite_master SET sql = ? WHERE name = 'messages'"
+        database.execute(change, (TRICKS[trick],))
+        database.commit()
+    with pytest.raises(SourceError, match=r"no database of rosbag2: .*(is no table|is generated)"):
+        rlds.sources.open(bag, format="rosbag", bag_config=CONFIG)[0]
 
 
 def test_a_damaged_chunk(tmp_path):

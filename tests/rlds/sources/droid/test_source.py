@@ -3,6 +3,7 @@
 import json
 
 import conversions
+import h5py
 import numpy as np
 import pytest
 import raw_droid
@@ -65,6 +66,22 @@ def test_pixels(folder):
     assert not pixels[5].any()
     found = episodes.columns(2, ["observation/images/wrist", "action/gripper_position"], 2, 4)
     np.testing.assert_array_equal(found["observation"]["images"]["wrist"], expected[2:4])
+
+
+def test_a_row_less_in_the_first_episode_is_damage_of_that_one(tmp_path):
+    raw_droid.write_folder(tmp_path)
+    expected = rlds.sources.open(tmp_path)
+    spec, file = expected.spec, tmp_path / expected[0].origin.file
+    with h5py.File(file, "a") as opened:
+        name = "observation/robot_state/joint_positions"
+        rows = opened[name][:-1]
+        del opened[name]
+        opened[name] = rows
+    episodes = rlds.sources.open(tmp_path)
+    assert episodes.spec == spec
+    with pytest.raises(SourceError, match=rf"field '{name}': {len(rows)} rows, expected"):
+        episodes[0]
+    assert episodes[1].num_steps == 5
 
 
 def test_what_is_missing_is_an_error_of_its_episode(tmp_path):

@@ -328,6 +328,23 @@ def replace(demo, name, value):
     demo[name] = value
 
 
+@pytest.mark.parametrize("array", ["obs/robot0_eef_pos", "next_obs/robot0_eef_pos", "states"])
+def test_a_row_less_in_one_demonstration_is_damage_of_that_one(tmp_path, array):
+    path = raw.robomimic(tmp_path / "demo.hdf5")
+    spec = rlds.sources.open(path).spec
+    with h5py.File(path, "a") as file:
+        rows = file["data/demo_2"][array][:-1]
+        del file["data/demo_2"][array]
+        file["data/demo_2"][array] = rows
+    episodes = rlds.sources.open(path)
+    assert episodes.spec["steps"] == spec["steps"]
+    assert episodes.spec.keys() == spec.keys()
+    message = rf"demo\.hdf5, episode demo_2, field '{array}': {len(rows)} rows, but there are"
+    with pytest.raises(SourceError, match=message):
+        episodes[1]
+    assert [episodes[index].num_steps - 1 for index in (0, 2)] == [3, 4]
+
+
 def test_what_is_not_of_this_format(tmp_path):
     path = tmp_path / "a.hdf5"
     with h5py.File(path, "w") as file:
