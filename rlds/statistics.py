@@ -295,6 +295,7 @@ def compute_statistics(
     """
     described: StatisticsPass | None = None
     waiting: list[_Batch] = []
+    num_waiting = 0
     for number, episode in enumerate(episodes):
         columns = _columns_of(episode, number)
         if described is None:
@@ -302,9 +303,10 @@ def compute_statistics(
             shapes = {name: columns[name].shape[1:] for name in choose_fields(fields, types)}
             described = StatisticsPass(shapes, quantiles=quantiles, ddof=ddof, masks=masks)
         waiting.append(_batch_of(episode, columns, shapes, number, bool(include_last_action)))
-        if sum(len(batch.is_last) for batch in waiting) >= _BATCH_SIZE:
+        num_waiting += len(waiting[-1].is_last)
+        if num_waiting >= _BATCH_SIZE:
             described.add(*_joined(waiting))
-            waiting = []
+            waiting, num_waiting = [], 0
     if described is None:
         raise ValueError(f"{_CALLER}: there are no episodes.")
     if waiting:
