@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.findings import Finding
@@ -111,6 +111,7 @@ def validate(
     strict: bool = False,
     checksums: bool = False,
     format: str | None = None,
+    options: Mapping[str, Any] | None = None,
     most: int = 20,
     progress: bool | None = None,
     jobs: int = 1,
@@ -131,6 +132,7 @@ def validate(
       strict: Whether warnings count as errors do.
       checksums: Whether to decode all images, too. Checksums of records are always verified.
       format: The name of the format, if it cannot be recognized.
+      options: Options of the format, as `rlds.sources.open` takes them.
       most: How many findings of a split are printed.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: How many processes read at once, where there are thousands of small episodes. With more
@@ -158,7 +160,7 @@ def validate(
     if not paths:
         raise ValueError("validate: name at least one path.")
     # What is not there is told before anything is read, which may take long.
-    opened = [(os.fspath(path), _open(os.fspath(path), split, format)) for path in paths]
+    opened = [(os.fspath(path), _open(os.fspath(path), split, format, options)) for path in paths]
     checks: list[Check] = []
     for path, parts in opened:
         for part in parts:
@@ -168,13 +170,15 @@ def validate(
     return Validation(tuple(checks), strict, most)
 
 
-def _open(path: str, split: str | None, format: str | None) -> Sequence[Episodes | Check]:
+def _open(
+    path: str, split: str | None, format: str | None, options: Mapping[str, Any] | None
+) -> Sequence[Episodes | Check]:
     """Opens the splits at a path; what cannot be opened is checked already."""
     from rlds.sources.source import SourceError
     from rlds_tools.survey import open_splits
 
     try:
-        splits, text = open_splits(path, split, format), "there are no episodes"
+        splits, text = open_splits(path, split, format, options), "there are no episodes"
     except SourceError as error:
         splits, text = [], str(error)
     return splits or [Check(path, "", 0, 0, 0.0, (Finding("error", text),))]

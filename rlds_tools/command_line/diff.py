@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import parsed_options, prints_result, wants_progress
+from rlds_tools.command_line.printing import prints_result, source_options, wants_progress
 from rlds_tools.results import Result
 
 EXAMPLES = """\b
@@ -65,17 +65,8 @@ def command(
         other,
         format=format,
         other_format=other_format,
-        options=_options(one, format, option),
-        other_options=_options(other, other_format, other_option),
+        options=source_options(one, format, option),
+        other_options=source_options(other, other_format, other_option),
         progress=wants_progress(),
         **chosen,
     )
-
-
-def _options(path: str, format: str | None, words: Sequence[str]) -> dict[str, Any]:
-    if not words:
-        return {}
-    from rlds import sources
-
-    format = format or sources.format_of(path)
-    return parsed_options(sources.formats()[format].options, words, format)

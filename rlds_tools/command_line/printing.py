@@ -20,6 +20,7 @@ __all__ = [
     "jobs_option",
     "parsed_options",
     "prints_result",
+    "source_options",
     "wants_progress",
 ]
 
@@ -79,6 +80,23 @@ def parsed_options(known: Mapping[str, Any], words: Sequence[str], owner: str) -
         return parse_options(known, words, owner)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+
+
+def source_options(path: str, format: str | None, words: Sequence[str]) -> dict[str, Any]:
+    """Returns the options of the format of a path; see `parsed_options`.
+
+    Args:
+      path: Where the data is.
+      format: Its format; if None, what it is recognized as.
+      words: The options, each as `name=value`.
+    """
+    if not words:
+        return {}
+    from rlds import sources
+
+    format = format or sources.format_of(path)
+    known = sources.formats()[format].options if format in sources.formats() else {}
+    return parsed_options(known, words, format)
 
 
 def prints_result(function: Callable[..., Result]) -> Callable[..., int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import raw_lerobot
 from tiny_datasets import episode, write_dataset
 
 import rlds_tools
@@ -178,6 +179,15 @@ def test_elements_with_the_same_fault_are_told_together(tmp_path):
     texts = [text for _, text, _ in found(tmp_path)]
     assert texts[:2] == ["observation[5] is 0 in all steps", "observation[1, 4] is 7 in all steps"]
     assert re.fullmatch(r"observation\[0, 2, 3\] is at its lowest value in .* % of steps", texts[2])
+
+
+def test_options_of_the_format(tmp_path, capsys):
+    path = str(raw_lerobot.write_v3(tmp_path / "robot"))
+    for options, is_said in (([], True), (["-O", "terminal=done"], False)):
+        assert run(["validate", path, *options]) == 0
+        assert ("is_terminal is false in all steps" in capsys.readouterr().out) == is_said
+    assert run(["validate", path, "-O", "unknown=1"]) == 2
+    assert "lerobot has no option 'unknown'" in capsys.readouterr().err
 
 
 def test_what_cannot_be_opened_does_not_hide_the_others(tmp_path, dataset):
