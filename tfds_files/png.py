@@ -95,8 +95,12 @@ def decode_png(data: bytes) -> np.ndarray:
     return image.view(">u2").astype(np.uint16).reshape(height, width, -1)
 
 
-def encode_png(image: np.ndarray) -> bytes:
+def encode_png(image: np.ndarray, level: int = -1) -> bytes:
     r"""Returns the PNG file of an image: uint8 or uint16 of shape `[height, width, channels]`.
+
+    Args:
+      image: The image.
+      level: How well it is compressed, as in `zlib.compress`: 1 is fast.
 
     Raises:
       ValueError: There are no such files: of other dtypes, or without pixels.
@@ -121,7 +125,8 @@ def encode_png(image: np.ndarray) -> bytes:
     filters = costs.argmin(axis=0)
     filtered = np.column_stack([filters.astype(np.uint8), choices[filters, np.arange(height)]])
     header = struct.pack(">IIBBBBB", width, height, 8 * image.itemsize, colour_type, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(filtered.tobytes())), (b"IEND", b""))
+    pixels = zlib.compress(filtered.tobytes(), level)
+    chunks = ((b"IHDR", header), (b"IDAT", pixels), (b"IEND", b""))
     return _SIGNATURE + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         for kind, data in chunks

@@ -342,7 +342,9 @@ class Source(abc.ABC):
       is_general: Whether data of other formats may look like its data: what another format
         recognizes, is of that format.
       video: How the video of episodes is given: as "packets", in fields of the episodes, or as
-        "frames", in those of the steps; see `rlds.sources.video`.
+        "frames", in those of the steps; see `rlds.sources.video`. Where the source offers it, as
+        "png" or "jpeg" files in those of the steps.
+      quality: The quality of such JPEG files.
     """
 
     description: str = ""
@@ -353,7 +355,8 @@ class Source(abc.ABC):
     inputs_may_grow: bool = False
     images_as_png: bool = True
     is_general: ClassVar[bool] = False
-    video: Literal["packets", "frames"] = "packets"
+    video: Literal["packets", "frames", "png", "jpeg"] = "packets"
+    quality: int = 95
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Has all that derived classes read go through the door."""

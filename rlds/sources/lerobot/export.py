@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Placement, without_transitions
+from rlds.sources.lerobot.layout import step_paths
 from rlds.sources.lerobot.original import Original, SameFiles, SameRows, is_whole, order_of
 from rlds.sources.lerobot.rlds_rows import RldsRows
 from rlds.sources.source import Outline
@@ -101,6 +102,11 @@ class LeRobotExport(Export):
         """Says that there has to be a row."""
         number = outline.num_steps - outline.final_observation_known
         return without_transitions(number, "LeRobot")
+
+    def read_options(self) -> Mapping[str, Any]:
+        """Says whether the cameras had other paths."""
+        fields = self._original.said["fields"] if self._original is not None else {}
+        return {"flat_cameras": True} if fields != step_paths(fields) else {}
 
     def write(self, path: Path) -> None:
         """See `Export`."""

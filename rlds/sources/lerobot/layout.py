@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import rlds
+from rlds.sources.nests import is_in
 from rlds.sources.untrusted import SourceError
 
 __all__ = [
@@ -83,6 +84,7 @@ EPISODE_COLUMNS = ("episode_index", "tasks", "length", "dataset_from_index", "da
 EPISODE_GROUPS = ("data/", "meta/episodes/", "stats/", "videos/")
 
 _REWARD = "next.reward"
+_CAMERAS = f"{rlds.OBSERVATION}/images/"
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)(?::0?([0-9]{1,2})d)?\}")
 _TEMPLATE_NAMES = ("episode_chunk", "episode_index", "chunk_index", "file_index", "video_key")
 _CHANNELS = re.compile(r"channels?|rgb|c", re.IGNORECASE)
@@ -351,12 +353,13 @@ def episode_key(index: int) -> str:
     return f"episode_{index:06d}"
 
 
-def step_paths(names: Iterable[str]) -> dict[str, str]:
+def step_paths(names: Iterable[str], *, flat_cameras: bool = False) -> dict[str, str]:
     """Returns the paths that features have in a step, by their names.
 
     Dots become slashes, but not after a name that is a feature itself. `next.reward` is `reward`,
     and `actions.` is `action/` where there is no other action. What a step has anyway is under
-    `lerobot/`.
+    `lerobot/`. With `flat_cameras`, what is below `observation/images` is below `observation`,
+    unless there is another such field.
 
     >>> step_paths(["observation.state", "observation.state.raw", "actions.arm", "next.reward"])
     {'observation.state': 'observation/state', 'observation.state.raw': 'observation/state.raw', \
@@ -372,6 +375,12 @@ def step_paths(names: Iterable[str]) -> dict[str, str]:
         for name, path in paths.items():
             if path.startswith("actions/") or path == "actions":
                 paths[name] = rlds.ACTION + path.removeprefix("actions")
+    for name, path in paths.items():
+        flat = path.replace(_CAMERAS, f"{rlds.OBSERVATION}/", 1)
+        others = [other for other in paths.values() if other != path]
+        taken_by = [other for other in others if is_in(other, flat) or is_in(flat, other)]
+        if flat_cameras and path.startswith(_CAMERAS) and not taken_by:
+            paths[name] = flat
     for name, path in paths.items():
         if path.partition("/")[0] in rlds.STEP_FLAGS:
             paths[name] = f"lerobot/{path}"

@@ -101,7 +101,11 @@ class LeRobotSource(RandomAccessSource):
 
     Args:
       path: The folder, which has `meta/info.json`.
-      video: Whether `rlds.sources.open` decodes frames into the steps.
+      video: Whether `rlds.sources.open` decodes frames into the steps: as "frames", which are
+        arrays, or as "png" or "jpeg" files, as loaders of RLDS datasets have them.
+      quality: The quality of the JPEG files, 1 to 100.
+      flat_cameras: Whether `observation.images.top` is `observation/top`: loaders of Octo and
+        OpenVLA look for cameras right below `observation`.
       match: How frames belong to rows: one after the other, or by the `timestamp` of each row. The
         latter is for data from which rows were taken out; steps then say which frame is theirs.
       terminal: Which flag of the last row says that the episode ended in a terminal state:
@@ -121,13 +125,18 @@ class LeRobotSource(RandomAccessSource):
         self,
         path: str | os.PathLike[str],
         *,
-        video: Literal["packets", "frames"] = "packets",
+        video: Literal["packets", "frames", "png", "jpeg"] = "packets",
+        quality: int = 95,
+        flat_cameras: bool = False,
         match: Literal["order", "timestamp"] = "order",
         terminal: Literal["done", "success"] | None = None,
     ) -> None:
         self._root = stores.as_path(path)
-        self.video = video
-        self._options = {"video": video, "match": match, "terminal": terminal}
+        self.video, self.quality = video, quality
+        self._options: dict[str, Any] = {"video": video, "match": match, "terminal": terminal}
+        # Of what is not chosen, nothing is said: conversions that were begun earlier go on.
+        self._options |= {"quality": quality} if video == "jpeg" else {}
+        self._options |= {"flat_cameras": True} if flat_cameras else {}
         if not (self._root / INFO).exists():
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
         self._info = read_info(self._root)
@@ -140,7 +149,8 @@ class LeRobotSource(RandomAccessSource):
         splits = _splits(self._info.raw.get("splits"), number, num_lost)
         self._splits = splits or {"train": range(number)}
         self._columns, self._schema = self._look_at_columns()
-        paths = step_paths([*self._columns, *self._info.videos])
+        names = [*self._columns, *self._info.videos]
+        paths = step_paths(names, flat_cameras=flat_cameras)
         self._paths = paths
         self._task_path = task_path(paths)
         flag = f"next.{terminal}"

@@ -54,10 +54,15 @@ def with_frames(episodes: Episodes, cameras: Iterable[str] | None = None) -> Epi
 
 
 def as_chosen(source: Source) -> Source:
-    """Returns a source, with pixels if its option `video` asks for them."""
-    if source.video == "frames" and isinstance(source, RandomAccessSource):
-        return FramesSource(source)
-    return source
+    """Returns a source, with pixels or files of images if its option `video` asks for them."""
+    if source.video == "packets" or not isinstance(source, RandomAccessSource):
+        return source
+    frames = FramesSource(source)
+    if source.video == "frames":
+        return frames
+    from rlds.sources.video.encoded import EncodedFrames
+
+    return EncodedFrames(frames, source.video, source.quality)
 
 
 class FramesSource(WrappedSource):

@@ -22,7 +22,10 @@ def test_conversion(tmp_path):
     assert made.info.metadata["lerobot"] == LeRobotSource(path).metadata()["lerobot"]
 
 
-@pytest.mark.parametrize("options", [{"video": "frames"}, {"match": "timestamp"}])
+@pytest.mark.parametrize(
+    "options",
+    [{"video": "frames"}, {"video": "jpeg", "flat_cameras": True}, {"match": "timestamp"}],
+)
 def test_conversion_with_options(tmp_path, options):
     path = raw.write_v2(tmp_path / "raw", codecs={raw.TOP: "av1", raw.DEPTH: "depth"})
     conversions.check_conversion(lambda: as_chosen(LeRobotSource(path, **options)), tmp_path)

@@ -30,6 +30,16 @@ def test_paths_of_features():
     assert paths["actions.arm.left"] == "action/arm/left"
 
 
+def test_cameras_right_below_the_observation():
+    names = [f"observation.images.{name}" for name in ("top", "state", "left.rgb")]
+    paths = step_paths([*names, "observation.state", "observation.left"], flat_cameras=True)
+    assert [paths[name] for name in names] == [
+        "observation/top",
+        "observation/images/state",
+        "observation/images/left/rgb",
+    ]
+
+
 @pytest.mark.parametrize(
     ("shape", "names", "expected"),
     [

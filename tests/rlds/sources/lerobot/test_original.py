@@ -56,6 +56,14 @@ def test_version_3(tmp_path):
     assert place.place == f"videos/{raw.TOP}"
 
 
+def test_cameras_of_other_paths(tmp_path):
+    path = write_all(tmp_path / "raw")
+    source = rlds.sources.open(path, flat_cameras=True).source
+    assert "top" in source.episode_fields()["video"]["observation"]
+    export(source, "lerobot", tmp_path / "made")
+    assert_same_files(path, tmp_path / "made")
+
+
 def test_video_that_is_cut_between_keyframes(tmp_path):
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "unaligned"}, row_groups=False)
     export(path, "lerobot", tmp_path / "made")

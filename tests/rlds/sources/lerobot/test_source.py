@@ -181,6 +181,27 @@ def test_packets(tmp_path, codec):
     assert span.tolist() == frames[1][1:3].tolist()
 
 
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+def test_frames_as_files_of_images(tmp_path, kind):
+    raw.write_v3(tmp_path, codecs={raw.TOP: "h264", raw.DEPTH: "depth"})
+    exact = rlds.sources.open(tmp_path, video="frames")[1].steps["observation"]["images"]["top"]
+    options = {"video": kind, "flat_cameras": True}
+    opened = rlds.sources.open(tmp_path, **options, **({"quality": 100} if kind == "jpeg" else {}))
+    field = opened.source.step_fields()["observation"]["top"]
+    assert (field.encoding, field.shape, field.dtype) == (kind, (32, 48, 3), np.uint8)
+    assert opened.source.step_fields()["observation"]["depth"].dtype == np.uint16
+    assert opened.source.step_fields()["observation"]["wrist"].encoding == "png"
+    assert "video" not in opened.source.episode_fields()
+    files = opened[1].steps["observation"]["top"]
+    assert files[0].startswith(b"\x89PNG" if kind == "png" else b"\xff\xd8")
+    span = opened.source.read_span("train", 1, ["observation/top"], 2, 4)
+    assert span["observation"]["top"].tolist() == files[2:4].tolist()
+    pixels = opened.columns(1, ["observation/top"])["observation"]["top"].astype(int)
+    assert abs(pixels - exact).mean() <= (0 if kind == "png" else 8)
+    with pytest.raises(ValueError, match="quality: got 0"):
+        rlds.sources.open(tmp_path, video="jpeg", quality=0)
+
+
 def test_videos_of_their_own_and_depths(tmp_path):
     raw.write_v2(tmp_path / "2", codecs={raw.TOP: "h264"}, indices=[0, 1, 1000])
     source = LeRobotSource(tmp_path / "2")
