@@ -116,7 +116,7 @@ $(VENV)/.fuzz: $(SOURCES) | $(BIN)/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LIGHT) $(TORCH_VENV) build dist *.egg-info $(COMPILED:%=%/*.c) $(COMPILED:%=%/*.so)
+	rm -rf $(VENV) $(LIGHT) $(TORCH_VENV) build dist *.egg-info $(COMPILED:%=%/*.c) $(COMPILED:%=%/*.so) out .hypothesis
 
 # Generates the *_pb2 modules anew. This protoc's output runs with every protobuf release since 4.25.
 protos:

@@ -361,6 +361,15 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
                 raise
             finally:
                 self._area = None
+                if download_dir is None:
+                    self._remove_empty_downloads()
+
+    def _remove_empty_downloads(self) -> None:
+        """Removes the folders that TFDS makes beside the datasets, if nothing was downloaded."""
+        downloads = os.path.join(os.path.expanduser(self._data_dir_root), "downloads")
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.join(downloads, "extracted"))
+            os.rmdir(downloads)
 
     def _log_download_bytes(self) -> None:
         """Keeps TFDS from printing that it downloads something of unknown size."""

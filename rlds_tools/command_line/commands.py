@@ -87,6 +87,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     epilog="`rlds COMMAND --help` has the options of a command, and examples.",
 )
 @click.option(
+    "-v",
     "--version",
     is_flag=True,
     is_eager=True,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import re
+import webbrowser
 
 import click
 
@@ -73,6 +75,7 @@ def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     help="html, or md for Markdown without pictures; by the name of the file.",
 )
 @click.option("--format", help="The format of the data, if it cannot be recognized.")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is no report.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @prints_result
 def command(
@@ -86,6 +89,7 @@ def command(
     max_episodes: int | None,
     page_format: str | None,
     format: str | None,
+    overwrite: bool,
     opens: bool,
 ) -> Result:
     """Make one page of a dataset: videos, curves, distributions, and what is wrong.
@@ -98,7 +102,10 @@ def command(
     folder = os.path.dirname(output or "") or "."
     if not os.path.isdir(folder):  # Told before anything is read.
         raise click.UsageError(f"--output: there is no folder {folder!r}")
-    page_format = page_format or ("md" if (output or "").endswith(".md") else "html")
+    output = output or f"report.{page_format or 'html'}"
+    if not overwrite and os.path.exists(output) and not reporting.is_report(output):
+        raise click.UsageError(f"--output: {output!r} is no report; --overwrite replaces it")
+    page_format = page_format or ("md" if output.endswith(".md") else "html")
     made = reporting.report(
         path,
         split,
@@ -111,7 +118,7 @@ def command(
         format=format,
         progress=wants_progress(),
     )
-    saved = made.save(output or f"report.{page_format}")
-    if opens:
-        click.launch(saved.output or "")
+    saved = made.save(output)
+    if opens and not webbrowser.open(pathlib.Path(output).resolve().as_uri()):
+        click.echo(f"no browser was found: open {output} in one", err=True)
     return saved

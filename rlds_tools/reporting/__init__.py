@@ -13,10 +13,23 @@ from typing import Any
 from rlds_tools.findings import Finding
 from rlds_tools.results import Block, Result, Table, count, size_of
 
-__all__ = ["Report", "report"]
+__all__ = ["Report", "is_report", "report"]
 
 _FORMATS = ("html", "md")
 _MAX_SIZE = 3_000_000
+
+
+# What every page of ours has, as HTML or as Markdown.
+_MARKS = (("Made by rlds report.",), ("\n## Fields of a step\n", "\n## Findings\n"))
+
+
+def is_report(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a report, which a new one may replace."""
+    try:
+        content = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+    return any(all(mark in content for mark in marks) for marks in _MARKS)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -379,6 +379,7 @@ def test_any_source_to_a_dataset_and_on_to_minari(log, tmp_path, capsys):
     assert {field["how"] for field in shown["fields"]} == {"exact"}
     differences = rlds_tools.diff(log, shown["path"])
     assert (differences.exit_code, differences.steps) == (0, 30)
+    assert not (tmp_path / "downloads").exists()
     assert (
         commands.run(["convert", log, str(tmp_path / "y.h5"), "--to", "webdataset", "--plan"]) == 1
     )

@@ -153,6 +153,15 @@ def test_the_command(made, tmp_path, monkeypatch, capsys):
     text = (tmp_path / "page.md").read_text()
     assert text.startswith("# tiny\n")
     assert "| `observation/position` | float32 3 |" in text
+    assert run(["report", made, "-o", "page.md"]) == 0  # It is a report.
+    (tmp_path / "mine.md").write_text("# Mine")
+    capsys.readouterr()
+    assert run(["report", made, "-o", "mine.md"]) == 2
+    assert "'mine.md' is no report; --overwrite replaces it" in capsys.readouterr().err
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    assert run(["report", made, "-o", "mine.md", "--overwrite", "--open"]) == 0
+    assert "no browser was found: open mine.md in one" in capsys.readouterr().err
+    (tmp_path / "mine.md").unlink()
     assert sorted(os.listdir()) == ["page.md", "report.html"]
     for wrong in (["--max-size", "3"], ["--episodes", "x"], ["--cameras"], ["-o", "no/x"]):
         assert run(["report", made, *wrong]) == 2
