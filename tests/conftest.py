@@ -4,6 +4,9 @@ import gc
 import os
 import signal
 
+# Each worker has a core; the threads of NumPy's BLAS would only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from hypothesis import settings
 
 # The second pass repeats what the first one, with the compiled core, has tried with more.

@@ -87,8 +87,8 @@ WITH_CLASSES = {
     *("docs/creator.md", "docs/envlogger.md", "docs/own_format.md", "docs/riegeli_format.md"),
     "docs/robotics_video.md",
 }
-# Pages of many small examples, of functions that have their own tests.
-LONG = {"docs/cookbook.md", "docs/patterns.md", "docs/transformations.md"}
+# Pages of many small examples, of functions that have their own tests; and one of many processes.
+LONG = {"docs/beam.md", "docs/cookbook.md", "docs/patterns.md", "docs/transformations.md"}
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 

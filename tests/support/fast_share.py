@@ -7,8 +7,10 @@ import pytest
 
 
 def one_in(number: int, cases: Iterable[Any]) -> list[Any]:
-    """Marks all but each `number`th case as slow."""
+    """Marks all but each `number`th case as slow; a tuple is a case of several arguments."""
     return [
-        case if index % number == 0 else pytest.param(case, marks=pytest.mark.slow)
+        case
+        if index % number == 0
+        else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
         for index, case in enumerate(cases)
     ]
