@@ -20,6 +20,7 @@ import envlogger
 from rlds_creator.environments import make
 from rlds_creator.frames import Frame
 from rlds_creator.testing.drawn import MOVES, read_drawn
+from rlds_creator.worker.player import _names_of_actions
 from rlds_creator.worker.recovery import recover_episode
 
 
@@ -481,6 +482,15 @@ def test_who_cannot_record_cannot_play(tmp_path: Path) -> None:
         assert len(player.frames) == 1  # What is not recorded is not shown.
         assert not player.episodes
     assert player.status == 1
+
+
+def test_actions_that_are_one_of_several_are_recorded_with_their_names() -> None:
+    names = [
+        _names_of_actions(make(family, {"id": id}))
+        for family, id in (("gymnasium", "CartPole-v1"), ("gymnasium", "Pendulum-v1"))
+    ]
+    assert names == [{"actions": ["push left", "push right"]}, {}]
+    assert _names_of_actions(make("drawn", {"id": "discrete"})) == {}
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
