@@ -222,7 +222,7 @@ def test_pipeline_options(raw, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["rlds_chess", "file"], "no dataset 'rlds_chess'; there are: rlds_"),
+        (["rlds_chess", "file"], "no dataset 'rlds_chess'; did you mean 'rlds_"),
         (
             ["rlds_d4rl/hopper-mediun-v2", "file"],
             "rlds_d4rl has no config 'hopper-mediun-v2'; it has 156, such as: hopper-medium-v2, ",
