@@ -44,6 +44,8 @@ __all__ = ["MappedStorage"]
 # To look at files that take longer than this, as thousands of them do, or some of another machine,
 # may take this share of the time.
 _SECONDS_OF_CHECK, _SHARE_OF_CHECKS = 0.001, 0.05
+# To look at so many takes no longer than to find out which of them rows were copied from.
+_FEW_FILES = 4
 # What an index has for the last flag where it does not know it.
 _NO_FLAG = 255
 
@@ -97,27 +99,26 @@ class MappedFiles:
         what = f"byte {error.offset} cannot be read: the file was cut, or its disk fails"
         return SourceError(what, file=self._indexes[error.number].path)
 
-    def check(self, numbers: np.ndarray) -> None:
+    def check(self, numbers: Sequence[int]) -> None:
         """Raises an error if files were changed in place, so that what was copied may be wrong.
 
         Writing changes the times of a file before its bytes, so those that were copied before this
         are right.
 
         Args:
-          numbers: Files that something was copied from, int32 of shape `[n]`.
+          numbers: The files that something may have been copied from.
 
         Raises:
           SourceChangedError: Names the file.
         """
         if (begin := time.monotonic()) < self._next_check:
             return
-        files = np.flatnonzero(np.bincount(numbers)).tolist()
-        for number in files:
+        for number in numbers:
             self._check(number)
-        if files:  # What else the machine did meanwhile does not count.
+        if numbers:  # What else the machine did meanwhile does not count.
             end = time.monotonic()
-            self._seconds_of_file = min(self._seconds_of_file, (end - begin) / len(files))
-            if (seconds := self._seconds_of_file * len(files)) > _SECONDS_OF_CHECK:
+            self._seconds_of_file = min(self._seconds_of_file, (end - begin) / len(numbers))
+            if (seconds := self._seconds_of_file * len(numbers)) > _SECONDS_OF_CHECK:
                 self._next_check = end + seconds / _SHARE_OF_CHECKS
 
     def _check(self, number: int) -> None:
@@ -236,7 +237,10 @@ class MappedStorage(Storage):
 
     def check(self, episodes: np.ndarray) -> None:
         """See `Storage`."""
-        self.files.check(self._shards[episodes])
+        if self.num_files <= _FEW_FILES:
+            self.files.check(range(self.num_files))
+        else:
+            self.files.check(np.flatnonzero(np.bincount(self._shards[episodes])).tolist())
 
     def metadata_column(self, name: str) -> np.ndarray | None:
         """See `Storage`."""
