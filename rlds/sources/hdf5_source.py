@@ -18,7 +18,7 @@ from rlds.alignment import from_sars
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.files.hdf5_episodes import EpisodeGroup, field_of_values
 from rlds.sources.files.hdf5_layout import encode_data, layout_changes
-from rlds.sources.nests import excludes, nest
+from rlds.sources.nests import Paths, excludes, nest
 from rlds.sources.source import (
     Origin,
     Outline,
@@ -153,8 +153,8 @@ class Hdf5EpisodesSource(RandomAccessSource):
         self._columns: dict[str, Column] = {}
         self._values: dict[str, Field] = {}
         self._rows_of_values: dict[str, int | None] = {}
-        taken: dict[str, Any] = dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT))
-        names: dict[str, Any] = dict.fromkeys((*RESERVED, LAYOUT, *self._other_fields()))
+        taken: Paths[Any] = Paths(dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT)))
+        names: Paths[Any] = Paths(dict.fromkeys((*RESERVED, LAYOUT, *self._other_fields())))
         for path in group.arrays:
             if path in self.unread:
                 continue

@@ -51,7 +51,7 @@ from rlds.sources.minari.storage import (
     RawEpisode,
     Storage,
 )
-from rlds.sources.nests import at, excludes, has, leaves_at, nest, root_of
+from rlds.sources.nests import Paths, at, excludes, has, leaves_at, nest, root_of
 from rlds.sources.source import (
     DamagedEpisode,
     Origin,
@@ -178,7 +178,7 @@ class MinariSource(RandomAccessSource):
 
         It passes over damaged episodes: reading them raises the error.
         """
-        found: dict[str, Column] = {}
+        found: Paths[Column] = Paths()
         attributes: dict[str, np.ndarray] | None = None
         damage: SourceError | None = None
         last: Mapping[str, Column] | None = None

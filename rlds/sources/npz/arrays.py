@@ -13,7 +13,7 @@ from etils import epath
 import rlds
 from envlogger.converters.fields import Field
 from rlds.sources.files.npz_arrays import NpzFile, open_npz
-from rlds.sources.nests import conflict, root_of
+from rlds.sources.nests import Paths, excludes, root_of
 from rlds.sources.source import SourceError
 from rlds.sources.untrusted import check_is_file
 
@@ -42,17 +42,14 @@ class EpisodeFile:
 
     def __init__(self, arrays: NpzFile) -> None:
         self.file, self._file = arrays.file, arrays
-        self._arrays: dict[str, str] = {}  # The names of arrays by path.
-        self._flags: dict[str, str] = {}
+        self._arrays: Paths[str] = Paths()  # The names of arrays by path.
+        self._flags: Paths[str] = Paths()
         for name in arrays.names:
             found = self._flags if name in _FLAGS else self._arrays
             path = _FLAGS.get(name) or _path_of(name)
-            if path in found:
-                raise self.error(f"beside {found[path]}: two arrays for one thing", name)
+            if path in found or excludes(found, path):
+                raise self.error(f"there is another array for {path!r}", name)
             found[path] = name
-        if pair := conflict(self._arrays):
-            above, name = (self._arrays[path] for path in pair)
-            raise self.error(f"beside {above}: two arrays for one thing", name)
         self.paths = list(self._arrays)
         self.num_transitions = self._rows_of_all(rlds.ACTION)
         self.num_steps = self._rows_of_all(rlds.OBSERVATION)

@@ -22,7 +22,7 @@ from rlds.sources.aside import Aside, KeptAside
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.files.image_files import image_field, is_image_file
 from rlds.sources.files.npz_arrays import NpzFile, parse_npy
-from rlds.sources.nests import excludes, leaves_at, nest, root_of
+from rlds.sources.nests import Paths, excludes, leaves_at, nest, root_of
 from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode, SourceError
 from rlds.sources.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.webdataset.shards import Shard, find_shards, first_fields, unique
@@ -425,7 +425,7 @@ def _image_path(path: str) -> str:
 
 
 def _check_paths(shard: Shard, steps: Mapping[str, Any]) -> None:
-    seen: dict[str, None] = {}
+    seen: Paths[None] = Paths()
     for path in steps:
         if "" in path.split("/") or excludes(seen, path):
             raise SourceError("no path of its own", file=shard.path, field=path)
