@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -73,6 +74,7 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
                 f" once it is in memory, for which {stored / 1e9:.1f} GB are too much here: "
                 "shuffle='segments' reads from the disk in order"
             )
+            warnings.warn(reason, stacklevel=4)  # For whoever makes a feed.
         return Plan("global", reason)
     if slow:
         why = storage.why_cached or "the fields are not stored as plain numbers"

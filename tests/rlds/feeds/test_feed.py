@@ -287,7 +287,8 @@ def test_a_state_fits_machines_with_less_memory_and_other_ranks(table, monkeypat
     assert "too much" not in feed.explain()
     monkeypatch.setattr("rlds.feeds.planning._memory", lambda: 1000)
     for others in ({}, {"rank": 1, "world": 2}):
-        other = Feed(samples, 8, **others)
+        with pytest.warns(UserWarning, match="shuffle='segments' reads from the disk in order"):
+            other = Feed(samples, 8, **others)
         assert other.start_of(feed.state_dict(3)) == 3
         assert "too much here: shuffle='segments'" in other.explain()
 
