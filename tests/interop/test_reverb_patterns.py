@@ -32,7 +32,9 @@ def ask(cases: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
     questions, answers = folder / "cases.json", folder / "answers.json"
     questions.write_text(json.dumps({"cases": cases}), encoding="utf-8")
     maker = GOLDEN / "make_pattern_golden.py"
-    subprocess.run([PEER, maker, questions, answers], check=True, capture_output=True)
+    # Where PYTHONPATH names this project, its own rlds would answer.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([PEER, maker, questions, answers], check=True, capture_output=True, env=env)
     answered = json.loads(answers.read_text(encoding="utf-8"))["cases"]
     return [case["upstream"] for case in answered]
 
