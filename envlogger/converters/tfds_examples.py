@@ -34,6 +34,9 @@ _KNOWN = (
     *(tfds.features.Image, tfds.features.LabeledImage),
 )
 
+# How many bytes of images are encoded by one call.
+_MAX_BLOCK = 1 << 20
+
 
 class ExampleEncoder(tfds_files.ExampleEncoder):
     """Makes the bytes of examples, see `tfds_files.ExampleEncoder`.
@@ -102,14 +105,16 @@ def _are_images(feature: Any, rows: Any) -> bool:
     )
 
 
-def _encode_images(feature: Any, rows: np.ndarray) -> list[bytes]:
-    if not len(rows):
-        return []
+def _encode_images(feature: Any, rows: np.ndarray) -> Iterator[bytes]:
     if rows.dtype == np.float32:  # Stored as four channels of bytes.
         rows = np.ascontiguousarray(rows).view(np.uint8)
     if feature.encoding_format == "jpeg":
-        return [tf.io.encode_jpeg(row).numpy() for row in rows]
-    return list(tf.io.encode_png(rows).numpy())
+        yield from (tf.io.encode_jpeg(row).numpy() for row in rows)
+        return
+    # One call for many small images takes less time; TensorFlow copies what it is given.
+    block = max(1, _MAX_BLOCK * len(rows) // max(1, rows.nbytes))
+    for begin in range(0, len(rows), block):
+        yield from tf.io.encode_png(rows[begin : begin + block]).numpy()
 
 
 def _features_by_tfds(feature: Any, value: Any, key: str) -> Iterator[tuple[str, bytes]]:

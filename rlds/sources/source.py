@@ -278,6 +278,7 @@ def _guarded_episodes(method: Callable[..., Iterator[Any]]) -> Callable[..., Ite
             for episode in method(self, split, part, after):
                 after = episode.key
                 yield episode
+                del episode  # Episodes may be large, and the next one is read now.
         except SourceChangedError:
             raise
         except Exception as error:
@@ -591,6 +592,7 @@ class RandomAccessSource(Source):
                 yield DamagedEpisode(self.key(split, index), error)
                 continue
             yield dataclasses.replace(episode, fraction=(index + 1 - begin) / (end - begin))
+            del episode
 
     def _index(self, split: str, indices: range, key: str) -> int:
         for index in indices:

@@ -26,7 +26,8 @@ class _Form(NamedTuple):
     """What the episodes of a group have in common, and how many bytes they have.
 
     Attributes:
-      kind: The same for episodes whose columns can be joined; None for one that stays alone.
+      kind: The same for episodes whose columns can be joined; None for one that stays alone, so
+        that it need not wait in memory for the next one.
       size: The size of the columns.
     """
 
@@ -59,6 +60,7 @@ def in_groups(episodes: Iterable[Any]) -> Iterator[list[Any]]:
             return
         if form.kind is None:
             yield [episode]
+            del episode  # It may be large, and the next one is read now.
             continue
         if not group:
             kind, began = form.kind, time.monotonic()
@@ -73,7 +75,7 @@ def _form_of(episode: Any) -> _Form:
         return _Form(None, math.inf)
     forms: list[Hashable] = []
     size = _measure(episode.steps, forms)
-    return _Form(tuple(forms) if math.isfinite(size) else None, size)
+    return _Form(tuple(forms) if size <= _MAX_BYTES else None, size)
 
 
 def _measure(columns: Any, forms: list[Hashable]) -> float:

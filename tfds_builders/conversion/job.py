@@ -222,25 +222,38 @@ def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episodes: OnEpi
         if isinstance(episodes, Generator):  # It has files open, which an error would keep so.
             at_end.callback(episodes.close)
         for group in in_groups(episodes):
-            last = group[-1]
-            if isinstance(last, DamagedEpisode):
-                _leave_out(job, writer, last.key, last.error, ends_part=last.ends_part)
-                if last.ends_part:
-                    return
-                continue
-            examples = _encode_together(encoder, group)
-            if examples is not None:
-                _add(writer, group, examples, on_episodes)
-                continue
-            for episode in group:
-                try:
-                    with source_errors(files, episode=episode.key):
-                        example = encoder.encode(episode)
-                except SourceError as error:
-                    _leave_out(job, writer, episode.key, error)
-                    continue
-                _add(writer, [episode], [example], on_episodes)
+            if not _stage_group(job, writer, encoder, group, files, on_episodes):
+                return
+            del group  # Episodes may be large, and the next one is read now.
     writer.finish()
+
+
+def _stage_group(
+    job: Job,
+    writer: PartWriter,
+    encoder: EpisodeEncoder,
+    group: Sequence[Any],
+    files: str,
+    on_episodes: OnEpisodes,
+) -> bool:
+    """Stages some episodes; returns whether their part may have more."""
+    last = group[-1]
+    if isinstance(last, DamagedEpisode):
+        _leave_out(job, writer, last.key, last.error, ends_part=last.ends_part)
+        return not last.ends_part
+    examples = _encode_together(encoder, group)
+    if examples is not None:
+        _add(writer, group, examples, on_episodes)
+        return True
+    for episode in group:
+        try:
+            with source_errors(files, episode=episode.key):
+                example = encoder.encode(episode)
+        except SourceError as error:
+            _leave_out(job, writer, episode.key, error)
+            continue
+        _add(writer, [episode], [example], on_episodes)
+    return True
 
 
 def _encode_together(encoder: EpisodeEncoder, group: Sequence[Any]) -> Sequence[bytes] | None:

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import uuid
+import weakref
 from pathlib import Path
 
 import conversions
@@ -118,6 +119,22 @@ def test_odd_keys(raw, tmp_path):
 
 def convert_to(directory, source, **kwargs):
     return convert(source, name="converted", data_dir=directory, **kwargs).data_path
+
+
+def test_memory_holds_one_large_episode(raw, tmp_path, monkeypatch):
+    """An episode is given up before the next one is read."""
+    monkeypatch.setattr(episode_groups, "_MAX_BYTES", 1000)
+    columns, alive = [], []
+
+    class Watched(Large):
+        def read(self, split, index):
+            alive.append(sum(column() is not None for column in columns))
+            episode = super().read(split, index)
+            columns.append(weakref.ref(episode.steps["large"]))
+            return episode
+
+    convert_to(tmp_path, Watched(raw))
+    assert alive == [0] * 10
 
 
 def test_a_key_that_is_no_text(raw, tmp_path, monkeypatch):
