@@ -161,7 +161,7 @@ def test_a_file_that_is_cut_while_it_is_read_does_not_end_the_process(tmp_path):
     steps = {"numbers": numbers, "text": column([b"x"] * 600), "is_last": numbers[:, 0] > 0}
     write(tmp_path, fields, [steps, steps])
     done = subprocess.run(
-        [sys.executable, "-c", CUT_WHILE_IT_IS_READ, str(tmp_path)],
+        [sys.executable, "-u", "-c", CUT_WHILE_IT_IS_READ, str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=100,
