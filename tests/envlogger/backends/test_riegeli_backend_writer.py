@@ -821,8 +821,9 @@ def test_an_interrupt_while_waiting_does_no_harm(tmp_path, monkeypatch):
 
     def slow(self, **kwargs):
         if not waiting.is_set():
+            time.sleep(0.1)  # Python does not notice a signal just before it begins to wait.
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            waiting.wait(60)
+            waiting.wait(10)
         flush(self, **kwargs)
 
     monkeypatch.setattr(ShardWriter, "flush", slow)
