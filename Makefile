@@ -31,7 +31,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal --durations 40 -m "not slow" || failed=1; \
 	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(TESTS_OF_CORES) && exit $$failed
 
-test-all: $(VENV)/.dev
+test-all: $(VENV)/.dev $(VENV)/.wheel
 	FEW_EXAMPLES=8 $(BIN)/python -m pytest -n auto --dist worksteal || failed=1; \
 	RIEGELI_IMPLEMENTATION=python $(BIN)/python -m pytest -n auto --dist worksteal $(TESTS_OF_CORES) && exit $$failed
 
