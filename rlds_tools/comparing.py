@@ -19,6 +19,7 @@ from rlds.sources.folder import FolderSource
 from rlds.sources.nests import is_in
 from rlds.sources.source import RandomAccessSource, SourceError, files_of
 from rlds_ecosystem.progress import show_progress
+from rlds_ecosystem.texts import shorten
 from rlds_tools.results import Block, Result, Table, count, plain
 from rlds_tools.survey import open_splits
 from tfds_files import RaggedColumn
@@ -614,6 +615,5 @@ def _text(value: Any) -> str | None:
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
-def _shown(value: Any, most: int = 40) -> str:
-    text = "-" if value is None else " ".join(str(_text(value)).split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _shown(value: Any) -> str:
+    return shorten("-" if value is None else " ".join(str(_text(value)).split()), 40)

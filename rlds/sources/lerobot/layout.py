@@ -375,11 +375,11 @@ def step_paths(names: Iterable[str], *, flat_cameras: bool = False) -> dict[str,
         for name, path in paths.items():
             if path.startswith("actions/") or path == "actions":
                 paths[name] = rlds.ACTION + path.removeprefix("actions")
-    for name, path in paths.items():
-        flat = path.replace(_CAMERAS, f"{rlds.OBSERVATION}/", 1)
-        others = [other for other in paths.values() if other != path]
-        taken_by = [other for other in others if is_in(other, flat) or is_in(flat, other)]
-        if flat_cameras and path.startswith(_CAMERAS) and not taken_by:
+    cameras = [name for name, path in paths.items() if path.startswith(_CAMERAS)]
+    for name in cameras if flat_cameras else ():
+        flat = f"{rlds.OBSERVATION}/{paths[name].removeprefix(_CAMERAS)}"
+        others = (path for path in paths.values() if path != paths[name])
+        if not any(is_in(other, flat) or is_in(flat, other) for other in others):
             paths[name] = flat
     for name, path in paths.items():
         if path.partition("/")[0] in rlds.STEP_FLAGS:
