@@ -56,7 +56,8 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
     if wanted == "global":
         return Plan(wanted, "you chose it")
     if wanted not in ("auto", "segments"):
-        hint = ": 'auto' shuffles in the way that suits the data" if isinstance(wanted, bool) else ""
+        suits = ": 'auto' shuffles in the way that suits the data"
+        hint = suits if isinstance(wanted, bool) else ""
         raise ValueError(
             "shuffle must be 'auto', 'global', 'segments', a SegmentShuffle or None, got "
             f"{wanted!r}{hint}"
