@@ -64,7 +64,7 @@ def write_dataset(path, episodes, frames):
 def with_packets(path, directory):
     """Converts it with this library."""
     import tfds_builders
-    from rlds.sources.lerobot.source import LeRobotSource
+    from rlds.formats.lerobot.source import LeRobotSource
 
     tfds_builders.convert(LeRobotSource(path), name="packets", data_dir=directory, progress=False)
 

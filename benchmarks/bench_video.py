@@ -25,13 +25,13 @@ from rich.console import Console
 from rich.table import Table
 
 import rlds.feeds
-from envlogger.converters.fields import Field
 from rlds.alignment import from_sars
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
-from rlds.sources.video import VIDEO
-from rlds.sources.video.container import Clip
-from rlds.sources.video.fields import clip_fields, clip_values
+from rlds.video import VIDEO
+from rlds.video.container import Clip
+from rlds.video.fields import clip_fields, clip_values
+from rlds_ecosystem.fields import Field
 
 CODECS = {
     "h264 g=2": ("libx264", {"g": "2", "crf": "23"}),

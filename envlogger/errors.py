@@ -1,24 +1,15 @@
-"""The errors of this package.
+"""The errors of this package; `rlds_ecosystem.errors` has them for all packages."""
 
-    EnvLoggerError (RuntimeError)
-    |-- UsageError                             called in a way or at a time that cannot work
-    |-- StorageError                           a directory or file cannot be opened, written or read
-    |-- DamagedDataError                       stored bytes that are not what a recorder writes
-    |-- UnsupportedTypeError  (TypeError)      a value of a type that cannot be stored
-    |-- UnsupportedValueError (ValueError)     a value of a supported type that cannot be stored
-    `-- InvalidStepError      (ValueError)     a step that is not what the specs say
-
-Wrong arguments raise Python's own `TypeError` and `ValueError`. Files in a valid form that the
-`riegeli` package cannot read raise its `UnimplementedError`.
-"""
-
-from __future__ import annotations
-
-import contextlib
-import os
-from collections.abc import Iterator
-
-from rlds_ecosystem.stores import is_local
+from rlds_ecosystem.errors import (
+    DamagedDataError,
+    EnvLoggerError,
+    InvalidStepError,
+    StorageError,
+    UnsupportedTypeError,
+    UnsupportedValueError,
+    UsageError,
+    storage_errors,
+)
 
 __all__ = [
     "DamagedDataError",
@@ -30,43 +21,3 @@ __all__ = [
     "UsageError",
     "storage_errors",
 ]
-
-
-class EnvLoggerError(RuntimeError):
-    """The base of all errors of this package; a `RuntimeError`, as callers of EnvLogger expect."""
-
-
-class UsageError(EnvLoggerError):
-    """Something was called in a way or at a time that cannot work, such as after close."""
-
-
-class StorageError(EnvLoggerError):
-    """A directory or file cannot be opened, written or read."""
-
-
-class DamagedDataError(EnvLoggerError):
-    """Stored data is damaged, cut short, or not something that a recorder wrote."""
-
-
-class UnsupportedTypeError(EnvLoggerError, TypeError):
-    """A value has a type that cannot be stored."""
-
-
-class UnsupportedValueError(EnvLoggerError, ValueError):
-    """A value has a supported type, but cannot be stored."""
-
-
-class InvalidStepError(EnvLoggerError, ValueError):
-    """A step is not what the specs of its environment say."""
-
-
-@contextlib.contextmanager
-def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Names what cannot be written, which the errors of the operating system may not do."""
-    try:
-        yield
-    except OSError as error:
-        advice = "make room or grant permission there, or choose another place"
-        if not is_local(path):  # The error says what to do.
-            advice = "or choose another place"
-        raise StorageError(f"{os.fspath(path)!r} cannot be written ({error}); {advice}") from error

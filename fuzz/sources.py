@@ -1,7 +1,7 @@
 """Feeds spoilt raw data of all formats to their sources, see `tests/support/hostile_sources.py`.
 
 What is found is kept as `build/fuzz/sources/FORMAT-NUMBER.zip`, with a log. Once it is fixed, it
-belongs in `tests/rlds/sources/hostile_inputs`, where the suite tries it again.
+belongs in `tests/rlds/formats/hostile_inputs`, where the suite tries it again.
 """
 
 import argparse

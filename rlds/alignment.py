@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from envlogger.converters.rlds_episode import map_columns, step_flags, with_placeholder
 from rlds import rlds_types
+from rlds_ecosystem.columns import map_columns, step_flags, with_placeholder
 
 __all__ = ["append_row", "from_rsa", "from_sars", "num_rows"]
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rlds import rlds_types
-from rlds._nests import map_named_leaves, named_leaves
 from rlds.statistics import FieldStatistics, FieldType, Statistics
+from rlds_ecosystem.nests import map_named_leaves, named_leaves
 
 __all__ = ["normalize", "unnormalize"]
 

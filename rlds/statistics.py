@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds import rlds_types
-from rlds._nests import named_leaves
 from rlds._quantile_sketch import QuantileSketch
 from rlds._statistics_table import rows_of, table
+from rlds_ecosystem.nests import named_leaves
 
 __all__ = [
     "FieldStatistics",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rlds import loader_profiles, metadata, rlds_types
-from rlds._nests import named_leaves
+from rlds_ecosystem.nests import named_leaves
 
 __all__ = ["InvalidDatasetError", "Report", "Validator", "Violation", "validate"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tfds_files
-from envlogger.converters.fields import Field
+from rlds_ecosystem.fields import Field
 
 __all__ = ["Frames", "cameras_of", "evenly", "fault_of"]
 

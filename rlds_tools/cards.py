@@ -226,8 +226,8 @@ def _counted(source: Source, split: Split, bars: Progress) -> Split:
 
 
 def _lengths(episodes: Episodes) -> Iterator[int]:
-    from rlds._nests import named_leaves
     from rlds.sources import RandomAccessSource
+    from rlds_ecosystem.nests import named_leaves
 
     if not isinstance(episodes.source, RandomAccessSource):
         yield from (episode.num_steps for episode in episodes)
@@ -477,7 +477,7 @@ def _field_table(fields: Sequence[Field]) -> str:
 
 
 def _provenance(metadata: Mapping[str, Any]) -> str:
-    from rlds._nests import named_leaves
+    from rlds_ecosystem.nests import named_leaves
 
     if not metadata:
         return "Nothing is recorded about where the data comes from."

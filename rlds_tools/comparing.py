@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import rlds
-from envlogger.converters.fields import Field, in_words
-from rlds._nests import named_leaves
+from rlds.formats.tfds.source import FolderSource
 from rlds.sources.episode_fields import ORIGIN, fields_of
 from rlds.sources.episodes import as_values
-from rlds.sources.folder import FolderSource
-from rlds.sources.nests import is_in
 from rlds.sources.source import RandomAccessSource, SourceError, files_of
+from rlds_ecosystem.fields import Field, in_words
+from rlds_ecosystem.nests import is_in, named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.texts import shorten
 from rlds_tools.results import Block, Result, Table, count, plain

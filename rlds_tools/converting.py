@@ -353,7 +353,7 @@ def dataset_name(words: str) -> str:
 
 def _known_as(source: Source, path: str | os.PathLike[str]) -> tuple[str, str]:
     """The name and the version that a dataset gets if nobody says them."""
-    from rlds.sources.folder import FolderSource
+    from rlds.formats.tfds.source import FolderSource
 
     if isinstance(source, FolderSource):
         is_name = re.fullmatch("[a-z][a-z0-9_]*", source.name)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import rlds
-from envlogger.converters.fields import Field
-from rlds._nests import named_leaves
 from rlds.sources.source import SourceError
 from rlds.statistics import Statistics, compute_statistics
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.cameras import cameras_of
 from rlds_tools.reading import indices_of, read_all

@@ -613,7 +613,7 @@ def _spread(lengths: Sequence[int]) -> tuple[int, float, int] | None:
 
 
 def _fields_of(fields: Mapping[str, Any]) -> Iterator[Field]:
-    from envlogger.converters import fields as declared
+    from rlds_ecosystem import fields as declared
 
     for name, field in _leaves(fields):
         if not isinstance(field, declared.Field):
@@ -633,7 +633,7 @@ def _fields_of(fields: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def _leaves(nest: Any) -> Iterator[tuple[str, Any]]:
-    from rlds._nests import named_leaves
+    from rlds_ecosystem.nests import named_leaves
 
     yield from named_leaves(nest)
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rlds._nests import named_leaves
 from rlds.sources import Episodes, SourceEpisode, SourceError
+from rlds_ecosystem.nests import named_leaves
 
 __all__ = ["default_jobs", "indices_of", "read_all"]
 

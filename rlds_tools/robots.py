@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import rlds
-from envlogger.converters.fields import Field
-from rlds._nests import named_leaves
+from rlds.formats.tfds.source import FolderSource
 from rlds.robotics import DatasetMeaning, find_meaning
 from rlds.robotics.registry import is_misspelled
 from rlds.sources import Episodes
-from rlds.sources.folder import FolderSource
 from rlds.sources.standardized import name_of
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import named_leaves
 
 __all__ = ["check_description", "known_defect", "meaning_or_none"]
 

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlds
-from envlogger.converters.fields import Field
 from rlds import loader_profiles, validation
-from rlds._nests import named_leaves
 from rlds.sources import Episodes
 from rlds.sources.source import SourceEpisode, SourceError, StoredSource
 from rlds.sources.texts import is_instruction
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import named_leaves
 from rlds_tools.cameras import Frames, cameras_of, fault_of
 from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps

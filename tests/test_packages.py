@@ -29,7 +29,7 @@ FLOORS = [
 # Beyond that: recordings and training pipelines need not know each other. `riegeli.tensorflow` is
 # left out: it is there for who has TensorFlow, and nothing imports it.
 MUST_NOT_IMPORT = {
-    "rlds_ecosystem": {"numpy", "tensorflow", "tensorflow_datasets"},
+    "rlds_ecosystem": {"tensorflow", "tensorflow_datasets"},
     "riegeli": {"numpy", "tensorflow", "tensorflow_datasets"},
     "tfds_files": {"tensorflow", "tensorflow_datasets"},
     "envlogger": {"tensorflow", "tensorflow_datasets"},
@@ -38,8 +38,16 @@ MUST_NOT_IMPORT = {
     "rlds_tools": set(),
     "rlds_creator": {"tensorflow", "tensorflow_datasets"},
 }
-# Writing a dataset, and the shift from the order of environments, are the same work for a recorder.
-KNOWS_RECORDINGS = ("rlds/tfds/", "rlds/alignment.py", "rlds/feeds/", "rlds/sources/")
+# What reads recordings, and what a writer of datasets shares with the recorder's.
+KNOWS_RECORDINGS = (
+    *("rlds/formats/creator/", "rlds/formats/logs/"),
+    *("rlds/raw_files/restricted_pickle.py", "rlds/tfds/"),
+)
+# The folders of `rlds` that have no TensorFlow.
+LIGHT = tuple(
+    f"rlds/{name}/"
+    for name in ("evaluation", "feeds", "formats", "raw_files", "robotics", "sources", "video")
+)
 # The modules of the TFDS backend, which has its place in the published package, and those of what
 # writers of datasets share that only TFDS knows. No other module of the package imports them.
 NEED_TENSORFLOW = {
@@ -95,7 +103,7 @@ def test_each_package_imports_only_what_is_below_it(package):
             forbidden -= {"tensorflow", "tensorflow_datasets"}
         if name.startswith(KNOWS_RECORDINGS):
             forbidden -= {"envlogger"}
-        if name.startswith(("rlds/evaluation/", "rlds/feeds/", "rlds/sources/")):
+        if name.startswith(LIGHT):
             forbidden |= imported_by(file) & {"tensorflow", "tensorflow_datasets"}
         assert not forbidden, f"{file} imports {forbidden}"
 
@@ -149,7 +157,7 @@ def test_tensorflow_is_loaded_where_tensors_are_only():
     light = [
         *(floor for floor in FLOORS if floor != "tfds_builders"),
         *("rlds.alignment", "rlds.loader_profiles", "rlds.normalization", "rlds.statistics"),
-        *("rlds.feeds", "rlds.robotics", "rlds.sources", "rlds.sources.policies"),
+        *("rlds.feeds", "rlds.robotics", "rlds.sources", "rlds.evaluation.policy_formats"),
         "rlds.validation",
         *(module for module in MODULES if module.startswith(("rlds.evaluation.", "rlds.feeds."))),
     ]

@@ -12,35 +12,37 @@ if _error := _missing_tensorflow(__name__):
     raise _error
 
 from rlds.alignment import append_row, from_rsa, from_sars
-from rlds.sources.agibot.source import AgiBotSource
-from rlds.sources.aloha.source import AlohaSource
-from rlds.sources.atari_dqn_replay.source import AtariDqnReplaySource
-from rlds.sources.bags.source import McapSource, RosbagSource
-from rlds.sources.calvin.source import CalvinSource
-from rlds.sources.creator import RldsCreatorSource
-from rlds.sources.d3rlpy.source import D3rlpySource
-from rlds.sources.d4rl.pybullet import D4rlPybulletSource
-from rlds.sources.d4rl.source import D4rlSource
-from rlds.sources.droid.source import DroidSource
-from rlds.sources.folder import FolderSource
-from rlds.sources.imitation.source import ImitationSource
-from rlds.sources.lerobot.source import LeRobotSource
-from rlds.sources.logs.recorded_logs import find_logs
-from rlds.sources.maniskill.source import ManiSkillSource
-from rlds.sources.minari.source import MinariSource
-from rlds.sources.ogbench.source import OGBenchSource
-from rlds.sources.rlu.atari import RluAtariSource
-from rlds.sources.rlu.atari_transitions import RluAtariTransitionsSource
-from rlds.sources.rlu.bsuite import RluBsuiteSource
-from rlds.sources.rlu.control_suite import RluControlSuiteSource
-from rlds.sources.rlu.control_suite_windows import RluControlSuiteWindowsSource
-from rlds.sources.rlu.dmlab import RluDmlabSource
-from rlds.sources.rlu.locomotion import RluLocomotionSource
-from rlds.sources.rlu.locomotion_windows import RluLocomotionWindowsSource
-from rlds.sources.rlu.rwrl import RluRwrlSource
-from rlds.sources.robomimic.source import RobomimicSource
-from rlds.sources.robomind.source import RoboMindSource
-from rlds.sources.sb3.source import Sb3Source
+from rlds.formats.agibot.source import AgiBotSource
+from rlds.formats.aloha.source import AlohaSource
+from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
+from rlds.formats.bags.source import McapSource, RosbagSource
+from rlds.formats.calvin.source import CalvinSource
+from rlds.formats.creator.source import RldsCreatorSource
+from rlds.formats.d3rlpy.source import D3rlpySource
+from rlds.formats.d4rl.pybullet import D4rlPybulletSource
+from rlds.formats.d4rl.source import D4rlSource
+from rlds.formats.droid.source import DroidSource
+from rlds.formats.imitation.source import ImitationSource
+from rlds.formats.lerobot.source import LeRobotSource
+from rlds.formats.logs.recorded_logs import find_logs
+from rlds.formats.maniskill.source import ManiSkillSource
+from rlds.formats.minari.source import MinariSource
+from rlds.formats.ogbench.source import OGBenchSource
+from rlds.formats.rlu.atari import RluAtariSource
+from rlds.formats.rlu.atari_transitions import RluAtariTransitionsSource
+from rlds.formats.rlu.bsuite import RluBsuiteSource
+from rlds.formats.rlu.control_suite import RluControlSuiteSource
+from rlds.formats.rlu.control_suite_windows import RluControlSuiteWindowsSource
+from rlds.formats.rlu.dmlab import RluDmlabSource
+from rlds.formats.rlu.locomotion import RluLocomotionSource
+from rlds.formats.rlu.locomotion_windows import RluLocomotionWindowsSource
+from rlds.formats.rlu.rwrl import RluRwrlSource
+from rlds.formats.robomimic.source import RobomimicSource
+from rlds.formats.robomind.source import RoboMindSource
+from rlds.formats.sb3.source import Sb3Source
+from rlds.formats.tfds.source import FolderSource
+from rlds.formats.webdataset.source import WebdatasetSource
+from rlds.formats.zarr_buffers.source import ZarrSource
 from rlds.sources.source import (
     DamagedEpisode,
     Origin,
@@ -49,8 +51,6 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
-from rlds.sources.webdataset.source import WebdatasetSource
-from rlds.sources.zarr_buffers.source import ZarrSource
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
 from tfds_builders.agibot import RldsAgibot
 from tfds_builders.aloha import RldsAloha

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.agibot.source import AgiBotSource
+from rlds.formats.agibot.source import AgiBotSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsAgibot"]

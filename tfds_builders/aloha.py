@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.aloha.source import AlohaSource
+from rlds.formats.aloha.source import AlohaSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsAloha"]

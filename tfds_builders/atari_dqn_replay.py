@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.atari_dqn_replay.source import BUCKET, GAMES, REPLAY_LOGS, AtariDqnReplaySource
+from rlds.formats.atari_dqn_replay.source import BUCKET, GAMES, REPLAY_LOGS, AtariDqnReplaySource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["AtariDqnReplayConfig", "RldsAtariDqnReplay"]
@@ -25,7 +25,7 @@ class AtariDqnReplayConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
 
 
 class RldsAtariDqnReplay(SourceBuilder):
-    """Episodes of Google's Atari DQN Replay; see `rlds.sources.atari_dqn_replay.source`.
+    """Episodes of Google's Atari DQN Replay; see `rlds.formats.atari_dqn_replay.source`.
 
     There is a config for each run, such as `Pong_run_1`. The default, `files`, is for any other
     folders, and needs a `path`.

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.bags.source import McapSource, RosbagSource
+from rlds.formats.bags.source import McapSource, RosbagSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsMcap", "RldsRosbag"]

@@ -19,15 +19,15 @@ from etils import epath
 from tensorflow_datasets.core.dataset_builder import FileReaderBuilder
 
 from envlogger.converters.tfds_features import TensorStorage
-from envlogger.errors import StorageError, storage_errors
-from rlds.sources.files import archives
-from rlds.sources.files.input_files import state_of
+from rlds.raw_files import archives
+from rlds.raw_files.input_files import state_of
+from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.options import Option, options_of
 from rlds.sources.restored import restored
 from rlds.sources.source import Source
-from rlds.sources.untrusted import SourceChangedError
-from rlds.sources.video.frames import as_chosen
+from rlds.sources.video_frames import as_chosen
 from rlds_ecosystem import stores
+from rlds_ecosystem.errors import StorageError, storage_errors
 from rlds_ecosystem.stores import is_local
 from tfds_builders.conversion.progress import Progress
 from tfds_builders.conversion.publishing import missing_files, publish

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.calvin.source import CalvinSource
+from rlds.formats.calvin.source import CalvinSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsCalvin"]

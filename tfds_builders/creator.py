@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.creator import RldsCreatorSource
+from rlds.formats.creator.source import RldsCreatorSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsCreator"]

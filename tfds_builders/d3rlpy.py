@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.d3rlpy.source import D3rlpySource
+from rlds.formats.d3rlpy.source import D3rlpySource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsD3rlpy"]

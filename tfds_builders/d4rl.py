@@ -9,9 +9,9 @@ import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.download.checksums import load_url_infos
 
-from rlds.sources.d4rl.families import DATASETS
-from rlds.sources.d4rl.pybullet import D4rlPybulletSource
-from rlds.sources.d4rl.source import D4rlSource
+from rlds.formats.d4rl.families import DATASETS
+from rlds.formats.d4rl.pybullet import D4rlPybulletSource
+from rlds.formats.d4rl.source import D4rlSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["D4rlConfig", "RldsD4rl", "RldsD4rlPybullet"]

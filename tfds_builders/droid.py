@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.droid.source import DroidSource
+from rlds.formats.droid.source import DroidSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsDroid"]

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow_datasets as tfds
 from tensorflow_datasets.rlds import rlds_base
 
-from rlds.sources.logs.recorded_logs import Logs
+from rlds.formats.logs.recorded_logs import Logs
 from tfds_builders.builder import NamedBuilder, check_name, prepared
 from tfds_builders.envlogger_source import EnvLoggerSource
 

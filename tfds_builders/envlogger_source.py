@@ -15,9 +15,9 @@ from envlogger.converters.tfds_features import (
     lossless,
     lossless_config,
 )
+from rlds.formats.logs import source as logs_source
+from rlds.formats.logs.recorded_logs import Logs
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.logs import source as logs_source
-from rlds.sources.logs.recorded_logs import Logs
 from tfds_builders.features import feature_of
 
 __all__ = ["EnvLoggerSource"]
@@ -26,7 +26,7 @@ _FIELDS_WITH_SPEC = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 
 
 class EnvLoggerSource(logs_source.EnvLoggerSource):
-    """EnvLogger logs: `rlds.sources.logs.source.EnvLoggerSource`, with the choices of a dataset.
+    """EnvLogger logs: `rlds.formats.logs.source.EnvLoggerSource`, with the choices of a dataset.
 
     Args:
       logs: See the base class.

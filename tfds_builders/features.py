@@ -16,7 +16,6 @@ import tensorflow_datasets as tfds
 from etils import epath
 
 import rlds
-from envlogger.converters.fields import Field
 from envlogger.converters.tfds_features import (
     EXACT,
     TensorStorage,
@@ -24,9 +23,10 @@ from envlogger.converters.tfds_features import (
     encoding_of,
     lossless,
 )
+from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import EPISODE_FIELDS, RESERVED
 from rlds.sources.source import Source, SourceError, StoredSource, files_of
-from rlds.sources.untrusted import source_errors
+from rlds_ecosystem.fields import Field
 
 __all__ = ["feature_of", "features_of"]
 

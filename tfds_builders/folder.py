@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.folder import FolderSource
+from rlds.formats.tfds.source import FolderSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsFolder"]

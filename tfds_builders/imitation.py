@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.imitation.source import ImitationSource
+from rlds.formats.imitation.source import ImitationSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsImitation"]

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.lerobot.source import LeRobotSource
+from rlds.formats.lerobot.source import LeRobotSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsLerobot"]

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.maniskill.source import ManiSkillSource
+from rlds.formats.maniskill.source import ManiSkillSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsManiskill"]

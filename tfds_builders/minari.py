@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.minari.source import MinariSource
+from rlds.formats.minari.source import MinariSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsMinari"]

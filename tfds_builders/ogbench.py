@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.ogbench.source import OGBenchSource
+from rlds.formats.ogbench.source import OGBenchSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsOgbench"]

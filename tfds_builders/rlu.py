@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.rlu import (
+from rlds.formats.rlu import (
     atari,
     atari_transitions,
     bsuite,
@@ -19,7 +19,7 @@ from rlds.sources.rlu import (
     locomotion_windows,
     rwrl,
 )
-from rlds.sources.rlu.source import RluSource
+from rlds.formats.rlu.source import RluSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = [
@@ -101,7 +101,7 @@ def train_sets(directories: Mapping[str, str]) -> list[RluConfig]:
 
 
 class RldsRluAtari(RluBuilder):
-    """Episodes of Atari games of RL Unplugged; see `rlds.sources.rlu.atari` and `RluBuilder`."""
+    """Episodes of Atari games of RL Unplugged; see `rlds.formats.rlu.atari` and `RluBuilder`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = published(
         RluConfig(
@@ -117,7 +117,7 @@ class RldsRluAtari(RluBuilder):
 
 
 class RldsRluAtariTransitions(RluBuilder):
-    """Transitions of Atari games; see `rlds.sources.rlu.atari_transitions`."""
+    """Transitions of Atari games; see `rlds.formats.rlu.atari_transitions`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = published(
         RluConfig(
@@ -133,7 +133,7 @@ class RldsRluAtariTransitions(RluBuilder):
 
 
 class RldsRluBsuite(RluBuilder):
-    """Windows of bsuite of RL Unplugged; see `rlds.sources.rlu.bsuite`."""
+    """Windows of bsuite of RL Unplugged; see `rlds.formats.rlu.bsuite`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = published(
         RluConfig(
@@ -151,7 +151,7 @@ class RldsRluBsuite(RluBuilder):
 
 
 class RldsRluControlSuite(RluBuilder):
-    """Episodes of the Control Suite of RL Unplugged; see `rlds.sources.rlu.control_suite`."""
+    """Episodes of the Control Suite of RL Unplugged; see `rlds.formats.rlu.control_suite`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = train_sets(
         {task: f"dm_control_suite_episodes/{task}" for task in control_suite.TASKS}
@@ -160,7 +160,7 @@ class RldsRluControlSuite(RluBuilder):
 
 
 class RldsRluControlSuiteWindows(RluBuilder):
-    """Windows of the Control Suite; see `rlds.sources.rlu.control_suite_windows`."""
+    """Windows of the Control Suite; see `rlds.formats.rlu.control_suite_windows`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = train_sets(
         {task: f"dm_control_suite/{task}" for task in control_suite.TASKS}
@@ -169,7 +169,7 @@ class RldsRluControlSuiteWindows(RluBuilder):
 
 
 class RldsRluDmlab(RluBuilder):
-    """Episodes of DeepMind Lab of RL Unplugged; see `rlds.sources.rlu.dmlab` and `RluBuilder`."""
+    """Episodes of DeepMind Lab of RL Unplugged; see `rlds.formats.rlu.dmlab` and `RluBuilder`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = published(
         RluConfig(
@@ -185,7 +185,7 @@ class RldsRluDmlab(RluBuilder):
 
 
 class RldsRluLocomotion(RluBuilder):
-    """Episodes of DeepMind Locomotion of RL Unplugged; see `rlds.sources.rlu.locomotion`."""
+    """Episodes of DeepMind Locomotion of RL Unplugged; see `rlds.formats.rlu.locomotion`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = train_sets(
         {task: f"dm_locomotion_episodes/{task}" for task in locomotion.TASKS}
@@ -194,7 +194,7 @@ class RldsRluLocomotion(RluBuilder):
 
 
 class RldsRluLocomotionWindows(RluBuilder):
-    """Windows of Locomotion; see `rlds.sources.rlu.locomotion_windows`."""
+    """Windows of Locomotion; see `rlds.formats.rlu.locomotion_windows`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = train_sets(
         {
@@ -206,7 +206,7 @@ class RldsRluLocomotionWindows(RluBuilder):
 
 
 class RldsRluRwrl(RluBuilder):
-    """Episodes of Real-World RL of RL Unplugged; see `rlds.sources.rlu.rwrl` and `RluBuilder`."""
+    """Episodes of Real-World RL of RL Unplugged; see `rlds.formats.rlu.rwrl` and `RluBuilder`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = published(
         RluConfig(

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.robomimic.source import RobomimicSource
+from rlds.formats.robomimic.source import RobomimicSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsRobomimic"]

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.robomind.source import RoboMindSource
+from rlds.formats.robomind.source import RoboMindSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsRobomind"]

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.sb3.source import Sb3Source
+from rlds.formats.sb3.source import Sb3Source
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsSb3"]

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.webdataset.source import WebdatasetSource
+from rlds.formats.webdataset.source import WebdatasetSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsWebdataset"]

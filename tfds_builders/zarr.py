@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from rlds.sources.zarr_buffers.source import ZarrSource
+from rlds.formats.zarr_buffers.source import ZarrSource
 from tfds_builders.builder import SourceBuilder
 
 __all__ = ["RldsZarr"]

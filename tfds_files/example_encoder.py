@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlds_ecosystem.columns import fits
 from tfds_files import features as nodes
 from tfds_files.columns import RaggedColumn
-from tfds_files.features import Dataset, Feature, Features, Image, Tensor, fits
+from tfds_files.features import Dataset, Feature, Features, Image, Tensor
 from tfds_files.png import encode_png
 from tfds_files.wire import delimited, encode_varint, encode_varints
 

@@ -27,7 +27,6 @@ __all__ = [
     "Leaf",
     "Sequence",
     "Tensor",
-    "fits",
     "images_as_bytes",
     "leaves_of",
     "parse_features",
@@ -224,17 +223,6 @@ def parse_features(tree: Any) -> Features:
     if not isinstance(parsed, Features):
         raise UnsupportedFileError("the examples are not dicts")
     return parsed
-
-
-def fits(shape: tuple[int, ...], expected: Shape) -> bool:
-    """Whether a shape is one that is expected, where None stands for any size.
-
-    >>> fits((4, 3), (None, 3)), fits((4,), (None, 3))
-    (True, False)
-    """
-    return len(shape) == len(expected) and all(
-        size == wanted or wanted is None for size, wanted in zip(shape, expected)
-    )
 
 
 def images_as_bytes(features: Features) -> Features:

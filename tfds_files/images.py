@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from rlds_ecosystem.columns import fits
 from tfds_files import png
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
-from tfds_files.features import Image, fits
+from tfds_files.features import Image
 
 __all__ = ["decode_image", "may_hold"]
 

@@ -20,14 +20,8 @@ from envlogger.backends import rlds_utils, tfds_shards
 from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.directories import directory_to_write
 from envlogger.backends.schedulers import Scheduler
-from envlogger.converters.fields import match_columns
 from envlogger.converters.json_values import to_json
-from envlogger.converters.rlds_episode import (
-    first_row,
-    known_field,
-    stack_values,
-    to_rlds_episode,
-)
+from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.converters.tfds_features import (
     TensorStorage,
@@ -42,6 +36,8 @@ from envlogger.errors import (
     UnsupportedValueError,
 )
 from envlogger.step_data import StepData
+from rlds_ecosystem.columns import first_row, known_field, stack_values
+from rlds_ecosystem.fields import match_columns
 
 __all__ = ["DatasetConfig", "Episode", "TFDSBackendWriter"]
 

@@ -14,19 +14,13 @@ from typing import Any, NamedTuple
 import dm_env
 import numpy as np
 
-from envlogger.converters.rlds_episode import (
-    dtype_and_shape,
-    map_columns,
-    stack_values,
-    to_rlds_episode,
-    to_rlds_episodes,
-    zeros_like,
-)
+from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
 from envlogger.converters.step_decoder import StepDecoder
 from envlogger.converters.step_template import ByteArray, NoMatchError, Template
 from envlogger.errors import DamagedDataError
 from envlogger.step_data import StepData
 from riegeli import JoinedRecords
+from rlds_ecosystem.columns import dtype_and_shape, map_columns, stack_values, zeros_like
 
 __all__ = [
     "Room",

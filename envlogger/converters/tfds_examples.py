@@ -15,6 +15,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import tfds_files
+from rlds_ecosystem.columns import fits
 from tfds_files import RaggedColumn, parse_features
 from tfds_files.example_encoder import (
     Fields,
@@ -25,7 +26,6 @@ from tfds_files.example_encoder import (
     each_row,
     feature_at,
 )
-from tfds_files.features import fits
 
 __all__ = ["ExampleEncoder", "RaggedColumn"]
 

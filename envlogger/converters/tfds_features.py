@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 import tree
 
-from envlogger.converters.fields import Field, Opaque
+from rlds_ecosystem.fields import Field, Opaque
 from tfds_files.example_scan import direct_encoding
 
 __all__ = [
@@ -274,7 +274,7 @@ def _join(path: str, name: str) -> str:
 
 
 def fields_of_features(features: tfds.features.FeaturesDict) -> dict[str, Any]:
-    """Returns the fields that features hold; see `envlogger.converters.fields`.
+    """Returns the fields that features hold; see `rlds_ecosystem.fields`.
 
     >>> fields_of_features(tfds.features.FeaturesDict({"reward": np.float32}))
     {'reward': Field(dtype=dtype('float32'), shape=(), encoding='', names=None, unit=None, doc='')}

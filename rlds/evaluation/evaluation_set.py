@@ -12,13 +12,12 @@ import numpy as np
 
 import rlds
 import rlds.feeds
-from rlds._nests import map_named_leaves
 from rlds.evaluation.estimates import Ends
 from rlds.feeds.roles import joined
 from rlds.feeds.samples import FilteredSamples, NormalizedSamples
 from rlds.feeds.table import Table
 from rlds.sources.episodes import Episodes
-from rlds.sources.nests import at, leaves_at, nest
+from rlds_ecosystem.nests import at, leaves_at, map_named_leaves, nest
 
 __all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "collect"]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
-from rlds._nests import named_leaves
+from rlds_ecosystem.nests import named_leaves
 
 __all__ = [
     "CategoricalPolicy",

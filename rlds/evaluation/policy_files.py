@@ -6,11 +6,11 @@ import os
 from typing import Any
 
 from rlds.evaluation.policies import Policy, SamplerPolicy, mlp_policy
-from rlds.sources.policies.d4rl import read_d4rl_policy
-from rlds.sources.policies.deep_ope import DeepOpePolicy, read_deep_ope
-from rlds.sources.policies.saved_models import SAVED_MODEL, open_saved_model
+from rlds.evaluation.policy_formats.d4rl import read_d4rl_policy
+from rlds.evaluation.policy_formats.deep_ope import DeepOpePolicy, read_deep_ope
+from rlds.evaluation.policy_formats.saved_models import SAVED_MODEL, open_saved_model
+from rlds.raw_files.untrusted import SourceError
 from rlds.sources.source import require_files
-from rlds.sources.untrusted import SourceError
 from rlds_ecosystem.stores import as_path, open_binary
 
 __all__ = ["load_policy"]
@@ -34,8 +34,8 @@ def load_policy(
 
     Args:
       path: The file or the folder, here or in an object store; or a record of
-        `rlds.sources.policies.read_deep_ope_index`.
-      trusted: Whether a SavedModel may run, see `rlds.sources.policies.open_saved_model`.
+        `rlds.evaluation.policy_formats.read_deep_ope_index`.
+      trusted: Whether a SavedModel may run, see `rlds.evaluation.policy_formats.open_saved_model`.
       **options: For the other two, what `mlp_policy` takes. `clamp` is that of D4RL, 0.999999, if
         you give none, as D4RL recorded log-probabilities with it.
 

@@ -23,7 +23,8 @@ import numpy as np
 import tfds_files
 from rlds.feeds import arrays
 from rlds_ecosystem import import_extra
-from tfds_files.features import Image, fits
+from rlds_ecosystem.columns import fits
+from tfds_files.features import Image
 from tfds_files.images import may_hold
 from tfds_files.png import HEADER_SIZE as PNG_HEADER_SIZE
 from tfds_files.png import read_header

@@ -17,7 +17,6 @@ import numpy as np
 
 import rlds
 import tfds_files
-from envlogger.converters.fields import Field
 from rlds.feeds import arrays
 from rlds.feeds._core import Buffers
 from rlds.feeds._pure import UnreadableError
@@ -31,10 +30,11 @@ from rlds.feeds.storage import (
     decode_rows,
     hash_of,
 )
+from rlds.formats.tfds.source import FolderSource
+from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.episodes import Episodes
-from rlds.sources.folder import FolderSource
 from rlds.sources.source import SourceError
-from rlds.sources.untrusted import SourceChangedError
+from rlds_ecosystem.fields import Field
 from rlds_ecosystem.mapping import map_file
 from tfds_files.indexing import index_shard, open_indexes
 from tfds_files.shard_index import NOT_DIRECT, ShardIndex

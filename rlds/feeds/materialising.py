@@ -9,20 +9,19 @@ from typing import Any, NamedTuple
 
 import rlds
 import tfds_files
-from envlogger.converters.fields import match_columns
-from envlogger.converters.rlds_episode import stack_values
-from rlds._nests import map_named_leaves
+from rlds.formats.tfds.source import FolderSource
+from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.folder import FolderSource
-from rlds.sources.nests import leaves_at, nest
 from rlds.sources.opening import format_of, formats
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import SourceError, files_of
 from rlds.sources.stored_features import as_features
-from rlds.sources.untrusted import source_errors
 from rlds.validation import Validator
 from rlds_ecosystem import stores
+from rlds_ecosystem.columns import stack_values
+from rlds_ecosystem.fields import match_columns
+from rlds_ecosystem.nests import leaves_at, map_named_leaves, nest
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.whole_files import made_at_once
 from tfds_files.example_scan import direct_encoding

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from rlds._nests import named_leaves
 from rlds.feeds.policy_samples import NormalizedPolicySamples
 from rlds.feeds.roles import ACTION, STATE
 from rlds.feeds.samples import Batch, Columns
 from rlds.feeds.statistics_files import PROPRIO, filed, plain_field, read_filed
-from rlds.sources.nests import nest
 from rlds.statistics import Statistics
+from rlds_ecosystem.nests import named_leaves, nest
 
 __all__ = ["OpenVLASamples", "rows_of", "statistics_from_json", "statistics_to_json"]
 

@@ -10,9 +10,9 @@ import numpy as np
 from rlds import rlds_types
 from rlds.feeds.table import Table
 from rlds.robotics.registry import DatasetMeaning, meaning_of
-from rlds.sources.nests import at
 from rlds.sources.standardized import STANDARD
 from rlds.statistics import Statistics, compute_statistics
+from rlds_ecosystem.nests import at
 
 __all__ = ["ACTION", "STATE", "Roles", "joined"]
 

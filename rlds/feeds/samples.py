@@ -26,8 +26,8 @@ from rlds.feeds.arrays import joined, zero_out
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.storage import Rows, hash_of
 from rlds.feeds.table import Table, as_numbers, paths_of
-from rlds.sources.nests import is_in, nest, root_of
 from rlds.statistics import FieldType, Statistics
+from rlds_ecosystem.nests import is_in, nest, root_of
 
 __all__ = [
     "Batch",

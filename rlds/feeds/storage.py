@@ -21,16 +21,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 import tfds_files
-from envlogger.converters.fields import Field
 from rlds.feeds import arrays
 from rlds.feeds._core import Buffers
 from rlds.feeds.images import ImageDecoder, ImageError
+from rlds.formats.tfds.source import FolderSource
 from rlds.sources.episodes import Episodes
-from rlds.sources.folder import FolderSource
-from rlds.sources.nests import leaves_at
 from rlds.sources.source import SourceError, files_of
 from rlds_ecosystem import stores
+from rlds_ecosystem.fields import Field
 from rlds_ecosystem.forking import begin_anew_in_forks
+from rlds_ecosystem.nests import leaves_at
 
 __all__ = [
     "CachedStorage",

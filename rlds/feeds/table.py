@@ -14,7 +14,6 @@ import numpy as np
 
 import rlds
 import tfds_files
-from envlogger.converters.fields import Field
 from rlds.feeds.mapped import MappedStorage
 from rlds.feeds.storage import (
     CachedStorage,
@@ -27,13 +26,14 @@ from rlds.feeds.storage import (
     row_shape,
 )
 from rlds.feeds.video import VideoStorage
+from rlds.formats.tfds.source import FolderSource
+from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.episodes import Episodes
-from rlds.sources.folder import FolderSource
-from rlds.sources.nests import leaves_at, nest, root_of
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import Source, SourceEpisode, SourceError, files_of
-from rlds.sources.untrusted import SourceChangedError
-from rlds.sources.video.frames import FramesSource
+from rlds.sources.video_frames import FramesSource
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import leaves_at, nest, root_of
 from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from envlogger.converters.fields import Field
 from rlds.feeds import arrays
 from rlds.feeds.images import for_all_rows
 from rlds.feeds.storage import Rows, Storage, hash_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.video.frames import FramesSource
+from rlds.sources.video_frames import FramesSource
+from rlds_ecosystem.fields import Field
 
 __all__ = ["VideoStorage"]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlds._nests import named_leaves
 from rlds.robotics.expressions import Piece, parse
 from rlds.robotics.registry import ACTIONS, DatasetMeaning
 from rlds.robotics.rules import RULES
+from rlds_ecosystem.nests import named_leaves
 
 __all__ = ["fields_of", "standard_columns", "widths_of"]
 

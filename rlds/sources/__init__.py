@@ -10,7 +10,6 @@
 A source knows a format, and nothing of what becomes of its episodes. It loads no TensorFlow.
 """
 
-from envlogger.converters.fields import Field
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Exported, Placement, export, exports
 from rlds.sources.opening import Format, format_of, formats, open
@@ -22,6 +21,7 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
+from rlds_ecosystem.fields import Field
 
 __all__ = [
     "DamagedEpisode",

@@ -22,15 +22,15 @@ from etils import epath
 
 import rlds
 import tfds_files
-from envlogger.converters.fields import Field, match_columns
-from envlogger.converters.rlds_episode import stack_values, step_flags
+from rlds.raw_files.untrusted import SourceError, check_link, is_there, source_errors
 from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, TRUNCATED, fields_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.nests import leaves_at, nest
 from rlds.sources.source import Origin, Outline, SourceEpisode, require_files
 from rlds.sources.stored_features import as_features
-from rlds.sources.untrusted import SourceError, check_link, is_there, source_errors
 from rlds_ecosystem import stores
+from rlds_ecosystem.columns import stack_values, step_flags
+from rlds_ecosystem.fields import Field, match_columns
+from rlds_ecosystem.nests import leaves_at, nest
 from tfds_files.columns import RaggedColumn, stack
 from tfds_files.features import Dataset, Features, Image, images_as_bytes
 from tfds_files.record_files import TFRecordWriter

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import rlds
-from envlogger.converters.fields import Field, Fields
 from rlds.sources.source import SourceEpisode
+from rlds_ecosystem.fields import Field, Fields
 
 __all__ = ["COMPLETE", "EPISODE_FIELDS", "ORIGIN", "RESERVED", "TRUNCATED", "fields_of"]
 

@@ -14,10 +14,7 @@ import numpy as np
 
 import rlds
 import tfds_files
-from envlogger.converters.fields import Field, MismatchError, in_words, match_columns
-from rlds._nests import map_named_leaves
 from rlds.sources.episode_fields import EPISODE_FIELDS
-from rlds.sources.nests import leaves_at, nest, put
 from rlds.sources.source import (
     DamagedEpisode,
     Outline,
@@ -27,7 +24,9 @@ from rlds.sources.source import (
     SourceError,
     files_of,
 )
+from rlds_ecosystem.fields import Field, MismatchError, in_words, match_columns
 from rlds_ecosystem.forking import begin_anew_in_forks
+from rlds_ecosystem.nests import leaves_at, map_named_leaves, nest, put
 from tfds_files.splits import ranges_of
 
 __all__ = ["Episodes", "as_values"]
@@ -57,7 +56,7 @@ class Episodes(Sequence[SourceEpisode]):
     >>> import tempfile
     >>> import envlogger
     >>> from envlogger.testing.catch_env import Catch
-    >>> from rlds.sources.logs.source import EnvLoggerSource
+    >>> from rlds.formats.logs.source import EnvLoggerSource
     >>> directory = tempfile.mkdtemp()
     >>> with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
     ...     timestep = env.reset()

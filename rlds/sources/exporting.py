@@ -22,12 +22,10 @@ import numpy as np
 
 import rlds
 import tfds_files
-from envlogger.converters.fields import Field
+from rlds.formats.tfds.source import FolderSource
 from rlds.sources.aside import Aside, as_array
 from rlds.sources.episode_fields import ORIGIN
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.folder import FolderSource
-from rlds.sources.nests import leaves_at, nest
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.source import (
@@ -39,6 +37,8 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds.sources.wrapped import WrappedSource
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import leaves_at, nest
 from rlds_ecosystem.progress import show_progress
 from rlds_ecosystem.whole_files import made_at_once
 
@@ -66,19 +66,19 @@ __all__ = [
 
 # The formats that can be written, and the class that writes each.
 _EXPORTS: dict[str, str] = {
-    "minari": "rlds.sources.minari.export:MinariExport",
-    "mcap": "rlds.sources.bags.export:McapExport",
-    "ogbench": "rlds.sources.ogbench.export:OGBenchExport",
-    "aloha": "rlds.sources.aloha.export:AlohaExport",
-    "maniskill": "rlds.sources.maniskill.export:ManiSkillExport",
-    "d3rlpy": "rlds.sources.d3rlpy.export:D3rlpyExport",
-    "imitation": "rlds.sources.imitation.export:ImitationExport",
-    "d4rl": "rlds.sources.d4rl.export:D4rlExport",
-    "d4rl_pybullet": "rlds.sources.d4rl.export:D4rlPybulletExport",
-    "lerobot": "rlds.sources.lerobot.export:LeRobotExport",
-    "webdataset": "rlds.sources.webdataset.export:WebdatasetExport",
-    "robomimic": "rlds.sources.robomimic.export:RobomimicExport",
-    "zarr": "rlds.sources.zarr_buffers.export:ZarrExport",
+    "minari": "rlds.formats.minari.export:MinariExport",
+    "mcap": "rlds.formats.bags.export:McapExport",
+    "ogbench": "rlds.formats.ogbench.export:OGBenchExport",
+    "aloha": "rlds.formats.aloha.export:AlohaExport",
+    "maniskill": "rlds.formats.maniskill.export:ManiSkillExport",
+    "d3rlpy": "rlds.formats.d3rlpy.export:D3rlpyExport",
+    "imitation": "rlds.formats.imitation.export:ImitationExport",
+    "d4rl": "rlds.formats.d4rl.export:D4rlExport",
+    "d4rl_pybullet": "rlds.formats.d4rl.export:D4rlPybulletExport",
+    "lerobot": "rlds.formats.lerobot.export:LeRobotExport",
+    "webdataset": "rlds.formats.webdataset.export:WebdatasetExport",
+    "robomimic": "rlds.formats.robomimic.export:RobomimicExport",
+    "zarr": "rlds.formats.zarr_buffers.export:ZarrExport",
 }
 
 

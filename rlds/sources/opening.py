@@ -13,13 +13,13 @@ from typing import Any
 
 from etils import epath
 
+from rlds.raw_files.archives import SUFFIXES
+from rlds.raw_files.untrusted import is_damage
 from rlds.sources.episodes import Episodes
-from rlds.sources.files.archives import SUFFIXES
 from rlds.sources.options import Option, options_of
 from rlds.sources.restored import restored
 from rlds.sources.source import Source, SourceError, files_of
-from rlds.sources.untrusted import is_damage
-from rlds.sources.video.frames import as_chosen
+from rlds.sources.video_frames import as_chosen
 from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.names import what_there_is
 
@@ -43,41 +43,41 @@ ENTRY_POINTS = "rlds.sources"
 
 # A format is a line here: its name, and the class that reads it.
 _FORMATS = {
-    "envlogger": "rlds.sources.logs.source:EnvLoggerSource",
-    "tfds": "rlds.sources.folder:FolderSource",
-    "minari": "rlds.sources.minari.source:MinariSource",
-    "lerobot": "rlds.sources.lerobot.source:LeRobotSource",
-    "aloha": "rlds.sources.aloha.source:AlohaSource",
-    "webdataset": "rlds.sources.webdataset.source:WebdatasetSource",
-    "calvin": "rlds.sources.calvin.source:CalvinSource",
-    "zarr": "rlds.sources.zarr_buffers.source:ZarrSource",
-    "robomimic": "rlds.sources.robomimic.source:RobomimicSource",
-    "maniskill": "rlds.sources.maniskill.source:ManiSkillSource",
-    "robomind": "rlds.sources.robomind.source:RoboMindSource",
-    "droid": "rlds.sources.droid.source:DroidSource",
-    "agibot": "rlds.sources.agibot.source:AgiBotSource",
-    "mcap": "rlds.sources.bags.source:McapSource",
-    "rosbag": "rlds.sources.bags.source:RosbagSource",
-    "npz": "rlds.sources.npz.source:NpzSource",
-    "ogbench": "rlds.sources.ogbench.source:OGBenchSource",
-    "sb3": "rlds.sources.sb3.source:Sb3Source",
-    "d3rlpy": "rlds.sources.d3rlpy.source:D3rlpySource",
-    "imitation": "rlds.sources.imitation.source:ImitationSource",
-    "d4rl": "rlds.sources.d4rl.source:D4rlSource",
-    "d4rl_pybullet": "rlds.sources.d4rl.pybullet:D4rlPybulletSource",
-    "atari_dqn_replay": "rlds.sources.atari_dqn_replay.source:AtariDqnReplaySource",
-    "rlds_creator": "rlds.sources.creator:RldsCreatorSource",
-    "rlu_atari": "rlds.sources.rlu.atari:RluAtariSource",
-    "rlu_atari_transitions": "rlds.sources.rlu.atari_transitions:RluAtariTransitionsSource",
-    "rlu_bsuite": "rlds.sources.rlu.bsuite:RluBsuiteSource",
-    "rlu_control_suite": "rlds.sources.rlu.control_suite:RluControlSuiteSource",
+    "envlogger": "rlds.formats.logs.source:EnvLoggerSource",
+    "tfds": "rlds.formats.tfds.source:FolderSource",
+    "minari": "rlds.formats.minari.source:MinariSource",
+    "lerobot": "rlds.formats.lerobot.source:LeRobotSource",
+    "aloha": "rlds.formats.aloha.source:AlohaSource",
+    "webdataset": "rlds.formats.webdataset.source:WebdatasetSource",
+    "calvin": "rlds.formats.calvin.source:CalvinSource",
+    "zarr": "rlds.formats.zarr_buffers.source:ZarrSource",
+    "robomimic": "rlds.formats.robomimic.source:RobomimicSource",
+    "maniskill": "rlds.formats.maniskill.source:ManiSkillSource",
+    "robomind": "rlds.formats.robomind.source:RoboMindSource",
+    "droid": "rlds.formats.droid.source:DroidSource",
+    "agibot": "rlds.formats.agibot.source:AgiBotSource",
+    "mcap": "rlds.formats.bags.source:McapSource",
+    "rosbag": "rlds.formats.bags.source:RosbagSource",
+    "npz": "rlds.formats.npz.source:NpzSource",
+    "ogbench": "rlds.formats.ogbench.source:OGBenchSource",
+    "sb3": "rlds.formats.sb3.source:Sb3Source",
+    "d3rlpy": "rlds.formats.d3rlpy.source:D3rlpySource",
+    "imitation": "rlds.formats.imitation.source:ImitationSource",
+    "d4rl": "rlds.formats.d4rl.source:D4rlSource",
+    "d4rl_pybullet": "rlds.formats.d4rl.pybullet:D4rlPybulletSource",
+    "atari_dqn_replay": "rlds.formats.atari_dqn_replay.source:AtariDqnReplaySource",
+    "rlds_creator": "rlds.formats.creator.source:RldsCreatorSource",
+    "rlu_atari": "rlds.formats.rlu.atari:RluAtariSource",
+    "rlu_atari_transitions": "rlds.formats.rlu.atari_transitions:RluAtariTransitionsSource",
+    "rlu_bsuite": "rlds.formats.rlu.bsuite:RluBsuiteSource",
+    "rlu_control_suite": "rlds.formats.rlu.control_suite:RluControlSuiteSource",
     "rlu_control_suite_windows": (
-        "rlds.sources.rlu.control_suite_windows:RluControlSuiteWindowsSource"
+        "rlds.formats.rlu.control_suite_windows:RluControlSuiteWindowsSource"
     ),
-    "rlu_dmlab": "rlds.sources.rlu.dmlab:RluDmlabSource",
-    "rlu_locomotion": "rlds.sources.rlu.locomotion:RluLocomotionSource",
-    "rlu_locomotion_windows": "rlds.sources.rlu.locomotion_windows:RluLocomotionWindowsSource",
-    "rlu_rwrl": "rlds.sources.rlu.rwrl:RluRwrlSource",
+    "rlu_dmlab": "rlds.formats.rlu.dmlab:RluDmlabSource",
+    "rlu_locomotion": "rlds.formats.rlu.locomotion:RluLocomotionSource",
+    "rlu_locomotion_windows": "rlds.formats.rlu.locomotion_windows:RluLocomotionWindowsSource",
+    "rlu_rwrl": "rlds.formats.rlu.rwrl:RluRwrlSource",
 }
 
 

@@ -71,7 +71,7 @@ def options_of(source: Callable[..., Any], *, leave_out: Collection[str] = ()) -
       source: The class of the source.
       leave_out: The names of arguments that are no options.
 
-    >>> from rlds.sources.d4rl.pybullet import D4rlPybulletSource
+    >>> from rlds.formats.d4rl.pybullet import D4rlPybulletSource
     >>> print(options_of(D4rlPybulletSource)["time_limit"])
     time_limit=integer (1000)
     """

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlds.raw_files.untrusted import source_errors
 from rlds.sources.aside import KeptAside
-from rlds.sources.nests import leaves_at, nest
 from rlds.sources.source import Outline, RandomAccessSource, Source, SourceEpisode
-from rlds.sources.untrusted import source_errors
+from rlds_ecosystem.nests import leaves_at, nest
 
 __all__ = ["RestoredSource", "restored"]
 

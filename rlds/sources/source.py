@@ -22,10 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 from etils import epath
 
 import rlds
-from envlogger.errors import StorageError
-from rlds._nests import named_leaves
-from rlds.sources.nests import leaves_at, nest
-from rlds.sources.untrusted import (
+from rlds.raw_files.untrusted import (
     SourceChangedError,
     SourceError,
     as_source_error,
@@ -33,6 +30,8 @@ from rlds.sources.untrusted import (
     source_errors,
 )
 from rlds_ecosystem import stores
+from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.nests import leaves_at, named_leaves, nest
 
 if TYPE_CHECKING:
     from rlds.sources.aside import KeptAside
@@ -325,7 +324,7 @@ class Source(abc.ABC):
     the data.
 
     The data may be damaged, or hostile. Any error that a method of a derived class raises because
-    of the data becomes a `SourceError`, see `rlds.sources.untrusted`. In `__init__`, where a
+    of the data becomes a `SourceError`, see `rlds.raw_files.untrusted`. In `__init__`, where a
     `ValueError`, `TypeError` or `KeyError` may be about the arguments, use `source_errors` around
     the code that reads.
 
@@ -343,7 +342,7 @@ class Source(abc.ABC):
       is_general: Whether data of other formats may look like its data: what another format
         recognizes, is of that format.
       video: How the video of episodes is given: as "packets", in fields of the episodes, or as
-        "frames", in those of the steps; see `rlds.sources.video`. Where the source offers it, as
+        "frames", in those of the steps; see `rlds.video`. Where the source offers it, as
         "png" or "jpeg" files in those of the steps.
       quality: The quality of such JPEG files.
     """

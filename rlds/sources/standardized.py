@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from envlogger.converters.fields import Field
-from rlds._nests import named_leaves
 from rlds.robotics.registry import ACTIONS, STATES, DatasetMeaning, meaning_of
 from rlds.robotics.standard import fields_of, standard_columns, widths_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.nests import is_in, nest
 from rlds.sources.source import RandomAccessSource, SourceEpisode, files_of
 from rlds.sources.wrapped import WrappedSource
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import is_in, named_leaves, nest
 
 __all__ = ["STANDARD", "StandardizedSource", "name_of", "standardized"]
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import tfds_files
 from rlds.transformations import _layouts
+from rlds_ecosystem.columns import fits
 from tfds_files import Feature, Features, Image, RaggedColumn, Tensor
-from tfds_files.features import fits
 
 __all__ = ["fit_steps", "fit_value"]
 

@@ -16,10 +16,10 @@ from envlogger.backends import tfds_shards
 from envlogger.converters.json_values import to_json
 from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.converters.tfds_features import TensorStorage, check_readable, lossless_config
-from envlogger.errors import StorageError
 from rlds import rlds_types
 from rlds.tfds.columns import fit_steps, fit_value
 from rlds_ecosystem import install_command, stores
+from rlds_ecosystem.errors import StorageError
 from tfds_files.example_encoder import feature_at
 
 __all__ = ["DatasetConfig", "EpisodeWriter"]

@@ -10,12 +10,12 @@ import dm_env
 import numpy as np
 
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
-from envlogger.errors import EnvLoggerError
 from envlogger.step_data import StepData
 from rlds_creator.exporting.errors import ExportError
 from rlds_creator.exporting.recordings import RecordedEpisode
 from rlds_creator.recorded import STEP_FIELDS
 from rlds_creator.worker.recording import total
+from rlds_ecosystem.errors import EnvLoggerError
 
 __all__ = ["Selection", "tag_field"]
 

@@ -16,11 +16,11 @@ from etils import epath
 import envlogger
 import riegeli
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
-from envlogger.errors import DamagedDataError, EnvLoggerError
-from rlds.sources.untrusted import SourceError, check_is_file
+from rlds.raw_files.untrusted import SourceError, check_is_file
 from rlds_creator.exporting.errors import ExportError
 from rlds_creator.model import EpisodeState
 from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
+from rlds_ecosystem.errors import DamagedDataError, EnvLoggerError
 
 __all__ = [
     "ANNOTATIONS_FILE",

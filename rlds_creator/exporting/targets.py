@@ -48,8 +48,8 @@ class Format:
 
 def _write_tfds(log: Path, folder: Path, name: str, progress: Callable[[float], None]) -> Path:
     from rlds.feeds import materialise
+    from rlds.formats.logs.source import EnvLoggerSource
     from rlds.sources.episodes import Episodes
-    from rlds.sources.logs.source import EnvLoggerSource
 
     class Reported(Episodes):
         def __iter__(self) -> Iterator[SourceEpisode]:

@@ -13,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from envlogger.errors import EnvLoggerError
 from rlds.sources import SourceError
 from rlds_creator.server import errors
 from rlds_creator.server.bodies import answer
 from rlds_creator.server.errors import without_folders
 from rlds_creator.viewing import EpisodeView, Shelf
+from rlds_ecosystem.errors import EnvLoggerError
 
 __all__ = ["dataset_routes", "in_thread", "routes"]
 

@@ -11,12 +11,12 @@ import numpy as np
 
 import rlds
 import tfds_files
-from envlogger.converters.fields import Field
 from rlds_creator.recorded import FPS, IMAGE, INPUTS, KEYS, TIME
 from rlds_creator.viewing import pictures
 from rlds_creator.viewing.pictures import Layout, Scale
 from rlds_creator.viewing.steps import Steps, num_curves
 from rlds_creator.viewing.values import as_json, number_or_none, parsed
+from rlds_ecosystem.fields import Field
 from rlds_tools.cameras import evenly
 
 __all__ = ["EpisodeView"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from envlogger.converters.fields import Field
+from rlds_ecosystem.fields import Field
 from rlds_tools.cameras import cameras_of
 from tfds_files.images import may_hold
 

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import envlogger
-from envlogger.errors import EnvLoggerError
 from rlds import sources
-from rlds.sources.logs.recorded_logs import find_logs
+from rlds.formats.logs.recorded_logs import find_logs
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.episode_view import EpisodeView
 from rlds_creator.viewing.steps import FolderSteps, LogSteps, Shards, SourceSteps, Steps
 from rlds_creator.viewing.values import as_json
+from rlds_ecosystem.errors import EnvLoggerError
 from rlds_tools.inspection import marked_format
 from rlds_tools.listing import find_datasets
 

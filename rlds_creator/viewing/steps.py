@@ -20,18 +20,18 @@ import numpy as np
 
 import rlds
 import tfds_files
-from envlogger.converters.fields import Field, Opaque
-from envlogger.errors import EnvLoggerError
 from envlogger.reader import Reader
 from envlogger.step_data import StepData
+from rlds.formats.tfds.source import FolderSource
+from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import RandomAccessSource, SourceError
 from rlds.sources.episodes import Episodes
-from rlds.sources.folder import FolderSource
-from rlds.sources.nests import at, leaves_at
-from rlds.sources.untrusted import SourceChangedError
 from rlds_creator.recorded import TIME
 from rlds_creator.viewing.cache import Cache, size_of
+from rlds_ecosystem.errors import EnvLoggerError
+from rlds_ecosystem.fields import Field, Opaque
 from rlds_ecosystem.mapping import map_file
+from rlds_ecosystem.nests import at, leaves_at
 from rlds_ecosystem.stores import is_local
 from rlds_tools.cameras import evenly
 from tfds_files import index_files

@@ -20,7 +20,6 @@ import numpy as np
 from dm_env import specs
 
 from envlogger.converters import spec_codec
-from envlogger.errors import EnvLoggerError
 from rlds_creator import recorded
 from rlds_creator.environments import Inputs, Playable, make
 from rlds_creator.frames import Frame
@@ -29,6 +28,7 @@ from rlds_creator.worker.link import Link
 from rlds_creator.worker.pictures import DRAFT, QUALITIES, PictureEncoder, as_rgb
 from rlds_creator.worker.recording import Recording, as_json, finite, total, versions
 from rlds_creator.worker.states import Expiry, Play, State, WrongStateError
+from rlds_ecosystem.errors import EnvLoggerError
 
 __all__ = ["Player", "serve"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 import rlds
-from rlds._nests import named_leaves
 from rlds.sources import Episodes
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds.sources.texts import is_instruction
 from rlds_ecosystem import stores
+from rlds_ecosystem.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
 from rlds_tools.cameras import Frames, cameras_of, evenly

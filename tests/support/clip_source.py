@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from videos import decoded, encoded
 
-from envlogger.converters.fields import Field
 from rlds.alignment import from_sars
 from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
-from rlds.sources.video import VIDEO
-from rlds.sources.video.container import Clip, VideoFile
-from rlds.sources.video.fields import clip_fields, clip_values
+from rlds.video import VIDEO
+from rlds.video.container import Clip, VideoFile
+from rlds.video.fields import clip_fields, clip_values
+from rlds_ecosystem.fields import Field
 
 TOP, WRIST = "observation/images/top", "wrist"
 # Where the episodes begin and end in a file of 40 frames.

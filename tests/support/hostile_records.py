@@ -26,8 +26,8 @@ from etils import epath
 import envlogger
 import tfds_builders
 from envlogger.testing.catch_env import Catch
-from rlds.sources.files import restricted_pickle
-from rlds.sources.files.archives import extracted
+from rlds.raw_files import restricted_pickle
+from rlds.raw_files.archives import extracted
 from rlds.sources.source import Source
 
 # Changes bytes without looking at them.

@@ -60,11 +60,11 @@ import riegeli
 import rlds.sources
 import tfds_builders
 from envlogger.testing.catch_env import Catch
-from rlds.sources.minari.formats import open_writer
-from rlds.sources.minari.spaces import box, merged, parse_space
-from rlds.sources.minari.storage import Column, RawEpisode
-from rlds.sources.npz.source import NpzSource
-from rlds.sources.ogbench.source import OGBenchSource
+from rlds.formats.minari.formats import open_writer
+from rlds.formats.minari.spaces import box, merged, parse_space
+from rlds.formats.minari.storage import Column, RawEpisode
+from rlds.formats.npz.source import NpzSource
+from rlds.formats.ogbench.source import OGBenchSource
 from rlds.sources.opening import formats
 from rlds.sources.source import DamagedEpisode, Source, SourceError, StoredEpisode
 from tfds_builders.conversion.encoder import EpisodeEncoder

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 import rlds.feeds
-from rlds._nests import named_leaves
 from rlds.feeds import octo, openvla
 from rlds.feeds.octo import OctoSamples
 from rlds.feeds.openpi import OpenpiSamples
 from rlds.feeds.openvla import OpenVLASamples
 from rlds.feeds.roles import Roles
+from rlds_ecosystem.nests import named_leaves
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "policies"
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from envlogger.converters.fields import Field
 from rlds.alignment import from_sars
 from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode
+from rlds_ecosystem.fields import Field
 from tfds_files.png import encode_png
 
 

@@ -45,7 +45,7 @@ import tensorflow_datasets as tfds
 
 import envlogger
 import tfds_builders
-from rlds.sources.npz.source import NpzSource
+from rlds.formats.npz.source import NpzSource
 from rlds.sources.source import Source
 
 pytestmark = pytest.mark.slow

@@ -16,9 +16,9 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from envlogger.errors import StorageError
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.errors import StorageError
 from tfds_builders.conversion.job import Job, Part, Work, serially, stage_part, write_staged_shard
 from tfds_builders.conversion.progress import Progress
 from tfds_builders.conversion.sharding import ShardPlan

@@ -9,14 +9,14 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 import rlds
-from envlogger.converters.fields import Field, match_columns
-from envlogger.converters.rlds_episode import stack_values
 from envlogger.converters.tfds_examples import ExampleEncoder
 from envlogger.converters.tfds_features import EXACT, TensorStorage, fields_of_features
 from rlds.sources.episode_fields import fields_of
-from rlds.sources.nests import leaves_at
 from rlds.sources.source import Columns, SourceEpisode, SourceError
 from rlds.validation import Validator, Violation
+from rlds_ecosystem.columns import stack_values
+from rlds_ecosystem.fields import Field, match_columns
+from rlds_ecosystem.nests import leaves_at
 
 __all__ = ["EpisodeEncoder", "counts_of"]
 

@@ -20,8 +20,8 @@ from tensorflow_datasets.core.utils import shard_utils
 
 import rlds_ecosystem
 from envlogger.converters.tfds_features import EXACT, TensorStorage
-from envlogger.errors import storage_errors
-from rlds.sources.files.input_files import FileState, check_unchanged
+from rlds.raw_files.input_files import FileState, check_unchanged
+from rlds.raw_files.untrusted import is_damage, source_errors
 from rlds.sources.source import (
     DamagedEpisode,
     Source,
@@ -30,8 +30,8 @@ from rlds.sources.source import (
     StoredEpisode,
     files_of,
 )
-from rlds.sources.untrusted import is_damage, source_errors
 from rlds_ecosystem import stores
+from rlds_ecosystem.errors import storage_errors
 from tfds_builders.conversion.encoder import EpisodeEncoder, counts_of
 from tfds_builders.conversion.episode_groups import in_groups
 from tfds_builders.conversion.progress import Progress

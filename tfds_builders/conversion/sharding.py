@@ -15,9 +15,9 @@ from etils import epath
 from tensorflow_datasets.core.hashing import Hasher
 from tensorflow_datasets.core.utils import shard_utils
 
-from envlogger.errors import StorageError, storage_errors
 from rlds.sources.source import SourceError
 from rlds_ecosystem import stores
+from rlds_ecosystem.errors import StorageError, storage_errors
 from tfds_builders.conversion.staging import StagedExample, StagedPart, read_part
 
 __all__ = ["ShardPlan", "plan_shards", "write_shard"]

@@ -28,9 +28,9 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from etils import epath
 
-from envlogger.errors import StorageError, storage_errors
 from rlds.sources.source import SourceError
 from rlds_ecosystem import stores
+from rlds_ecosystem.errors import StorageError, storage_errors
 from rlds_ecosystem.stores import is_local
 from rlds_ecosystem.whole_files import can_lock, lock
 from tfds_files import index_files

@@ -16,13 +16,13 @@ import tensorflow_datasets as tfds
 from etils import epath
 
 import rlds
-from envlogger.errors import StorageError
+from rlds.raw_files.example_files import read_examples
 from rlds.sources.episode_fields import COMPLETE, TRUNCATED
-from rlds.sources.files.example_files import read_examples
 from rlds.sources.source import Source, SourceError, StoredSource
 from rlds.tfds import load
 from rlds.tfds.joined_episodes import JoinedEpisodes, can_be_joined
 from rlds.validation import InvalidDatasetError, Report, Validator, Violation
+from rlds_ecosystem.errors import StorageError
 from tfds_builders.conversion.job import ConvertedSplit, SplitReport
 from tfds_builders.conversion.sharding import ShardPlan
 

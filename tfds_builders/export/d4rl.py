@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
-from rlds.sources.d4rl.export import D4rlExport, D4rlPybulletExport, description_of
-from rlds.sources.d4rl.hdf5 import decode_value
+from rlds.formats.d4rl.export import D4rlExport, D4rlPybulletExport, description_of
+from rlds.formats.d4rl.hdf5 import decode_value
+from rlds.formats.tfds.source import FolderSource
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import write_export
-from rlds.sources.folder import FolderSource
 
 __all__ = ["export_d4rl", "export_d4rl_pybullet", "read_constants"]
 

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import tensorflow_datasets as tfds
 
+from rlds.formats.minari.export import MinariExport
+from rlds.formats.minari.places import new_dataset
+from rlds.formats.tfds.source import FolderSource
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import write_export
-from rlds.sources.folder import FolderSource
-from rlds.sources.minari.export import MinariExport
-from rlds.sources.minari.places import new_dataset
 
 __all__ = ["export_minari"]
 
@@ -32,7 +32,7 @@ def export_minari(
     """Writes the episodes of an RLDS dataset as a Minari dataset.
 
     If the dataset was converted from Minari (see `MinariSource`), the same comes out. For other
-    datasets, `rlds.sources.minari.export.MinariExport` says what becomes of them.
+    datasets, `rlds.formats.minari.export.MinariExport` says what becomes of them.
 
     Args:
       dataset: The directory of a dataset that TFDS has written, or a builder.

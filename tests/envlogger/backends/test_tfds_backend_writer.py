@@ -15,7 +15,6 @@ import envlogger
 from envlogger import StepData
 from envlogger.backends import rlds_utils, schedulers, tfds_backend_testlib
 from envlogger.backends.tfds_backend_writer import DatasetConfig, Episode, TFDSBackendWriter
-from envlogger.converters.rlds_episode import stack_values
 from envlogger.errors import (
     InvalidStepError,
     StorageError,
@@ -24,6 +23,7 @@ from envlogger.errors import (
     UsageError,
 )
 from envlogger.testing.catch_env import Catch
+from rlds_ecosystem.columns import stack_values
 
 FLOAT64 = tfds.features.Tensor(shape=(), dtype=np.float64, encoding="bytes")
 CONFIG = DatasetConfig(

@@ -12,11 +12,12 @@ from envlogger import StepData
 from envlogger.converters import columns as columns_module
 from envlogger.converters import step_template
 from envlogger.converters.columns import StoredRecords, recorded_columns, rlds_columns
-from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
+from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.converters.step_decoder import StepDecoder
 from envlogger.converters.step_encoder import StepEncoder
 from envlogger.errors import DamagedDataError
 from riegeli import JoinedRecords
+from rlds_ecosystem.columns import stack_values
 
 FIRST, MID, LAST = dm_env.StepType
 

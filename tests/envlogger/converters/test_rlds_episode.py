@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from envlogger.converters.rlds_episode import stack_values, to_rlds_episode
+from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.step_data import StepData
+from rlds_ecosystem.columns import stack_values
 
 FIRST, MID, LAST = dm_env.StepType
 CORE = {"observation", "action", "reward", "discount", "is_first", "is_last", "is_terminal"}

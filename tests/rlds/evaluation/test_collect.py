@@ -11,8 +11,8 @@ import raw_d4rl
 import envlogger
 import rlds.feeds
 from envlogger.testing.catch_env import Catch
-from rlds._nests import named_leaves
 from rlds.evaluation import EvaluationSet, collect
+from rlds_ecosystem.nests import named_leaves
 
 
 def oracle(episodes, *, observation, log_prob=None, discounts=False):

@@ -7,7 +7,7 @@ import raw_deep_ope
 
 import rlds_tools
 from rlds.evaluation import Quadratic, collect, fitted_q, importance_sampling, load_policy
-from rlds.sources.policies import read_deep_ope_index
+from rlds.evaluation.policy_formats import read_deep_ope_index
 
 EPISODES, STEPS, GAMMA = 500, 15, 0.95
 SIZES = (2, 8, 8, 1)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import rlds.feeds
-from rlds._nests import named_leaves
 from rlds.feeds import Feed, Mixture, RowRandom, SegmentShuffle
+from rlds_ecosystem.nests import named_leaves
 
 
 @pytest.fixture(scope="module")

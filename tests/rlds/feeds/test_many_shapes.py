@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envlogger.converters.fields import Field
 from rlds.feeds import Feed, SegmentShuffle
 from rlds.feeds.samples import Steps
 from rlds.feeds.storage import Outlines, Rows, Storage
 from rlds.feeds.table import Table
+from rlds_ecosystem.fields import Field
 
 
 class Numbers(Rows):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import rlds.feeds
-from rlds._nests import named_leaves
 from rlds.statistics import compute_statistics
+from rlds_ecosystem.nests import named_leaves
 
 tf = pytest.importorskip("tensorflow")
 transformations = pytest.importorskip("rlds.transformations")

@@ -11,7 +11,6 @@ import pytest
 
 import rlds.feeds
 import tfds_files
-from rlds._nests import named_leaves
 from rlds.feeds import octo, openpi, openvla
 from rlds.feeds.octo import OctoSamples
 from rlds.feeds.openpi import OpenpiSamples
@@ -19,6 +18,7 @@ from rlds.feeds.openvla import OpenVLASamples
 from rlds.feeds.resizing import resize
 from rlds.feeds.roles import Roles
 from rlds.normalization import normalize
+from rlds_ecosystem.nests import named_leaves
 
 LENGTHS = np.array([5, 3, 1, 6])
 STEPS = np.concatenate([np.arange(length) for length in LENGTHS])

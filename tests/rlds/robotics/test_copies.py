@@ -4,7 +4,7 @@ import pytest
 import raw_oxe
 
 import tfds_files
-from rlds.sources.folder import FolderSource
+from rlds.formats.tfds.source import FolderSource
 from tfds_builders.builder import convert
 
 WRITERS = (

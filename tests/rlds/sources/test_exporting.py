@@ -8,14 +8,14 @@ import pytest
 import raw_npz
 
 import rlds.sources
-from envlogger.converters.fields import Field
+from rlds.formats.npz.source import NpzSource
 from rlds.sources import exporting
 from rlds.sources.aside import Aside, AsideFolder, AsideWriter
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, differences, export, kept_aside
-from rlds.sources.npz.source import NpzSource
 from rlds.sources.opening import Format
 from rlds.sources.source import RandomAccessSource, SourceError
+from rlds_ecosystem.fields import Field
 
 
 class TableSource(RandomAccessSource):

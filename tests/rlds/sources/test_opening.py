@@ -26,7 +26,7 @@ from rlds.sources import (
     opening,
 )
 from rlds.sources import open as open_episodes
-from rlds.sources.nests import at, leaves_at
+from rlds_ecosystem.nests import at, leaves_at
 
 
 @pytest.fixture(scope="module")
@@ -364,6 +364,6 @@ def test_others_add_formats_by_an_entry_point(tmp_path):
     line = "npz = others_lines:LineSource"
     run = run_beside_a_distribution(folder, line, "import rlds.sources as s; s.formats()")
     assert (
-        "ValueError: two formats are called 'npz': rlds.sources.npz.source:NpzSource and "
+        "ValueError: two formats are called 'npz': rlds.formats.npz.source:NpzSource and "
         "others_lines:LineSource" in run.stderr
     )

@@ -13,7 +13,7 @@ import raw_rlu
 import tensorflow_datasets as tfds
 
 import tfds_builders
-from rlds.sources.d4rl.pybullet import D4rlPybulletSource
+from rlds.formats.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources.options import Option, options_of, parse_options
 from rlds_tools.converting import builders
 

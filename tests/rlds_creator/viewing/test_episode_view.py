@@ -12,9 +12,9 @@ import envlogger
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.step_data import StepData
 from rlds import sources
-from rlds.sources.nests import leaves_at
 from rlds_creator.viewing import EpisodeView, Shelf, episode_view, steps
 from rlds_creator.viewing.values import as_json, parsed
+from rlds_ecosystem.nests import leaves_at
 from tests.golden import test_tfds_4_9_10
 from tests.support import raw_minari, tiny_datasets
 

@@ -19,9 +19,9 @@ from etils.epath import backend, gpath, register
 from toy_source import ToySource
 
 from envlogger.errors import StorageError
-from rlds.sources.files.input_files import check_unchanged, state_of
+from rlds.raw_files.input_files import check_unchanged, state_of
+from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.source import DamagedEpisode, SourceError
-from rlds.sources.untrusted import SourceChangedError
 from rlds_ecosystem import stores
 from rlds_ecosystem.stores import _clients
 from tfds_builders.builder import SourceBuilder, convert

@@ -8,10 +8,10 @@ import tensorflow_datasets as tfds
 from fast_share import one_in
 
 from rlds.evaluation import load_policy
-from rlds.sources.d4rl.export import D4rlExport
-from rlds.sources.d4rl.source import D4rlSource
-from rlds.sources.nests import leaves_at, nest
+from rlds.formats.d4rl.export import D4rlExport
+from rlds.formats.d4rl.source import D4rlSource
 from rlds.tfds import load
+from rlds_ecosystem.nests import leaves_at, nest
 from tfds_builders.builder import convert
 from tfds_builders.export.d4rl import export_d4rl, export_d4rl_pybullet, read_constants
 

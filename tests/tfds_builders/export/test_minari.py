@@ -19,10 +19,10 @@ from PIL import Image
 
 import rlds
 import rlds.sources
+from rlds.formats.minari import attributes as minari_attributes
+from rlds.formats.minari.source import MinariSource
+from rlds.raw_files.jpeg_images import black_jpeg
 from rlds.sources.exporting import as_converted, differences
-from rlds.sources.files.jpeg_images import black_jpeg
-from rlds.sources.minari import attributes as minari_attributes
-from rlds.sources.minari.source import MinariSource
 from rlds.tfds import DatasetConfig, EpisodeWriter, load
 from tfds_builders.builder import convert
 from tfds_builders.export.minari import export_minari

@@ -1,0 +1,178 @@
+"""The policies of Deep-OPE (https://github.com/google-research/deep_ope).
+
+Policies for D4RL are pickles: a dict of arrays, as `rlds.evaluation.mlp_policy` takes it. Those for
+RL Unplugged are SavedModels. An index, in JSON, says of each what it is worth in its task:
+
+    policy_path                       where it is, below the folder of all
+    task.task_names, task.task_name   the datasets that it can be evaluated on, or the task
+    agent_name                        how it was trained
+    return_mean                       the mean return of episodes, without discounts
+    "return_std:", return_std         their standard deviation; in the index of D4RL with the colon
+
+The index of RL Unplugged has settings of the training besides, NaN or null where there is none. Its
+`is_recurrent` does not say how a policy is called: see `SavedModel`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds.raw_files.restricted_pickle import loads
+from rlds.raw_files.untrusted import SourceError, source_errors
+from rlds.sources.source import require_files
+from rlds_ecosystem.stores import as_path
+
+__all__ = ["DeepOpePolicy", "read_deep_ope", "read_deep_ope_index"]
+
+_PATH, _AGENT, _MEAN = "policy_path", "agent_name", "return_mean"
+_TASKS = ("task.task_names", "task.task_name")
+_DEVIATIONS = ("return_std:", "return_std")
+
+
+@dataclasses.dataclass(frozen=True)
+class DeepOpePolicy:
+    """What the index says of a policy.
+
+    Attributes:
+      name: Its name, such as "ant/ant_online_0".
+      path: Where it is.
+      tasks: The datasets of D4RL that it can be evaluated on, or the task of the control suite.
+      agent: How it was trained.
+      return_mean: The mean return of episodes. It has no discounts: estimates with gamma below 1
+        can be compared with it by rank only.
+      return_std: The standard deviation of their returns. The README calls it a standard error, but
+        in AntMaze, where a return is 0 or 1, it is what the mean says that the deviation is.
+      settings: What else is known of its training.
+    """
+
+    name: str
+    path: str
+    tasks: tuple[str, ...]
+    agent: str
+    return_mean: float
+    return_std: float
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+
+
+def read_deep_ope_index(
+    path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None
+) -> list[DeepOpePolicy]:
+    """Reads an index of policies.
+
+    Args:
+      path: `d4rl_policies.json` or `rlunplugged_policies.json`.
+      folder: The folder with the policies, such as "gs://gresearch/deep-ope/d4rl". By default that
+        of the index.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      SourceError: It is no such index; says which record is wrong.
+    """
+    (file,) = require_files(path)
+    place = as_path(file.parent if folder is None else folder)
+    with source_errors(file):
+        records = json.loads(file.read_bytes())
+    if not isinstance(records, list):
+        raise SourceError(f"{type(records).__name__}, expected a list of policies", file=file)
+    found = []
+    for row, record in enumerate(records):
+        if not isinstance(record, Mapping):
+            raise SourceError(f"{type(record).__name__}, expected a dict", file=file, row=row)
+        with source_errors(file, row=row):
+            found.append(_policy(_Record(file, row, record), place))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Record:
+    """A record of an index, which anybody may have written."""
+
+    file: str | os.PathLike[str]
+    row: int
+    values: Mapping[str, Any]
+
+    def key(self, *names: str) -> str:
+        """Returns which of the names there is."""
+        for name in names:
+            if name in self.values:
+                return name
+        raise self.error(f"missing; the record has {', '.join(self.values)}", names[0])
+
+    def text(self, name: str) -> str:
+        value = self.values[self.key(name)]
+        if not isinstance(value, str) or not value:
+            raise self.error(f"{value!r:.100}, expected a text", name)
+        return value
+
+    def number(self, *names: str) -> float:
+        name = self.key(*names)
+        value = self.values[name]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            raise self.error(f"{value!r:.100}, expected a number", name)
+        return float(value)
+
+    def texts(self, *names: str) -> tuple[str, ...]:
+        name = self.key(*names)
+        value = self.values[name]
+        items = value if isinstance(value, list) else [value]
+        if not items or not all(isinstance(item, str) for item in items):
+            raise self.error(f"{value!r:.100}, expected the names of tasks", name)
+        return tuple(items)
+
+    def error(self, what: str, field: str) -> SourceError:
+        return SourceError(what, file=self.file, row=self.row, field=field)
+
+
+def _policy(record: _Record, place: Any) -> DeepOpePolicy:
+    path = record.text(_PATH)
+    if "\\" in path or not all(part.strip(".") for part in path.split("/")):
+        raise record.error(f"{path!r:.100}, expected a path below the folder", _PATH)
+    taken = {_PATH, _AGENT, _MEAN, *_TASKS, *_DEVIATIONS}
+    others = {name: value for name, value in record.values.items() if name not in taken}
+    return DeepOpePolicy(
+        name=path.removesuffix(".pkl"),
+        path=os.fspath(place / path),
+        tasks=record.texts(*_TASKS),
+        agent=record.text(_AGENT),
+        return_mean=record.number(_MEAN),
+        return_std=record.number(*_DEVIATIONS),
+        settings={name: value for name, value in others.items() if _is_known(value)},
+    )
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and math.isnan(value))
+
+
+def read_deep_ope(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Reads the weights of a policy for D4RL: a pickle, of which nothing is run.
+
+    Returns:
+      What `rlds.evaluation.mlp_policy` takes: arrays by name, and two texts.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      SourceError: It is no pickle of arrays, or damaged.
+    """
+    (file,) = require_files(path)
+    with source_errors(file):
+        found = loads(file.read_bytes())
+    if not isinstance(found, Mapping):
+        raise SourceError(f"a pickle of {type(found).__name__}, expected a dict", file=file)
+    for name, value in found.items():
+        is_array = isinstance(value, np.ndarray) and not value.dtype.hasobject
+        if not isinstance(name, str) or not (is_array or isinstance(value, str | bytes)):
+            raise SourceError(
+                f"{type(value).__name__}, expected an array of numbers, or a text",
+                file=file,
+                field=f"{name!s:.100}",
+            )
+    return dict(found)

@@ -1,0 +1,112 @@
+"""The policies of Deep-OPE for RL Unplugged: SavedModels of TensorFlow, which draw actions."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+import numpy as np
+
+from rlds.raw_files.untrusted import SourceError
+from rlds_ecosystem import missing_tensorflow
+from rlds_ecosystem.nests import map_named_leaves, named_leaves
+from rlds_ecosystem.stores import as_path
+
+__all__ = ["SAVED_MODEL", "SavedModel", "open_saved_model"]
+
+# The file by which a SavedModel is known.
+SAVED_MODEL = "saved_model.pb"
+# Some policies were saved with a state, though none of them keeps anything in it.
+_NO_STATE = ((),)
+# Observations that are given to the model at once.
+_BLOCK_ROWS = 1 << 12
+
+
+class SavedModel:
+    """Draws actions, as TensorFlow does it: no seed makes it draw the same again.
+
+    Args:
+      model: What `tf.saved_model.load` returned.
+      path: Where it is, for errors.
+    """
+
+    def __init__(self, model: Any, path: str) -> None:
+        self._model, self._path = model, path
+        # Whether the index calls a policy recurrent says nothing about it.
+        self._has_state = hasattr(model, "initial_state")
+
+    def __call__(self, observations: Any) -> np.ndarray:
+        """Returns an action for each observation.
+
+        Args:
+          observations: An array with a leading axis, or dicts of such arrays.
+
+        Raises:
+          ValueError: The model takes other observations.
+        """
+        length = len(next(leaf for _, leaf in named_leaves(observations)))
+        blocks = [
+            self._of_block(observations, slice(begin, begin + _BLOCK_ROWS))
+            for begin in range(0, max(length, 1), _BLOCK_ROWS)
+        ]
+        return np.concatenate(blocks)
+
+    def _of_block(self, observations: Any, rows: slice) -> np.ndarray:
+        tf = _tensorflow()
+        block = map_named_leaves(lambda _, leaf: tf.constant(leaf[rows]), observations)
+        try:
+            found = self._model(block, _NO_STATE)[0] if self._has_state else self._model(block)
+        except (TypeError, ValueError) as error:
+            given = {
+                path or "observation": (leaf.dtype.name, *leaf.shape[1:])
+                for path, leaf in named_leaves(block)
+            }
+            raise ValueError(
+                f"{self._path}: the policy does not take such observations: {given}. TensorFlow "
+                f"says: {error}"
+            ) from error
+        return np.asarray(found)
+
+
+def open_saved_model(path: str | os.PathLike[str], *, trusted: bool = False) -> SavedModel:
+    """Opens a policy for RL Unplugged.
+
+    Args:
+      path: The folder with `saved_model.pb`.
+      trusted: Whether you trust who made it. A SavedModel is a program: when it draws actions, it
+        may read and write any file of yours.
+
+    Raises:
+      FileNotFoundError: There is no SavedModel.
+      ImportError: TensorFlow is not installed.
+      PermissionError: You did not say that you trust it.
+      SourceError: TensorFlow cannot load it, or it is no policy.
+    """
+    name = os.fspath(path)
+    if not (as_path(path) / SAVED_MODEL).exists():
+        raise FileNotFoundError(
+            f"{name!r} has no {SAVED_MODEL}, expected the folder of a SavedModel."
+        )
+    if not trusted:
+        raise PermissionError(
+            f"{name!r} is a SavedModel, a program, which may read and write any file of yours. If "
+            "you trust who made it, say trusted=True."
+        )
+    try:
+        model = _tensorflow().saved_model.load(name)
+    except (MemoryError, ImportError):
+        raise
+    except Exception as error:
+        what = f"TensorFlow cannot load it: {type(error).__name__}: {error!s:.500}"
+        raise SourceError(what, file=name) from error
+    if not callable(model):
+        raise SourceError("a SavedModel that cannot be called, so that it is no policy", file=name)
+    return SavedModel(model, name)
+
+
+def _tensorflow() -> Any:
+    error = missing_tensorflow("rlds.evaluation.policy_formats.open_saved_model")
+    if error is not None:
+        raise error
+    return importlib.import_module("tensorflow")

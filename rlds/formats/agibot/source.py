@@ -1,0 +1,432 @@
+"""AgiBot World: a folder with the files of episodes in three others, by task and by episode.
+
+    task_info/task_<task>.json                                 what is done, for all its episodes
+    observations/<task>/<episode>/videos/<camera>_color.mp4    a frame for each step, at 30 Hz
+    observations/<task>/<episode>/depth/<camera>_depth_<i>.png millimetres; one for each step
+    observations/<task>/<episode>/tactile/<sensor>.mp4         only of some tasks
+    proprio_stats/<task>/<episode>/proprio_stats.h5            state/..., action/..., timestamp
+
+A part of the action may have fewer rows than there are states: `action/<part>/index` then says to
+which steps they belong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from etils import epath
+
+import rlds
+from rlds.formats.hdf5_source import Column
+from rlds.formats.hdf5_videos import Hdf5VideosSource
+from rlds.raw_files.hdf5_access import Hdf5File
+from rlds.raw_files.hdf5_episodes import EpisodeGroup
+from rlds.raw_files.image_files import image_field
+from rlds.raw_files.input_files import natural_order, present
+from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
+from rlds.sources.source import SourceError
+from rlds_ecosystem import stores
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import root_of
+
+__all__ = ["METADATA_KEY", "AgiBotSource"]
+
+METADATA_KEY = "agibot"
+
+_INFO, _OBSERVATIONS, _PROPRIO = "task_info", "observations", "proprio_stats"
+_FILE, _VIDEOS, _DEPTH = "proprio_stats.h5", {"videos": "images", "tactile": "tactile"}, "depth"
+_STATE, _KNOWN, _TIME = "state", "action_known", "timestamp"
+_RATE = 30
+_FILLS = ("zeros", "state")
+_MAX_INFO = 1 << 28
+_IMAGE = re.compile(r"(.+?)(?:_depth)?_?([0-9]+)\.png")
+
+_POSITION, _JOINTS = ("x", "y", "z"), tuple(f"joint_{i}" for i in range(1, 8))
+# What is known of arrays, by the last parts of their paths: names and unit.
+_MEANINGS: Mapping[str, tuple[tuple[str, ...], str | None]] = {
+    "joint/position": (
+        tuple(f"{side}_{name}" for side in ("left", "right") for name in _JOINTS),
+        "rad",
+    ),
+    "end/position": (_POSITION, "m"),
+    "end/orientation": (("x", "y", "z", "w"), None),
+    "effector/position": (("left_gripper", "right_gripper"), None),
+    "head/position": (("yaw", "pitch"), "rad"),
+    "waist/position": (("pitch", "lift"), None),
+}
+
+
+class AgiBotSource(Hdf5VideosSource):
+    """The episodes of AgiBot World; the first that can be read decides what all have.
+
+    `state/...` and the depth images are parts of the observation, and `action/...` is the action,
+    of all parts that the file has. `action_known/...` says of each part whether a step has it: that
+    is what you train on. `action/.../index` stays a field of the episode. Arrays without rows are
+    fields of the episode, too, if no state says which shape the action would have.
+
+    The instruction is the `task_name`. The field `annotations` of an episode has the segments that
+    were labelled: `begin` and `end` are the steps that the file calls `start_frame` and
+    `end_frame`, `text` and `skill` say what was done. `metadata` has all of what the file says of
+    the episode, in JSON. Where the file says nothing of an episode, all of them are empty.
+
+    Args:
+      path: The folder.
+      tasks: The numbers of the tasks to read; all by default. Robots with hands have other shapes
+        than robots with grippers, so they cannot be read together.
+      fill: What the rows of an action hold that are not known: "zeros", or what the "state" of the
+        same name has at that step.
+      video: Whether the steps have the frames of the videos, see `rlds.sources.video_frames`.
+
+    Raises:
+      FileNotFoundError: There is no episode.
+      SourceError: None can be read.
+    """
+
+    description = "Episodes of AgiBot World: a robot with two arms, at many tasks."
+    homepage = "https://agibot-world.com"
+    license = "CC BY-NC-SA 4.0"
+    keeps_layout = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        tasks: Sequence[str] = (),
+        fill: Literal["zeros", "state"] = "zeros",
+        video: Literal["packets", "frames"] = "packets",
+    ) -> None:
+        if fill not in _FILLS:
+            raise ValueError(f"fill: got {fill!r}, expected one of {_FILLS}")
+        self.video, self._fill, self._tasks = video, fill, [str(task) for task in tasks]
+        self._root = stores.as_path(path)
+        found = {
+            (task, episode)
+            for top in (_OBSERVATIONS, _PROPRIO)
+            for task in self._tasks or _numbers(self._root / top)
+            for episode in _numbers(self._root / top / task)
+        }
+        self._episodes = sorted(found, key=lambda names: natural_order("/".join(names)))
+        if not self._episodes:
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no {_PROPRIO}/<task>/<episode>.")
+        self._infos: dict[str, dict[str, Any]] = {}
+        self._cameras: dict[str, str] = {}
+        self._look_at_first(("train", index) for index in range(len(self._episodes)))
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        root = stores.as_path(path)
+        if not (root / _PROPRIO).is_dir() or not (root / _INFO).is_dir():
+            return False
+        names = [entry.name for entry in stores.list_directory(root / _INFO)]
+        return any(re.fullmatch(r"task_[0-9]+\.json", name) for name in names)
+
+    # --- See `Hdf5EpisodesSource` and `Hdf5VideosSource`.
+
+    @contextlib.contextmanager
+    def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
+        hdf5 = Hdf5File(self._folder(_PROPRIO, index) / _FILE)
+        with hdf5.read(episode=self.key(split, index)) as opened:
+            images = _images(self._folder(_OBSERVATIONS, index) / _DEPTH)
+            yield _Proprio(hdf5, opened, images, fills=self._fill == "state")
+
+    def _describe(self, group: EpisodeGroup) -> None:
+        files = [os.fspath(self._folder(_PROPRIO, i) / _FILE) for i in range(len(self._episodes))]
+        self._cameras = self._find_cameras(files.index(group.file))
+        super()._describe(group)
+        for path in [path for path in self._columns if root_of(path) == rlds.ACTION]:
+            known = path.replace(rlds.ACTION, _KNOWN, 1)
+            doc = "Whether the action of this step was recorded."
+            self._columns[known] = Column(known, Field(np.bool_, doc=doc), whole=False)
+
+    def _origin(self, split: str, index: int) -> str:
+        return f"{_PROPRIO}/{self.key(split, index)}/{_FILE}"
+
+    def _num_transitions(self, group: EpisodeGroup) -> int:
+        assert isinstance(group, _Proprio)
+        return group.num_steps
+
+    def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
+        assert isinstance(group, _Proprio)
+        root, rows = root_of(path), group.num_rows(path)
+        if path in group.actions:
+            if not group.stored(path) and not group.stored(group.state_of(path)):
+                return None
+        elif root in (_STATE, _DEPTH) and rows not in (None, 0, num_transitions):
+            raise group.error(f"{rows} rows, but there are {num_transitions} steps", path)
+        elif path.endswith("/index") or rows != num_transitions:
+            return None
+        field = group.field(path)
+        if path in group.actions and field.column_dtype.kind not in "biuf":
+            raise group.error(f"{field}, expected numbers", path)
+        names, unit = _MEANINGS.get(path.partition("/")[2], (None, None))
+        if field.shape[-1:] == (len(names or ()),):
+            field = dataclasses.replace(field, names=names, unit=unit)
+        if root == _DEPTH:
+            field = dataclasses.replace(field, unit="mm")
+        is_observed = root in (_STATE, _DEPTH)
+        return Column(f"{rlds.OBSERVATION}/{path}" if is_observed else path, field, whole=False)
+
+    def _constants(self, split: str, index: int, group: EpisodeGroup) -> Mapping[str, str]:
+        del split, group
+        return {self._constant_fields()[0]: str(self._info(index).get("task_name") or "")}
+
+    def _constant_fields(self) -> Sequence[str]:
+        return ("language_instruction",)
+
+    def _others(self, split: str, index: int) -> Mapping[str, Any]:
+        info = self._info(index)
+        task, _ = self._episodes[index]
+        with source_errors(self._info_file(task), episode=self.key(split, index)):
+            label = info.get("label_info") or info.get("lable_info") or {}
+            actions = label.get("action_config") or []
+            columns = {
+                "begin": np.array([int(action["start_frame"]) for action in actions], np.int64),
+                "end": np.array([int(action["end_frame"]) for action in actions], np.int64),
+                "text": _texts([action.get("action_text") for action in actions]),
+                "skill": _texts([action.get("skill") for action in actions]),
+            }
+        for camera, name in self._find_cameras(index).items():
+            if camera not in self._cameras:
+                file = self._folder(_OBSERVATIONS, index) / name
+                raise SourceError("the first episode has no such video", file=file)
+        return {
+            **{f"annotations/{name}": column for name, column in columns.items()},
+            "metadata": json.dumps(info) if info else "",
+            **self._clips(split, index),
+        }
+
+    def _other_fields(self) -> Mapping[str, Field]:
+        return {
+            **{f"annotations/{name}": Field(np.int64, (None,)) for name in ("begin", "end")},
+            **{f"annotations/{name}": Field(str, (None,)) for name in ("text", "skill")},
+            "metadata": Field(str, doc="In JSON."),
+            **self._clip_fields(),
+        }
+
+    def _cameras_seen(self) -> Sequence[str]:
+        return list(self._cameras)
+
+    def _video_file(self, index: int, camera: str) -> epath.Path:
+        return self._folder(_OBSERVATIONS, index) / self._cameras[camera]
+
+    # --- Files.
+
+    def _folder(self, top: str, index: int) -> epath.Path:
+        return self._root.joinpath(top, *self._episodes[index])
+
+    def _find_cameras(self, index: int) -> dict[str, str]:
+        """Returns which file is the video of which field of a step."""
+        cameras: dict[str, str] = {}
+        for folder, kind in _VIDEOS.items():
+            for name in _names(self._folder(_OBSERVATIONS, index) / folder, ".mp4"):
+                stem = name.removesuffix(".mp4")
+                camera = f"{rlds.OBSERVATION}/{kind}/{stem.removesuffix('_color')}"
+                camera = f"{rlds.OBSERVATION}/{kind}/{stem}" if camera in cameras else camera
+                cameras[camera] = f"{folder}/{name}"
+        return cameras
+
+    def _info_file(self, task: str) -> epath.Path:
+        return self._root / _INFO / f"task_{task}.json"
+
+    def _info(self, index: int) -> dict[str, Any]:
+        """Returns what the file of a task says of an episode."""
+        task, episode = self._episodes[index]
+        file = self._info_file(task)
+        check_link(file.parent)
+        if task not in self._infos and is_there(file):
+            check_is_file(file)
+            with source_errors(file, episode=f"{task}/{episode}"):
+                with stores.open_binary(file) as opened:
+                    data = opened.read(_MAX_INFO + 1)
+                if len(data) > _MAX_INFO:
+                    raise SourceError(f"more than {_MAX_INFO:,} bytes", file=file)
+                self._infos[task] = {
+                    str(info["episode_id"]): dict(info) for info in json.loads(data)
+                }
+        found: dict[str, Any] = self._infos.get(task, {}).get(episode, {})
+        return found
+
+    # --- See `Source`.
+
+    def faults(self, split: str) -> Iterator[SourceError]:
+        """Yields which episodes have no instruction and no annotations."""
+        for index, (task, _) in enumerate(self._episodes):
+            with contextlib.suppress(SourceError):  # The episode says so when it is read.
+                if not self._info(index):
+                    what = "the file says nothing of this episode"
+                    file = self._info_file(task)
+                    yield SourceError(what, file=file, episode=self.key(split, index))
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns the rate, and which file is the video of which field of a step."""
+        return {METADATA_KEY: {"rate": _RATE, "cameras": self._cameras}}
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the options."""
+        return {"tasks": self._tasks, "fill": self._fill, "video": self.video}
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """Returns the files of all episodes, and what is said of their tasks."""
+        files = [self._info_file(task) for task in dict(self._episodes)]
+        for index in range(len(self._episodes)):
+            folder = self._folder(_OBSERVATIONS, index)
+            files.append(self._folder(_PROPRIO, index) / _FILE)
+            for name, ending in (*((name, ".mp4") for name in _VIDEOS), (_DEPTH, ".png")):
+                files += [folder / name / file for file in _names(folder / name, ending)]
+        return present(files)
+
+    def num_episodes(self, split: str) -> int:
+        """Returns how many episodes have a folder."""
+        del split
+        return len(self._episodes)
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the numbers of the task and of the episode, such as "327/648642"."""
+        del split
+        return "/".join(self._episodes[index])
+
+
+class _Proprio(EpisodeGroup):
+    """The arrays of a file, where actions have a row for each step, and the depth images.
+
+    Attributes:
+      actions: The paths of the arrays of actions.
+      num_steps: How many states there are.
+    """
+
+    def __init__(
+        self, hdf5: Hdf5File, group: Any, images: Mapping[str, list[epath.Path]], *, fills: bool
+    ) -> None:
+        super().__init__(hdf5, group)
+        self._fills = fills
+        self._images = {f"{_DEPTH}/{name}": files for name, files in images.items()}
+        self.actions = [
+            path
+            for path, array in self.arrays.items()
+            if root_of(path) == rlds.ACTION and array.shape and not path.endswith("/index")
+        ]
+        states = [_TIME, *(path for path in self.arrays if root_of(path) == _STATE)]
+        self.num_steps = next(filter(None, map(self.stored, states)), 0)
+        if not self.num_steps:
+            raise self.error("no rows", _STATE)
+        for path, files in self._images.items():
+            self.arrays[path] = np.broadcast_to(np.array(None, object), (len(files),))
+
+    def stored(self, path: str) -> int:
+        """Returns how many rows are stored, 0 if there is no such array."""
+        shape = self.arrays[path].shape if path in self.arrays else ()
+        return int(shape[0]) if shape else 0
+
+    def state_of(self, path: str) -> str:
+        """Returns the path of the state that an action is to lead to."""
+        return path.replace(rlds.ACTION, _STATE, 1)
+
+    def error(self, what: str, path: str, row: int | None = None) -> SourceError:
+        """Returns an error about an array, or an image."""
+        if path in self._images and row is not None:
+            return SourceError(what, file=self._images[path][row], field=path)
+        return super().error(what, path, row)
+
+    def num_rows(self, path: str) -> int | None:
+        """Returns as many rows as there are steps for an action, and for whether it is known."""
+        if root_of(path) == _KNOWN:
+            return self.num_steps
+        if path not in self.actions:
+            return super().num_rows(path)
+        if (rows := self.stored(path)) > self.num_steps:
+            raise self.error(f"{rows} rows, but there are {self.num_steps} steps", path)
+        return self.num_steps
+
+    def field(self, path: str) -> Field:
+        """Returns what an array holds; an action without rows is as its state."""
+        if path in self._images:
+            try:
+                return image_field(self._files(path, slice(0, 1))[0])
+            except ValueError as error:
+                raise self.error(str(error), path, 0) from error
+        has_rows = path not in self.actions or self.stored(path)
+        return super().field(path if has_rows else self.state_of(path))
+
+    def check(self, path: str, field: Field, *, as_rows: bool = True) -> None:
+        """Checks what has rows."""
+        is_empty = as_rows and path in self.actions and not self.stored(path)
+        if root_of(path) != _KNOWN and not is_empty:
+            super().check(path, field, as_rows=as_rows)
+
+    def rows(self, path: str, field: Field, rows: slice = slice(None)) -> np.ndarray:
+        """Reads rows; those of an action are where they belong."""
+        if root_of(path) == _KNOWN:
+            known = np.zeros(self.num_steps, np.bool_)
+            known[self._places(path.replace(_KNOWN, rlds.ACTION, 1))] = True
+            return known[rows]
+        if path not in self.actions or self.stored(path) == self.num_steps:
+            return super().rows(path, field, rows)
+        if self._fills:
+            self.check(self.state_of(path), field)
+            values = super().rows(self.state_of(path), field)
+        else:
+            shape: Any = (self.num_steps, *field.shape)
+            values = np.zeros(shape, field.column_dtype)
+        if self.stored(path):
+            values[self._places(path)] = super().rows(path, field)
+        return values[rows]
+
+    def _places(self, path: str) -> np.ndarray:
+        """Returns the steps that the rows of an action belong to."""
+        number = self.stored(path)
+        if number in (0, self.num_steps):
+            return np.arange(number)
+        index = f"{path.rpartition('/')[0]}/index"
+        if not self.stored(index):  # Published files lack that of the hands.
+            index = index.replace("/end/", "/joint/")
+        self.num_rows(index)
+        found = self.value(index)
+        if found.shape != (number,) or found.dtype.kind not in "iu":
+            raise self.error(f"{number} rows, but another number of integers in {index}", path)
+        places = np.asarray(found, np.int64)
+        if (np.diff(places) <= 0).any() or not 0 <= places[0] <= places[-1] < self.num_steps:
+            raise self.error(f"expected rising numbers below {self.num_steps}", index)
+        return places
+
+    def _files(self, path: str, rows: slice) -> np.ndarray:
+        if path not in self._images:
+            return super()._files(path, rows)
+        files = []
+        for file in self._images[path][rows]:
+            check_is_file(file)
+            with source_errors(file, field=path), stores.open_binary(file) as opened:
+                files.append(opened.read())
+        return np.array([*files, None], object)[:-1]
+
+
+def _names(folder: epath.Path, ending: str = "") -> list[str]:
+    """The names in a folder that end so, sorted; none if there is no folder."""
+    entries = stores.list_directory(folder) if is_there(folder) else []
+    names = [str(entry.name) for entry in entries]
+    return sorted((name for name in names if name.endswith(ending)), key=natural_order)
+
+
+def _numbers(folder: epath.Path) -> list[str]:
+    names = folders_in(folder) if is_there(folder) else []
+    return [name for name in names if re.fullmatch("[0-9]+", name)]
+
+
+def _images(folder: epath.Path) -> dict[str, list[epath.Path]]:
+    """The depth images of each camera, in order."""
+    found: dict[str, list[epath.Path]] = {}
+    for name in _names(folder, ".png"):
+        if match := _IMAGE.fullmatch(name):
+            found.setdefault(match[1], []).append(folder / name)
+    return found
+
+
+def _texts(values: Sequence[Any]) -> np.ndarray:
+    return np.array([*("" if value is None else str(value) for value in values), None], object)[:-1]

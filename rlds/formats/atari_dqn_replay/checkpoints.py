@@ -1,0 +1,408 @@
+"""Checkpoints of replay buffers as Dopamine writes them: gzipped arrays, read in blocks.
+
+A checkpoint `i` is a set of files, each one `.npy` stream compressed by gzip:
+
+| file | content |
+|---|---|
+| `$store$_observation_ckpt.<i>.gz` | frames, uint8 of shape (rows, height, width) |
+| `$store$_action_ckpt.<i>.gz` | integers of shape (rows,) |
+| `$store$_reward_ckpt.<i>.gz` | floats of shape (rows,) |
+| `$store$_terminal_ckpt.<i>.gz` | flags, uint8 of shape (rows,) |
+| `add_count_ckpt.<i>.gz` | how many rows were ever recorded |
+| `invalid_range_ckpt.<i>.gz` | rows around the one that is overwritten next |
+
+A buffer that is full is overwritten from its beginning, so its oldest row is at `add_count` modulo
+the number of rows. `add_count` also shows which rows of a checkpoint are in the previous one too,
+and whether rows between the two were lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+
+from rlds.raw_files.byte_streams import ByteStream
+from rlds.raw_files.untrusted import Budget, folders_in, source_errors
+from rlds.sources.source import SourceError
+
+__all__ = [
+    "ARRAYS",
+    "Array",
+    "Block",
+    "Checkpoint",
+    "find_directories",
+    "read_blocks",
+    "read_checkpoints",
+]
+
+_FILE_NAME = re.compile(r"\$store\$_(observation|action|reward|terminal)_ckpt\.(\d+)\.gz")
+_DEPTH = 3  # Of folders with checkpoints, below the one that is given.
+
+# For each array: its rank, the kinds that its dtype may have, and these in words.
+ARRAYS = {
+    "observation": (3, "u", "uint8 of shape (rows, height, width)"),
+    "action": (1, "iu", "integers of shape (rows,)"),
+    "reward": (1, "f", "floats of shape (rows,)"),
+    "terminal": (1, "ub", "uint8 of shape (rows,)"),
+}
+
+# Rows that are read at a time. Blocks begin at multiples of it wherever reading begins, so that
+# what is lost to damage is always the same.
+_BLOCK = 256
+_MAX_ROW = 1 << 22  # Bytes; more than a frame of any game.
+_MAX_SMALL = 1 << 10  # Elements of the arrays that are read as a whole.
+
+
+@dataclasses.dataclass(frozen=True)
+class Array:
+    """An array in a file: where it is, and what its header says."""
+
+    file: epath.Path
+    label: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def row_size(self) -> int:
+        """The bytes of a row."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Four arrays, and which of their rows are read in which order.
+
+    Attributes:
+      number: Its number in the names of the files.
+      arrays: The arrays, by name.
+      first: How many rows were recorded before the first of those that are read.
+      segments: Ranges of rows, in the order in which they were recorded.
+      is_joined: Whether these rows follow those of the checkpoint before, or are the very first.
+    """
+
+    number: int
+    arrays: Mapping[str, Array]
+    first: int
+    segments: tuple[tuple[int, int], ...]
+    is_joined: bool
+
+    @property
+    def end(self) -> int:
+        """How many rows were recorded with the last one that is read."""
+        return self.first + sum(end - begin for begin, end in self.segments)
+
+
+def find_directories(path: epath.Path, depth: int = _DEPTH) -> list[epath.Path]:
+    """Returns the folders that have checkpoints: this one, or those below it, in order.
+
+    Raises:
+      FileNotFoundError: There is none.
+    """
+    if not path.is_dir():
+        raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
+    found = _directories(path, depth)
+    if not found:
+        raise FileNotFoundError(
+            f"{os.fspath(path)!r} has no files such as $store$_observation_ckpt.0.gz, nor has a "
+            f"folder up to {depth} levels below it."
+        )
+    return found
+
+
+def _directories(path: epath.Path, depth: int) -> list[epath.Path]:
+    entries = sorted(path.iterdir())
+    if any(_FILE_NAME.fullmatch(entry.name) for entry in entries):
+        return [path]
+    below = folders_in(path) if depth else []
+    return [found for name in below for found in _directories(path / name, depth - 1)]
+
+
+def read_checkpoints(
+    directory: epath.Path, label: str, *, use_add_count: bool
+) -> tuple[list[Checkpoint], list[epath.Path]]:
+    """Returns the checkpoints of a folder, in order, and the files that they are in.
+
+    Args:
+      directory: The folder.
+      label: How errors call it.
+      use_add_count: Whether `add_count` is believed.
+
+    Raises:
+      SourceError: A file is missing, damaged, or not what is expected; checkpoints contradict each
+        other.
+    """
+    names = {entry.name for entry in directory.iterdir()}
+    numbers = sorted({int(match[2]) for match in map(_FILE_NAME.fullmatch, names) if match})
+    with_count = [number for number in numbers if f"add_count_ckpt.{number}.gz" in names]
+    if not use_add_count:
+        with_count = []
+    checkpoints: list[Checkpoint] = []
+    used: list[str] = []
+    for number in numbers:
+        files = {name: f"$store$_{name}_ckpt.{number}.gz" for name in ARRAYS}
+        needed = [*files.values(), *([f"add_count_ckpt.{number}.gz"] if with_count else [])]
+        for name in needed:
+            if name not in names:
+                what = f"there is no such file, but there are others of checkpoint {number}"
+                if name.startswith("add_count"):
+                    what = f"there is no such file, but there is one of checkpoint {with_count[0]}"
+                raise SourceError(what, file=f"{label}/{name}")
+        used += needed
+        arrays = {
+            name: _read_description(directory / file, f"{label}/{file}", name)
+            for name, file in files.items()
+        }
+        rows = _check_lengths(arrays)
+        before = checkpoints[-1] if checkpoints else None
+        if not with_count:
+            checkpoints.append(_in_order(number, arrays, rows, before))
+            continue
+        count = _read_add_count(directory, label, number)
+        checkpoints.append(_by_count(number, arrays, rows, count, before))
+        invalid_range = f"invalid_range_ckpt.{number}.gz"
+        if invalid_range in names and count > rows:
+            used.append(invalid_range)
+            _check_invalid_range(directory / invalid_range, f"{label}/{invalid_range}", count, rows)
+    return checkpoints, [directory / name for name in used]
+
+
+def _in_order(
+    number: int, arrays: Mapping[str, Array], rows: int, before: Checkpoint | None
+) -> Checkpoint:
+    """A checkpoint of which nothing but its number is known."""
+    is_joined = number == (0 if before is None else before.number + 1)
+    first = 0 if before is None else before.end
+    return Checkpoint(number, arrays, first, ((0, rows),), is_joined)
+
+
+def _by_count(
+    number: int, arrays: Mapping[str, Array], rows: int, count: int, before: Checkpoint | None
+) -> Checkpoint:
+    """A checkpoint of which it is known how many rows were ever recorded."""
+    cursor = count % rows
+    segments = [(0, count)] if count < rows else [(cursor, rows), (0, cursor)]
+    first = max(count - rows, 0)
+    if before is None:
+        known = 0
+    else:
+        known = before.end
+        if count <= known:
+            raise SourceError(
+                f"{count} rows were recorded up to this checkpoint, but {known} up to checkpoint "
+                f"{before.number}; if these files are not to be trusted, use_add_count=False reads "
+                "without them",
+                file=arrays["observation"].label.replace("$store$_observation", "add_count"),
+            )
+    left_out = max(known - first, 0)
+    return Checkpoint(
+        number,
+        arrays,
+        first + left_out,
+        tuple(_without_first(segments, left_out)),
+        is_joined=first <= known,
+    )
+
+
+def _without_first(segments: Iterable[tuple[int, int]], number: int) -> Iterator[tuple[int, int]]:
+    for begin, end in segments:
+        skipped = min(number, end - begin)
+        number -= skipped
+        if begin + skipped < end:
+            yield begin + skipped, end
+
+
+class Block(NamedTuple):
+    """Some rows.
+
+    Attributes:
+      row: The index of the first one.
+      recorded: How many rows were recorded before it.
+      columns: The rows of each array.
+      fraction: How much of the first file has been read.
+    """
+
+    row: int
+    recorded: int
+    columns: list[np.ndarray]
+    fraction: float
+
+
+def read_blocks(
+    checkpoint: Checkpoint, names: Sequence[str], start: int | None = None
+) -> Iterator[Block]:
+    """Yields the rows of arrays of a checkpoint side by side, in the order of their recording.
+
+    Args:
+      checkpoint: The checkpoint.
+      names: The arrays.
+      start: The row to begin at, if not at the oldest one.
+
+    Raises:
+      SourceError: A file is damaged or too short. Its `row` is the first that cannot be read.
+    """
+    recorded = checkpoint.first
+    for begin, end in checkpoint.segments:
+        first = begin if start is None else start
+        if begin <= first < end:
+            start = None
+            arrays = [checkpoint.arrays[name] for name in names]
+            yield from _read_segment(arrays, begin, end, first, recorded)
+        recorded += end - begin
+
+
+def _read_segment(
+    arrays: Sequence[Array], begin: int, end: int, first: int, recorded: int
+) -> Iterator[Block]:
+    low = max(first // _BLOCK * _BLOCK, begin)
+    with contextlib.ExitStack() as stack:
+        streams = []
+        for array in arrays:
+            with _errors_at(low):
+                stream = ByteStream(array.file, array.label, compressed=True)
+                stack.callback(stream.close)
+                _read_header(stream)
+                stream.skip(low * array.row_size)
+            streams.append(stream)
+        while low < end:
+            high = min(low // _BLOCK * _BLOCK + _BLOCK, end)
+            with _errors_at(low):
+                rows = [
+                    _read_rows(stream, array, low, high) for stream, array in zip(streams, arrays)
+                ]
+            skipped = max(first - low, 0)
+            yield Block(
+                row=low + skipped,
+                recorded=recorded + low + skipped - begin,
+                columns=[column[skipped:] for column in rows],
+                fraction=streams[0].fraction,
+            )
+            low = high
+
+
+def _read_rows(stream: ByteStream, array: Array, low: int, high: int) -> np.ndarray:
+    size = (high - low) * array.row_size
+    data = stream.read(size)
+    if len(data) < size:
+        raise SourceError(
+            f"the data ends in row {low + len(data) // array.row_size}, the header says that there "
+            f"are {array.shape[0]}",
+            file=array.label,
+        )
+    # Looking for the end also checks the checksum of the file.
+    if high == array.shape[0] and stream.read(1):
+        raise SourceError(
+            f"more data follows the {array.shape[0]} rows that the header says", file=array.label
+        )
+    return np.frombuffer(data, array.dtype).reshape(high - low, *array.shape[1:])
+
+
+@contextlib.contextmanager
+def _errors_at(row: int) -> Iterator[None]:
+    """Tells from which row on something cannot be read."""
+    try:
+        yield
+    except SourceError as error:
+        raise SourceError(error.what, file=error.file, row=row) from error
+
+
+# --- Headers -------------------------------------------------------------------------------------
+
+
+def _read_header(stream: ByteStream) -> tuple[tuple[int, ...], np.dtype]:
+    """Returns the shape and the dtype of the array that a stream begins with."""
+    header = _read_header_bytes(stream)
+    with source_errors(stream.name):
+        np.lib.format.read_magic(header)
+        try:
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
+        except MemoryError as error:  # Python's parser has no room for it.
+            raise ValueError("the header is damaged") from error
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise SourceError(f"an array of shape {shape}", file=stream.name)
+    if dtype.hasobject or (is_fortran and len(shape) > 1):
+        what = "pickled objects" if dtype.hasobject else "columns"
+        raise SourceError(f"an array of {what}, expected one of rows of numbers", file=stream.name)
+    return tuple(shape), dtype
+
+
+def _read_header_bytes(stream: ByteStream) -> io.BytesIO:
+    """Returns the header of an array of numbers, in the one version that such arrays need."""
+    magic = stream.read(np.lib.format.MAGIC_LEN)
+    if magic != np.lib.format.magic(1, 0):
+        raise SourceError(
+            f"this is no .npy file of version 1: it begins with {magic!r}", file=stream.name
+        )
+    length = stream.read(2)
+    return io.BytesIO(magic + length + stream.read(int.from_bytes(length, "little")))
+
+
+def _read_description(file: epath.Path, label: str, name: str) -> Array:
+    with ByteStream(file, label, compressed=True) as stream:
+        shape, dtype = _read_header(stream)
+    rank, kinds, in_words = ARRAYS[name]
+    fits = dtype.kind in kinds and (dtype.itemsize == 1 or not in_words.startswith("uint8"))
+    if len(shape) != rank or not fits or 0 in shape[1:]:
+        raise SourceError(f"{dtype} of shape {shape}, expected {in_words}", file=label)
+    array = Array(file, label, shape, dtype)
+    if array.row_size > _MAX_ROW:
+        raise SourceError(
+            f"{dtype} of shape {shape}: rows of {array.row_size:,} bytes, expected {_MAX_ROW:,} at "
+            "most",
+            file=label,
+        )
+    Budget(label, file.stat().length).take(shape[0] * array.row_size)
+    return array
+
+
+def _check_lengths(arrays: Mapping[str, Array]) -> int:
+    expected = arrays["observation"]
+    for array in arrays.values():
+        if array.shape[0] != expected.shape[0]:
+            raise SourceError(
+                f"{array.shape[0]} rows, but {expected.shape[0]} in {expected.label}",
+                file=array.label,
+            )
+    if not expected.shape[0]:
+        raise SourceError("there are no rows", file=expected.label)
+    return expected.shape[0]
+
+
+def _read_small(file: epath.Path, label: str) -> np.ndarray:
+    """Returns an array of a few integers."""
+    with ByteStream(file, label, compressed=True) as stream:
+        shape, dtype = _read_header(stream)
+        size = math.prod(shape)
+        if dtype.kind not in "iu" or size > _MAX_SMALL:
+            raise SourceError(f"{dtype} of shape {shape}, expected a few integers", file=label)
+        data = stream.read(size * dtype.itemsize)
+        if len(data) < size * dtype.itemsize or stream.read(1):
+            raise SourceError(f"the array is not of shape {shape}, as its header says", file=label)
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _read_add_count(directory: epath.Path, label: str, number: int) -> int:
+    name = f"add_count_ckpt.{number}.gz"
+    count = _read_small(directory / name, f"{label}/{name}")
+    if count.size != 1 or count.item() < 1:
+        raise SourceError(f"{count.tolist()}, expected one number", file=f"{label}/{name}")
+    return int(count.item())
+
+
+def _check_invalid_range(file: epath.Path, label: str, count: int, rows: int) -> None:
+    cursor, invalid = count % rows, _read_small(file, label)
+    # A buffer to which nothing was added since it was made has zeros here.
+    if invalid.any() and cursor not in invalid:
+        raise SourceError(
+            f"{invalid.tolist()} are the rows around the one that is overwritten next, but by "
+            f"add_count this is {cursor} ({count} modulo {rows})",
+            file=label,
+        )

@@ -1,0 +1,219 @@
+"""Google's Atari DQN Replay: the replay buffers of DQN agents, checkpoint by checkpoint.
+
+    observation        the frame, a PNG image of shape (84, 84, 1), or as the arrays are
+    action, reward     as they are; rewards are not clipped
+    discount           1, and 0 for the transition into a terminal state
+    game, run          of the episode: the names of its folders
+    checkpoint, row    where its first row is: the number of the checkpoint, the index in its arrays
+    padding_rows       how many rows of zeros were left out before it
+    blank_rows         how many rows of zeros were kept
+    spans_checkpoints  whether it goes on in another checkpoint
+
+A run is a folder of checkpoints (`rlds.formats.atari_dqn_replay.checkpoints`). Their rows are
+transitions, read in blocks; no more than the PNG files of one episode are held. The frame after the
+last transition is not there: an episode of T transitions has T steps, and `final_observation_known`
+is false. An episode may begin in one checkpoint and end in the next. At a gap between them, or
+where the recording begins or ends in the middle of an episode, the recorded part is an episode with
+`complete=False`.
+
+Rows of zeros may be padding, which is not a step, or black frames.
+`rlds.formats.atari_dqn_replay.episodes` has the rule that decides. Its decisions are stored in
+`padding_rows` and `blank_rows`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+import rlds
+from rlds.formats.atari_dqn_replay.checkpoints import (
+    Checkpoint,
+    find_directories,
+    read_blocks,
+    read_checkpoints,
+)
+from rlds.formats.atari_dqn_replay.episodes import Run, RunReader
+from rlds.formats.rlu import atari as rlu_atari
+from rlds.raw_files.untrusted import source_errors
+from rlds.sources.source import DamagedEpisode, Source, SourceEpisode, SourceError
+from rlds_ecosystem import stores
+from rlds_ecosystem.fields import Field
+
+__all__ = ["BUCKET", "GAMES", "REPLAY_LOGS", "AtariDqnReplaySource"]
+
+BUCKET = "gs://atari-replay-datasets/dqn"
+GAMES = tuple(
+    sorted(
+        (
+            *rlu_atari.GAMES,
+            *("AirRaid", "Asteroids", "Berzerk", "Bowling", "ElevatorAction", "JourneyEscape"),
+            *("MontezumaRevenge", "Pitfall", "PrivateEye", "Skiing", "Solaris", "Tennis"),
+            *("Tutankham", "Venture"),
+        )
+    )
+)
+REPLAY_LOGS = "replay_logs"
+
+
+class AtariDqnReplaySource(Source):
+    """Episodes of Google's Atari DQN Replay; see the module.
+
+    A part is a run, `<game>/<run>`; the key of an episode is `<game>/<run>:<checkpoint>:<row>`. The
+    `begin` and `end` of its origin count the rows of the whole run.
+
+    If a file is damaged, the rest of its checkpoint is lost, and reported as one damaged episode.
+    Reading continues with the next checkpoint.
+
+    Pickled files, such as `episode_end_indices` of later versions of the recorder, are not read.
+
+    Args:
+      path: A folder with the files of a run, or with several such folders, at most three levels
+        below: `<Game>/<run>/replay_logs/`.
+      stack_size: How many frames the agent saw at a time: one more than there are rows of zeros
+        before an episode.
+      max_episode_steps: The time limit.
+      use_add_count: Whether `add_count` is believed. Otherwise the rows of a checkpoint are taken
+        to be in order, and those of checkpoints with consecutive numbers to follow each other; as
+        they are if there are no such files.
+
+    Raises:
+      FileNotFoundError: There are no such files.
+      SourceError: A file is missing; the arrays of a checkpoint differ in length, or are not of the
+        right kind; checkpoints contradict each other.
+      ValueError: A number is not positive; two folders are of the same game and run.
+    """
+
+    description = (
+        "The experience of DQN agents that learned to play Atari games, from their replay buffers."
+    )
+    homepage = "https://research.google/resources/datasets/dqn-replay/"
+    citation = """@inproceedings{agarwal2020optimistic,
+  title = {An Optimistic Perspective on Offline Reinforcement Learning},
+  author = {Agarwal, Rishabh and Schuurmans, Dale and Norouzi, Mohammad},
+  booktitle = {International Conference on Machine Learning},
+  year = {2020}
+}"""
+    finite_fields = (rlds.REWARD,)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        stack_size: int = 4,
+        max_episode_steps: int = 27_000,
+        use_add_count: bool = True,
+    ) -> None:
+        for name, number in (("stack_size", stack_size), ("max_episode_steps", max_episode_steps)):
+            if number < 1:
+                raise ValueError(f"{name}: got {number}, expected a positive number")
+        self._stack_size, self._max_episode_steps = stack_size, max_episode_steps
+        self._use_add_count = use_add_count
+        self._runs: dict[str, Run] = {}
+        for directory in find_directories(stores.as_path(path)):
+            with source_errors(directory):
+                run = _read_run(directory, use_add_count)
+            if run.part in self._runs:
+                raise ValueError(f"two folders are of {run.part!r}: {os.fspath(directory)!r} too")
+            self._runs[run.part] = run
+        _check_same_kind(self._checkpoints())
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        return bool(find_directories(stores.as_path(path)))
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        arrays = self._checkpoints()[0].arrays
+        return {
+            rlds.OBSERVATION: Field(
+                np.uint8, (*arrays["observation"].shape[1:], 1), encoding="png"
+            ),
+            rlds.ACTION: Field(arrays["action"].dtype),
+            rlds.REWARD: Field(arrays["reward"].dtype),
+            rlds.DISCOUNT: np.float32,
+        }
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """Returns the fields of an episode; see the module."""
+        return {
+            "game": Field(str),
+            "run": Field(str),
+            "checkpoint": np.int64,
+            "row": np.int64,
+            "padding_rows": np.int64,
+            "blank_rows": np.int64,
+            "spans_checkpoints": np.bool_,
+        }
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns which checkpoints of which runs there are."""
+        checkpoints = {
+            part: [checkpoint.number for checkpoint in run.checkpoints]
+            for part, run in self._runs.items()
+        }
+        return {"checkpoints": checkpoints}
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """Returns the files."""
+        return [file for run in self._runs.values() for file in run.files]
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the arguments."""
+        return {
+            "stack_size": self._stack_size,
+            "max_episode_steps": self._max_episode_steps,
+            "use_add_count": self._use_add_count,
+        }
+
+    def parts(self, split: str) -> Sequence[str]:
+        """Returns the runs."""
+        del split
+        return list(self._runs)
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """Returns how many rows are terminal, and how many have a reward, by these arrays alone."""
+        del split
+        totals = {"terminal": 0, "reward": 0}
+        for name in totals:
+            for checkpoint in self._checkpoints():
+                for block in read_blocks(checkpoint, [name]):
+                    totals[name] += int(np.count_nonzero(block.columns[0]))
+        return {f"{name}_rows": total for name, total in totals.items()}
+
+    def episodes(
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+        """Yields the episodes of a run; see `Source.episodes`."""
+        del split
+        reader = RunReader(self._runs[part], self._stack_size - 1, self._max_episode_steps)
+        return reader.episodes() if after is None else reader.episodes_after(after)
+
+    def _checkpoints(self) -> list[Checkpoint]:
+        return [checkpoint for run in self._runs.values() for checkpoint in run.checkpoints]
+
+
+def _read_run(directory: epath.Path, use_add_count: bool) -> Run:
+    folder = directory.resolve()
+    if folder.name == REPLAY_LOGS:
+        folder = folder.parent
+    game, run = folder.parent.name, folder.name
+    checkpoints, files = read_checkpoints(directory, f"{game}/{run}", use_add_count=use_add_count)
+    return Run(game, run, checkpoints, files)
+
+
+def _check_same_kind(checkpoints: Sequence[Checkpoint]) -> None:
+    for name, first in checkpoints[0].arrays.items():
+        expected = (first.dtype, first.shape[1:])
+        for array in (checkpoint.arrays[name] for checkpoint in checkpoints):
+            if (array.dtype, array.shape[1:]) != expected:
+                raise SourceError(
+                    f"rows of {array.dtype} and shape {array.shape[1:]}, but of {first.dtype} and "
+                    f"shape {first.shape[1:]} in {first.label}",
+                    file=array.label,
+                )

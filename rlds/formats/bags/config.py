@@ -1,0 +1,318 @@
+"""Which topics become which fields, and how messages become steps.
+
+A configuration is declared once, here. It is written in TOML or in Python; a dataset keeps it in
+its metadata.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import rlds
+from rlds_ecosystem.nests import excludes, root_of
+
+__all__ = ["BagConfig", "Clock", "EpisodesBy", "FieldOf"]
+
+Policy = Literal["hold", "nearest", "linear", "slerp", "window", "first", "next_state"]
+Missing = Literal["drop", "null", "error"]
+Stamp = Literal["header", "log_time", "publish_time"]
+By = Literal["bag", "marker", "metadata", "gap"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Clock:
+    """When there are steps: at each message of a topic, or at a fixed rate. Set one of the two.
+
+    Attributes:
+      topic: Each message of this topic is a step.
+      rate: So many steps in a second, from the first time at which all fields have values to the
+        last.
+      stamp: What the time of a message of the topic is; see `FieldOf`.
+    """
+
+    topic: str = ""
+    rate: float = 0.0
+    stamp: Stamp = "header"
+
+
+@dataclasses.dataclass(frozen=True)
+class FieldOf:
+    """A field of a step, and the messages that it is made of.
+
+    Attributes:
+      field: The path of the field, such as `observation/joints`.
+      topic: The topic. Not with the policy `next_state`.
+      path: What of a message: the path of a value, such as `pose/position`, or several, whose
+        numbers are joined. A message of numbers alone is a vector of them. Empty for the message
+        as a whole, which is what an image is; `bytes` for the message as it is encoded.
+      order: The names of joints, in the order that the field has them in: values are found by name,
+        wherever they are in a message. If empty, that of the first message.
+      names: The path of the names in a message. If empty, `name` or `joint_names` if there are as
+        many names as values; "none" for values that are taken by position.
+      policy: Which messages the value of a step at time t is made of.
+        "hold": the last one at or before t. "nearest": the nearest one. "linear": the two around
+        t, interpolated; "slerp": the same for quaternions (x, y, z, w). "window": the last `size`
+        at or before t, the oldest first. "first": the first one in [t, t + dt), for actions.
+        "next_state": the value of the field `source` at the next step, for actions that were not
+        recorded; the last step has none, and is the final observation.
+      size: How many messages a "window" has.
+      max_age: How many seconds a message may be away from t.
+      missing: What becomes of a step without a value: "drop" leaves the step out, "null" stands in
+        NaN, zeros or empty text, with an age of NaN, and "error" makes the episode damaged.
+      stamp: What the time of a message is: "header" is the stamp in the message if it has one that
+        is not zero, and the log time otherwise.
+      source: The field that "next_state" takes its values from.
+      dtype: The dtype of numbers, if not that of the message. JSON does not say one.
+      unit: The unit of the numbers.
+    """
+
+    field: str
+    topic: str = ""
+    path: str | tuple[str, ...] = ""
+    order: tuple[str, ...] = ()
+    names: str = ""
+    policy: Policy = "hold"
+    size: int = 0
+    max_age: float = float("inf")
+    missing: Missing = "drop"
+    stamp: Stamp = "header"
+    source: str = ""
+    dtype: str = ""
+    unit: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodesBy:
+    """Where episodes begin and end, by the log times of messages.
+
+    Attributes:
+      by: "bag": a bag is an episode. "marker": messages of a topic say so. "metadata": metadata
+        records of an MCAP file do. "gap": an episode ends where the clock pauses, or goes back.
+      topic: The topic of the markers. `NAME/_service_event` has the calls of a service.
+      path: The path of the value in a marker.
+      start: The value with which an episode begins. By default, any that is true.
+      stop: The value with which it ends. By default, any other than `start`. An episode without one
+        ends where the next one begins, or with the bag.
+      name: The name of the metadata records.
+      begin_key: What records call the time at which an episode begins, in nanoseconds.
+      end_key: What they call the one at which it ends.
+      seconds: How long a pause is.
+    """
+
+    by: By = "bag"
+    topic: str = ""
+    path: str = "data"
+    start: Any = None
+    stop: Any = None
+    name: str = "episode"
+    begin_key: str = "start_time"
+    end_key: str = "end_time"
+    seconds: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class BagConfig:
+    """How recordings become episodes.
+
+    Attributes:
+      clock: When there are steps.
+      fields: The fields of a step.
+      episodes: Where episodes begin and end.
+      types: Definitions (.msg) of types of messages, for files that do not have them.
+
+    >>> text = '''
+    ... clock = {topic = "/joint_states"}
+    ... [[fields]]
+    ... field = "observation/joints"
+    ... topic = "/joint_states"
+    ... path = "position"
+    ... '''
+    >>> BagConfig.from_toml(text).fields[0].policy
+    'hold'
+    """
+
+    clock: Clock
+    fields: tuple[FieldOf, ...]
+    episodes: EpisodesBy = EpisodesBy()
+    types: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    @classmethod
+    def of(cls, config: str | os.PathLike[str] | Mapping[str, Any] | BagConfig) -> BagConfig:
+        """Returns a configuration, however it is given.
+
+        Args:
+          config: A configuration; what `to_json` returns; TOML, or the path of a file with it.
+
+        Raises:
+          FileNotFoundError: There is no such file.
+          ValueError: It is not right; says where.
+        """
+        if isinstance(config, BagConfig):
+            return config
+        if isinstance(config, Mapping):
+            return cls.from_json(config)
+        text = os.fspath(config)
+        if "\n" not in text:
+            text = Path(text).read_text(encoding="utf-8")
+        return cls.from_toml(text)
+
+    @classmethod
+    def from_toml(cls, text: str) -> BagConfig:
+        """Reads TOML; see `of`."""
+        return cls.from_json(tomllib.loads(text))
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> BagConfig:
+        """Reads what `to_json` returns; see `of`."""
+        if not isinstance(content, Mapping):
+            raise ValueError(f"a configuration: got {content!r}, expected a table")
+        content = dict(content)
+        if unknown := content.keys() - {"clock", "fields", "episodes", "types"}:
+            raise ValueError(f"{min(unknown)!r}: expected clock, fields, episodes or types")
+        fields, types = content.get("fields", []), content.get("types", {})
+        if not isinstance(fields, list | tuple) or not isinstance(types, Mapping):
+            raise ValueError("fields: expected tables [[fields]]; types: expected a table")
+        return cls(
+            _read(Clock, content.get("clock", {}), "clock"),
+            tuple(_read(FieldOf, item, f"fields[{i}]") for i, item in enumerate(fields)),
+            _read(EpisodesBy, content.get("episodes", {}), "episodes"),
+            {str(name): str(text) for name, text in types.items()},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it in the types of JSON, without what is as by default."""
+        found: dict[str, Any] = {
+            "clock": _said(self.clock),
+            "fields": [_said(field) for field in self.fields],
+        }
+        if episodes := _said(self.episodes):
+            found["episodes"] = episodes
+        if self.types:
+            found["types"] = dict(self.types)
+        return found
+
+    def to_toml(self) -> str:
+        """Returns it in TOML."""
+        lines = []
+        for name, table in self.to_json().items():
+            for item in table if name == "fields" else [table]:
+                lines.append(f"[[{name}]]" if name == "fields" else f"[{name}]")
+                lines += [f"{_key(key)} = {json.dumps(value)}" for key, value in item.items()]
+                lines.append("")
+        return "\n".join(lines)
+
+    def field(self, path: str) -> FieldOf:
+        """Returns what makes a field.
+
+        Raises:
+          KeyError: There is no such field.
+        """
+        return next(field for field in self.fields if field.field == path)
+
+    def _check(self) -> None:
+        if bool(self.clock.topic) == bool(self.clock.rate) or not self.clock.rate >= 0:
+            raise ValueError(f"clock: got {self.clock}, expected a topic or a rate")
+        _check_literals(self.clock, "clock")
+        _check_literals(self.episodes, "episodes")
+        if self.episodes.by == "marker" and not self.episodes.topic:
+            raise ValueError("episodes: markers need a topic")
+        if self.episodes.by == "gap" and (not self.clock.topic or not self.episodes.seconds > 0):
+            raise ValueError("episodes: a gap is one of the topic of the clock; set clock.topic")
+        if not self.fields:
+            raise ValueError("fields: expected at least one")
+        seen: dict[str, Any] = {}
+        for field in self.fields:
+            self._check_field(field, seen)
+            seen[field.field] = field
+        actions = [f for f in self.fields if root_of(f.field) == rlds.ACTION]
+        if len({field.policy == "next_state" for field in actions}) > 1:
+            raise ValueError("action: with next_state, all parts of the action have to be so")
+
+    def _check_field(self, field: FieldOf, seen: Mapping[str, Any]) -> None:
+        where = f"field {field.field!r}"
+        reserved = (*rlds.STEP_FLAGS, "stamps", "ages", "timestamp", "video")
+        if not field.field or root_of(field.field) in reserved:
+            raise ValueError(f"{where}: the name is taken, or missing")
+        if field.field in seen or excludes(seen, field.field):
+            raise ValueError(f"{where}: there are two, or there is a field below it")
+        _check_literals(field, where)
+        if field.policy != "next_state":
+            if not field.topic:
+                raise ValueError(f"{where}: it needs a topic")
+        else:
+            sources = [other.field for other in self.fields if other.policy != "next_state"]
+            if field.source not in sources or root_of(field.field) != rlds.ACTION:
+                raise ValueError(
+                    f"{where}: next_state makes an action of a field of the observation; source: "
+                    f"got {field.source!r}, expected one of {sources}"
+                )
+        if (field.policy == "window") != (field.size > 0):
+            raise ValueError(
+                f"{where}: size: got {field.size}; a window, and nothing else, has one"
+            )
+        if not field.max_age >= 0:
+            raise ValueError(f"{where}: max_age: got {field.max_age}, expected seconds")
+
+
+def _read(kind: Any, content: Any, where: str) -> Any:
+    """Makes a dataclass of a table; says which of its keys is not right."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{where}: got {content!r}, expected a table")
+    values = {}
+    for name, value in content.items():
+        if name not in fields:
+            raise ValueError(f"{where}: got {name!r}, expected one of {', '.join(fields)}")
+        default = fields[name].default
+        if isinstance(value, list):
+            value = tuple(map(str, value))
+        if isinstance(default, float) and type(value) is int:
+            value = float(value)
+        allowed: Any = (str, tuple) if name == "path" else (type(default),)
+        if name in ("start", "stop"):
+            allowed = (str, int, float, bool)
+        if default is dataclasses.MISSING:
+            allowed = (str,)
+        if type(value) not in allowed:
+            raise ValueError(f"{where}: {name}: got {value!r}, as {default!r} was expected")
+        values[name] = value
+    if missing := [
+        name
+        for name, field in fields.items()
+        if field.default is dataclasses.MISSING and name not in values
+    ]:
+        raise ValueError(f"{where}: {missing[0]} is missing")
+    return kind(**values)
+
+
+_LITERALS = {"policy": Policy, "missing": Missing, "stamp": Stamp, "by": By}
+
+
+def _check_literals(item: Any, where: str) -> None:
+    for name, kind in _LITERALS.items():
+        if hasattr(item, name) and getattr(item, name) not in get_args(kind):
+            known = ", ".join(get_args(kind))
+            raise ValueError(f"{where}: {name}: got {getattr(item, name)!r}, expected {known}")
+
+
+def _said(item: Any) -> dict[str, Any]:
+    """The attributes of a dataclass that are not as by default, in the types of JSON."""
+    found = {}
+    for field in dataclasses.fields(item):
+        value = getattr(item, field.name)
+        if value != field.default:
+            found[field.name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").isalnum() else json.dumps(name)

@@ -1,0 +1,334 @@
+"""Decoders of messages, made from the definitions of their types.
+
+The decoders of ROS are our own, because the generators of others make code without bounds of what a
+file declares: an array of a billion poses, say. Definitions are parsed by `rosbags`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rlds.formats.bags.messages import Channel
+from rlds_ecosystem import import_extra
+
+__all__ = ["Decoder", "UnknownTypeError", "decoder", "is_known", "plain_type"]
+
+Data: TypeAlias = "bytes | memoryview"
+Decoder: TypeAlias = Callable[[Data], Any]
+# Reads a value at a position, and returns the position after it.
+_Reader: TypeAlias = Callable[[memoryview, int], tuple[Any, int]]
+
+_SEPARATOR = "=" * 80 + "\n"
+_TIMES = {
+    "builtin_interfaces/msg/Time": ("uint32", "uint32"),
+    "builtin_interfaces/msg/Duration": ("int32", "int32"),
+}
+_CODES = {
+    **{"bool": "?", "byte": "B", "char": "B", "octet": "B", "int8": "b", "uint8": "B"},
+    **{"int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q"},
+    **{"float32": "f", "float64": "d"},
+}
+# How many values a message of a type has at least, without any bytes that count them.
+_MAX_VALUES = 100_000
+
+
+class UnknownTypeError(ValueError):
+    """Messages cannot be decoded."""
+
+
+def plain_type(name: str) -> str:
+    """Returns the name of a type of ROS 2, also for one of ROS 1.
+
+    >>> plain_type("sensor_msgs/JointState"), plain_type("foxglove.CompressedImage")
+    ('sensor_msgs/msg/JointState', 'foxglove.CompressedImage')
+    """
+    package, slash, rest = name.partition("/")
+    return f"{package}/msg/{rest}" if slash and "/" not in rest else name
+
+
+def is_known(channel: Channel) -> bool:
+    """Whether the messages of a channel can be decoded, as far as its encoding goes."""
+    return channel.encoding in ("cdr", "ros1", "json", "protobuf")
+
+
+def decoder(channel: Channel, types: Mapping[str, str] | None = None) -> Decoder:
+    """Returns what makes dicts, lists, arrays and numbers of the messages of a channel.
+
+    Args:
+      channel: The channel.
+      types: Definitions (.msg) of types that the file does not define, by name.
+
+    Raises:
+      UnknownTypeError: There is no definition, or it is of no known kind.
+    """
+    if channel.encoding in ("cdr", "ros1"):
+        return _ros_decoder(channel, types or {})
+    if channel.encoding == "json":
+        return lambda data: json.loads(bytes(data))
+    if channel.encoding == "protobuf":
+        return _protobuf_decoder(channel)
+    raise UnknownTypeError(
+        f"topic {channel.topic}: messages in {channel.encoding!r} are not decoded; use the path "
+        "'bytes' to have them as they are"
+    )
+
+
+def _ros_decoder(channel: Channel, types: Mapping[str, str]) -> Decoder:
+    name = plain_type(channel.type)
+    try:
+        compiled = _Compiler(_definitions(channel, types), channel.encoding == "ros1")
+        little, big = compiled.message(name, "<"), compiled.message(name, ">")
+    except UnknownTypeError as error:
+        raise UnknownTypeError(f"topic {channel.topic}, type {name}: {error}") from error
+
+    def from_ros1(data: Data) -> Any:
+        return little(memoryview(data), 0)[0]
+
+    def from_cdr(data: Data) -> Any:
+        data = memoryview(data)
+        if len(data) < 4 or data[0] != 0 or data[1] > 1:
+            raise ValueError(f"topic {channel.topic}: no CDR: it begins with {bytes(data[:4])!r}")
+        return (little if data[1] else big)(data[4:], 0)[0]
+
+    return from_ros1 if channel.encoding == "ros1" else from_cdr
+
+
+def _definitions(channel: Channel, types: Mapping[str, str]) -> Mapping[str, Any]:
+    """Returns the fields of types by their names: what the file says, else what is well known."""
+    parsers = import_extra("rosbags.typesys")
+    text = channel.schema.decode(errors="replace").replace("\r\n", "\n")
+    name = plain_type(channel.type)
+    found: dict[str, Any] = {}
+    if not text:
+        stores = parsers.Stores
+        store = stores.ROS1_NOETIC if channel.encoding == "ros1" else stores.ROS2_HUMBLE
+        found.update(parsers.get_typestore(store).fielddefs)
+        for other, definition in types.items():
+            found.update(parsers.get_types_from_msg(definition, plain_type(other)))
+        return found
+    if channel.schema_encoding in ("ros1msg", "ros2msg"):
+        return dict(parsers.get_types_from_msg(text, name))
+    if channel.schema_encoding in ("ros2idl", "omgidl"):
+        for part in text.split(_SEPARATOR):
+            header, _, rest = part.partition("\n")
+            found.update(parsers.get_types_from_idl(rest if header[:5] == "IDL: " else part))
+        return found
+    raise UnknownTypeError(f"its definition is in {channel.schema_encoding!r}, which is not known")
+
+
+class _Compiler:
+    """Makes readers of types.
+
+    Args:
+      types: What types have: constants, and fields with names and types, as rosbags has them.
+      is_ros1: Whether values are packed; they are aligned otherwise.
+    """
+
+    def __init__(self, types: Mapping[str, Any], is_ros1: bool) -> None:
+        self._types, self._is_ros1 = types, is_ros1
+        self._made: dict[tuple[str, str], tuple[_Reader, int]] = {}
+        self._open: list[str] = []
+
+    def message(self, name: str, order: str) -> _Reader:
+        """Returns the reader of a type."""
+        return self._struct(name, order)[0]
+
+    def _struct(self, name: str, order: str) -> tuple[_Reader, int]:
+        if (name, order) in self._made:
+            return self._made[name, order]
+        if name in self._open:
+            raise UnknownTypeError(f"{name} contains itself")
+        self._open.append(name)
+        fields = [(field, self._any(desc, order)) for field, desc in self._fields(name)]
+        self._open.pop()
+        if not fields and not self._is_ros1:  # C++ knows no empty struct.
+            fields = [("", self._any((1, ("uint8", 0)), order))]
+        weight = 1 + sum(weight for _, (_, weight) in fields)
+        if weight > _MAX_VALUES:
+            raise UnknownTypeError(f"{name} has more than {_MAX_VALUES:,} values")
+        readers = [(field, reader) for field, (reader, _) in fields]
+
+        def read(data: memoryview, at: int) -> tuple[Any, int]:
+            found = {}
+            for field, reader in readers:
+                found[field], at = reader(data, at)
+            return found, at
+
+        self._made[name, order] = read, weight
+        return read, weight
+
+    def _fields(self, name: str) -> list[tuple[str, Any]]:
+        if name in self._types:
+            fields = self._types[name][1]
+            # What rosbags has in the place of no fields.
+            return [item for item in fields if item[0] != "structure_needs_at_least_one_member"]
+        if name in _TIMES:
+            seconds, nanoseconds = _TIMES[name]
+            return [("sec", (1, (seconds, 0))), ("nanosec", (1, (nanoseconds, 0)))]
+        raise UnknownTypeError(f"there is no definition of {name}")
+
+    def _any(self, desc: Any, order: str) -> tuple[_Reader, int]:
+        """Returns the reader of a value, and how many values it has at least."""
+        kind, inner = int(desc[0]), desc[1]
+        if kind == 1:
+            return self._scalar(inner[0], order), 1
+        if kind == 2:
+            return self._struct(inner, order)
+        item, size = inner
+        if int(item[0]) == 1 and item[1][0] in _CODES:
+            return self._numbers(item[1][0], size if kind == 3 else None, order), 1
+        reader, weight = self._any(item, order)
+        return self._list(reader, size if kind == 3 else None, order), (
+            weight * size if kind == 3 else 1
+        )
+
+    def _scalar(self, name: str, order: str) -> _Reader:
+        if name == "string":
+            return self._string(order)
+        if name not in _CODES:
+            raise UnknownTypeError(f"values of type {name} are not decoded")
+        number = struct.Struct(order + _CODES[name])
+        size, unpack, make = number.size, number.unpack_from, np.dtype(_CODES[name]).type
+        mask = 0 if self._is_ros1 else size - 1
+
+        def read(data: memoryview, at: int) -> tuple[Any, int]:
+            at = (at + mask) & ~mask
+            return make(unpack(data, at)[0]), at + size
+
+        return read
+
+    def _string(self, order: str) -> _Reader:
+        unpack, is_ros1 = struct.Struct(order + "I").unpack_from, self._is_ros1
+
+        def read(data: memoryview, at: int) -> tuple[Any, int]:
+            at = at if is_ros1 else (at + 3) & ~3
+            (length,) = unpack(data, at)
+            end = at + 4 + length
+            if end > len(data):
+                raise ValueError(f"a string of {length} bytes in a message of {len(data)}")
+            text = data[at + 4 : end if is_ros1 else max(end - 1, at + 4)]
+            return str(text, "utf-8", "backslashreplace"), end
+
+        return read
+
+    def _numbers(self, name: str, count: int | None, order: str) -> _Reader:
+        dtype = np.dtype(order + _CODES[name])
+        stored = np.dtype("u1") if name == "bool" else dtype
+        size = dtype.itemsize
+        mask = 0 if self._is_ros1 else size - 1
+        length = self._length(order)
+
+        def read(data: memoryview, at: int) -> tuple[Any, int]:
+            number = count
+            if number is None:
+                number, at = length(data, at)
+            if not number:
+                return np.zeros(0, dtype.newbyteorder("=")), at
+            at = (at + mask) & ~mask
+            found = np.frombuffer(data, stored, number, at)
+            if stored is not dtype:
+                found = found != 0
+            return found.astype(dtype.newbyteorder("="), copy=False), at + number * size
+
+        return read
+
+    def _length(self, order: str) -> _Reader:
+        unpack, mask = struct.Struct(order + "I").unpack_from, 0 if self._is_ros1 else 3
+
+        def read(data: memoryview, at: int) -> tuple[int, int]:
+            at = (at + mask) & ~mask
+            return unpack(data, at)[0], at + 4
+
+        return read
+
+    def _list(self, reader: _Reader, count: int | None, order: str) -> _Reader:
+        length = self._length(order)
+
+        def read(data: memoryview, at: int) -> tuple[Any, int]:
+            number = count
+            if number is None:
+                number, at = length(data, at)
+            found = []
+            for _ in range(number):
+                begin = at
+                value, at = reader(data, at)
+                if at == begin:
+                    raise ValueError("a list of messages without content")
+                found.append(value)
+            return found, at
+
+        return read
+
+
+def _protobuf_decoder(channel: Channel) -> Decoder:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf.message import DecodeError
+
+    if channel.schema_encoding != "protobuf":
+        raise UnknownTypeError(f"topic {channel.topic}: it has no definition for protobuf")
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        for file in _in_order(descriptor_pb2.FileDescriptorSet.FromString(channel.schema).file):
+            pool.Add(file)
+        kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(channel.type))
+    except (KeyError, TypeError, DecodeError) as error:
+        raise UnknownTypeError(f"topic {channel.topic}, type {channel.type}: {error}") from error
+
+    def from_protobuf(data: Data) -> Any:
+        return _of_protobuf(kind.FromString(bytes(data)))
+
+    return from_protobuf
+
+
+def _in_order(files: Any) -> Iterator[Any]:
+    """Yields definitions after those that they need."""
+    left, known = {file.name: file for file in files}, set()
+
+    def visit(name: str) -> Iterator[Any]:
+        if name in left and name not in known:
+            known.add(name)
+            for needed in left[name].dependency:
+                yield from visit(needed)
+            yield left[name]
+
+    for name in left:
+        yield from visit(name)
+
+
+def _of_protobuf(message: Any) -> dict[str, Any]:
+    found = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        is_absent = hasattr(value, "DESCRIPTOR") and not message.HasField(field.name)
+        found[field.name] = None if is_absent else _value(value, field)
+    return found
+
+
+# By `FieldDescriptor.cpp_type`.
+_PROTOBUF_DTYPES = {
+    **{1: np.int32, 2: np.int64, 3: np.uint32, 4: np.uint64},
+    **{5: np.float64, 6: np.float32, 7: np.bool_, 8: np.int32},
+}
+
+
+def _value(value: Any, field: Any) -> Any:
+    """A value in a message of protobuf, as those of ROS are."""
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        inner = field.message_type.fields_by_name["value"]
+        return {str(name): _one(item, inner) for name, item in value.items()}
+    if isinstance(value, str | bytes | int | float | bool) or hasattr(value, "DESCRIPTOR"):
+        return _one(value, field)
+    if field.cpp_type in _PROTOBUF_DTYPES:
+        return np.array(value, _PROTOBUF_DTYPES[field.cpp_type])
+    return [_one(item, field) for item in value]
+
+
+def _one(value: Any, field: Any) -> Any:
+    if field.message_type is not None:
+        return _of_protobuf(value)
+    return _PROTOBUF_DTYPES.get(field.cpp_type, lambda same: same)(value)

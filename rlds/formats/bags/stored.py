@@ -1,0 +1,119 @@
+"""Episodes that were exported as MCAP files: they come back as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds.formats.bags.config import FieldOf
+from rlds.formats.bags.definitions import decoder
+from rlds.formats.bags.kept import parse_record
+from rlds.formats.bags.messages import Channel, Flaws
+from rlds.formats.bags.recordings import Recording
+from rlds.formats.bags.values import pick
+from rlds.raw_files.untrusted import source_errors
+from rlds.sources.aside import Aside
+from rlds.sources.source import SourceEpisode, SourceError
+from rlds_ecosystem.fields import Field
+
+__all__ = ["EPISODE_ATTACHMENT", "RLDS_RECORD", "StoredEpisodes", "aside_in"]
+
+RLDS_RECORD, EPISODE_ATTACHMENT = "rlds", "rlds/episode"
+
+
+def aside_in(recording: Recording) -> Aside | None:
+    """Returns what was kept aside, if a recording is an episode that was exported.
+
+    Raises:
+      SourceError: It is damaged.
+    """
+    for kind, data in recording.records():
+        if kind == "Metadata" and (record := parse_record(kind, data)).name == RLDS_RECORD:
+            with source_errors(recording.files[0]):
+                return Aside.from_json(record.metadata["aside"])
+    return None
+
+
+class StoredEpisodes:
+    """Exported episodes, one in each recording.
+
+    Args:
+      recordings: The recordings.
+      aside: What was kept aside of the first one.
+    """
+
+    def __init__(self, recordings: Sequence[Recording], aside: Aside) -> None:
+        self._recordings, self.aside = recordings, aside
+
+    def key(self, index: int) -> str:
+        """Returns the key of an episode."""
+        for kind, data in self._recordings[index].records():
+            if kind == "Metadata" and (record := parse_record(kind, data)).name == RLDS_RECORD:
+                return str(record.metadata["key"])
+        raise SourceError("no episode of RLDS", file=self._recordings[index].files[0])
+
+    def read(self, index: int) -> SourceEpisode:
+        """Reads an episode.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        recording = self._recordings[index]
+        packed = None
+        for kind, data in recording.records():
+            if kind == "Attachment" and (found := parse_record(kind, data)).name == (
+                EPISODE_ATTACHMENT
+            ):
+                packed = found.data
+        if packed is None:
+            raise SourceError("no episode of RLDS", file=recording.files[0])
+        with source_errors(recording.files[0]):
+            return self.aside.unpack(packed, self._columns(recording))
+
+    def _columns(self, recording: Recording) -> Mapping[str, Any]:
+        paths = {place: path for path, place in self.aside.places.items()}
+        rows: dict[str, dict[int, Any]] = {path: {} for path in paths.values()}
+        takers: dict[Channel, Any] = {}
+        flaws = Flaws()
+        for _, message in recording.messages(flaws):
+            channel = message.channel
+            path = paths.get(channel.topic)
+            if path is None:
+                continue
+            if channel not in takers:
+                takers[channel] = _taker(channel, self.aside.steps[path])
+            rows[path][message.sequence] = takers[channel](message.data)
+        if flaws.cut or flaws.damages:
+            why = flaws.cut or flaws.damages[0][2]
+            raise SourceError(why, file=recording.files[0])
+        return {path: _column(found, self.aside.steps[path]) for path, found in rows.items()}
+
+
+def _taker(channel: Channel, field: Field) -> Any:
+    """Returns what takes the value of a field out of the bytes of its messages."""
+    decode = decoder(channel)
+    if channel.type.startswith("sensor_msgs/"):
+        return lambda data: _image(channel, decode(data))
+    shape = tuple(map(int, field.shape))  # type: ignore[arg-type]
+    if not shape:
+        return lambda data: decode(data)["data"]
+    return lambda data: np.array(decode(data)["data"]).reshape(shape)
+
+
+def _image(channel: Channel, message: Any) -> Any:
+    if channel.type.endswith("CompressedImage"):
+        return bytes(message["data"])
+    return np.array(pick(FieldOf("x", channel.topic), channel, message).value(message))
+
+
+def _column(rows: Mapping[int, Any], field: Field) -> Any:
+    if sorted(rows) != list(range(len(rows))):
+        raise ValueError(f"{len(rows)} messages, whose numbers have gaps")
+    values = [rows[number] for number in range(len(rows))]
+    if field.is_text or (values and isinstance(values[0], bytes)):
+        return np.array([*values, None], object)[:-1]
+    if not values:
+        return np.zeros((0, *map(int, field.shape)), field.column_dtype)  # type: ignore[arg-type]
+    return np.stack(values).astype(field.column_dtype, copy=False)

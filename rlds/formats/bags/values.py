@@ -1,0 +1,314 @@
+"""What messages hold: numbers by path or by name, text, images."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from rlds.formats.bags.config import FieldOf
+from rlds.formats.bags.messages import Channel
+from rlds.raw_files.jpeg_images import jpeg_shape
+from rlds.raw_files.png_images import is_png, png_shape
+from rlds_ecosystem.fields import Field
+
+__all__ = ["NotThereError", "Picked", "at_path", "header_stamp", "pick"]
+
+BYTES = "bytes"
+
+_SECONDS = ("sec", "secs", "seconds")
+_NANOSECONDS = ("nanosec", "nsec", "nsecs", "nanos", "nanoseconds")
+_NAMES = ("name", "joint_names")
+_VIDEO = ("h264", "h265", "hevc", "vp9", "av1")
+_COMPRESSED, _RAW = {"data", "format"}, {"height", "width", "encoding", "data"}
+# dtype, channels, and whether red and blue are exchanged.
+_PIXELS: Mapping[str, tuple[str, int, bool]] = {
+    **{"rgb8": ("u1", 3, False), "bgr8": ("u1", 3, True), "8uc3": ("u1", 3, False)},
+    **{"rgba8": ("u1", 4, False), "bgra8": ("u1", 4, True), "8uc4": ("u1", 4, False)},
+    **{"mono8": ("u1", 1, False), "8uc1": ("u1", 1, False), "mono16": ("u2", 1, False)},
+    **{"16uc1": ("u2", 1, False), "16sc1": ("i2", 1, False), "32fc1": ("f4", 1, False)},
+    **{"rgb16": ("u2", 3, False), "bgr16": ("u2", 3, True), "32fc3": ("f4", 3, False)},
+}
+# Before the PNG file in an image of compressed depth: how it was quantised.
+_DEPTH_HEADER = 12
+
+
+class NotThereError(ValueError):
+    """A message does not have the value: the message is passed over."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Picked:
+    """How values of a field are taken out of messages.
+
+    Attributes:
+      field: What the values are.
+      config: What was asked for; with the order of the joints.
+      value: Takes the value out of a decoded message.
+      kind: "numbers" of a fixed shape, "text", "image" (files or arrays), "video" (packets), or
+        "bytes" (of the message, or in it).
+    """
+
+    field: Field
+    config: FieldOf
+    value: Callable[[Any], Any]
+    kind: Literal["numbers", "text", "image", "video", "bytes"]
+
+
+def at_path(message: Any, path: str) -> Any:
+    """Returns what is at a path of a decoded message, such as `poses/0/position`.
+
+    Raises:
+      ValueError: There is no such path; says what there is.
+      NotThereError: A list ends before it, or a part is not set.
+    """
+    found = message
+    for name in path.split("/") if path else ():
+        if found is None:
+            raise NotThereError(f"{path!r} is not set")
+        if isinstance(found, list | np.ndarray) and name.isdecimal():
+            if int(name) >= len(found):
+                raise NotThereError(f"{path!r}: there are {len(found)} values")
+            found = found[int(name)]
+        elif isinstance(found, Mapping) and name in found:
+            found = found[name]
+        else:
+            known = ", ".join(found) if isinstance(found, Mapping) else type(found).__name__
+            raise ValueError(f"no {name!r} of the path {path!r}; there are: {known}")
+    return found
+
+
+def header_stamp(message: Any) -> int:
+    """Returns the stamp in a message, in nanoseconds; zero if it has none."""
+    if not isinstance(message, Mapping):
+        return 0
+    header = message.get("header")
+    holders = [header, message] if isinstance(header, Mapping) else [message]
+    for holder in holders:
+        for name in ("stamp", "timestamp"):
+            time = holder.get(name)
+            if isinstance(time, Mapping):
+                parts = [
+                    next((int(time[name]) for name in names if name in time), 0)
+                    for names in (_SECONDS, _NANOSECONDS)
+                ]
+                return parts[0] * 10**9 + parts[1]
+    return 0
+
+
+def pick(config: FieldOf, channel: Channel, message: Any) -> Picked:
+    """Finds out from a message what a field holds.
+
+    Args:
+      config: The field.
+      channel: The channel of the message.
+      message: A decoded message, or its bytes if the path is `bytes`.
+
+    Raises:
+      ValueError: There is no such path.
+      NotThereError: The message has no value: another one may.
+      ValueError: The value is nothing that a field can hold.
+    """
+    if config.path == BYTES:
+        return Picked(Field(bytes), config, bytes, "bytes")
+    is_json = channel.encoding == "json"
+    if isinstance(config.path, tuple):
+        return _numbers(config, lambda message: _parts(message, config), message)
+    path = config.path
+    found = at_path(message, path)
+    if found is None:
+        raise NotThereError(f"{path!r} is not set")
+    if isinstance(found, Mapping) and found.keys() >= _COMPRESSED:
+        return _compressed(config, path, found, is_json)
+    if isinstance(found, Mapping) and found.keys() >= _RAW:
+        return _raw(config, path, found, is_json)
+    if isinstance(found, str):
+        field = Field(str, unit=config.unit or None)
+        return Picked(field, config, lambda message: str(at_path(message, path)), "text")
+    if isinstance(found, bytes):
+        return Picked(Field(bytes), config, lambda message: bytes(at_path(message, path)), "bytes")
+    if isinstance(found, list) and found and all(isinstance(item, str) for item in found):
+        shape = (len(found),)
+        return Picked(Field(str, shape), config, lambda m: _texts(at_path(m, path), shape), "text")
+    return _numbers(config, lambda message: at_path(message, path), message)
+
+
+def _texts(found: Any, shape: tuple[int]) -> np.ndarray:
+    if len(found) != shape[0]:
+        raise ValueError(f"{len(found)} texts, expected {shape[0]} as in the first message")
+    return np.array([*map(str, found), None], object)[:-1]
+
+
+# --- Numbers
+
+
+def _parts(message: Any, config: FieldOf) -> np.ndarray:
+    """Returns the numbers at several paths, one after the other."""
+    return _joined([at_path(message, path) for path in config.path], config.dtype)
+
+
+def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> Picked:
+    found = _array(get(message), config.dtype)
+    if found.size == 0:
+        raise NotThereError("it is empty")
+    order = config.order or _names_at(config, message, len(found) if found.ndim else 0)
+    names_path = _names_path(config, message) if order else ""
+    shape = (len(order), *found.shape[1:]) if order else found.shape
+    if order and not found.ndim:
+        raise ValueError("a number has no order")
+    names = order if len(shape) == 1 and order else _keys(get(message), shape, config)
+    field = Field(found.dtype, shape, names=names or None, unit=config.unit or None)
+    config = dataclasses.replace(config, order=tuple(order))
+    places: dict[tuple[str, ...], list[int] | None] = {}
+
+    def value(message: Any) -> np.ndarray:
+        found = _array(get(message), config.dtype)
+        if found.dtype != field.dtype:
+            found = _as_dtype(found, field.dtype)
+        if order:
+            names = tuple(map(str, at_path(message, names_path)))
+            if names not in places:
+                places[names] = (
+                    [names.index(name) for name in order] if set(order) <= set(names) else None
+                )
+            rows = places[names]
+            if rows is None or len(found) != len(names):
+                raise NotThereError(f"it has no values of all of {order}")
+            return found[rows]
+        if found.shape != shape:
+            if not found.size:
+                raise NotThereError("it is empty")
+            raise ValueError(f"values of shape {found.shape}, expected {shape} as in the first")
+        return found
+
+    value(message)
+    return Picked(field, config, value, "numbers")
+
+
+def _array(found: Any, dtype: str) -> np.ndarray:
+    """Returns numbers as an array."""
+    if isinstance(found, np.ndarray | np.generic | bool):
+        made = np.asarray(found)
+    elif isinstance(found, int | float):  # Of JSON, where 1 may be followed by 1.5.
+        made = np.asarray(found, dtype or np.float64)
+    elif isinstance(found, Mapping):
+        made = _joined(list(found.values()), dtype)
+    elif isinstance(found, list) and any(isinstance(item, Mapping) for item in found):
+        made = np.stack([_array(item, dtype) for item in found])
+    elif isinstance(found, list):
+        made = _joined(found, dtype) if found else np.zeros(0)
+    else:
+        raise ValueError(f"{type(found).__name__} cannot be numbers; name a path into it")
+    if made.dtype.kind not in "biuf":
+        raise ValueError(f"{made.dtype} cannot be numbers")
+    return _as_dtype(made, np.dtype(dtype)) if dtype else made
+
+
+def _joined(values: Sequence[Any], dtype: str) -> np.ndarray:
+    arrays = [np.atleast_1d(_array(value, dtype)) for value in values]
+    return np.concatenate(arrays) if arrays else np.zeros(0)
+
+
+def _as_dtype(found: np.ndarray, dtype: Any) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return found.astype(dtype)
+
+
+def _names_path(config: FieldOf, message: Any) -> str:
+    if config.names:
+        return config.names
+    known = [name for name in _NAMES if isinstance(message, Mapping) and name in message]
+    if not known:
+        raise ValueError("values by name: the message has no names; set names to their path")
+    return known[0]
+
+
+def _names_at(config: FieldOf, message: Any, length: int) -> tuple[str, ...]:
+    """Returns the names of values, if the message has them; checks that each is another one."""
+    if config.names == "none" or not length or not isinstance(message, Mapping):
+        return ()
+    path = config.names or next((name for name in _NAMES if name in message), "")
+    found = at_path(message, path) if path else None
+    if not isinstance(found, list) or len(found) != length or len(set(map(str, found))) != length:
+        return ()
+    return tuple(map(str, found))
+
+
+def _keys(found: Any, shape: tuple[int, ...], config: FieldOf) -> tuple[str, ...]:
+    """The names of the parts of a vector that a message, or several paths, consist of."""
+    if isinstance(config.path, tuple):
+        return config.path if shape == (len(config.path),) else ()
+    if isinstance(found, Mapping) and shape == (len(found),):
+        return tuple(map(str, found))
+    return ()
+
+
+# --- Images
+
+
+def _content(image: Any, is_json: bool) -> bytes:
+    data = image["data"]
+    return base64.b64decode(data, validate=True) if is_json else bytes(data)
+
+
+def _compressed(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked:
+    data = _content(image, is_json)
+    if not data:
+        raise NotThereError("it is empty")
+    if str(image["format"]).lower() in _VIDEO:
+        name = str(image["format"]).lower()
+        field = Field(bytes, doc="hevc" if name in ("h265", "hevc") else name)
+        return Picked(field, config, lambda m: _content(at_path(m, path), is_json), "video")
+    skipped = _DEPTH_HEADER if is_png(data[_DEPTH_HEADER:]) and not is_png(data) else 0
+
+    def value(message: Any) -> bytes:
+        found = _content(at_path(message, path), is_json)[skipped:]
+        if not found:
+            raise NotThereError("it is empty")
+        return found
+
+    data = data[skipped:]
+    if is_png(data):
+        shape, dtype = png_shape(data)
+        return Picked(Field(dtype, shape, encoding="png"), config, value, "image")
+    if data[:2] == b"\xff\xd8":
+        # Some recorders leave bytes after the end of the image; its header is all that is needed.
+        size = jpeg_shape(data if data.endswith(b"\xff\xd9") else data + b"\xff\xd9")
+        shape = (size[0], size[1], size[2] if len(size) > 2 else 1)
+        return Picked(Field(np.uint8, shape, encoding="jpeg"), config, value, "image")
+    return Picked(Field(bytes, doc=str(image["format"])), config, value, "bytes")
+
+
+def _raw(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked:
+    def value(message: Any) -> np.ndarray:
+        return _pixels(at_path(message, path), is_json)
+
+    found = _pixels(image, is_json)
+    return Picked(Field(found.dtype, found.shape), config, value, "image")
+
+
+def _pixels(image: Any, is_json: bool) -> np.ndarray:
+    name = str(image["encoding"]).lower()
+    if name not in _PIXELS:
+        raise ValueError(
+            f"pixels in {image['encoding']!r} are not decoded; use the path 'data' for their bytes"
+        )
+    kind, channels, is_swapped = _PIXELS[name]
+    dtype = np.dtype(kind).newbyteorder(">" if image.get("is_bigendian") else "<")
+    height, width = int(image["height"]), int(image["width"])
+    row = width * channels * dtype.itemsize
+    step = int(image.get("step") or row)
+    data = _content(image, is_json)
+    if not height or not width:
+        raise NotThereError("it is empty")
+    if min(height, width) < 0 or step < row or len(data) < step * (height - 1) + row:
+        raise ValueError(f"{len(data)} bytes, expected {height} rows of {step}")
+    rows = np.frombuffer(data.ljust(height * step, b"\0"), np.uint8).reshape(height, step)
+    pixels = np.ascontiguousarray(rows[:, :row]).view(dtype).reshape(height, width, channels)
+    pixels = pixels.astype(dtype.newbyteorder("="), copy=False)
+    if is_swapped:
+        pixels = pixels[..., [2, 1, 0, *range(3, channels)]]
+    return pixels

@@ -1,0 +1,459 @@
+"""CALVIN (http://calvin.cs.uni-freiburg.de) as RLDS: long plays of a robot at a desk.
+
+    training/, validation/          a split each, with
+      episode_0000042.npz           one step, by its number
+      ep_start_end_ids.npy          the first and the last step of each play
+      lang_annotations/auto_lang_ann.npy
+                                    what was done in some windows of steps; they overlap
+      scene_info.npy                the steps of each scene
+      statistics.yaml               means and deviations
+
+A step holds the observation, and the action taken on it: `actions` are absolute poses, and
+`rel_actions` scaled differences to the pose that the robot has.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from etils import epath
+
+import rlds
+from rlds.raw_files.npz_arrays import NpzFile, open_npz, read_npy
+from rlds.raw_files.untrusted import (
+    check_is_file,
+    check_link,
+    is_there,
+    source_errors,
+    trusted_bytes,
+)
+from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
+from rlds_ecosystem import stores
+from rlds_ecosystem.columns import step_flags
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import nest
+
+__all__ = ["CalvinSource"]
+
+_SPLITS = ("training", "validation")
+_ENDS = "ep_start_end_ids.npy"
+_SCENES = "scene_info.npy"
+_ANNOTATIONS = "auto_lang_ann.npy"
+# Texts that are kept as they are.
+_TEXTS = ("statistics.yaml", ".hydra/merged_config.yaml")
+# The largest dataset has 2.4 million.
+_MAX_STEPS = 1 << 23
+_STEP = re.compile(r"episode_(\d+)\.npz")
+_ACTIONS = ("actions", "rel_actions")
+
+_POSE = ("x", "y", "z", "euler_x", "euler_y", "euler_z")
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "actions": (*_POSE, "gripper"),
+    "rel_actions": (*_POSE, "gripper"),
+    "robot_obs": (
+        *(*_POSE, "gripper_width"),
+        *(f"joint_{number}" for number in range(1, 8)),
+        "gripper_action",
+    ),
+    "scene_obs": (
+        *("sliding_door", "drawer", "button", "switch", "lightbulb", "green_light"),
+        *(f"{block}_block_{name}" for block in ("red", "blue", "pink") for name in _POSE),
+    ),
+}
+_DOCS: Mapping[str, str] = {
+    "actions": "The pose of the hand to go to, in the world; gripper -1 closes, 1 opens.",
+    "rel_actions": "The pose to go to relative to that of the hand, in 1/50 m and 1/20 rad, at "
+    "most 1; gripper -1 closes, 1 opens.",
+}
+
+
+class CalvinSource(RandomAccessSource):
+    """The plays of CALVIN, with their annotations.
+
+    The splits are the folders `training` and `validation`. An episode is a range of steps of
+    `ep_start_end_ids.npy`; its key is the name of its first file, without the ending. `action` is
+    the absolute or the relative one, and the other has its own name. All else that a step has is a
+    part of the observation.
+
+    The field `annotations` of an episode has the windows of steps that were annotated: `begin` and
+    `end` (the step after the last one) count from its first step, `text` and `task` say what was
+    done, and `embedding` is the embedding of the text. Windows overlap, and leave steps out, so
+    there is no instruction for each step. `scene` is the scene that the episode is in, if known.
+
+    No final observation is known, and all episodes are truncated.
+
+    Args:
+      path: The folder of the dataset, or of a split.
+      action: Which actions are `action`.
+      annotations: The folder with the annotations, in that of a split.
+
+    Raises:
+      FileNotFoundError: There is no such dataset.
+      SourceError: Ranges or annotations are damaged, or the first step.
+    """
+
+    description = "Plays of a robot at a desk, some windows of which are annotated in words."
+    homepage = "http://calvin.cs.uni-freiburg.de"
+    license = "MIT"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        action: Literal["actions", "rel_actions"] = "actions",
+        annotations: str = "lang_annotations",
+    ) -> None:
+        if action not in _ACTIONS:
+            raise ValueError(f"action: got {action!r}, expected one of {_ACTIONS}")
+        self._action, self._annotations = action, annotations
+        found = _find_splits(path)
+        if not found:
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no {_ENDS}, in it or in {_SPLITS}.")
+        self._splits = {name: _Split(directory, annotations) for name, directory in found.items()}
+        self._embedding_size = max(split.embedding_size for split in self._splits.values())
+        first = next(iter(self._splits.values()))
+        with open_npz(first.step(first.ranges[0][0])) as step:
+            self._shapes = {name: (step.dtype(name), step.shape(name)) for name in step.names}
+            if action not in self._shapes:
+                raise step.error("no such array", action)
+        self._paths = {self._path_of(name): name for name in self._shapes}
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        return bool(_find_splits(path))
+
+    def _path_of(self, name: str) -> str:
+        if name == self._action:
+            return rlds.ACTION
+        return name if name in _ACTIONS else f"{rlds.OBSERVATION}/{name}"
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """See `Source`."""
+        return list(self._splits)
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See the class."""
+        fields = {path: self._field(name) for path, name in self._paths.items()}
+        return nest({**fields, rlds.DISCOUNT: Field(np.float32)})
+
+    def _field(self, name: str) -> Field:
+        dtype, shape = self._shapes[name]
+        names = _NAMES.get(name, ())
+        fits = shape == (len(names),)
+        return Field(dtype, shape, names=names if fits else None, doc=_DOCS.get(name, ""))
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """See the class."""
+        size = self._embedding_size
+        return {
+            "annotations": {
+                "begin": Field(np.int64, (None,)),
+                "end": Field(np.int64, (None,)),
+                "text": Field(str, (None,)),
+                "task": Field(str, (None,)),
+                **({"embedding": Field(np.float32, (None, size))} if size else {}),
+            },
+            "scene": Field(str),
+        }
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns the texts and the scenes of each split."""
+        return {"calvin": {name: split.metadata() for name, split in self._splits.items()}}
+
+    def inputs(self) -> Sequence[str | os.PathLike[str]]:
+        """Returns all files that are read."""
+        return [file for split in self._splits.values() for file in split.inputs()]
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the arguments."""
+        return {"action": self._action, "annotations": self._annotations}
+
+    def num_episodes(self, split: str) -> int:
+        """See `Source`."""
+        return len(self._splits[split].ranges)
+
+    def num_steps(self, split: str) -> Sequence[int]:
+        """See `Source`."""
+        return [last + 1 - first for first, last in self._splits[split].ranges]
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """Returns how many steps the ranges have, and how many windows are annotated in them."""
+        found = self._splits[split]
+        return {"steps": sum(self.num_steps(split)), "annotations": found.num_annotations}
+
+    def faults(self, split: str) -> Iterator[SourceError]:
+        """Yields the files of steps outside of all ranges, and the annotations."""
+        yield from self._splits[split].faults()
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the name of the first step."""
+        found = self._splits[split]
+        return str(found.step(found.ranges[index][0]).stem)
+
+    def outline(self, split: str, index: int) -> Outline:
+        """See `RandomAccessSource`."""
+        return self.peek(split, index).outline
+
+    def peek(self, split: str, index: int) -> SourceEpisode:
+        """Reads no file of a step."""
+        return self._episode(split, index, [])
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode; see `RandomAccessSource`."""
+        return self._episode(split, index, list(self._paths))
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads no arrays but those of the wanted fields."""
+        return self.read_span(split, index, fields, 0, self.num_steps(split)[index])
+
+    reads_spans = True
+
+    def read_span(
+        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
+    ) -> Mapping[str, Any]:
+        """Reads the files of consecutive steps."""
+        length = self.num_steps(split)[index]
+        rows = range(min(begin, length), min(end, length))
+        wanted = self._step_paths(fields)
+        columns = self._columns(split, index, rows, [p for p in wanted if p in self._paths])
+        others = {p: column[rows.start : rows.stop] for p, column in _others(length).items()}
+        return nest({path: {**columns, **others}[path] for path in wanted})
+
+    def _episode(self, split: str, index: int, paths: Sequence[str]) -> SourceEpisode:
+        found = self._splits[split]
+        first, last = found.ranges[index]
+        length = last + 1 - first
+        annotations, scene = found.said_of(index, self._embedding_size)
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps=nest({**self._columns(split, index, range(length), paths), **_others(length)}),
+            origin=Origin(f"{split}/{found.step(first).name}", first, last + 1),
+            truncated=True,
+            final_observation_known=False,
+            metadata={"annotations": annotations, "scene": scene},
+            counts={"steps": length, "annotations": len(annotations["begin"])},
+        )
+
+    def _columns(
+        self, split: str, index: int, rows: range, paths: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        found = self._splits[split]
+        first, _ = found.ranges[index]
+        names = {path: self._paths[path] for path in paths}
+        if paths:
+            found.check_files(first, rows, sum(self._num_bytes(name) for name in names.values()))
+        columns = {
+            path: np.empty((len(rows), *self._shapes[name][1]), self._field(name).column_dtype)
+            for path, name in names.items()
+        }
+        for row in rows if paths else ():
+            file = found.step(first + row)
+            try:
+                with open_npz(file) as step:
+                    self._check(step)
+                    for path, name in names.items():
+                        columns[path][row - rows.start] = step.read(name)
+            except SourceError as error:
+                error.locate(episode=self.key(split, index), row=row)
+                raise
+        return columns
+
+    def _num_bytes(self, name: str) -> int:
+        dtype, shape = self._shapes[name]
+        return dtype.itemsize * math.prod(shape)
+
+    def _check(self, step: NpzFile) -> None:
+        for name in {*step.names, *self._shapes}:
+            known = self._shapes.get(name)
+            found = (step.dtype(name), step.shape(name)) if name in step.names else None
+            if found != known:
+                raise step.error(f"{_words(found)}, but the first step has {_words(known)}", name)
+
+
+class _Split:
+    """A folder with steps."""
+
+    def __init__(self, directory: epath.Path, annotations: str) -> None:
+        self._directory, self._annotations_file = directory, directory / annotations / _ANNOTATIONS
+        ends = read_npy(directory / _ENDS)
+        if getattr(ends, "dtype", np.dtype("O")).kind not in "iu" or ends.shape[1:] != (2,):
+            raise SourceError("expected two integers for each range", file=directory / _ENDS)
+        if not len(ends):
+            raise SourceError("there is no range", file=directory / _ENDS)
+        self.ranges = [(int(first), int(last)) for first, last in ends]
+        before = -1
+        for row, (first, last) in enumerate(sorted(self.ranges)):
+            if first <= before or last < first:
+                what = f"{first} to {last}, of which some steps are in another range"
+                what = what if last >= first else f"{first} to {last}"
+                raise SourceError(what, file=directory / _ENDS, row=row)
+            before = last
+        if (total := sum(last + 1 - first for first, last in self.ranges)) > _MAX_STEPS:
+            raise SourceError(f"{total:,} steps", file=directory / _ENDS)
+        self._width = self._find_width()
+        self._texts = {name: self._text(name) for name in _TEXTS}
+        self._scenes = self._read_scenes()
+        self._read_annotations()
+
+    def step(self, number: int) -> epath.Path:
+        """Returns the file of a step."""
+        return self._directory / f"episode_{number:0{self._width}d}.npz"
+
+    def check_files(self, first: int, rows: range, row_bytes: int) -> None:
+        """Checks that the files of steps are there, and may hold so many bytes each.
+
+        Raises:
+          SourceError: They are not, or do not.
+        """
+        size = 0
+        for row in rows:
+            file = self.step(first + row)
+            try:
+                size += int(file.stat().length)
+            except FileNotFoundError as error:
+                raise SourceError("no such file", file=file, row=row) from error
+        if len(rows) * row_bytes > trusted_bytes(size):
+            what = f"{size:,} bytes in {len(rows)} files stand for {len(rows) * row_bytes:,}"
+            raise SourceError(what, file=self.step(first))
+
+    def _find_width(self) -> int:
+        first = self.ranges[0][0]
+        for width in (7, 6, 8):
+            if (self._directory / f"episode_{first:0{width}d}.npz").exists():
+                return width
+        return 7
+
+    def _text(self, name: str) -> str | None:
+        file = self._directory / name
+        if not is_there(file):
+            return None
+        check_is_file(file)
+        with source_errors(file):
+            return str(file.read_text())
+
+    def _read_scenes(self) -> dict[str, list[int]]:
+        file = self._directory / _SCENES
+        if not is_there(file):
+            return {}
+        with source_errors(file):
+            return {
+                str(name): [int(first), int(last)]
+                for name, (first, last) in dict(read_npy(file)).items()
+            }
+
+    def _read_annotations(self) -> None:
+        """Finds the annotations of each range, as rows of what the file has."""
+        self._of_range: dict[int, list[int]] = {}
+        self._outside: list[tuple[int, int, int]] = []
+        self._windows = np.zeros((0, 2), np.int64)
+        self._said: list[tuple[str, str]] = []
+        self._embeddings: np.ndarray | None = None
+        file = self._annotations_file
+        check_link(file.parent)
+        if not is_there(file):
+            return
+        with source_errors(file):
+            found = read_npy(file)
+            language, windows = found["language"], list(found["info"]["indx"])
+            texts, tasks = list(language["ann"]), list(language["task"])
+            self._windows = np.array(windows, np.int64).reshape(len(windows), 2)
+            self._said = [(str(text), str(task)) for text, task in zip(texts, tasks, strict=True)]
+            if len(windows) != len(texts):
+                raise SourceError(f"{len(windows)} windows, but {len(texts)} texts", file=file)
+            if language.get("emb") is not None:
+                embeddings = np.asarray(language["emb"], np.float32)
+                size = math.prod(embeddings.shape[1:])
+                self._embeddings = embeddings.reshape(len(windows), size)
+        order = sorted(range(len(self.ranges)), key=lambda index: self.ranges[index])
+        firsts = np.array([self.ranges[index][0] for index in order])
+        places = np.searchsorted(firsts, self._windows[:, 0], "right") - 1
+        for row, (place, (begin, end)) in enumerate(zip(places.tolist(), self._windows.tolist())):
+            index = order[place]
+            if place >= 0 and begin <= end <= self.ranges[index][1]:
+                self._of_range.setdefault(index, []).append(row)
+            else:
+                self._outside.append((row, begin, end))
+
+    @property
+    def embedding_size(self) -> int:
+        """How many numbers an embedding has; 0 if there are none."""
+        return 0 if self._embeddings is None else int(self._embeddings.shape[1])
+
+    @property
+    def num_annotations(self) -> int:
+        """How many annotations lie in a range."""
+        return len(self._windows) - len(self._outside)
+
+    def said_of(self, index: int, embedding_size: int) -> tuple[dict[str, np.ndarray], str]:
+        """Returns the annotations of a range, and its scene."""
+        first, last = self.ranges[index]
+        rows = self._of_range.get(index, [])
+        windows = self._windows[rows] - first
+        texts, tasks = (
+            np.array([*(self._said[row][part] for row in rows), None], object)[:-1]
+            for part in (0, 1)
+        )
+        found = {"begin": windows[:, 0], "end": windows[:, 1] + 1, "text": texts, "task": tasks}
+        if embedding_size:
+            none = np.zeros((0, embedding_size), np.float32)
+            found["embedding"] = none if self._embeddings is None else self._embeddings[rows]
+        for name, (begin, end) in self._scenes.items():
+            if begin <= first and last <= end:
+                return found, name
+        return found, ""
+
+    def metadata(self) -> dict[str, Any]:
+        """Returns the texts and the scenes."""
+        return {"scene_info": self._scenes, **self._texts}
+
+    def inputs(self) -> Iterator[str]:
+        """Yields the files that are read."""
+        directory = os.fspath(self._directory)
+        others = (_ENDS, _SCENES, *_TEXTS)
+        for file in (*(self._directory / name for name in others), self._annotations_file):
+            if file.exists():
+                yield os.fspath(file)
+        for first, last in self.ranges:
+            for number in range(first, last + 1):
+                yield os.path.join(directory, f"episode_{number:0{self._width}d}.npz")
+
+    def faults(self) -> Iterator[SourceError]:
+        """Yields what does not belong to a range."""
+        for row, begin, end in self._outside:
+            what = f"the window from {begin} to {end} is in no range of {_ENDS}"
+            yield SourceError(what, file=self._annotations_file, row=row)
+        numbers = set()
+        for entry in stores.list_directory(self._directory):
+            if match := _STEP.fullmatch(entry.name):
+                numbers.add(int(match[1]))
+        for first, last in self.ranges:
+            numbers.difference_update(range(first, last + 1))
+        for number in sorted(numbers):
+            yield SourceError(f"a step in no range of {_ENDS}", file=self.step(number))
+
+
+def _find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
+    """Returns the folders of splits by name."""
+    place = stores.as_path(path)
+    if is_there(place / _ENDS):
+        return {place.name if place.name in _SPLITS else "training": place}
+    folders = {name: place / name for name in _SPLITS if is_there(place / name)}
+    return folders if any(is_there(folder / _ENDS) for folder in folders.values()) else {}
+
+
+def _others(length: int) -> dict[str, np.ndarray]:
+    """The fields of steps that no file has."""
+    return {rlds.DISCOUNT: np.ones(length, np.float32), **step_flags([length], [False])}
+
+
+def _words(known: tuple[np.dtype, tuple[int, ...]] | None) -> str:
+    return "no such array" if known is None else f"{known[0]} of shape {known[1]}"

@@ -1,0 +1,406 @@
+"""Downloads of RLDS Creator, the web tool with which people record and annotate episodes.
+
+A download is a directory, or a zip file of one, with a pickle `<index>.pkl` for each episode: a
+dict with the `steps` in the order of the environment (see `envlogger.StepData`), the `metadata` of
+the episode and the specs. In the custom data of a step are
+
+    tag:<label>   whether the annotator gave this label to the step
+    image         what the person saw, a JPEG file
+    keys          the keys that were pressed
+    info          what the environment says beside the observation
+
+and in the metadata `agent_id`, `episode_id`, `num_steps`, `total_reward`, and perhaps `tags` and
+`notes` of the annotator. If the tool is set to record with EnvLogger, a download is a log instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dm_env
+import numpy as np
+from etils import epath
+
+import rlds
+from envlogger.backends.riegeli_files.layout import METADATA_FILE
+from envlogger.converters.json_values import to_json
+from envlogger.converters.rlds_episode import to_rlds_episode
+from envlogger.step_data import StepData
+from rlds.raw_files.archives import read_member
+from rlds.raw_files.input_files import present
+from rlds.raw_files.jpeg_images import jpeg_shape
+from rlds.raw_files.restricted_pickle import RestrictedPickleError, loads
+from rlds.raw_files.untrusted import check_is_file, source_errors
+from rlds.sources.episode_fields import RESERVED
+from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.specs import fields_from_spec, specs_from_columns
+from rlds_ecosystem import stores
+from rlds_ecosystem.columns import stack_values
+from rlds_ecosystem.fields import Field
+
+__all__ = ["RldsCreatorSource"]
+
+_SPECS = ("observation_spec", "action_spec", "reward_spec", "discount_spec")
+_TAG = "tag:"
+_IMAGE, _KEYS, _INFO = "image", "keys", "info"
+_TAGS, _NOTES = "tags", "notes"
+_NUM_STEPS, _TOTAL_REWARD = "num_steps", "total_reward"
+# Numbers that Python made, of whichever type it happened to be.
+_NUMBERS = {"episode_index": np.int64, _NUM_STEPS: np.int64, _TOTAL_REWARD: np.float64}
+_JPEG = b"\xff\xd8\xff"
+# Protobuf reads the features of a dataset that are nested a little deeper, but not much.
+_MOST_NESTED = 25
+# No episode of a dataset can be as large.
+_MAX_BYTES = 1 << 32
+
+
+class RldsCreatorSource(RandomAccessSource):
+    """A download of RLDS Creator that consists of pickles.
+
+    Pickles are read by `rlds.raw_files.restricted_pickle`, which refuses all but plain data.
+
+    Steps have the custom data beside their other fields: `tag:<label>` as bool, `image` as the JPEG
+    file that it is, `keys` as JSON, because other keys are pressed in each step. The metadata of
+    episodes is kept by its names, but `episode_id` as `recorded_episode_id`. `tags` is a list in
+    JSON; where there are none it is `[]`, and `notes` is empty where there are none.
+
+    An episode is `complete` if it begins with a FIRST step and ends with a LAST one, or at one of
+    the tags in `truncate_at_tag`: that is where the annotator says that it ends.
+
+    Args:
+      path: The directory or the zip file.
+      truncate_at_tag: Labels, or one, at the first of which an episode is cut: the observation of
+        the step with the tag is the final one. Unless it is the last anyway, the episode counts as
+        truncated; `num_steps` and `total_reward` are those of what is left.
+      strip_internal_metadata: Whether to leave out what only the tool needs: `image`, `keys` and
+        `info` of the steps, `tags` and `notes` of the episodes.
+      json_fields: The custom data of steps whose structure changes from step to step; it is stored
+        as JSON.
+
+    Raises:
+      FileNotFoundError: There is no such file or directory, or no pickle in it.
+      SourceError: It is an EnvLogger log; or the first pickle is damaged, or holds something else.
+    """
+
+    description = "Episodes recorded and annotated with RLDS Creator."
+    homepage = "https://github.com/google-research/rlds-creator"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        truncate_at_tag: str | Sequence[str] | None = None,
+        strip_internal_metadata: bool = False,
+        json_fields: Sequence[str] = (_KEYS,),
+    ) -> None:
+        self._path = stores.as_path(path)
+        tags = [truncate_at_tag] if isinstance(truncate_at_tag, str) else truncate_at_tag or []
+        self._end_tags = tuple(tags)
+        self._strip = strip_internal_metadata
+        self._json_fields = tuple(json_fields)
+        self._names = _pickles_in(self._path)
+        with source_errors(self._path / self._names[0]):
+            first = self._load(self._names[0])
+            steps, metadata = self._columns(first, self._names[0])
+            self._recorded_specs = {name: first[name] for name in _SPECS}
+            known = {
+                name.removesuffix("_spec"): spec
+                for name, spec in self._recorded_specs.items()
+                if spec is not None
+            }
+            self._step_specs = {**specs_from_columns(steps), **known}
+            self._image = _image_field(steps, self._path / self._names[0])
+            self._metadata_specs = specs_from_columns(stack_values([metadata]))
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        return bool(_pickles_in(stores.as_path(path)))
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        fields = {
+            name: fields_from_spec(spec, name)
+            for name, spec in self._step_specs.items()
+            if name not in rlds.STEP_FLAGS
+        }
+        if self._image is not None:
+            fields[_IMAGE] = self._image
+        return {name: field for name, field in fields.items() if field is not None}
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        fields = {name: fields_from_spec(spec, name) for name, spec in self._metadata_specs.items()}
+        return {name: field for name, field in fields.items() if field is not None}
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """See `Source`."""
+        if _is_zip(self._path):
+            return [self._path]
+        return present(self._path / name for name in self._names)
+
+    def options(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        return {
+            "truncate_at_tag": list(self._end_tags),
+            "strip_internal_metadata": self._strip,
+            "json_fields": list(self._json_fields),
+        }
+
+    def num_episodes(self, split: str) -> int:
+        """See `RandomAccessSource`."""
+        del split
+        return len(self._names)
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the name of the pickle without `.pkl`."""
+        del split
+        return self._names[index].removesuffix(".pkl")
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """See `RandomAccessSource`."""
+        name = self._names[index]
+        episode = self._load(name)
+        for field, first in self._recorded_specs.items():
+            spec = episode[field]
+            if _field_of(spec) != _field_of(first):
+                raise SourceError(
+                    f"{spec!r:.200}, but in {self._names[0]} it is {first!r:.200}; episodes of "
+                    "different environments need a dataset each",
+                    file=self._path / name,
+                    field=field,
+                )
+        steps, metadata = self._columns(episode, name)
+        self._check_images(steps, name)
+        kept, is_at_tag = self._kept_steps(episode["steps"])
+        is_terminal = bool(steps[rlds.IS_TERMINAL][-1])
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps=steps,
+            origin=Origin(name, 0, len(kept)),
+            truncated=not is_terminal,
+            complete=kept[0].timestep.first() and (is_at_tag or kept[-1].timestep.last()),
+            metadata=metadata,
+        )
+
+    def _load(self, name: str) -> dict[str, Any]:
+        file = self._path / name
+        try:
+            with source_errors(file):
+                data = self._read_bytes(name)
+            episode = loads(data)
+        except RestrictedPickleError as error:
+            raise SourceError(str(error), file=file) from error
+        expected = ("metadata", "steps", *_SPECS)
+        if not isinstance(episode, dict):
+            raise SourceError(f"{type(episode).__name__}, expected a dict", file=file)
+        for field in expected:
+            if field not in episode:
+                raise SourceError(f"missing; there are {list(episode)}", file=file, field=field)
+        _check_steps(episode["steps"], file)
+        if not isinstance(episode["metadata"], dict | None):
+            raise SourceError(
+                f"{episode['metadata']!r:.100}, expected a dict", file=file, field="metadata"
+            )
+        return episode
+
+    def _check_images(self, steps: Mapping[str, Any], name: str) -> None:
+        """Images are stored as they are, so nothing else would look at them."""
+        if self._image is None:
+            return
+        file, expected = self._path / name, self._image.shape[2]
+        for row, image in enumerate(steps.get(_IMAGE, ())):
+            channels = _channels(image, file, row)
+            if channels != expected:
+                what = f"an image of {channels} channels, but of {expected} in {self._names[0]}"
+                raise SourceError(what, file=file, row=row, field=_IMAGE)
+
+    def _read_bytes(self, name: str) -> bytes:
+        if not _is_zip(self._path):
+            check_is_file(self._path / name)
+            return bytes((self._path / name).read_bytes())
+        return read_member(self._path, name, _MAX_BYTES)
+
+    def _kept_steps(self, steps: Sequence[StepData]) -> tuple[Sequence[StepData], bool]:
+        """The steps before the end, and whether a tag is what ends them."""
+        for index, step in enumerate(steps):
+            data = step.custom_data if isinstance(step.custom_data, dict) else {}
+            if any(data.get(f"{_TAG}{label}") for label in self._end_tags):
+                return steps[: index + 1], True
+        return steps, False
+
+    def _columns(self, episode: dict[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The columns of an episode and its metadata."""
+        recorded, metadata = episode["steps"], dict(episode["metadata"] or {})
+        kept, _ = self._kept_steps(recorded)
+        first = kept[0].custom_data
+        if isinstance(first, dict):  # Old versions keep the metadata of the episode there.
+            metadata.update(first.pop("episode_metadata", None) or {})
+        if len(kept) < len(recorded):
+            metadata = {**metadata, **_numbers_of(kept, metadata)}
+        file = self._path / name
+        try:
+            steps = to_rlds_episode(
+                [self._without_internals(step) for step in kept],
+                action_spec=episode["action_spec"],
+                reward_spec=episode["reward_spec"],
+                discount_spec=episode["discount_spec"],
+            )
+            metadata = self._metadata(metadata)
+            _check_names({**steps, "metadata": metadata})
+            return steps, metadata
+        except (TypeError, ValueError) as error:
+            raise SourceError(str(error), file=file) from error
+
+    def _without_internals(self, step: StepData) -> StepData:
+        if not isinstance(step.custom_data, dict):
+            return step
+        internals = (_IMAGE, _KEYS, _INFO) if self._strip else ()
+        data = {
+            field: json.dumps(to_json(value, field), sort_keys=True)
+            if field in self._json_fields
+            else value
+            for field, value in step.custom_data.items()
+            if field not in internals
+        }
+        return step._replace(custom_data=data or None)
+
+    def _metadata(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        metadata = {
+            f"recorded_{field}" if field in RESERVED else field: value
+            for field, value in recorded.items()
+            if value is not None and field not in (_TAGS, _NOTES)
+        }
+        for field, dtype in _NUMBERS.items():
+            if field in metadata:
+                metadata[field] = dtype(metadata[field])
+        if not self._strip:
+            metadata[_TAGS] = json.dumps(list(recorded.get(_TAGS) or []))
+            metadata[_NOTES] = recorded.get(_NOTES) or ""
+        return metadata
+
+
+def _check_names(value: Any, *path: str) -> None:
+    """Raises a ValueError unless all fields have names, and are not nested too deeply."""
+    if not isinstance(value, Mapping):
+        return
+    if len(path) > _MOST_NESTED:
+        where = "/".join(path[:3])
+        raise ValueError(f"{where}/... is nested more than {_MOST_NESTED} deep")
+    for name, child in value.items():
+        if not isinstance(name, str):
+            where = "/".join(path) or "the custom data of a step"
+            raise ValueError(f"{where} has the field {name!r:.100}, expected a name")
+        _check_names(child, *path, name)
+
+
+def _field_of(spec: Any) -> Any:
+    return None if spec is None else fields_from_spec(spec)
+
+
+def _is_zip(path: epath.Path) -> bool:
+    return not path.is_dir()
+
+
+def _pickles_in(path: epath.Path) -> list[str]:
+    """Returns the names of the pickles of a download, by number."""
+    if not path.exists():
+        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
+    if _is_zip(path):
+        check_is_file(path)
+        try:
+            with source_errors(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
+                files = archive.namelist()
+        except SourceError as error:
+            what = f"neither a directory nor a zip file: {error.what}"
+            raise SourceError(what, file=path) from error
+    else:
+        files = [child.name for child in path.iterdir()]
+    if any(name.split("/")[-1] == METADATA_FILE for name in files):
+        raise SourceError(
+            "this download is an EnvLogger log; use tfds_builders.build_from_logs"
+            + (", after unpacking it" if _is_zip(path) else ""),
+            file=path,
+        )
+    names = [name for name in files if re.fullmatch(r"[0-9]{1,18}\.pkl", name.split("/")[-1])]
+    if not names:
+        raise FileNotFoundError(
+            f"{os.fspath(path)!r} holds no episodes: no files of the names 0.pkl, 1.pkl, ..."
+        )
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise SourceError(f"there are {count} files of the name {name}", file=path)
+    return sorted(names, key=_folder_and_number)
+
+
+def _folder_and_number(name: str) -> tuple[str, int, str]:
+    folder, _, file = name.rpartition("/")
+    return folder, int(file.removesuffix(".pkl")), file
+
+
+def _check_steps(steps: Any, file: epath.Path) -> None:
+    if not isinstance(steps, list | tuple) or not steps:
+        raise SourceError(f"{steps!r:.100}, expected a list of steps", file=file, field="steps")
+    for row, step in enumerate(steps):
+        if not isinstance(step, StepData):
+            raise SourceError(
+                f"{type(step).__name__}, expected StepData", file=file, row=row, field="steps"
+            )
+        timestep = step.timestep
+        if not isinstance(timestep, dm_env.TimeStep):
+            raise SourceError(
+                f"{type(timestep).__name__}, expected a TimeStep",
+                file=file,
+                row=row,
+                field="timestep",
+            )
+        if not isinstance(timestep.step_type, dm_env.StepType):
+            raise SourceError(
+                f"{type(timestep.step_type).__name__}, expected a StepType",
+                file=file,
+                row=row,
+                field="step_type",
+            )
+
+
+def _numbers_of(steps: Sequence[StepData], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What the metadata says of the length and the return, for an episode that was cut."""
+    rewards = [step.timestep.reward for step in steps if step.timestep.reward is not None]
+    numbers = {
+        _NUM_STEPS: len(steps) - 1,
+        _TOTAL_REWARD: float(np.sum(rewards, dtype=np.float64)),
+    }
+    return {field: number for field, number in numbers.items() if field in metadata}
+
+
+def _image_field(steps: Mapping[str, Any], file: epath.Path) -> Field | None:
+    """Returns the field of images of the tool; None if there are none, or no JPEG files."""
+    column = steps.get(_IMAGE)
+    if not isinstance(column, np.ndarray) or column.dtype != object:
+        return None
+    if not isinstance(column[0], bytes) or not column[0].startswith(_JPEG):
+        return None
+    channels = _channels(column[0], file, 0)
+    # The person at the screen may change the size.
+    return Field(np.uint8, (None, None, channels), encoding="jpeg")
+
+
+def _channels(image: Any, file: epath.Path, row: int) -> int:
+    """Returns how many channels a JPEG file has.
+
+    Raises:
+      SourceError: It is none.
+    """
+    if not isinstance(image, bytes):
+        what = f"{type(image).__name__}, expected the bytes of a JPEG file"
+        raise SourceError(what, file=file, row=row, field=_IMAGE)
+    try:
+        return (*jpeg_shape(image), 1)[2]
+    except ValueError as error:
+        raise SourceError(str(error), file=file, row=row, field=_IMAGE) from error

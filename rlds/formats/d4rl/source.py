@@ -1,0 +1,352 @@
+"""Files of D4RL, of all its families, as RLDS episodes.
+
+A file is flat: the `T` transitions of an episode are `T` rows of `observations`, `actions`,
+`rewards` and `terminals` (the order SARS of `rlds.alignment`). What else there is varies:
+`timeouts`, `next_observations`, the state of the simulator in `infos`, the weights of the policy in
+`metadata`. The columns of an episode are:
+
+    observation, action, reward   what the arrays have, in their dtypes; rewards of shape (N, 1) as
+                                  scalars
+    discount                      1, and 0 for a transition into a terminal state that ends the
+                                  episode
+    terminals, timeouts           the flags of the transition, as they are
+    infos                         as they are, nested; of the observation that the action was taken
+                                  on
+    next_observation              only if it says more than the observations do, see `D4rlSource`
+
+and arrays of other names by these names, if they have an axis of rows. All that is constant over
+the file goes to the metadata of the dataset, and so does how the file is laid out:
+`tfds_builders.export.d4rl` makes it again from the dataset, equal in every bit of every array.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import rlds
+from rlds.alignment import append_row, from_sars
+from rlds.formats.d4rl.boundaries import check_rules, cut, differ, find_ends
+from rlds.formats.d4rl.families import (
+    DATASETS,
+    D4rlDataset,
+    default_boundary,
+    family_of,
+    find_dataset,
+)
+from rlds.formats.d4rl.hdf5 import decode_value, ranks_of
+from rlds.formats.d4rl.layout import (
+    FIELDS,
+    INFOS,
+    METADATA,
+    NEXT_OBSERVATIONS,
+    OBSERVATIONS,
+    SCALARS,
+    TERMINALS,
+    TIMEOUTS,
+    describe,
+    is_index,
+)
+from rlds.formats.d4rl.rows import RowsSource, no_values
+from rlds.raw_files.untrusted import SourceChangedError
+from rlds.sources.source import (
+    Origin,
+    SourceEpisode,
+    SourceError,
+)
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import nest, put
+
+__all__ = ["D4rlSource"]
+
+# An ant makes less than this in a step, in metres; a reset takes it farther, in most cases.
+_POSITION_JUMP = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _NextObservations:
+    """What `next_observations` adds to the observations.
+
+    Attributes:
+      num_inconsistent: In how many rows within an episode it is not the observation of the next;
+        None if damage hides it.
+      final: The rows at the ends of the episodes, which are their final observations, if it is the
+        next one in all others. Otherwise they are read with these.
+    """
+
+    num_inconsistent: int | None
+    final: np.ndarray | None = None
+
+
+class D4rlSource(RowsSource):
+    """A file of D4RL.
+
+    An episode ends where one of the rules of `boundary` says so, and at the end of the file:
+
+    * `flags`: `terminals` or `timeouts` is set.
+    * `timeouts`: `timeouts` is set.
+    * `infos_index`: `infos`, the index of a demonstration, changes with the next row.
+    * `observation_jump`: the next observation is not what the transition led to. Where the file has
+      `next_observations`, it differs from them; otherwise the position, the first two numbers of
+      the observation, is farther away than `jump`.
+    * `length`: the episode has `length` rows. The windows are counted from the end of the episode
+      before.
+    * `file`: at the end of the file alone. An episode has to fit into memory, and into the 2 GB of
+      an example of TFDS: divide larger files by `length`.
+
+    If no rule is given, the family decides, see `rlds.formats.d4rl.families.default_boundary`.
+
+    An episode is `complete` unless it ends where nothing but the end of the file or of a window
+    ends it: D4RL cuts its files at a round number of rows. It is `truncated` unless its last
+    transition has `terminals` set. A terminal amid an episode, as AntMaze has them, is found in
+    `terminals` only.
+
+    The final observation is the one that `next_observations` has in the last row of the episode.
+    In files without `next_observations` it is not known, and `T` transitions are `T` steps.
+
+    Most often `next_observations` repeats the observation of the next row, bit for bit, in all rows
+    but the last of each episode. Then only the final observations are stored. If a single row
+    differs (after a reset without a flag), or if some rows are damaged, all steps have the field
+    `next_observation`, because all episodes of a dataset have the same fields. To find out takes
+    another pass over the two arrays, in blocks, when you first ask for fields or metadata.
+
+    Args:
+      path: The HDF5 file.
+      boundary: A rule, or several of which each ends episodes.
+      length: The number of rows, for the rule `length`.
+      jump: The distance, for the rule `observation_jump`; 1 in AntMaze and Maze2d.
+      dataset: Which dataset of D4RL it is, such as "hopper-medium-v2", if the name of the file does
+        not tell. It is needed for the URL and the reference scores in the metadata alone.
+      follow_links: Whether to read what the file has in other files: links, values that are stored
+        outside of it, and arrays that are views. By default they are errors, as they may lead to
+        any file of this machine. The other files count as `inputs`.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      SourceError: An array is missing, has the wrong rank or length, or a flag is neither 0 nor 1;
+        the file is no HDF5 file, or cut short.
+      ValueError: An option is wrong, or needs an array that the file does not have.
+    """
+
+    images_as_png = False
+    description = (
+        "A dataset of D4RL, a benchmark of offline reinforcement learning: transitions that "
+        "policies, planners or people made in simulated tasks."
+    )
+    homepage = "https://github.com/Farama-Foundation/D4RL"
+    citation = """@misc{fu2020d4rl,
+  title={D4RL: Datasets for Deep Data-Driven Reinforcement Learning},
+  author={Justin Fu and Aviral Kumar and Ofir Nachum and George Tucker and Sergey Levine},
+  year={2020},
+  eprint={2004.07219},
+  archivePrefix={arXiv},
+  primaryClass={cs.LG}
+}"""
+    finite_fields = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        boundary: str | Sequence[str] | None = None,
+        *,
+        length: int | None = None,
+        jump: float | None = None,
+        dataset: str | None = None,
+        follow_links: bool = False,
+    ) -> None:
+        super().__init__(path, follow_links=follow_links)
+        self._dataset = _dataset_of(self._path.name, dataset)
+        self._name = self._path.name
+        if dataset is not None and self._dataset is not None:  # Downloads have other names.
+            self._name = os.path.basename(self._dataset.file)
+        self._stem = self._name.removesuffix(".hdf5")
+        with self._file:
+            self._hdf5 = describe(self._file)
+            self._arrays: Mapping[str, Mapping[str, Any]] = self._hdf5["arrays"]
+            self._terminals = self._reader.flags(TERMINALS)
+            self._timeouts = (
+                self._reader.flags(TIMEOUTS)
+                if TIMEOUTS in self._arrays
+                else np.zeros(self._num_rows, bool)
+            )
+        self._family = self._dataset.family if self._dataset else family_of(self._name)
+        self._length, self._jump = length, jump
+        if jump is None and self._family in ("antmaze", "maze2d"):
+            self._jump = _POSITION_JUMP
+        self.boundary = self._rules(boundary)
+        check_rules(self.boundary, self._arrays, length=length, jump=self._jump, name=self._name)
+        with self._file:
+            self._marked = find_ends(
+                self.boundary,
+                self._reader,
+                self._arrays,
+                terminals=self._terminals,
+                timeouts=self._timeouts,
+                jump=self._jump,
+            )
+        self._ends = cut(np.flatnonzero(self._marked) + 1, self._num_rows, length)
+
+    def _rules(self, boundary: str | Sequence[str] | None) -> tuple[str, ...]:
+        if isinstance(boundary, str):
+            return (boundary,)
+        if boundary is not None:
+            return tuple(boundary)
+        return default_boundary(
+            self._family,
+            self._name,
+            has_timeouts=TIMEOUTS in self._arrays,
+            infos_is_index=is_index(self._arrays.get(INFOS)),
+        )
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        return ranks_of(path) in ((1, 1), (1, 2), (2, 1))  # Both are in published files.
+
+    # --- What there is ---------------------------------------------------------------------------
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        fields: dict[str, Any] = {rlds.DISCOUNT: Field(np.float32)}
+        for name, facts in self._arrays.items():
+            if self._is_left_out(name):
+                continue
+            shape = () if name in SCALARS else tuple(facts["shape"][1:])
+            dtype = np.dtype(facts["dtype"]).newbyteorder("=")
+            put(fields, FIELDS.get(name, name), Field(dtype, shape))
+        return fields
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns what is constant over the file; see `Source.metadata`.
+
+        Under `d4rl`: the dataset, its family, URL and reference scores, the algorithm and the
+        iteration that the policy comes from, the rules of the boundary. Under `hdf5`: the
+        description of the file, see `rlds.formats.d4rl.hdf5`.
+        """
+        dataset = self._dataset
+        about: dict[str, Any] = {
+            "file": self._name,
+            "family": self._family,
+            "boundary": list(self.boundary),
+        }
+        if dataset is not None:
+            about |= {"dataset": dataset.name, "url": dataset.url}
+            if dataset.min_score is not None:
+                about["reference_min_score"] = dataset.min_score
+                about["reference_max_score"] = dataset.max_score
+        for name in ("algorithm", "iteration"):
+            facts = self._hdf5["constants"].get(f"{METADATA}/{name}")
+            if facts is not None and facts["shape"] == []:
+                value = decode_value(facts)
+                value = value.decode(errors="replace") if isinstance(value, bytes) else value.item()
+                if not isinstance(value, complex):  # Which JSON does not have.
+                    about[name] = value
+        if self._next is not None:
+            about["rows_with_other_next_observation"] = self._next.num_inconsistent
+        return {"d4rl": about, "hdf5": self._hdf5}
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the options that were given or chosen."""
+        return {
+            "boundary": list(self.boundary),
+            "length": self._length,
+            "jump": self._jump,
+            "dataset": self._dataset.name if self._dataset else None,
+            "follow_links": self._follow_links,
+        }
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """Returns the number of rows, of terminals and of timeouts."""
+        del split
+        return {
+            "rows": self._num_rows,
+            "terminals": int(np.count_nonzero(self._terminals)),
+            "timeouts": int(np.count_nonzero(self._timeouts)),
+        }
+
+    @functools.cached_property
+    def _next(self) -> _NextObservations | None:
+        """What `next_observations` adds to the observations, found in a pass over both."""
+        if NEXT_OBSERVATIONS not in self._arrays:
+            return None
+        is_end = np.zeros(self._num_rows, bool)
+        is_end[self._ends - 1] = True
+        num_inconsistent, final = 0, []
+        try:
+            with self._file:
+                for begin, rows, following in self._reader.pairs(NEXT_OBSERVATIONS, OBSERVATIONS):
+                    is_final = is_end[begin : begin + len(rows)]
+                    num_inconsistent += int(np.count_nonzero(differ(rows, following) & ~is_final))
+                    final.append(rows[is_final])
+                last = self._num_rows - 1
+                final.append(self._reader.rows(NEXT_OBSERVATIONS, last, last + 1))
+        except SourceChangedError:
+            raise
+        except SourceError:  # Reading the episodes raises it again, with the episode it is in.
+            return _NextObservations(None)
+        if num_inconsistent:
+            return _NextObservations(num_inconsistent)
+        return _NextObservations(0, np.concatenate(final))
+
+    # --- Episodes --------------------------------------------------------------------------------
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode; see `RandomAccessSource.read`."""
+        key = self.key(split, index)
+        begin, end = self._bounds(index)
+        columns = self._columns(index, key)
+        terminal = bool(self._terminals[end - 1])
+        counts = {
+            name: int(np.count_nonzero(columns[name]))
+            for name in (TERMINALS, TIMEOUTS)
+            if name in columns
+        }
+        return SourceEpisode(
+            key=key,
+            steps=self._aligned(index, columns),
+            origin=Origin(self._name, begin, end),
+            truncated=not terminal,
+            final_observation_known=self._next is not None,
+            complete=bool(self._marked[end - 1] or terminal or self._timeouts[end - 1]),
+            counts={"rows": end - begin, **counts},
+        )
+
+    def _array_names(self) -> Iterable[str]:
+        return (name for name in self._arrays if not self._is_left_out(name))
+
+    def _aligned(self, index: int, columns: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        begin, end = self._bounds(index)
+        fields = nest(columns)
+        observation = fields.pop(rlds.OBSERVATION, None)
+        if observation is None:
+            observation = no_values(end - begin + (self._next is not None))
+        elif self._next is not None:
+            final = self._next.final
+            observation = append_row(
+                observation,
+                self._reader.rows(NEXT_OBSERVATIONS, end - 1, end, self.key("", index))[0]
+                if final is None
+                else final[index],
+            )
+        return from_sars(
+            observation=observation,
+            action=fields.pop(rlds.ACTION, no_values(end - begin)),
+            reward=fields.pop(rlds.REWARD, no_values(end - begin)),
+            terminal=bool(self._terminals[end - 1]),
+            transition_metadata=fields,
+        )
+
+    def _is_left_out(self, name: str) -> bool:
+        """Whether an array is not stored, as it says nothing that the observations do not."""
+        return name == NEXT_OBSERVATIONS and self._next is not None and self._next.final is not None
+
+
+def _dataset_of(file_name: str, name: str | None) -> D4rlDataset | None:
+    if name is not None and name not in DATASETS:
+        raise ValueError(f"dataset: D4RL has none of the name {name!r}; it has {sorted(DATASETS)}")
+    return find_dataset(file_name if name is None else name)

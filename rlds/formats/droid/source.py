@@ -1,0 +1,314 @@
+"""DROID as its labs recorded it: a folder for each episode, anywhere below a folder.
+
+    metadata_<uuid>.json            who, where, when, the task, which camera is which
+    trajectory.h5                   action/... and observation/..., a row for each step, at 15 Hz
+    recordings/MP4/<serial>.mp4     the video of a camera; <serial>-stereo.mp4 has both its lenses
+
+Cameras have serial numbers, and each robot has others. Here they are called by their places, as the
+metadata says them: `wrist`, `ext1`, `ext2`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from etils import epath
+
+import rlds
+from rlds.formats.hdf5_source import Column
+from rlds.formats.hdf5_videos import Hdf5VideosSource
+from rlds.raw_files.hdf5_access import Hdf5File
+from rlds.raw_files.hdf5_episodes import EpisodeGroup
+from rlds.raw_files.input_files import natural_order, present
+from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
+from rlds.sources.source import SourceError
+from rlds_ecosystem import stores
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import root_of
+
+__all__ = ["METADATA_KEY", "DroidSource"]
+
+METADATA_KEY = "droid"
+
+_TRAJECTORY, _METADATA, _VIDEOS = "trajectory.h5", "metadata_", ("recordings", "MP4")
+_ROLES = ("wrist", "ext1", "ext2")
+_RATE = 15
+_MAX_METADATA = 1 << 20
+# How many folders may be between the one that is opened and those of episodes, and how many entries
+# of each are looked at to recognize the format.
+_LEVELS, _MOST = 6, 20
+
+_POSE, _JOINTS = ("x", "y", "z", "roll", "pitch", "yaw"), tuple(f"joint_{i}" for i in range(1, 8))
+_FLANGE = "of the flange of the wrist, not of the tool, in the frame of the base"
+# What is known of arrays, by the last part of their paths: names, unit, and words.
+_MEANINGS: Mapping[str, tuple[tuple[str, ...] | None, str | None, str]] = {
+    "cartesian_position": (_POSE, "m, rad", f"Position and Euler angles {_FLANGE}."),
+    "cartesian_velocity": (_POSE, None, f"Velocity {_FLANGE}, from -1 to 1."),
+    "target_cartesian_position": (_POSE, "m, rad", f"Wanted position {_FLANGE}."),
+    "joint_position": (_JOINTS, "rad", "Wanted positions of the joints."),
+    "joint_positions": (_JOINTS, "rad", "Positions of the joints."),
+    "joint_velocity": (_JOINTS, None, "Wanted velocities of the joints, from -1 to 1."),
+    "joint_velocities": (_JOINTS, "rad/s", "Velocities of the joints."),
+    "gripper_position": (None, None, "0 is open, 1 is closed."),
+    "target_gripper_position": (None, None, "0 is open, 1 is closed."),
+}
+
+
+class DroidSource(Hdf5VideosSource):
+    """The raw episodes of DROID below a folder; the first that can be read decides what all have.
+
+    All arrays of the file are kept, under their names: `action/...` with its parts,
+    `observation/...`. The instruction is what the metadata calls `current_task`. Videos stay
+    packets; where there are fewer frames than steps, the last steps have none. An episode has
+    `success`, which is what its path says (`.../success/...`, `.../failure/...`) and otherwise
+    what the metadata says, and both `metadata` and `attributes` (of the HDF5 file) in JSON.
+
+    Args:
+      path: The folder of an episode, or one above.
+      video: Whether the steps have the frames of the videos, see `rlds.sources.video_frames`.
+
+    Raises:
+      FileNotFoundError: There is no episode.
+      SourceError: None can be read.
+    """
+
+    description = "Raw episodes of DROID."
+    homepage = "https://droid-dataset.github.io"
+    license = "CC BY 4.0"
+    keeps_layout = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        video: Literal["packets", "frames"] = "packets",
+    ) -> None:
+        self.video = video
+        self._root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
+        found = _walk(self._root, _LEVELS)
+        self._folders = sorted(found, key=lambda place: natural_order(os.fspath(place)))
+        if not self._folders:
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no {_TRAJECTORY} below it.")
+        names = [_uuid_of(folder) for folder in self._folders]
+        self._keys = [
+            name if name and names.count(name) == 1 else self._relative(folder)
+            for name, folder in zip(names, self._folders, strict=True)
+        ]
+        self._cameras: list[str] = []
+        self._look_at_first(("train", index) for index in range(len(self._folders)))
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        for folder in _walk(stores.as_path(path), _LEVELS, _MOST):
+            return bool(_uuid_of(folder)) and (folder / _TRAJECTORY).exists()
+        return False
+
+    # --- See `Hdf5EpisodesSource`.
+
+    @contextlib.contextmanager
+    def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
+        hdf5 = Hdf5File(self._folders[index] / _TRAJECTORY)
+        roles = self._roles(self._metadata_of(index))
+        with hdf5.read(episode=self.key(split, index)) as opened:
+            yield _Trajectory(hdf5, opened, roles)
+
+    def _describe(self, group: EpisodeGroup) -> None:
+        index = [os.fspath(folder / _TRAJECTORY) for folder in self._folders].index(group.file)
+        metadata = self._metadata_of(index)
+        self._cameras = list(self._videos_of(index, metadata))
+        super()._describe(group)
+
+    def _videos_of(self, index: int, metadata: Mapping[str, Any]) -> dict[str, epath.Path]:
+        """Returns the videos that there are, by their cameras."""
+        check_link(self._folders[index] / _VIDEOS[0])
+        check_link(self._folders[index].joinpath(*_VIDEOS))
+        cameras = [f"{role}{kind}" for role in _ROLES for kind in ("", "_stereo")]
+        files = {camera: self._file_of(index, camera, metadata) for camera in cameras}
+        return {camera: file for camera, file in files.items() if is_there(file)}
+
+    def _origin(self, split: str, index: int) -> str:
+        return f"{self._relative(self._folders[index])}/{_TRAJECTORY}"
+
+    def _num_transitions(self, group: EpisodeGroup) -> int:
+        paths = [path for path in group.arrays if root_of(path) == rlds.ACTION]
+        if not paths:
+            raise group.error("missing", rlds.ACTION)
+        return group.num_rows(paths[0]) or 0
+
+    def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
+        rows, is_of_steps = group.num_rows(path), root_of(path) in (rlds.ACTION, rlds.OBSERVATION)
+        if rows is None or (rows != num_transitions and not is_of_steps):
+            return None
+        field = group.field(path)
+        names, unit, doc = _MEANINGS.get(path.rpartition("/")[2], (None, None, ""))
+        if names is not None and field.shape != (len(names),):
+            names = None
+        field = dataclasses.replace(field, names=names, unit=unit, doc=doc)
+        return Column(path, field, whole=False)
+
+    def _constants(self, split: str, index: int, group: EpisodeGroup) -> Mapping[str, str]:
+        del split, group
+        task = self._metadata_of(index).get("current_task")
+        return {self._constant_fields()[0]: task if isinstance(task, str) else ""}
+
+    def _constant_fields(self) -> Sequence[str]:
+        return ("language_instruction",)
+
+    def _others(self, split: str, index: int) -> Mapping[str, Any]:
+        metadata = self._metadata_of(index)
+        for camera, file in self._videos_of(index, metadata).items():
+            if camera not in self._cameras:
+                raise SourceError("the first episode has no such video", file=file, field=camera)
+        parts = set(self._folders[index].parts)
+        said = "success" in parts or bool(metadata.get("success", False) and "failure" not in parts)
+        return {
+            "success": said,
+            "metadata": json.dumps(metadata),
+            **self._clips(split, index),
+        }
+
+    def _other_fields(self) -> Mapping[str, Field]:
+        return {
+            "success": Field(np.bool_),
+            "metadata": Field(str, doc="In JSON."),
+            **self._clip_fields(),
+        }
+
+    def _cameras_seen(self) -> Sequence[str]:
+        return [_path_of(camera) for camera in self._cameras]
+
+    def _video_file(self, index: int, camera: str) -> epath.Path:
+        name = camera.rpartition("/")[2]
+        return self._file_of(index, name, self._metadata_of(index))
+
+    # --- Files.
+
+    def _relative(self, folder: epath.Path) -> str:
+        name = os.fspath(folder).removeprefix(os.fspath(self._root)).strip("/")
+        return name or str(folder.name)
+
+    def _metadata_of(self, index: int) -> dict[str, Any]:
+        folder = self._folders[index]
+        uuid = _uuid_of(folder)
+        if not uuid:
+            raise SourceError(f"no {_METADATA}<uuid>.json", file=folder, episode=self._keys[index])
+        file = folder / f"{_METADATA}{uuid}.json"
+        check_is_file(file)
+        with source_errors(file, episode=self._keys[index]):
+            with stores.open_binary(file) as opened:
+                data = opened.read(_MAX_METADATA + 1)
+            found = json.loads(data) if len(data) <= _MAX_METADATA else None
+            if not isinstance(found, dict):
+                raise SourceError("no object of JSON, or a large one", file=file)
+            return found
+
+    def _roles(self, metadata: Mapping[str, Any]) -> dict[str, str]:
+        """Which camera has which place, by serial numbers."""
+        found = {str(metadata.get(f"{role}_cam_serial") or ""): role for role in _ROLES}
+        return {serial: role for serial, role in found.items() if serial}
+
+    def _file_of(self, index: int, camera: str, metadata: Mapping[str, Any]) -> epath.Path:
+        """Returns the video of a camera; of one without a serial number, a file that is missing."""
+        role, _, kind = camera.partition("_")
+        name = role
+        for serial, found in self._roles(metadata).items():
+            if found == role and serial.isalnum():
+                name = serial
+        name = f"{name}-{kind}.mp4" if kind else f"{name}.mp4"
+        return self._folders[index].joinpath(*_VIDEOS, name)
+
+    # --- See `Source`.
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns the rate, and which cameras there are."""
+        return {METADATA_KEY: {"rate": _RATE, "cameras": self._cameras}}
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the options."""
+        return {"video": self.video}
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """Returns the files of all episodes: trajectories, metadata, videos."""
+        files = []
+        for folder in self._folders:
+            uuid = _uuid_of(folder)
+            found = [folder / _TRAJECTORY, *([folder / f"{_METADATA}{uuid}.json"] if uuid else [])]
+            videos = folder.joinpath(*_VIDEOS)
+            if videos.is_dir():
+                names = [entry.name for entry in stores.list_directory(videos)]
+                found += [videos / name for name in names if name.endswith(".mp4")]
+            files += present(found)
+        return files
+
+    def num_episodes(self, split: str) -> int:
+        """Returns how many folders there are."""
+        del split
+        return len(self._folders)
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the uuid of an episode, or its folder."""
+        del split
+        return self._keys[index]
+
+
+class _Trajectory(EpisodeGroup):
+    """A file whose arrays have the places of cameras in their paths, not the serial numbers."""
+
+    def __init__(self, hdf5: Hdf5File, group: Any, roles: Mapping[str, str]) -> None:
+        super().__init__(hdf5, group)
+
+        def renamed(part: str) -> str:
+            serial, underscore, rest = part.partition("_")
+            return f"{roles.get(serial, serial)}{underscore}{rest}"
+
+        self.arrays = {
+            "/".join(map(renamed, path.split("/"))): array for path, array in self.arrays.items()
+        }
+
+    def attributes(self) -> dict[str, Any]:
+        """Returns all of them as text, as each lab has its own."""
+        found = super().attributes()
+        return {"attributes": json.dumps({name: _as_json(found[name]) for name in sorted(found)})}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_as_json(item) for item in value]
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _path_of(camera: str) -> str:
+    return f"{rlds.OBSERVATION}/images/{camera}"
+
+
+def _uuid_of(folder: epath.Path) -> str:
+    """What the metadata in a folder is of; empty if there is none."""
+    for entry in stores.list_directory(folder):
+        name = str(entry.name)
+        if name.startswith(_METADATA) and name.endswith(".json") and not entry.is_dir:
+            return name[len(_METADATA) : -len(".json")]
+    return ""
+
+
+def _walk(place: epath.Path, levels: int, most: int | None = None) -> Iterator[epath.Path]:
+    """Yields the folders of episodes at a place or below it."""
+    if not place.is_dir():
+        return
+    entries = stores.list_directory(place)[:most]
+    names = [entry.name for entry in entries]
+    if _TRAJECTORY in names or any(
+        name.startswith(_METADATA) and name.endswith(".json") for name in names
+    ):
+        yield place
+        return
+    for name in folders_in(place)[:most] if levels else ():
+        yield from _walk(place / name, levels - 1, most)

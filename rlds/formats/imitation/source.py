@@ -1,0 +1,270 @@
+"""The trajectories of imitation (https://imitation.readthedocs.io), read without imitation.
+
+`imitation.data.serialize.save` writes a folder of the library `datasets`: a table in Arrow files,
+with a row for each trajectory. It has `T + 1` observations (`obs`), `T` actions (`acts`) and infos,
+perhaps `T` rewards (`rews`), and whether it ended in a terminal state (`terminal`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+import rlds
+from rlds.alignment import from_sars
+from rlds.raw_files.input_files import changed
+from rlds.raw_files.untrusted import source_errors
+from rlds.sources.aside import AsideFolder, KeptAside
+from rlds.sources.source import (
+    Origin,
+    Outline,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+    require_files,
+)
+from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import leaves_at, nest
+
+__all__ = ["ASIDE", "FIELDS", "INFOS", "INFO_FILE", "METADATA_KEY", "STATE_FILE", "TERMINAL"]
+__all__ += ["ImitationSource"]
+
+OBS, ACTS, INFOS, TERMINAL, REWS = "obs", "acts", "infos", "terminal", "rews"
+# The fields of a step that columns become. `infos` keeps its name.
+FIELDS: Mapping[str, str] = {
+    OBS: rlds.OBSERVATION,
+    ACTS: rlds.ACTION,
+    INFOS: INFOS,
+    REWS: rlds.REWARD,
+}
+INFO_FILE, STATE_FILE = "dataset_info.json", "state.json"
+METADATA_KEY = "imitation"
+# The folder in which an export keeps what imitation has no place for.
+ASIDE = "rlds"
+
+
+class ImitationSource(RandomAccessSource):
+    """The trajectories that imitation saved in a folder.
+
+    The final observation is known. An episode is truncated unless it is `terminal`. `infos` are
+    step metadata: the text that imitation stored, in JSON; what it stands for is not made, as that
+    may run any code.
+
+    Args:
+      path: The folder.
+
+    Raises:
+      FileNotFoundError: There is no such folder, or a file of it is missing.
+      SourceError: It holds something else, or is damaged.
+    """
+
+    description = "Trajectories of imitation."
+    homepage = "https://imitation.readthedocs.io"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._directory = stores.as_path(path)
+        described = require_files(self._directory / INFO_FILE, self._directory / STATE_FILE)
+        with source_errors(described[0]):
+            self._info = json.loads(described[0].read_text())
+            self._features = list(self._info["features"])
+        with source_errors(described[1]):
+            self._state = json.loads(described[1].read_text())
+            names = [str(file["filename"]) for file in self._state["_data_files"]]
+            for name in names:
+                if name != os.path.basename(name) or name.startswith("."):
+                    raise SourceError(f"a file called {name!r}", file=described[1])
+        if not {OBS, ACTS, TERMINAL} <= {*self._features} <= {*FIELDS, TERMINAL}:
+            what = f"columns {self._features}, expected {OBS}, {ACTS}, {INFOS}, {TERMINAL}, {REWS}"
+            raise SourceError(what, file=described[0])
+        self._files = require_files(*(self._directory / name for name in names))
+        self._versions = [stores.version_of(file) for file in self._files]
+        self._tables: list[Any] | None = None
+        self._inputs = [*described, *self._files]
+        self._counts = [len(table) for table in self._read_tables()]
+        if not sum(self._counts):
+            raise SourceError("there is no trajectory", file=self._directory)
+        self._fields = {
+            FIELDS[name]: self._field(name) for name in self._features if name != TERMINAL
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_tables": None}
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        place = stores.as_path(path)
+        if not (place / STATE_FILE).exists():
+            return False
+        features = json.loads((place / INFO_FILE).read_text()).get("features", {})
+        return {OBS, ACTS, TERMINAL} <= {*features}
+
+    def _read_tables(self) -> list[Any]:
+        """The tables, whose values stay in their files."""
+        if self._tables is None:
+            arrow, ipc = import_extra("pyarrow"), import_extra("pyarrow.ipc")
+            tables = []
+            for file, version in zip(self._files, self._versions):
+                if stores.version_of(file) != version:
+                    raise changed(os.fspath(file))
+                with source_errors(file):
+                    content = (
+                        arrow.memory_map(os.fspath(file))
+                        if stores.is_local(file)
+                        else arrow.py_buffer(file.read_bytes())
+                    )
+                    table = ipc.open_stream(content).read_all()
+                    if missing := {*self._features} - {*table.column_names}:
+                        raise SourceError("no such column", file=file, field=min(missing))
+                tables.append(table)
+            self._tables = tables
+        return self._tables
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """The file of a trajectory, and its row there."""
+        for number, count in enumerate(self._counts):
+            if index < count:
+                return number, index
+            index -= count
+        raise IndexError(f"there are {sum(self._counts)} trajectories")
+
+    def _array(self, name: str, index: int) -> Any:
+        """What a column has for a trajectory, as an array of Arrow that was checked."""
+        number, row = self._place(index)
+        array = self._read_tables()[number][name].slice(row, 1).combine_chunks()
+        array.validate(full=True)
+        if array.null_count:
+            raise SourceError("no value", file=self._files[number], row=row, field=name)
+        return array
+
+    def _column(self, name: str, index: int) -> np.ndarray:
+        """A column of the steps of a trajectory."""
+        number, row = self._place(index)
+        with source_errors(self._files[number], row=row, field=name):
+            return _as_array(self._array(name, index).flatten())
+
+    def _field(self, name: str) -> Field:
+        column = self._column(name, 0)
+        return Field(str if column.dtype == object else column.dtype, column.shape[1:])
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        return {**self._fields, rlds.DISCOUNT: Field(np.float32)}
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns what the two files in JSON say."""
+        return {METADATA_KEY: {"info": self._info, "state": self._state}}
+
+    def kept_aside(self) -> KeptAside | None:
+        """See `Source`."""
+        place = self._directory / ASIDE
+        kept = AsideFolder(place) if AsideFolder.exists(place) else None
+        return kept if kept is not None and len(kept) == sum(self._counts) else None
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """See `Source`."""
+        return self._inputs
+
+    def num_episodes(self, split: str) -> int:
+        """See `Source`."""
+        del split
+        return sum(self._counts)
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the number of the trajectory."""
+        del split
+        return f"trajectory_{index}"
+
+    def outline(self, split: str, index: int) -> Outline:
+        """Reads no more than lengths; see `RandomAccessSource`."""
+        number, row = self._place(index)
+        with source_errors(self._files[number], row=row):
+            rows = len(self._array(OBS, index).flatten())
+        return Outline(rows, rows - 1, True)
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode; see `RandomAccessSource`."""
+        number, row = self._place(index)
+        terminal = self._is_terminal(index)
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps=self._steps(index, terminal, self._features),
+            origin=Origin(self._files[number].name, row, row + 1),
+            truncated=not terminal,
+        )
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads the steps of an episode, from no columns but those of the wanted fields."""
+        wanted = self._step_paths(fields)
+        names = [name for name in FIELDS if FIELDS[name] in wanted]
+        steps = self._steps(index, self._is_terminal(index), names)
+        return nest(dict(leaves_at(steps, wanted)))
+
+    def _is_terminal(self, index: int) -> bool:
+        return bool(self._array(TERMINAL, index)[0].as_py())
+
+    def _steps(self, index: int, terminal: bool, names: Iterable[str]) -> dict[str, Any]:
+        """Returns the columns of the steps; those that are not wanted have no elements."""
+        number, row = self._place(index)
+        columns = {}
+        for name in self._features:
+            if name == TERMINAL:
+                continue
+            if name in names:
+                columns[name] = self._column(name, index)
+                self._check(name, columns[name], number, row)
+            else:
+                columns[name] = np.empty((len(self._array(name, index).flatten()), 0))
+        if len(columns[OBS]) != len(columns[ACTS]) + 1 or not len(columns[ACTS]):
+            what = f"{len(columns[OBS])} observations and {len(columns[ACTS])} actions"
+            raise SourceError(what, file=self._files[number], row=row)
+        return from_sars(
+            observation=columns[OBS],
+            action=columns[ACTS],
+            reward=columns.get(REWS),
+            terminal=terminal,
+            transition_metadata={INFOS: columns[INFOS]} if INFOS in columns else None,
+        )
+
+    def _check(self, name: str, column: np.ndarray, number: int, row: int) -> None:
+        field = self._fields[FIELDS[name]]
+        if (column.dtype, column.shape[1:]) != (field.column_dtype, field.shape):
+            what = f"{column.dtype} of shape {column.shape[1:]}, but the first one has {field}"
+            raise SourceError(what, file=self._files[number], row=row, field=name)
+
+
+def _as_array(array: Any) -> np.ndarray:
+    """Nested lists of Arrow as one array.
+
+    Raises:
+      ValueError: The lists are of different lengths, or hold something else than numbers and text.
+    """
+    types = import_extra("pyarrow").types
+    shape = [len(array)]
+    while types.is_list(array.type) or types.is_large_list(array.type):
+        lengths = array.value_lengths().unique().to_pylist()
+        if len(lengths) > 1 or array.null_count:
+            raise ValueError(f"lists of the lengths {lengths}, expected one length")
+        shape.append(lengths[0] if lengths else 0)
+        array = array.flatten()
+    if array.null_count:
+        raise ValueError("no value")
+    if types.is_string(array.type) or types.is_large_string(array.type):
+        texts = np.empty(len(array), object)
+        texts[:] = array.to_pylist()
+        return texts.reshape(shape)
+    if not (
+        types.is_floating(array.type)
+        or types.is_integer(array.type)
+        or types.is_boolean(array.type)
+    ):
+        raise ValueError(f"values of the Arrow type {array.type}, expected numbers or text")
+    return np.asarray(array.to_numpy(zero_copy_only=False)).reshape(shape)

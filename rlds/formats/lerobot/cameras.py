@@ -1,0 +1,132 @@
+"""Clips of episodes as video features of LeRobot: each is a file of its own, byte by byte."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds.formats.lerobot.feature_plan import free_name
+from rlds.formats.lerobot.feature_statistics import Statistics, of_images, sampled_frames
+from rlds.sources.source import SourceEpisode
+from rlds.video import CLIP, FIRST, FRAMES, VIDEO
+from rlds.video.container import Clip, VideoFile
+from rlds.video.decoding import ClipReader
+from rlds_ecosystem.nests import leaves_at
+
+__all__ = ["Cameras"]
+
+# LeRobot finds a frame by its time, which may be off by so much.
+_TOLERANCE = 1e-4
+# Decoding takes longer than all else: statistics of videos are of fewer frames than of images.
+_MOST_FRAMES = 10
+
+
+class Cameras:
+    """The clips that episodes have.
+
+    Args:
+      fields: The paths of the fields of episodes.
+      aside: Those of cameras that get no feature.
+      taken: The names of other features.
+      fps: How many rows there are in a second.
+
+    Attributes:
+      names: The names of features, by the path of the camera: `video/observation/top`.
+      described: What is known of each feature by now.
+    """
+
+    def __init__(
+        self, fields: Collection[str], aside: Collection[str], taken: Collection[str], fps: float
+    ) -> None:
+        self._fps = fps
+        self.names: dict[str, str] = {}
+        self.described: dict[str, dict[str, Any]] = {}
+        for path in fields:
+            camera, _, name = path.rpartition("/")
+            is_one = camera.startswith(f"{VIDEO}/") and name == CLIP
+            if is_one and f"{camera}/{FRAMES}" not in fields and camera not in aside:
+                wanted = camera.removeprefix(f"{VIDEO}/").replace("/", ".")
+                self.names[camera] = free_name(wanted, {*taken, *self.names.values()})
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The names of features, by the paths of fields of an episode."""
+        return {
+            f"{path}/{part}": name for path, name in self.names.items() for part in (CLIP, FIRST)
+        }
+
+    @property
+    def features(self) -> dict[str, dict[str, Any]]:
+        """What `info.json` says of them, as far as it is known before the first episode."""
+        names = ["height", "width", "channels"]
+        return {
+            name: {"dtype": "video", "shape": [1, 1, 3], "names": names}
+            for name in self.names.values()
+        }
+
+    def clips(self, episode: SourceEpisode, num_rows: int) -> dict[str, Clip]:
+        """Returns the clips of an episode, by feature.
+
+        Raises:
+          ValueError: LeRobot would not find its frames.
+          SourceError: One is damaged.
+        """
+        values = dict(leaves_at(episode.metadata, None))
+        found = {}
+        for path, name in self.names.items():
+            clip = Clip(bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"]), num_rows)
+            self._check(clip, name, f"episode {episode.key}, {path}")
+            found[name] = clip
+        return found
+
+    def statistics(self, clips: Mapping[str, Clip]) -> dict[str, Statistics]:
+        """Returns the statistics of frames."""
+        found = {}
+        for name, clip in clips.items():
+            assert clip.num_frames is not None
+            frames = sampled_frames(clip.num_frames)
+            frames = frames[:: max(1, len(frames) // _MOST_FRAMES)]
+            with ClipReader(clip.data, name) as reader:
+                images = [reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames]
+            found[name] = of_images(images, scale=255.0 if images[0].dtype == np.uint8 else 1.0)
+        return found
+
+    def _check(self, clip: Clip, name: str, where: str) -> None:
+        assert clip.num_frames is not None
+        video = VideoFile(clip.data, where)
+        times = video.times[clip.first : clip.first + clip.num_frames]
+        if len(times) < clip.num_frames:
+            raise ValueError(f"{where}: {len(times)} frames for {clip.num_frames} rows")
+        off = np.abs(times - times[0] - np.arange(clip.num_frames) / self._fps)
+        if (off > _TOLERANCE).any():
+            frame = int(np.argmax(off > _TOLERANCE))
+            raise ValueError(
+                f"{where}: frame {frame} is shown after {times[frame] - times[0]:.4f} s, expected "
+                f"{frame / self._fps:.4f} s at {self._fps:g} rows a second: LeRobot would not find "
+                f"it. Pass fps={float(video.info.fps):g}, or keep_aside=[{where.split(', ')[-1]!r}]"
+            )
+        info = video.info
+        height, width, channels = info.shape
+        said = {
+            "dtype": "video",
+            "shape": [height, width, channels],
+            "names": ["height", "width", "channels"],
+            "info": {
+                "video.height": height,
+                "video.width": width,
+                "video.codec": info.codec,
+                "video.pix_fmt": info.pix_fmt,
+                "video.is_depth_map": False,
+                "video.fps": float(info.fps),
+                "video.channels": channels,
+                "has_audio": info.has_audio,
+            },
+        }
+        known = self.described.setdefault(name, said)
+        if said["shape"] != known["shape"]:
+            raise ValueError(
+                f"{where}: frames of {said['shape']}, where others are of {known['shape']}; "
+                f"LeRobot has one size only. Pass keep_aside=[{where.split(', ')[-1]!r}]"
+            )

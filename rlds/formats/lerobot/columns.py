@@ -1,0 +1,218 @@
+"""Columns of data files as fields of steps: which field a column is, and its values."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+from rlds.formats.lerobot.layout import Feature
+from rlds.formats.lerobot.parquet_rows import as_numpy
+from rlds.raw_files.jpeg_images import jpeg_shape
+from rlds.raw_files.png_images import is_png, png_shape
+from rlds.sources.source import SourceError
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.fields import Field
+
+__all__ = ["Column", "column_of", "contradiction", "image_field", "objects", "values_of"]
+
+
+# What Arrow calls numbers that NumPy calls otherwise.
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column of data files.
+
+    Attributes:
+      name: Its name.
+      kind: What it holds. "json" is for whatever has no field: it is text in JSON.
+      field: The field of a step.
+    """
+
+    name: str
+    kind: Literal["numbers", "text", "bytes", "image", "json"]
+    field: Field
+
+
+def column_of(arrow_field: Any, feature: Feature | None) -> Column:
+    """Returns what a column is, of images without their shape.
+
+    Args:
+      arrow_field: The field of the schema.
+      feature: What `info.json` says of it.
+    """
+    arrow, types = import_extra("pyarrow"), import_extra("pyarrow").types
+    kind, name = _storage_type(arrow_field.type), arrow_field.name
+    shape: list[int] = []
+    while _is_list(kind):
+        shape.append(kind.list_size if types.is_fixed_size_list(kind) else -1)
+        kind = _storage_type(kind.value_type)
+    doc = str(feature.raw.get("doc", "")) if feature is not None else ""
+    if _is_number(kind):
+        dtype = np.dtype(_FLOATS.get(str(kind), str(kind)))
+        names = feature.element_names if feature is not None else None
+        if feature is not None and shape and len(shape) in (1, len(feature.shape)):
+            shape = list(feature.shape)
+        if -1 not in shape:
+            return Column(name, "numbers", Field(dtype, tuple(shape), names=names, doc=doc))
+    elif not shape and (types.is_string(kind) or types.is_large_string(kind)):
+        return Column(name, "text", Field(str, doc=doc))
+    elif not shape and (types.is_binary(kind) or types.is_large_binary(kind)):
+        return Column(name, "bytes", Field(bytes, doc=doc))
+    elif not shape and types.is_struct(kind):
+        members = {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
+        if members == {"bytes": arrow.binary(), "path": arrow.string()}:
+            return Column(name, "image", Field(bytes, doc=doc))
+    return Column(name, "json", Field(str, doc=doc or "JSON"))
+
+
+def contradiction(column: Column, feature: Feature) -> str:
+    """Returns how a column is not what `info.json` says of it; empty if it is."""
+    shape: Any = feature.shape
+    dtype, found = feature.dtype, column.field.shape
+    if column.kind == "numbers":
+        fits = dtype == str(column.field.dtype) and (found or (1,)) == (shape or (1,))
+    elif column.kind == "image":
+        with contextlib.suppress(ValueError):  # It is not the shape of an image.
+            shape = feature.image_shape
+        fits = dtype == "image" and (not found or found == shape)
+    elif column.kind == "text":
+        fits = dtype in ("string", "language")
+    else:
+        fits = dtype not in ("string", "image") and dtype not in np.sctypeDict
+    if fits:
+        return ""
+    kinds = {"json": "values of no one shape", "image": f"image files of shape {found}"}
+    return f"{dtype} of shape {shape}, but the data have {kinds.get(column.kind, column.field)}"
+
+
+def image_field(data: bytes) -> Field:
+    """Returns the field of images like one.
+
+    Raises:
+      ValueError: It is damaged.
+    """
+    if is_png(data):
+        shape, dtype = png_shape(data)
+        return Field(dtype, shape, encoding="png")
+    if data.startswith(b"\xff\xd8"):
+        height, width, *channels = jpeg_shape(data)
+        return Field(np.uint8, (height, width, *(channels or [1])), encoding="jpeg")
+    return Field(bytes)  # A file of another kind, such as the TIFF file of a depth map.
+
+
+def values_of(column: Column, array: Any, file: str, episode: str) -> np.ndarray:
+    """Returns the values of a column, in an array with a leading axis for time.
+
+    Args:
+      column: What the column is.
+      array: Its rows, of Arrow.
+      file: The file, for error messages.
+      episode: The key of the episode.
+
+    Raises:
+      SourceError: They are not what the column holds; says where.
+    """
+    where = {"file": file, "episode": episode, "field": column.name}
+    array = _storage(array.combine_chunks() if hasattr(array, "chunks") else array)
+    if column.kind == "json":
+        return objects([json.dumps(value, ensure_ascii=False) for value in array.to_pylist()])
+    found = column_of(import_extra("pyarrow").field(column.name, array.type), None)
+    if found.kind != column.kind and not (column.kind == "numbers" and _is_list(array.type)):
+        what = f"{array.type}, but it is {column.field} in the first file"
+        raise SourceError(what, **where)  # type: ignore[arg-type]
+    if column.kind == "numbers":
+        return _numbers(column.field, array, where)
+    _check_no_null(array, 1, where)
+    if column.kind == "image":
+        data = array.field("bytes")
+        _check_no_null(data, 1, where)
+        return objects(data.to_pylist())
+    return objects(array.to_pylist())
+
+
+def _numbers(field: Field, array: Any, where: dict[str, Any]) -> np.ndarray:
+    rows, shape = len(array), [size or 0 for size in field.shape]
+    sizes = shape
+    if shape and not _is_list(_storage(array).type.value_type if _is_list(array.type) else None):
+        sizes = [math.prod(shape)]  # In one list.
+    per_row = 1
+    for size in sizes:
+        _check_no_null(array, per_row, where)
+        if not _is_list(array.type):
+            raise SourceError(f"{array.type}, expected {field}", **where)
+        lengths = np.asarray(_lengths(array))
+        if (lengths != size).any():
+            wrong = int(np.flatnonzero(lengths != size)[0])
+            what = f"{lengths[wrong]} values, expected {size}: the shape is {tuple(shape)}"
+            raise SourceError(what, row=wrong // per_row, **where)
+        per_row *= size
+        array = _storage(array.flatten())
+    _check_no_null(array, max(per_row, 1), where)
+    if not _is_number(array.type):
+        raise SourceError(f"{array.type}, expected {field}", **where)
+    values = as_numpy(array).reshape(rows, *shape)
+    return _in_dtype(values, field, where)
+
+
+def _in_dtype(values: np.ndarray, field: Field, where: dict[str, Any]) -> np.ndarray:
+    """Values in the dtype of the field, if that changes none."""
+    dtype = field.column_dtype
+    if values.dtype == dtype:
+        return values
+    with np.errstate(all="ignore"):
+        converted = values.astype(dtype)
+        same = (converted.astype(values.dtype) == values) | (values != values)
+    if "b" in (values.dtype.kind, dtype.kind) or not same.all():
+        row = int(np.argwhere(~same)[0][0]) if not same.all() else 0
+        what = (
+            f"{values.dtype} {values[row]!r:.100}, which {dtype}, as in the first file, cannot hold"
+        )
+        raise SourceError(what, row=row, **where)
+    return converted
+
+
+def _lengths(array: Any) -> Any:
+    if import_extra("pyarrow").types.is_fixed_size_list(array.type):
+        return np.full(len(array), array.type.list_size)
+    return as_numpy(array.value_lengths())
+
+
+def _check_no_null(array: Any, per_row: int, where: dict[str, Any]) -> None:
+    if array.null_count:
+        row = array.is_null().to_numpy(zero_copy_only=False).argmax() // per_row
+        raise SourceError("no value", row=int(row), **where)
+
+
+def objects(values: list[Any]) -> np.ndarray:
+    """Returns a column of objects."""
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+
+
+def _storage(array: Any) -> Any:
+    """What an extension type of Arrow is stored as: `datasets` has some for arrays."""
+    return getattr(array, "storage", array)
+
+
+def _storage_type(kind: Any) -> Any:
+    return getattr(kind, "storage_type", kind)
+
+
+def _is_list(kind: Any) -> bool:
+    types = import_extra("pyarrow").types
+    return kind is not None and (
+        types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    )
+
+
+def _is_number(kind: Any) -> bool:
+    types = import_extra("pyarrow").types
+    return bool(types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind))

@@ -1,0 +1,148 @@
+"""Writes datasets of LeRobot: versions 3.0 and 2.1."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rlds.formats.lerobot.layout import step_paths
+from rlds.formats.lerobot.original import Original, SameFiles, SameRows, is_whole, order_of
+from rlds.formats.lerobot.rlds_rows import RldsRows
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import Export, Placement, without_transitions
+from rlds.sources.source import Outline
+
+__all__ = ["LeRobotExport"]
+
+# What the rate of steps is called in the metadata of others.
+_RATES = ("fps", "control_freq", "control_frequency", "control_hz")
+
+
+class LeRobotExport(Export):
+    """Writes a dataset of LeRobot, 3.0 or 2.1.
+
+    Of episodes that came from LeRobot the same comes out: the rows, the tables, the videos, in the
+    same files, with the same names. If they are to be of the other version, are not all, or some
+    are left out as they are damaged, then rows, episodes and tasks are counted anew, and files are
+    others; rows and the packets of videos stay the same.
+
+    Of others, each transition is a row; what belongs to no row, such as the final observation, is
+    kept aside in `meta/rlds`.
+
+    Args:
+      episodes: The episodes.
+      version: The version of the format: "v3.0" for LeRobot from 0.4 on, "v2.1" for older ones,
+        openpi and GR00T. If None, what it was, or "v3.0".
+      fps: How many steps a second has; by default what the metadata of the data says.
+      robot_type: What robot it is.
+      task: The path of the field with the text of the task, of a step or of an episode. By default
+        `language_instruction`, or the only text that is called `instruction`, `task`, `prompt` or
+        the like. The task is empty if there is none.
+      keep_aside: Paths of fields that get no column.
+      data_files_size_in_mb: How large files of rows become (3.0).
+      video_files_size_in_mb: How large videos become (3.0).
+
+    Raises:
+      ValueError: The rate is not known, or an option does not fit.
+    """
+
+    format = "lerobot"
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        *,
+        version: Literal["v3.0", "v2.1"] | None = None,
+        fps: float | None = None,
+        robot_type: str | None = None,
+        task: str | None = None,
+        keep_aside: Sequence[str] = (),
+        data_files_size_in_mb: int = 100,
+        video_files_size_in_mb: int = 200,
+    ) -> None:
+        super().__init__(episodes)
+        sizes: dict[str, int] = {
+            "data_files_size_in_mb": data_files_size_in_mb,
+            "video_files_size_in_mb": video_files_size_in_mb,
+        }
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name}: got {size}, expected a positive number")
+        original = Original.of(episodes)
+        self._made: RldsRows | SameFiles | SameRows
+        if original is None:
+            self._made = RldsRows(
+                episodes,
+                version or "v3.0",
+                _checked_rate(fps, episodes.metadata, version),
+                robot_type=robot_type,
+                task=task,
+                keep_aside=keep_aside,
+                data_files_size_in_mb=data_files_size_in_mb,
+            )
+        elif fps is not None or robot_type is not None or task is not None or keep_aside:
+            raise ValueError(
+                "fps, robot_type, task and keep_aside are for other data: what came from LeRobot "
+                "is exported as it was"
+            )
+        elif version in (None, original.version) and is_whole(episodes, original):
+            self._made = SameFiles(original)
+        else:
+            self._made = SameRows(original, version, episodes.split, sizes)
+        self._original, self._sizes = original, sizes
+        self.is_exact = self._made.is_exact
+
+    def placements(self) -> Sequence[Placement]:
+        """See `Export`."""
+        return self._made.placements()
+
+    def objection(self, outline: Outline) -> str:
+        """Says that there has to be a row."""
+        number = outline.num_steps - outline.final_observation_known
+        return without_transitions(number, "LeRobot")
+
+    def read_options(self) -> Mapping[str, Any]:
+        """Says whether the cameras had other paths."""
+        fields = self._original.said["fields"] if self._original is not None else {}
+        return {"flat_cameras": True} if fields != step_paths(fields) else {}
+
+    def write(self, path: Path) -> None:
+        """See `Export`."""
+        if not isinstance(self._made, RldsRows):
+            self.order = order_of(self.episodes)
+        self._made.write(path, self)
+        if self.left_out and isinstance(self._made, SameFiles):
+            # Without them it is another dataset, which counts its rows and episodes anew.
+            shutil.rmtree(path)
+            self.left_out, self.is_exact = [], False
+            assert self._original is not None
+            rows = SameRows(self._original, None, self.episodes.split, self._sizes)
+            rows.write(path, self)
+
+
+def _checked_rate(fps: float | None, metadata: Mapping[str, Any], version: str | None) -> float:
+    if fps is None:
+        known = {*_rates_in(metadata)}
+        if len(known) != 1:
+            found = f"says several ({sorted(known)})" if known else "does not say it"
+            raise ValueError(
+                f"fps: LeRobot needs the number of steps in a second, and the data {found}: pass "
+                "it, such as fps=10 (--to-option fps=10 on the command line)"
+            )
+        fps = known.pop()
+    if not 0 < fps < float("inf"):
+        raise ValueError(f"fps: got {fps}, expected a positive number")
+    if version == "v2.1" and fps != int(fps):
+        raise ValueError(f"fps: got {fps}, but readers of version 2.1 take whole numbers only")
+    return float(fps)
+
+
+def _rates_in(metadata: Any, depth: int = 0) -> Iterator[float]:
+    if isinstance(metadata, Mapping) and depth < 5:
+        for name, value in metadata.items():
+            if name in _RATES and type(value) in (int, float):
+                yield float(value)
+            else:
+                yield from _rates_in(value, depth + 1)

@@ -1,0 +1,165 @@
+"""Which fields of a step LeRobot has a column for, and under which name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+import rlds
+from rlds.formats.lerobot.layout import DEFAULT_COLUMNS
+from rlds.sources.texts import is_instruction
+from rlds_ecosystem.fields import Field
+
+__all__ = [
+    "DONE",
+    "REWARD",
+    "TRUNCATED",
+    "Column",
+    "columns_of",
+    "free_name",
+    "instruction_of",
+    "why_not",
+]
+
+REWARD, DONE, TRUNCATED = "next.reward", "next.done", "next.truncated"
+
+# Names that LeRobot gives a meaning.
+_RESERVED = {*DEFAULT_COLUMNS, DONE, TRUNCATED, "task", "language_persistent", "language_events"}
+# Where datasets have the text of the task, as far as there are habits.
+_INSTRUCTIONS = ("language_instruction", "observation/natural_language_instruction")
+_MAX_DIMS = 5
+# torch reads numbers of 64 bits with a sign.
+_DTYPES = {
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "float16",
+    "float32",
+    "float64",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A feature of LeRobot that holds a field of a step.
+
+    Attributes:
+      path: The path of the field.
+      name: The name of the feature.
+      field: What it holds.
+    """
+
+    path: str
+    name: str
+    field: Field
+
+    @property
+    def is_image(self) -> bool:
+        """Whether its values are files of images."""
+        return _is_image(self.field)
+
+    @property
+    def is_depth(self) -> bool:
+        """Whether its images have 16 bits."""
+        return self.is_image and self.field.dtype == np.uint16
+
+    def feature(self, shape: tuple[int, ...] | None = None) -> dict[str, Any]:
+        """Returns what `info.json` says of it.
+
+        Args:
+          shape: The shape of images, where the field does not know it.
+        """
+        shape = shape or self.field.shape  # type: ignore[assignment]
+        if self.is_image:
+            said = {"dtype": "image", "shape": shape, "names": ["height", "width", "channels"]}
+            depth = {"is_depth_map": True}
+            if self.field.unit in ("m", "mm"):
+                depth["depth_unit"] = self.field.unit  # type: ignore[assignment]
+            return {**said, "info": depth} if self.is_depth else said
+        names = self.field.names
+        dtype = "string" if self.field.is_text else str(self.field.dtype)
+        return {"dtype": dtype, "shape": shape or (1,), "names": list(names) if names else None}
+
+
+def columns_of(fields: Mapping[str, Field], aside: Collection[str] = ()) -> list[Column]:
+    """Returns the features that hold fields of a step.
+
+    Args:
+      fields: The fields by path, without flags.
+      aside: Paths of fields that get none.
+    """
+    names: set[str] = set()
+    columns = []
+    for path, field in fields.items():
+        if path not in aside and not why_not(field):
+            name = free_name(_name(path, field), names)
+            names.add(name)
+            columns.append(Column(path, name, field))
+    return columns
+
+
+def why_not(field: Field) -> str:
+    """Returns why LeRobot has no column for a field; empty if it has."""
+    if field.encoding or _is_image(field):
+        return "" if _is_image(field) else "LeRobot has no such images"
+    if None in field.shape:
+        return "LeRobot has columns of one shape only"
+    if 0 in field.shape or len(field.shape) > _MAX_DIMS:
+        return "LeRobot has no columns of this shape"
+    if field.is_text:
+        if field.dtype != str:
+            return "LeRobot has no columns of bytes"
+        return "LeRobot has no columns of several texts" if field.shape else ""
+    return "" if str(field.dtype) in _DTYPES else f"LeRobot has no columns of {field.dtype}"
+
+
+def instruction_of(texts: Collection[str]) -> str:
+    """Returns which of the fields with a text has that of the task; empty if several may, or none.
+
+    >>> instruction_of(["note", "instruction"]), instruction_of(["prompt", "instruction"])
+    ('instruction', '')
+    """
+    for path in _INSTRUCTIONS:
+        if path in texts:
+            return path
+    found = [path for path in texts if is_instruction(path)]
+    return found[0] if len(found) == 1 else ""
+
+
+def _is_image(field: Field) -> bool:
+    if len(field.shape) != 3 or 0 in field.shape or field.is_text:
+        return False
+    *sizes, channels = field.shape
+    if not field.encoding and None in sizes:
+        return False
+    return (field.dtype == np.uint8 and channels in (1, 3, 4)) or (
+        field.dtype == np.uint16 and channels == 1
+    )
+
+
+def _name(path: str, field: Field) -> str:
+    if path == rlds.REWARD:
+        return REWARD
+    if path == rlds.OBSERVATION:
+        return f"{path}.image" if _is_image(field) else f"{path}.state"
+    return path.replace("/", ".")
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """Returns a name that no other feature has, as much like the wanted one as possible."""
+    taken = {*taken, *_RESERVED}
+    if name in taken or not name.strip("."):
+        name = f"{rlds.STEPS}.{name}"
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    return found

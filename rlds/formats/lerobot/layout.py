@@ -1,0 +1,480 @@
+"""What LeRobot datasets have where: versions 2.0, 2.1 and 3.0.
+
+    meta/info.json               what there is: features, numbers, templates of file names
+    meta/stats.json              statistics of all features; not in 2.1, may be missing in 3.0
+    data/...parquet              the rows; a file for each episode (2.x), or for many (3.0)
+    videos/...mp4                the frames of video features, likewise
+    meta/tasks.jsonl             2.x: the texts of tasks, by `task_index`
+    meta/episodes.jsonl          2.x: a line for each episode
+    meta/episodes_stats.jsonl    2.1: the statistics of each episode
+    meta/tasks.parquet           3.0: the texts of tasks; the text is an index of pandas
+    meta/episodes/...parquet     3.0: a row for each episode, with its statistics
+    meta/rlds/...                what RLDS keeps aside (`AsideFolder`), which no other reader sees
+
+A feature becomes the field of a step whose path is its name with slashes for dots (`step_paths`):
+`observation.images.top` is `observation/images/top`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import rlds
+from rlds.raw_files.untrusted import SourceError
+from rlds_ecosystem.nests import is_in
+
+__all__ = [
+    "ASIDE",
+    "DEFAULT_COLUMNS",
+    "EPISODES",
+    "EPISODES_JSONL",
+    "EPISODES_STATS",
+    "EPISODE_COLUMNS",
+    "EPISODE_GROUPS",
+    "EXTRAS",
+    "INFO",
+    "LANGUAGE_INSTRUCTION",
+    "METADATA_KEY",
+    "STATS",
+    "TASK",
+    "TASKS",
+    "TASKS_JSONL",
+    "EpisodeRow",
+    "Feature",
+    "Info",
+    "VideoSpan",
+    "episode_key",
+    "step_paths",
+    "task_path",
+    "video_columns",
+]
+
+INFO = "meta/info.json"
+STATS = "meta/stats.json"
+TASKS = "meta/tasks.parquet"
+TASKS_JSONL = "meta/tasks.jsonl"
+EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+EPISODES_JSONL = "meta/episodes.jsonl"
+EPISODES_STATS = "meta/episodes_stats.jsonl"
+EXTRAS = "extras/episode_{episode_index}"
+# The folder with what an export keeps aside, and the place of the text of the task in it.
+ASIDE, TASK = "meta/rlds", "task"
+
+# Under this name, the metadata of a dataset holds what is in its tables.
+METADATA_KEY = "lerobot"
+# What the text of a task is called.
+LANGUAGE_INSTRUCTION = "language_instruction"
+
+# The columns that every data file has. `info.json` lists them among the features.
+DEFAULT_COLUMNS: Mapping[str, Mapping[str, Any]] = {
+    "timestamp": {"dtype": "float32", "shape": [1], "names": None},
+    "frame_index": {"dtype": "int64", "shape": [1], "names": None},
+    "episode_index": {"dtype": "int64", "shape": [1], "names": None},
+    "index": {"dtype": "int64", "shape": [1], "names": None},
+    "task_index": {"dtype": "int64", "shape": [1], "names": None},
+}
+
+# The columns of the table of episodes, and what the names of further ones begin with.
+EPISODE_COLUMNS = ("episode_index", "tasks", "length", "dataset_from_index", "dataset_to_index")
+EPISODE_GROUPS = ("data/", "meta/episodes/", "stats/", "videos/")
+
+_REWARD = "next.reward"
+_CAMERAS = f"{rlds.OBSERVATION}/images/"
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)(?::0?([0-9]{1,2})d)?\}")
+_TEMPLATE_NAMES = ("episode_chunk", "episode_index", "chunk_index", "file_index", "video_key")
+_CHANNELS = re.compile(r"channels?|rgb|c", re.IGNORECASE)
+_MAX_DIMS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """What `info.json` says of a feature.
+
+    Attributes:
+      name: Its name.
+      dtype: A dtype of NumPy, or `string`, `image`, `video`, `language`.
+      shape: The shape of a value. Scalars have `(1,)`.
+      raw: All that is said of it: `names`, and `info` of a video.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    raw: Mapping[str, Any]
+
+    @classmethod
+    def from_json(cls, name: str, raw: Any) -> Feature:
+        """Reads an entry of `features`.
+
+        Raises:
+          ValueError: It is none.
+        """
+        if not name or "/" in name or "\0" in name or name in (".", ".."):
+            raise ValueError(f"a feature cannot have the name {name!r}")
+        if not isinstance(raw, Mapping) or not isinstance(raw.get("dtype"), str):
+            raise ValueError(f"{raw!r:.100}, expected an object with a dtype and a shape")
+        shape = raw.get("shape")
+        if (
+            not isinstance(shape, Sequence)
+            or isinstance(shape, str)
+            or not all(_is_number(size, int) and 0 <= size < 1 << 31 for size in shape)
+            or len(shape) > _MAX_DIMS
+        ):
+            raise ValueError(f"{shape!r:.100}, expected a shape")
+        return cls(name, raw["dtype"], tuple(shape), raw)
+
+    @property
+    def is_video(self) -> bool:
+        """Whether its frames are in mp4 files, so that it has no column."""
+        return self.dtype == "video"
+
+    @property
+    def is_image(self) -> bool:
+        """Whether its column has files of images."""
+        return self.dtype == "image"
+
+    @property
+    def element_names(self) -> tuple[str, ...] | None:
+        """What the elements along the last dimension are: the names of joints, say."""
+        names = _texts(self.raw.get("names"))
+        fits = self.shape and len(names) == self.shape[-1] == math.prod(self.shape)
+        return tuple(names) if fits else None
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of an image or a frame, whatever their order is here.
+
+        Raises:
+          ValueError: It has no such shape.
+        """
+        shape = self.shape if len(self.shape) == 3 else (*self.shape, 1)
+        if len(shape) != 3:
+            raise ValueError(f"shape {self.shape}, expected height, width and channels")
+        names = _texts(self.raw.get("names"))
+        named = [axis for axis, name in enumerate(names) if _CHANNELS.fullmatch(name)]
+        if len(names) == 3 and len(named) == 1:
+            channels = named[0]
+        else:
+            found = [axis for axis in (2, 0) if shape[axis] in (1, 3, 4)]
+            channels = found[0] if found else 2
+        height, width = (size for axis, size in enumerate(shape) if axis != channels)
+        return height, width, shape[channels]
+
+
+@dataclasses.dataclass(frozen=True)
+class Info:
+    """What `info.json` says.
+
+    Attributes:
+      raw: All of it.
+      is_v3: Whether the files are those of version 3.0, rather than 2.0 or 2.1.
+      features: The features by name, videos too.
+      fps: How many rows there are in a second.
+      data_path: The template of the names of data files.
+      video_path: The template of the names of videos; None if there are none.
+      chunks_size: How many episodes (2.x) or files (3.0) are in a chunk.
+    """
+
+    raw: Mapping[str, Any]
+    is_v3: bool
+    features: Mapping[str, Feature]
+    fps: float
+    data_path: str
+    video_path: str | None
+    chunks_size: int
+
+    @classmethod
+    def from_json(cls, raw: Any, file: Any = INFO, *, is_v3: bool | None = None) -> Info:
+        """Reads the content of the file.
+
+        Args:
+          raw: The content.
+          file: How errors call the file.
+          is_v3: Whether the files are those of version 3.0; by default as `codebase_version` says.
+
+        Raises:
+          SourceError: It is not what the format demands; says which entry.
+        """
+        if not isinstance(raw, Mapping):
+            raise SourceError("no object of JSON", file=file)
+        major = _major_version(raw.get("codebase_version"), file)
+        is_v3 = major >= 3 if is_v3 is None else is_v3
+        features = {}
+        entries = raw.get("features")
+        if not isinstance(entries, Mapping):
+            raise SourceError(f"{entries!r:.100}, expected an object", file=file, field="features")
+        for name, entry in entries.items():
+            try:
+                features[name] = Feature.from_json(name, entry)
+            except ValueError as error:
+                raise SourceError(str(error), file=file, field=f"features/{name}") from error
+        fps: Any = raw.get("fps")
+        if not _is_number(fps) or not 0 < fps <= sys.float_info.max:
+            raise SourceError(f"{fps!r:.100}, expected a number", file=file, field="fps")
+        chunks_size: Any = raw.get("chunks_size", 1000)
+        if not _is_number(chunks_size, int) or chunks_size < 1:
+            raise SourceError(
+                f"{chunks_size!r:.100}, expected a number", file=file, field="chunks_size"
+            )
+        has_video = any(feature.is_video for feature in features.values())
+        return cls(
+            raw,
+            is_v3,
+            features,
+            float(fps),
+            _template(raw.get("data_path"), file, "data_path"),
+            _template(raw.get("video_path"), file, "video_path") if has_video else None,
+            chunks_size,
+        )
+
+    @property
+    def videos(self) -> list[str]:
+        """The names of the video features."""
+        return [name for name, feature in self.features.items() if feature.is_video]
+
+    def data_file(self, row: EpisodeRow) -> str:
+        """Returns the path of the file with the rows of an episode."""
+        return self._path(self.data_path, row.index, row.data_chunk, row.data_file)
+
+    def video_file(self, row: EpisodeRow, video: str) -> str:
+        """Returns the path of the file with the frames of a feature in an episode."""
+        assert self.video_path is not None
+        span = row.videos[video]
+        return self._path(self.video_path, row.index, span.chunk, span.file, video)
+
+    def _path(self, template: str, episode: int, chunk: int, file: int, video: str = "") -> str:
+        return _filled(
+            template,
+            {
+                "episode_chunk": episode // self.chunks_size,
+                "episode_index": episode,
+                "chunk_index": chunk,
+                "file_index": file,
+                "video_key": video,
+            },
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class VideoSpan:
+    """Where the frames of an episode are.
+
+    Attributes:
+      chunk: The chunk of the file (3.0).
+      file: The file (3.0).
+      begin: When the episode begins in the video, in seconds.
+      end: When it ends; None at the end of the video.
+    """
+
+    chunk: int = 0
+    file: int = 0
+    begin: float = 0.0
+    end: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeRow:
+    """What the tables say of an episode.
+
+    Attributes:
+      index: Its `episode_index`.
+      length: How many rows it has.
+      data_chunk: The chunk of the file with its rows (3.0).
+      data_file: That file (3.0).
+      begin: The first row, counted over all data files (3.0); 0 in 2.x, where a file has one
+        episode.
+      videos: Where its frames are, by the names of video features.
+      raw: All that is said of it.
+    """
+
+    index: int
+    length: int
+    data_chunk: int
+    data_file: int
+    begin: int
+    videos: Mapping[str, VideoSpan]
+    raw: Mapping[str, Any]
+
+    @classmethod
+    def from_json(cls, raw: Any, videos: Iterable[str], *, is_v3: bool) -> EpisodeRow:
+        """Reads a row of the episode table (3.0), or a line of episodes.jsonl (2.x).
+
+        Args:
+          raw: The row.
+          videos: The names of video features.
+          is_v3: Whether it is of version 3.0.
+
+        Raises:
+          ValueError: Something is missing, or of another type; says which column.
+        """
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"{raw!r:.100}, expected an object")
+        index, length = _count(raw, "episode_index"), _count(raw, "length")
+        if not is_v3:
+            spans = {name: VideoSpan() for name in videos}
+            return cls(index, length, 0, 0, 0, spans, raw)
+        begin = _count(raw, "dataset_from_index")
+        if _count(raw, "dataset_to_index") != begin + length:
+            raise ValueError(
+                f"dataset_to_index: {raw['dataset_to_index']}, but dataset_from_index is {begin} "
+                f"and the length {length}"
+            )
+        spans = {}
+        for name in videos:
+            chunk, file, start, stop = video_columns(name)
+            span = VideoSpan(
+                _count(raw, chunk), _count(raw, file), _seconds(raw, start), _seconds(raw, stop)
+            )
+            spans[name] = span
+        place = _count(raw, "data/chunk_index"), _count(raw, "data/file_index")
+        return cls(index, length, *place, begin, spans, raw)
+
+
+def video_columns(video: str) -> tuple[str, str, str, str]:
+    """Returns the columns of the episode table that say where the frames of a feature are."""
+    chunk, file, begin, end = (
+        f"videos/{video}/{name}"
+        for name in ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+    )
+    return chunk, file, begin, end
+
+
+def episode_key(index: int) -> str:
+    """Returns the key of an episode.
+
+    >>> episode_key(12)
+    'episode_000012'
+    """
+    return f"episode_{index:06d}"
+
+
+def step_paths(names: Iterable[str], *, flat_cameras: bool = False) -> dict[str, str]:
+    """Returns the paths that features have in a step, by their names.
+
+    Dots become slashes, but not after a name that is a feature itself. `next.reward` is `reward`,
+    and `actions.` is `action/` where there is no other action. What a step has anyway is under
+    `lerobot/`. With `flat_cameras`, what is below `observation/images` is below `observation`,
+    unless there is another such field.
+
+    >>> step_paths(["observation.state", "observation.state.raw", "actions.arm", "next.reward"])
+    {'observation.state': 'observation/state', 'observation.state.raw': 'observation/state.raw', \
+'actions.arm': 'action/arm', 'next.reward': 'reward'}
+    """
+    names = list(names)
+    known = {*names}
+    paths = {name: _nested(name, known) for name in names}
+    taken = {path.partition("/")[0] for path in paths.values()}
+    if rlds.REWARD not in taken and _REWARD in paths:
+        paths[_REWARD] = rlds.REWARD
+    if rlds.ACTION not in taken:
+        for name, path in paths.items():
+            if path.startswith("actions/") or path == "actions":
+                paths[name] = rlds.ACTION + path.removeprefix("actions")
+    cameras = [name for name, path in paths.items() if path.startswith(_CAMERAS)]
+    for name in cameras if flat_cameras else ():
+        flat = f"{rlds.OBSERVATION}/{paths[name].removeprefix(_CAMERAS)}"
+        others = (path for path in paths.values() if path != paths[name])
+        if not any(is_in(other, flat) or is_in(flat, other) for other in others):
+            paths[name] = flat
+    for name, path in paths.items():
+        if path.partition("/")[0] in rlds.STEP_FLAGS:
+            paths[name] = f"lerobot/{path}"
+    return paths
+
+
+def task_path(paths: Mapping[str, str]) -> str:
+    """Returns the path that the text of the task of a row has in a step.
+
+    Args:
+      paths: Those of the features.
+    """
+    taken = {path.partition("/")[0] for path in paths.values()}
+    free = [name for name in (LANGUAGE_INSTRUCTION, "task") if name not in taken]
+    return free[0] if free else f"lerobot/{LANGUAGE_INSTRUCTION}"
+
+
+def _nested(name: str, known: set[str]) -> str:
+    """A name with slashes for the dots up to the first prefix that is a name, too."""
+    parts = name.split(".")
+    if not all(parts):
+        return name
+    for number in range(1, len(parts)):
+        if ".".join(parts[:number]) in known:
+            return "/".join([*parts[: number - 1], ".".join(parts[number - 1 :])])
+    return "/".join(parts)
+
+
+def _texts(names: Any, depth: int = 0) -> list[str]:
+    """The texts in lists, and in lists that are values of objects, in order."""
+    if isinstance(names, str):
+        return [names]
+    if depth > _MAX_DIMS:
+        return []
+    children = names.values() if isinstance(names, Mapping) else names
+    if not isinstance(children, Iterable):
+        return []
+    if isinstance(names, Mapping) and all(type(place) is int for place in names.values()):
+        return sorted(names, key=names.__getitem__)
+    return [text for child in children for text in _texts(child, depth + 1)]
+
+
+def _major_version(version: Any, file: Any) -> int:
+    found = re.match(r"v?([0-9]{1,3})(\.|$)", version) if isinstance(version, str) else None
+    if found is None or int(found[1]) < 2:
+        raise SourceError(
+            f"{version!r:.100}, expected v2.0, v2.1 or v3.0; LeRobot itself converts older ones",
+            file=file,
+            field="codebase_version",
+        )
+    return int(found[1])
+
+
+def _template(template: Any, file: Any, field: str) -> str:
+    """Returns a template of file names, after a look at what it can lead to."""
+    rest = _PLACEHOLDER.sub("", template) if isinstance(template, str) else "{"
+    names = {name for name, _ in _PLACEHOLDER.findall(template)} if rest != "{" else set()
+    parts = rest.split("/")
+    if (
+        {"{", "}", "\\", "\0", ":"} & {*rest}
+        or names - {*_TEMPLATE_NAMES}
+        or rest.startswith("/")
+        or ".." in parts
+    ):
+        raise SourceError(
+            f"{template!r:.200}, expected the template of a path below the dataset, of "
+            f"{', '.join(_TEMPLATE_NAMES)}",
+            file=file,
+            field=field,
+        )
+    return str(template)
+
+
+def _filled(template: str, values: Mapping[str, Any]) -> str:
+    def fill(found: re.Match[str]) -> str:
+        value = str(values[found[1]])
+        return value.zfill(int(found[2] or 0))
+
+    return _PLACEHOLDER.sub(fill, template)
+
+
+def _is_number(value: Any, kind: Any = int | float) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _count(raw: Mapping[str, Any], name: str) -> int:
+    value: Any = raw.get(name)
+    if not _is_number(value, int) or not 0 <= value < 1 << 62:
+        raise ValueError(f"{name}: {value!r:.100}, expected a number")
+    return int(value)
+
+
+def _seconds(raw: Mapping[str, Any], name: str) -> float:
+    value: Any = raw.get(name)
+    if not _is_number(value) or not 0 <= value < 1 << 40:
+        raise ValueError(f"{name}: {value!r:.100}, expected a time in seconds")
+    return float(value)

@@ -1,0 +1,139 @@
+"""Rows of Parquet files that anybody may have made, some at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds.raw_files.untrusted import (
+    Budget,
+    SourceError,
+    check_is_file,
+    source_errors,
+    trusted_bytes,
+)
+from rlds_ecosystem import import_extra, stores
+
+__all__ = ["ParquetRows", "as_numpy", "size_of"]
+
+_BATCH_BYTES = 8 << 20
+_MAX_BATCH = 8192
+# Without a buffer, all of a column in a row group is read at once.
+_BUFFER_BYTES = 1 << 20
+
+
+class ParquetRows:
+    """The rows of a file.
+
+    A row is found by decoding those before it in its row group, and what was decoded is not kept.
+    So reading rows in order is fast, and takes little memory however large a row group is.
+
+    Args:
+      path: The file, here or in a store.
+      columns: The columns to read; all by default.
+
+    Attributes:
+      path: The file.
+      columns: The columns.
+      schema: What the file has: a schema of Arrow.
+      num_rows: How many rows.
+
+    Raises:
+      SourceError: It is damaged, for example without the footer that is written last.
+      FileNotFoundError: There is none.
+    """
+
+    def __init__(self, path: stores.PathLike, columns: Sequence[str] | None = None) -> None:
+        self.path, self.columns = os.fspath(path), columns
+        check_is_file(path)
+        self._size = size_of(path)
+        parquet = import_extra("pyarrow.parquet")
+        with source_errors(self.path):
+            opened = self.path if stores.is_local(path) else stores.open_binary(path)
+            self._file = parquet.ParquetFile(opened, buffer_size=_BUFFER_BYTES)
+            self.schema = self._file.schema_arrow
+            self._metadata = self._file.metadata
+        groups = range(self._metadata.num_row_groups)
+        sizes = [self._metadata.row_group(group).num_rows for group in groups]
+        if min(sizes, default=0) < 0:
+            raise SourceError("a row group of less than no rows", file=self.path)
+        self._begins = np.cumsum([0, *sizes])
+        self.num_rows = int(self._begins[-1])
+        self._batches: Iterator[Any] = iter(())
+        self._place = -1  # The row that the next batch begins with.
+        self._batch: Any = None  # What came last.
+
+    def read(self, begin: int, end: int) -> Any:
+        """Returns the rows from `begin` to before `end`, a table of Arrow.
+
+        Raises:
+          SourceError: There are no such rows, or they are damaged.
+        """
+        if not 0 <= begin <= end <= self.num_rows:
+            raise SourceError(
+                f"rows {begin} to {end} are wanted, but there are {self.num_rows}", file=self.path
+            )
+        budget = Budget(self.path, self._size, max_bytes=trusted_bytes(self._size))
+        with source_errors(self.path):
+            return self._read(begin, end, budget)
+
+    def _read(self, begin: int, end: int, budget: Budget) -> Any:
+        arrow = import_extra("pyarrow")
+        found = []
+        batch_begin = self._place - (self._batch.num_rows if self._batch is not None else 0)
+        if self._batch is None or not batch_begin <= begin <= self._place:
+            self._seek(begin)
+            batch_begin = self._place
+        while batch_begin < end:
+            if self._batch is None or batch_begin == self._place:
+                self._batch = next(self._batches)
+                self._place += self._batch.num_rows
+            batch_end = batch_begin + self._batch.num_rows
+            if begin < batch_end:
+                first = max(begin - batch_begin, 0)
+                part = self._batch.slice(first, min(end, batch_end) - batch_begin - first)
+                budget.take(part.nbytes)
+                found.append(part)
+            batch_begin = batch_end
+        schema = self.schema
+        if self.columns is not None:
+            schema = arrow.schema([schema.field(name) for name in self.columns])
+        return (
+            arrow.Table.from_batches(found).select(schema.names) if found else schema.empty_table()
+        )
+
+    def _seek(self, row: int) -> None:
+        """Goes to the row group with a row."""
+        group = int(np.searchsorted(self._begins, row, "right")) - 1
+        group = min(max(group, 0), self._metadata.num_row_groups - 1)
+        self._batch, self._place = None, int(self._begins[group]) if group >= 0 else 0
+        if group < 0:
+            return
+        about = self._metadata.row_group(group)
+        row_bytes = max(about.total_byte_size, 1) / max(about.num_rows, 1)
+        self._batches = self._file.iter_batches(
+            batch_size=int(min(max(_BATCH_BYTES / row_bytes, 1), _MAX_BATCH)),
+            row_groups=range(group, self._metadata.num_row_groups),
+            columns=self.columns,
+            use_threads=False,  # A forked process has no threads.
+        )
+
+
+def as_numpy(array: Any) -> np.ndarray:
+    """Returns numbers of Arrow, of which none is missing, as an array.
+
+    `to_numpy` does so too, but imports pandas, which takes longer than to open a dataset.
+    """
+    arrow = import_extra("pyarrow")
+    if arrow.types.is_boolean(array.type):
+        return np.from_dlpack(array.cast(arrow.uint8())).view(bool)
+    return np.from_dlpack(array)
+
+
+def size_of(path: stores.PathLike) -> int:
+    """Returns how many bytes a file has."""
+    with stores.open_binary(path) as file:
+        return file.seek(0, os.SEEK_END)

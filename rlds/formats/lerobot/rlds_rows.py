@@ -1,0 +1,245 @@
+"""Any episodes as rows of LeRobot: a transition is a row."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rlds
+import tfds_files
+from rlds.formats.lerobot.cameras import Cameras
+from rlds.formats.lerobot.dataset_files import DatasetFiles, Settings, Version, dataset_files
+from rlds.formats.lerobot.feature_plan import (
+    DONE,
+    TRUNCATED,
+    Column,
+    columns_of,
+    instruction_of,
+    why_not,
+)
+from rlds.formats.lerobot.feature_statistics import (
+    Statistics,
+    of_column,
+    of_images,
+    sampled_frames,
+)
+from rlds.formats.lerobot.layout import ASIDE, DEFAULT_COLUMNS, TASK
+from rlds.formats.lerobot.tables import column_array, data_schema, image_array
+from rlds.sources.aside import Aside, AsideWriter
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.source import SourceEpisode
+from rlds.video import CLIP, VIDEO
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import leaves_at, nest
+from tfds_files.png import encode_png
+
+__all__ = ["RldsRows"]
+
+_FLAG = {"dtype": "bool", "shape": [1], "names": None}
+# Of texts, if none is known to be that of the task.
+_HINT = "if it is the text of the task, pass task={0!r} (-T task={0} on the command line)"
+# LeRobot 0.3 checks the distances of time stamps, which are of 32 bits.
+_TOLERANCE = 1e-4
+
+
+class RldsRows:
+    """Writes episodes that came from elsewhere.
+
+    Args:
+      episodes: The episodes.
+      version: See `LeRobotExport`.
+      fps: Likewise.
+      robot_type: Likewise.
+      task: Likewise.
+      keep_aside: Likewise.
+      data_files_size_in_mb: Likewise.
+
+    Attributes:
+      aside: What is kept aside.
+
+    Raises:
+      ValueError: An option does not fit.
+    """
+
+    is_exact = True
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        version: Version,
+        fps: float,
+        *,
+        robot_type: str | None,
+        task: str | None,
+        keep_aside: Sequence[str],
+        data_files_size_in_mb: int,
+    ) -> None:
+        self._version = version
+        spec = episodes.spec
+        steps = dict(leaves_at(spec.pop(rlds.STEPS), None))
+        fields = {path: field for path, field in steps.items() if isinstance(field, Field)}
+        fields = {path: field for path, field in fields.items() if path not in rlds.STEP_FLAGS}
+        of_episode = dict(leaves_at(spec, None))
+        cameras = {
+            path.removesuffix(f"/{CLIP}") for path in of_episode if path.endswith(f"/{CLIP}")
+        }
+        for path in keep_aside:
+            if path not in fields and path not in cameras:
+                known = ", ".join([*fields, *cameras])
+                raise ValueError(f"keep_aside: there is no field {path!r}, only {known}")
+        if task is not None and not _is_text(fields.get(task, of_episode.get(task))):
+            raise ValueError(f"task: there is no text {task!r} in a step or an episode")
+        texts = [path for path, field in {**of_episode, **fields}.items() if _is_text(field)]
+        self._task = instruction_of(texts) if task is None else task
+        is_column = self._task in fields and fields[self._task].dtype == str
+        taken = {*keep_aside, self._task}
+        self._columns = columns_of(fields, taken)
+        places = {column.path: column.name for column in self._columns}
+        if is_column and self._task not in keep_aside:
+            places[self._task] = TASK
+        names = [*places.values(), DONE, TRUNCATED]
+        self._cameras = Cameras(of_episode, keep_aside, names, fps)
+        aside = Aside.of(episodes, places)
+        self.aside = dataclasses.replace(
+            aside,
+            episode={p: f for p, f in aside.episode.items() if p not in self._cameras.fields},
+            metadata={**aside.metadata, VIDEO: self._cameras.names},
+        )
+        self._why = {} if self._task else {path: _HINT.format(path) for path in texts}
+        self._why |= {path: why_not(field) for path, field in fields.items() if path not in places}
+        features: dict[str, Any] = {column.name: column.feature() for column in self._columns}
+        features |= self._cameras.features
+        features |= {DONE: _FLAG, TRUNCATED: _FLAG, **DEFAULT_COLUMNS}
+        self._schema = data_schema(features)
+        self._settings = Settings(
+            features,
+            self._schema,
+            fps,
+            robot_type,
+            episodes.split if episodes.split.isidentifier() else "train",
+            data_files_size_in_mb=data_files_size_in_mb,
+            clips_as_they_are=True,
+        )
+
+    def placements(self) -> Sequence[Placement]:
+        """See `Export`."""
+        clips = self._cameras.fields.items()
+        videos = [Placement(path, f"videos/{name}", "exact") for path, name in clips]
+        return [*kept_aside(self.aside, self._why), *videos]
+
+    def write(self, path: Path, export: Export) -> None:
+        """Writes the episodes of an export."""
+        kept = path / ASIDE
+        kept.mkdir(parents=True)
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        with (
+            AsideWriter(kept, self.aside) as aside,
+            dataset_files(self._version, path, self._settings) as files,
+        ):
+            for episode in export.each():
+                self._write_episode(files, episode)
+                values = dict(leaves_at(episode.metadata, None))
+                for field in self._cameras.fields:
+                    del values[field]
+                aside.add(dataclasses.replace(episode, metadata=nest(values)))
+            shapes = {name: {"shape": list(shape)} for name, shape in self._shapes.items()}
+            files.finish({**shapes, **self._cameras.described})
+
+    def _write_episode(self, files: DatasetFiles, episode: SourceEpisode) -> None:
+        num_rows = episode.num_steps - episode.final_observation_known
+        where = f"episode {episode.key}"
+        if self._version == "v2.1":
+            self._check_times(num_rows, where)
+        rows = self.aside.rows(episode)
+        arrays: dict[str, Any] = {}
+        statistics: dict[str, Statistics] = {}
+        for column in self._columns:
+            values = rows[column.path]
+            if column.is_image:
+                names = [f"frame-{row:06d}" for row in range(num_rows)]
+                arrays[column.name] = _images(values, names)
+                found = self._image_statistics(column, values, where)
+            else:
+                arrays[column.name] = column_array(values, self._schema.field(column.name).type)
+                found = {} if column.field.is_text else of_column(values)
+            if found:
+                statistics[column.name] = found
+        for name, flag in _flags(episode, num_rows).items():
+            arrays[name] = column_array(flag, self._schema.field(name).type)
+            statistics[name] = of_column(flag)
+        clips = self._cameras.clips(episode, num_rows)
+        statistics |= self._cameras.statistics(clips)
+        files.add(arrays, self._tasks_of(episode, num_rows), statistics, clips)
+
+    def _image_statistics(self, column: Column, values: np.ndarray, where: str) -> Statistics:
+        """Returns the statistics of images; notes their shape."""
+        images = [_decoded(values[row], column.field) for row in sampled_frames(len(values))]
+        for image in images:
+            if image.shape != self._shapes.setdefault(column.name, image.shape):
+                raise ValueError(
+                    f"{where}, {column.path}: an image of {image.shape}, where others are of "
+                    f"{self._shapes[column.name]}; LeRobot has one size only. Pass "
+                    f"keep_aside=[{column.path!r}] to write no column for them"
+                )
+        # Readers stop at statistics of other channels, if the name is that of an image.
+        known = (3,) if self._version == "v2.1" else (1, 3)
+        if "image" in column.name and images[0].shape[-1] not in known:
+            return {}
+        return of_images(images, scale=1.0 if column.is_depth else 255.0)
+
+    def _tasks_of(self, episode: SourceEpisode, num_rows: int) -> list[str]:
+        if not self._task:
+            return [""] * num_rows
+        steps = dict(leaves_at(episode.steps, None))
+        if self._task in steps:
+            return [_text(value) for value in steps[self._task][:num_rows].tolist()]
+        metadata = dict(leaves_at(episode.metadata, None))
+        return [_text(metadata[self._task])] * num_rows
+
+    def _check_times(self, num_rows: int, where: str) -> None:
+        fps = self._settings.fps
+        apart = np.diff((np.arange(num_rows) / fps).astype(np.float32))
+        if (abs(apart - 1 / fps) > _TOLERANCE).any():
+            warnings.warn(
+                f"{where} takes {num_rows / fps:.0f} seconds: LeRobot 0.3 finds its time stamps, "
+                "which are of 32 bits, out of step, and does not open the dataset",
+                stacklevel=2,
+            )
+
+
+def _is_text(field: Any) -> bool:
+    return isinstance(field, Field) and field.is_text and not field.shape and not field.encoding
+
+
+def _text(value: Any) -> str:
+    value = value.item() if isinstance(value, np.ndarray) else value
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _images(values: np.ndarray, names: Sequence[str]) -> Any:
+    """A column of images, as files."""
+    files = [value if isinstance(value, bytes) else encode_png(value, level=1) for value in values]
+    suffixes = [".jpg" if data.startswith(b"\xff\xd8") else ".png" for data in files]
+    return image_array(files, [f"{name}{suffix}" for name, suffix in zip(names, suffixes)])
+
+
+def _decoded(value: Any, field: Field) -> np.ndarray:
+    if not isinstance(value, bytes):
+        return np.asarray(value)
+    return tfds_files.decode_image(
+        value, tfds_files.Image(shape=field.shape, dtype=field.column_dtype)
+    )
+
+
+def _flags(episode: SourceEpisode, num_rows: int) -> dict[str, np.ndarray]:
+    """How the episode ended, as columns."""
+    last = np.arange(num_rows) == num_rows - 1
+    terminal = episode.steps.get(rlds.IS_TERMINAL)
+    is_terminal = terminal is not None and bool(terminal[-1])
+    return {DONE: last & is_terminal, TRUNCATED: last & bool(episode.truncated)}

@@ -1,0 +1,126 @@
+"""Videos of LeRobot datasets that are made of clips: several episodes in a file, or one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlds.video.container import Clip, JoinedClip, VideoFile, join_clips
+
+__all__ = ["SpooledClips", "VideoFiles", "write_clips"]
+
+_MEGABYTE = 1 << 20
+
+
+class SpooledClips(Sequence[Clip]):
+    """Clips on the disk: those of a file may be more than there is memory for."""
+
+    def __init__(self) -> None:
+        self._file: Any = None
+        self._places: list[tuple[int, int, int, int | None]] = []
+        self.size = 0
+
+    def append(self, clip: Clip) -> None:
+        """Adds a clip."""
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._file.seek(self.size)
+        self._file.write(clip.data)
+        self._places.append((self.size, len(clip.data), clip.first, clip.num_frames))
+        self.size += len(clip.data)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: Any) -> Any:
+        begin, size, first, num_frames = self._places[index]
+        self._file.seek(begin)
+        return Clip(self._file.read(size), first, num_frames)
+
+    def clear(self) -> None:
+        """Takes all clips out."""
+        if self._file is not None:
+            self._file.close()
+        self._file, self._places, self.size = None, [], 0
+
+
+class VideoFiles:
+    """The files of a video feature that clips are added to, one after the other.
+
+    Args:
+      directory: The folder that `template` begins in.
+      template: Their names, by `video_key`, `chunk_index` and `file_index`.
+      feature: The name of the feature.
+      most_megabytes: How large a file becomes; a single clip may be larger.
+      files_per_chunk: How many files there are in a chunk.
+      as_they_are: Whether each clip is a file of its own, byte by byte.
+
+    Attributes:
+      clips: The clips that are not written yet.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        template: str,
+        feature: str,
+        *,
+        most_megabytes: float,
+        files_per_chunk: int = 1000,
+        as_they_are: bool = False,
+    ) -> None:
+        self._directory, self._template, self._feature = directory, template, feature
+        self._most = 0 if as_they_are else most_megabytes * _MEGABYTE
+        self._per_chunk, self._as_they_are = files_per_chunk, as_they_are
+        self._file = 0
+        self.clips = SpooledClips()
+        self._waiting: list[Callable[[int, int, JoinedClip], None]] = []
+
+    def add(self, clip: Clip, when_written: Callable[[int, int, JoinedClip], None]) -> None:
+        """Adds the frames of an episode.
+
+        Args:
+          clip: The clip.
+          when_written: Is called when its file is complete, with the chunk, the file, and where the
+            frames are in it.
+        """
+        if len(self.clips) and self.clips.size + len(clip.data) >= self._most:
+            self.close()
+        self.clips.append(clip)
+        self._waiting.append(when_written)
+
+    def close(self) -> None:
+        """Completes the file."""
+        if len(self.clips):
+            chunk, file = divmod(self._file, self._per_chunk)
+            name = self._template.format(
+                video_key=self._feature, chunk_index=chunk, file_index=file
+            )
+            path = self._directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for when_written, place in zip(
+                self._waiting, write_clips(self.clips, path, self._as_they_are)
+            ):
+                when_written(chunk, file, place)
+            self._file += 1
+        self.clips.clear()
+        self._waiting = []
+
+
+def write_clips(clips: Sequence[Clip], path: Path, as_they_are: bool) -> list[JoinedClip]:
+    """Writes a video; returns where the frames of each clip are in it.
+
+    Args:
+      clips: The clips.
+      path: The file.
+      as_they_are: Whether there is one clip, which is to be the file.
+    """
+    if not as_they_are:
+        return join_clips(clips, path)
+    [clip] = clips
+    path.write_bytes(clip.data)
+    times = VideoFile(clip.data).times
+    end = len(times) if clip.num_frames is None else clip.first + clip.num_frames
+    return [JoinedClip(clip.first, end, float(times[clip.first]))]

@@ -1,0 +1,174 @@
+"""The logs that a dataset is made of: which there are, what they are called, readers of them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import envlogger
+from envlogger.backends.riegeli_files.layout import METADATA_FILE
+from rlds.raw_files.untrusted import check_link
+from rlds_ecosystem import stores
+from rlds_ecosystem.forking import begin_anew_in_forks
+
+__all__ = ["IdleReaders", "Log", "LogSource", "Logs", "find_logs", "logs_by_split"]
+
+# How many logs are kept open. Each has two open files at most.
+_MAX_OPEN_LOGS = 16
+
+LogSource: TypeAlias = str | os.PathLike[str] | envlogger.Reader
+Logs: TypeAlias = LogSource | Sequence[LogSource] | Mapping[str, LogSource | Sequence[LogSource]]
+
+
+def find_logs(path: str | os.PathLike[str]) -> list[str]:
+    """Returns the directories with EnvLogger logs at and below a directory, sorted by path.
+
+    Raises:
+      FileNotFoundError: If the directory does not exist, or holds no log.
+    """
+    directory = stores.as_path(path)
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
+    logs = []
+    for root, _, files in directory.walk():
+        for file in files:
+            check_link(root / file)
+        if METADATA_FILE in files:
+            logs.append(os.fspath(root))
+    logs.sort()
+    if not logs:
+        raise FileNotFoundError(
+            f"{os.fspath(path)!r} holds no EnvLogger log: there is no {METADATA_FILE} in it, nor "
+            "in a directory below it."
+        )
+    return logs
+
+
+@dataclasses.dataclass(eq=False)
+class Log:
+    """A log that is opened when it is read.
+
+    Attributes:
+      path: Its directory; of a reader that was given, in words which one it is.
+      source: Its directory, or a reader.
+      name: How the dataset calls it.
+      begins: For each episode, how many steps are before it; and how many there are.
+      joins: Whether episodes can be read together, as far as is known.
+    """
+
+    path: str
+    source: str | envlogger.Reader
+    name: str = ""
+    begins: list[int] = dataclasses.field(default_factory=list)
+    joins: bool = True
+
+    @property
+    def num_episodes(self) -> int:
+        """How many episodes it had when it was looked at first."""
+        return len(self.begins) - 1
+
+    def __post_init__(self) -> None:
+        self.name = self.path
+        if isinstance(self.source, envlogger.Reader):  # The owner of that one may close it.
+            self.source = self.source.copy()
+
+    def open(self) -> envlogger.Reader:
+        """Returns a reader to be closed."""
+        if isinstance(self.source, str):
+            return envlogger.Reader(self.source)
+        return self.source.copy()
+
+
+def _name(logs: Sequence[Log]) -> None:
+    paths = [os.path.abspath(log.source) for log in logs if isinstance(log.source, str)]
+    parent = os.path.dirname(os.path.commonpath(paths)) if paths else ""
+    for log in logs:
+        if isinstance(log.source, str):
+            log.name = os.path.relpath(os.path.abspath(log.source), parent)
+
+
+class IdleReaders:
+    """Readers of logs that are open, but not in use.
+
+    Threads that read at the same time get a reader each. What is open is not copied to another
+    process with the source.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readers: list[tuple[Log, envlogger.Reader]] = []
+        begin_anew_in_forks(self)
+
+    def _begin_anew(self) -> None:
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return IdleReaders, ()
+
+    @contextlib.contextmanager
+    def borrow(self, log: Log) -> Iterator[envlogger.Reader]:
+        """Lends a reader of a log."""
+        reader = self._take(log) or log.open()
+        try:
+            yield reader
+        except BaseException:  # Which keeps the reader, and its open files, in a reference cycle.
+            reader.close()
+            raise
+        self._give_back(log, reader)
+
+    def _give_back(self, log: Log, reader: envlogger.Reader) -> None:
+        with self._lock:
+            self._readers.append((log, reader))
+            surplus = self._readers[:-_MAX_OPEN_LOGS]
+            del self._readers[:-_MAX_OPEN_LOGS]
+        for _, unused in surplus:
+            unused.close()
+
+    def _take(self, log: Log) -> envlogger.Reader | None:
+        with self._lock:
+            for number, (other, reader) in enumerate(self._readers):
+                if other is log:
+                    del self._readers[number]
+                    return reader
+        return None
+
+
+def logs_by_split(logs: Logs) -> dict[str, list[Log]]:
+    """Returns the logs of each split.
+
+    Their names are the same everywhere: they are below the directory that all logs are in.
+
+    Raises:
+      FileNotFoundError: A directory does not exist, or holds no log.
+      ValueError: There are no logs, or a name of a split is not valid.
+    """
+    splits = logs if isinstance(logs, Mapping) else {"train": logs}
+    if not splits:
+        raise ValueError("No logs were given.")
+    found = {split: _split_logs(split, sources) for split, sources in splits.items()}
+    _name([log for split_logs in found.values() for log in split_logs])
+    return found
+
+
+def _split_logs(split: str, sources: LogSource | Sequence[LogSource]) -> list[Log]:
+    if not re.fullmatch(r"\w+", split) or split == "all":
+        raise ValueError(
+            f"{split!r} is not a name for a split; use letters, digits and '_' ('all' means all "
+            "splits to TFDS)."
+        )
+    if isinstance(sources, (str, os.PathLike)) or not isinstance(sources, Sequence):
+        sources = [sources]
+    logs = []
+    for index, source in enumerate(sources):
+        if isinstance(source, (str, os.PathLike)):
+            logs += [Log(path, path) for path in find_logs(source)]
+        else:
+            logs.append(Log(f"reader {index} of split {split!r}", source))
+    if not logs:
+        raise ValueError(f"No logs were given for the split {split!r}.")
+    return logs

@@ -1,0 +1,508 @@
+"""EnvLogger logs as a source of RLDS episodes.
+
+The features come from the recorded environment specs and, for what has no spec (step metadata,
+episode metadata), from the first recorded values; all later values are checked against them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import json
+import operator
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import dm_env
+import numpy as np
+from etils import epath
+
+import envlogger
+import rlds
+from envlogger.converters.json_values import to_json
+from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
+from envlogger.step_data import StepData
+from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, find_logs, logs_by_split
+from rlds.raw_files.untrusted import check_is_file, source_errors
+from rlds.sources.episode_fields import RESERVED
+from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.specs import fields_from_spec, merged_specs, specs_from_columns
+from rlds_ecosystem import stores
+from rlds_ecosystem.columns import (
+    dtype_and_shape,
+    first_row,
+    known_field,
+    map_columns,
+    stack_values,
+)
+from rlds_ecosystem.errors import EnvLoggerError, StorageError
+from rlds_ecosystem.fields import Field, MismatchError, in_words, match_columns
+
+__all__ = ["EnvLoggerSource", "episode_flags"]
+
+_FIELDS_WITH_SPEC = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
+
+
+def episode_flags(
+    is_terminal: np.ndarray, *, begins: bool, ends: bool, file: str, begin: int
+) -> dict[str, Any]:
+    """Returns what a `SourceEpisode` says of a recorded episode, by the names of its attributes.
+
+    Args:
+      is_terminal: The column of the episode.
+      begins: Whether its first step is a FIRST step.
+      ends: Whether its last step is a LAST step. If not, the environment was reset before, or
+        recording stopped.
+      file: The name of the log.
+      begin: How many steps the log has before it.
+
+    >>> flags = episode_flags(np.array([False] * 3), begins=True, ends=True, file="log", begin=7)
+    >>> flags["truncated"], flags["complete"], flags["origin"]
+    (True, True, Origin(file='log', begin=7, end=10))
+    """
+    return {
+        "final_observation_known": True,
+        "truncated": not is_terminal[-1],
+        "complete": begins and ends,
+        "origin": Origin(file, begin, begin + len(is_terminal)),
+    }
+
+
+class _Recorded(NamedTuple):
+    """The metadata of an episode, as columns with a single row."""
+
+    columns: Any
+    log: Log
+    episode: int
+
+
+class EnvLoggerSource(RandomAccessSource):
+    """EnvLogger logs: of one environment, recorded with any metadata.
+
+    What is missing is not invented: a field of the metadata that some episodes do not have (or have
+    as None) stands beside a mark, `<name>_known`, which is False where the field only holds zeros,
+    NaN or an empty string. So does custom data that some steps do not have, if the first episode
+    has it.
+
+    The key of an episode is its index, counted over all logs in the order given. `truncated` is
+    true if its last state is not terminal; `complete` is false if it does not begin with a FIRST
+    step and end with a LAST one. Metadata of an episode that is no dict stands under
+    `episode_metadata`; what was recorded under a name of the dataset (`episode_id`, `truncated`)
+    stands under `recorded_<name>`.
+
+    Values are kept bit by bit in the dtype they were recorded in. What is None, and containers that
+    hold nothing, have no field.
+
+    Args:
+      logs: A directory, a reader that is already open, a list of these, or a dict of these by the
+        name of the split; without names, the split is `train`. In a directory, all logs at and
+        below it count (see `find_logs`). Open readers are left open. Of logs that grow, the
+        episodes that are there now are read.
+      metadata: Replaces what was recorded of the logs as a whole.
+      episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
+        some episodes, by name. These need no mark.
+
+    Raises:
+      FileNotFoundError: A directory does not exist, or holds no log.
+      SourceError: A log holds no episodes; logs differ in their specs; metadata has no place in
+        JSON, or that of an episode is not like that of the first; says where.
+      ValueError: A name of a split is not valid.
+    """
+
+    description = "Episodes recorded with EnvLogger."
+    inputs_may_grow = True
+    # Whether float64 that is expected to be float32 is rounded.
+    _rounds = False
+
+    def __init__(
+        self,
+        logs: Logs,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        episode_metadata_defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._defaults = dict(episode_metadata_defaults or {})
+        self._logs = logs_by_split(logs)
+        self._idle = IdleReaders()
+        self._metadata: Any = None if metadata is None else to_json(metadata, "metadata")
+        examples: dict[Any, _Recorded] = {}
+        recorded = [self._scan(log, examples) for log in self._all_logs()]
+        columns = [specs_from_columns(example.columns) for example in examples.values()]
+        self._episode_fields = self._find_episode_fields(merged_specs(columns))
+        self._expected_metadata = self._expected(self._episode_fields)
+        for example in examples.values():
+            self._match_metadata(*example)
+        if self._metadata is None:
+            kinds = {json.dumps(data, sort_keys=True) for data in recorded}
+            self._metadata = recorded[0] if len(kinds) == 1 else {"logs": recorded}
+        self._ends = {
+            split: np.cumsum([log.num_episodes for log in split_logs]).tolist()
+            for split, split_logs in self._logs.items()
+        }
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        return bool(find_logs(path))
+
+    def _all_logs(self) -> list[Log]:
+        return [log for logs in self._logs.values() for log in logs]
+
+    # --- What there is ---------------------------------------------------------------------------
+
+    def _scan(self, log: Log, examples: dict[Any, _Recorded]) -> Any:
+        """Checks what is cheap to check of a log; returns the metadata that it has as a whole.
+
+        Args:
+          log: The log.
+          examples: Gets one for each kind of episode metadata.
+        """
+        for file in _files_of(log):
+            check_is_file(file)
+        with source_errors(log.path), self._idle.borrow(log) as reader:
+            lengths = [len(episode) for episode in reader.episodes]
+            if not lengths:
+                raise SourceError("the log holds no episodes", file=log.path)
+            log.begins = [0, *np.cumsum(lengths).tolist()]
+            specs = _recorded_specs(reader)
+            if log is self._all_logs()[0]:
+                self._specs = _step_specs(reader, specs, log.path)
+                self._step_fields = self._find_step_fields(self._specs)
+                flags = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
+                self._expected_steps = {**self._expected(self._step_fields), **flags}
+            self._check_specs(specs, log)
+            for index, metadata in _sound_metadata(reader):
+                columns = self._episode_columns(metadata, log, index)
+                examples.setdefault(_kind_of(columns), _Recorded(columns, log, index))
+            if self._metadata is not None:
+                return None
+            metadata = dict(reader.metadata())
+            metadata.pop("environment_specs", None)
+            try:
+                return to_json(metadata, f"{log.path}, metadata")
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{error}. Pass `metadata` to replace what is recorded."
+                ) from error
+
+    def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the fields of steps of which there are specs."""
+        found = {
+            name: fields_from_spec(spec, name)
+            for name, spec in specs.items()
+            if name not in rlds.STEP_FLAGS
+        }
+        return {name: field for name, field in found.items() if field is not None}
+
+    def _find_episode_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the fields of the metadata of which there are specs."""
+        found = {name: fields_from_spec(spec, name) for name, spec in specs.items()}
+        return {name: field for name, field in found.items() if field is not None}
+
+    def _expected(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Returns what columns of fields have to fit."""
+        return fields
+
+    def _is_given(self, name: str) -> bool:
+        """Whether the fields of steps do not depend on a spec."""
+        del name
+        return False
+
+    def _check_specs(self, recorded: Mapping[str, Any], log: Log) -> None:
+        for name, spec in recorded.items():
+            if spec is None or self._is_given(name):
+                continue
+            fields = fields_from_spec(spec, name)
+            first = fields_from_spec(self._specs[name], name)
+            if fields != first:
+                raise SourceError(
+                    f"the spec describes {in_words(fields)}, that of {self._all_logs()[0].path} "
+                    f"{in_words(first)}; logs with different specs need a dataset each",
+                    file=log.path,
+                    field=name,
+                )
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """The names of the splits."""
+        return list(self._logs)
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        return self._step_fields
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        return self._episode_fields
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns what was recorded of the logs: if they differ, of each in a list, "logs"."""
+        metadata: Mapping[str, Any] = self._metadata
+        return metadata
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """See `Source`."""
+        return [file for log in self._all_logs() for file in _files_of(log)]
+
+    def options(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        return {
+            "episode_metadata_defaults": repr(self._defaults),
+            "num_episodes": {split: ends[-1] for split, ends in self._ends.items()},
+        }
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """See `Source`."""
+        return {"steps": sum(log.begins[-1] for log in self._logs[split])}
+
+    def num_episodes(self, split: str) -> int:
+        """See `RandomAccessSource`."""
+        return int(self._ends[split][-1])
+
+    # --- Episodes --------------------------------------------------------------------------------
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the index of an episode, counted over all logs of all splits."""
+        names = list(self._logs)
+        return str(sum(self._ends[s][-1] for s in names[: names.index(split)]) + index)
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """See `RandomAccessSource`."""
+        log, number = self._place(split, index)
+        with self._idle.borrow(log) as reader, _errors_of(log, number):
+            episode = reader.episodes[number]
+            begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
+            steps = self._read_steps(log, reader, number)
+            ends = bool(steps[rlds.IS_TERMINAL][-1]) or episode[-1].timestep.last()
+            metadata = reader.episode_metadata()[number]
+        key = self.key(split, index)
+        return self._episode(log, number, key, steps, metadata, begins=begins, ends=ends)
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads the steps of an episode, without its metadata."""
+        del fields
+        log, number = self._place(split, index)
+        with self._idle.borrow(log) as reader, _errors_of(log, number):
+            return self._read_steps(log, reader, number)
+
+    def outline(self, split: str, index: int) -> Outline:
+        """Returns what the index of the log says; see `RandomAccessSource`."""
+        log, number = self._place(split, index)
+        num_steps = int(log.begins[number + 1] - log.begins[number])
+        return Outline(num_steps, num_steps - 1, final_observation_known=True)
+
+    def _place(self, split: str, index: int) -> tuple[Log, int]:
+        """Returns the log that an episode is in, and its number there."""
+        number = bisect.bisect_right(self._ends[split], index)
+        return self._logs[split][number], index - self._begin(split, number)
+
+    def _begin(self, split: str, number: int) -> int:
+        """Returns how many episodes come before those of a log of a split."""
+        return int(self._ends[split][number] - self._logs[split][number].num_episodes)
+
+    def num_steps(self, split: str) -> Any:
+        """See `Source`."""
+        return np.concatenate([np.diff(log.begins) for log in self._logs[split]])
+
+    def read_run(self, split: str, begin: int, end: int) -> list[SourceEpisode]:
+        """Reads episodes that follow each other at once, which is faster than one by one.
+
+        Returns:
+          The episodes from `begin` on, at most those of one log, up to the first that has to be
+          read by itself, perhaps to learn what is wrong with it. Their steps share memory.
+        """
+        number = bisect.bisect_right(self._ends[split], begin)
+        log, before = self._logs[split][number], self._begin(split, number)
+        end = min(end, self._ends[split][number])
+        keys = [self.key(split, index) for index in range(begin, end)]
+        episodes: list[SourceEpisode] = []
+        with contextlib.suppress(Exception), self._idle.borrow(log) as reader:
+            for episode in self._read_run(log, reader, begin - before, keys):
+                episodes.append(episode)
+        return episodes
+
+    def _read_run(
+        self, log: Log, reader: envlogger.Reader, begin: int, keys: Sequence[str]
+    ) -> Iterator[SourceEpisode]:
+        if not log.joins:
+            return
+        end = begin + len(keys)
+        bounds = [number - log.begins[begin] for number in log.begins[begin : end + 1]]
+        try:
+            columns = reader.recorded_columns(begin, end)
+            steps = match_columns(
+                to_rlds_episodes(columns, np.diff(bounds).tolist()),
+                self._expected_steps,
+                rows=bounds[-1],
+                where="",
+                rounds=self._rounds,
+            )
+        except (MismatchError, TypeError, ValueError):
+            log.joins = False
+            raise
+        types = columns["step_type"]
+        for index, key, first, after in zip(range(begin, end), keys, bounds, bounds[1:]):
+            yield self._episode(
+                log,
+                index,
+                key,
+                map_columns(operator.itemgetter(slice(first, after)), steps),
+                reader.episode_metadata()[index],
+                begins=bool(types[first] == dm_env.StepType.FIRST),
+                ends=bool(types[after - 1] == dm_env.StepType.LAST),
+            )
+
+    def _read_steps(self, log: Log, reader: envlogger.Reader, index: int) -> dict[str, Any]:
+        num_steps = log.begins[index + 1] - log.begins[index]
+        if num_steps == 1:  # Its missing action, reward and discount may have no spec.
+            steps = _step_columns(list(reader.episodes[index]), self._specs)
+        else:
+            steps = reader.columns(index, rlds=True)
+        matched: dict[str, Any] = match_columns(
+            steps, self._expected_steps, rows=num_steps, where="", rounds=self._rounds
+        )
+        return matched
+
+    def _episode(
+        self,
+        log: Log,
+        index: int,
+        key: str,
+        steps: dict[str, Any],
+        metadata: Any,
+        *,
+        begins: bool,
+        ends: bool,
+    ) -> SourceEpisode:
+        is_terminal = steps[rlds.IS_TERMINAL]
+        return SourceEpisode(
+            key=key,
+            steps=steps,
+            metadata=self._match_metadata(self._episode_columns(metadata, log, index), log, index),
+            counts={"steps": len(is_terminal)},
+            **episode_flags(
+                is_terminal, begins=begins, ends=ends, file=log.name, begin=log.begins[index]
+            ),
+        )
+
+    def _match_metadata(self, columns: Any, log: Log, index: int) -> dict[str, Any]:
+        """Returns the metadata of an episode, after checking that it is like that of the others."""
+        try:
+            columns = match_columns(columns, self._expected_metadata, rows=1, where="")
+        except MismatchError as error:
+            raise SourceError(
+                f"{error.what} The metadata of all episodes must be alike; for a field that is "
+                f"missing in some, the config needs the bool `{known_field(error.path)}` too, or "
+                "`episode_metadata_defaults` a value.",
+                file=log.path,
+                episode=index,
+                field=error.path,
+            ) from error
+        fields: dict[str, Any] = first_row(columns)
+        return fields
+
+    def _episode_columns(self, metadata: Any, log: Log, index: int) -> Any:
+        """Returns the metadata of an episode as columns with a single row."""
+        if metadata is None:
+            metadata = {}
+        if not isinstance(metadata, Mapping):
+            metadata = {"episode_metadata": metadata}
+        metadata = {field: value for field, value in metadata.items() if value is not None}
+        for reserved in RESERVED:
+            if reserved not in metadata:
+                continue
+            renamed = f"recorded_{reserved}"
+            if renamed in metadata:
+                raise SourceError(
+                    f"the metadata has both {reserved!r} and {renamed!r}, which is the name that a "
+                    f"recorded {reserved!r} gets in the dataset",
+                    file=log.path,
+                    episode=index,
+                )
+            metadata[renamed] = metadata.pop(reserved)
+        try:
+            return stack_values([{**self._defaults, **metadata}], "")
+        except (TypeError, ValueError) as error:
+            raise SourceError(str(error), file=log.path, episode=index) from error
+
+
+@contextlib.contextmanager
+def _errors_of(log: Log, index: int) -> Iterator[None]:
+    """Says where in a log something is wrong."""
+    try:
+        yield
+    except MismatchError as error:
+        raise SourceError(error.what, file=log.path, episode=index, field=error.path) from error
+    except StorageError:  # Of the operating system, it may be.
+        raise
+    except (EnvLoggerError, TypeError, ValueError) as error:
+        raise SourceError(str(error), file=log.path, episode=index) from error
+
+
+def _files_of(log: Log) -> list[epath.Path]:
+    if not isinstance(log.source, str):
+        return []
+    directory = stores.as_path(log.source)
+    return [
+        file for pattern in ("*.riegeli", "*/*.riegeli") for file in sorted(directory.glob(pattern))
+    ]
+
+
+def _sound_metadata(reader: envlogger.Reader) -> Iterator[tuple[int, Any]]:
+    """Yields the metadata of episodes. Who reads an episode with damaged metadata meets that."""
+    metadata = reader.episode_metadata()
+    for index in range(len(metadata)):
+        try:
+            found = metadata[index]
+        except EnvLoggerError:
+            continue
+        yield index, found
+
+
+def _kind_of(columns: Any) -> Any:
+    """What the metadata of two episodes has in common if the same features fit both."""
+    if isinstance(columns, Mapping):
+        return tuple((name, _kind_of(child)) for name, child in columns.items())
+    if isinstance(columns, (list, tuple)):
+        return tuple(map(_kind_of, columns))
+    return dtype_and_shape(columns)
+
+
+def _recorded_specs(reader: envlogger.Reader) -> dict[str, Any]:
+    """Returns the specs of the environment, None where the log has none."""
+    return {
+        "observation": reader.observation_spec(),
+        "action": reader.action_spec(),
+        "reward": reader.reward_spec(),
+        "discount": reader.discount_spec(),
+    }
+
+
+def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) -> dict[str, Any]:
+    """Returns specs for all fields of a step: the recorded ones, the rest from recorded values."""
+    known = {field: spec for field, spec in recorded.items() if spec is not None}
+    for index, episode in enumerate(reader.episodes):
+        if len(known) == len(recorded) or len(episode) > 1:
+            try:
+                columns = _step_columns(list(episode), known)
+            except (EnvLoggerError, TypeError, ValueError) as error:
+                raise SourceError(str(error), file=log, episode=index) from error
+            return {**specs_from_columns(columns), **known}
+    missing = [field for field in recorded if field not in known]
+    raise SourceError(
+        "the log has no specs of the environment, and no episode with an action to find out what "
+        f"{missing} look like",
+        file=log,
+    )
+
+
+def _step_columns(steps: list[StepData], specs: Mapping[str, Any]) -> dict[str, Any]:
+    return to_rlds_episode(
+        steps,
+        action_spec=specs.get("action"),
+        reward_spec=specs.get("reward"),
+        discount_spec=specs.get("discount"),
+    )

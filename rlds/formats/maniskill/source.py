@@ -1,0 +1,288 @@
+"""ManiSkill 2 and 3: `trajectory.<obs_mode>.<control_mode>.h5`, and a JSON file of the same name.
+
+A group `traj_<episode_id>` of the HDF5 file has
+
+    actions                                  T rows, an array or a group of arrays
+    terminated, truncated, success, fail     T rows; some may be missing
+    rewards                                  T rows; may be missing
+    obs                                      T + 1 rows, an array or groups of arrays; or missing
+    env_states                               T + 1 rows, likewise; one array in ManiSkill 2
+    env_init_state                           what the episode began with, in ManiSkill 2
+
+and the JSON file an entry with the same `episode_id`: seed, control mode, `reset_kwargs`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+import rlds
+from rlds.formats.hdf5_source import Column, Hdf5EpisodesSource
+from rlds.raw_files.hdf5_access import Hdf5File
+from rlds.raw_files.hdf5_episodes import EpisodeGroup
+from rlds.raw_files.hdf5_layout import attributes_layout
+from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
+from rlds.sources.aside import AsideFolder, KeptAside
+from rlds.sources.source import DamagedEpisode, SourceEpisode, SourceError, require_files
+from rlds_ecosystem import stores
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import root_of
+
+__all__ = [
+    "ASIDE",
+    "ENTRY",
+    "EPISODES",
+    "EPISODE_ID",
+    "FIELDS",
+    "GROUP",
+    "METADATA_KEY",
+    "TRAJECTORY",
+    "ManiSkillSource",
+]
+
+# Under this name, the metadata of a dataset has the JSON file and how the first group is stored.
+METADATA_KEY = "maniskill"
+EPISODES, EPISODE_ID, TRAJECTORY = "episodes", "episode_id", "traj_"
+# The field of an episode that is its entry of the JSON file.
+ENTRY = "entry"
+# The end of the folder beside the files for what the format has no place for.
+ASIDE = ".rlds"
+
+_ACTIONS, _OBS, _REWARDS, _STATES = "actions", "obs", "rewards", "env_states"
+FIELDS = {_ACTIONS: rlds.ACTION, _OBS: rlds.OBSERVATION, _REWARDS: rlds.REWARD}
+_FLAGS = ("terminated", "truncated", "success", "fail")
+GROUP = re.compile(rf"{TRAJECTORY}(\d+)")
+_SEED, _SEED_KNOWN, _MODE = "episode_seed", "episode_seed_known", "control_mode"
+
+
+class ManiSkillSource(Hdf5EpisodesSource):
+    """The trajectories of a ManiSkill 2 or 3 file, with their entries of the JSON file.
+
+    `obs` becomes the observation; without it there is none. `env_states`, `terminated`,
+    `truncated`, `success` and `fail` are fields of the steps, as are other arrays with a row for
+    each transition or each observation. An episode is terminal if `terminated` is set in its last
+    row. It has these fields of its own:
+
+    * `entry`: what the JSON file says of it, in JSON; empty if that says nothing;
+    * `episode_seed`, `episode_seed_known` and `control_mode`, of the entry;
+    * `layout`: in JSON, in what its group is stored otherwise than the first one;
+    * all other arrays and attributes of the group.
+
+    An episode is `complete` unless it has fewer steps than its entry says. The JSON file may list
+    episodes that are not in the other file, and the other way round: `faults` reports both.
+    `rlds.sources.export` makes the same files again.
+
+    Args:
+      path: The HDF5 file, or a folder that has no other.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      SourceError: No trajectory can be read, or the JSON file is damaged.
+    """
+
+    description = "Trajectories of ManiSkill."
+    homepage = "https://maniskill.ai"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        file = _find_file(path)
+        if file is None:
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no file, or several: name one")
+        (self._file,) = require_files(file)
+        self._hdf5 = Hdf5File(self._file)
+        self._json: dict[str, Any] = {}
+        self._entries: dict[int, Any] = {}
+        if is_there(self._json_file):
+            self._read_json()
+        with self._hdf5.read() as file:
+            names = [name for name in file if isinstance(name, str)]
+            self._root = attributes_layout(self._hdf5, file, "", self._hdf5.budget())
+        self._unknown = [name for name in names if not GROUP.fullmatch(name)]
+        found = [match for name in names if (match := GROUP.fullmatch(name))]
+        self._names = {int(match[1]): match[0] for match in found}
+        self._numbers = sorted(self._names)
+        if not self._numbers:
+            raise SourceError(f"no group {TRAJECTORY}0, ...", file=self._file)
+        place = self._file.with_suffix(ASIDE)
+        self._kept = AsideFolder(place) if AsideFolder.exists(place) else None
+        self._look_at_first(("train", index) for index in range(len(self._numbers)))
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        place = _find_file(path)
+        if place is None or not place.exists():
+            return False
+        hdf5 = Hdf5File(place)
+        with hdf5.read() as file:
+            name = next((name for name in file if GROUP.fullmatch(str(name))), None)
+            if name is None:
+                return False
+            group = hdf5.member(file, name, name)
+            return not hasattr(group, "dtype") and hdf5.has(group, _ACTIONS)
+
+    @property
+    def _json_file(self) -> Any:
+        return self._file.with_suffix(".json")
+
+    def _read_json(self) -> None:
+        check_is_file(self._json_file)
+        with source_errors(self._json_file):
+            content = json.loads(self._json_file.read_text())
+            if not isinstance(content, dict):
+                raise ValueError(f"{type(content).__name__}, expected an object")
+            entries = content.get(EPISODES, [])
+            if not isinstance(entries, list):
+                raise SourceError("expected a list", file=self._json_file, field=EPISODES)
+            for entry in entries:
+                number = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
+                if type(number) is int:
+                    self._entries.setdefault(number, entry)
+        self._json = content
+
+    # --- See `Hdf5EpisodesSource`.
+
+    @contextlib.contextmanager
+    def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
+        name = self.key(split, index)
+        with self._hdf5.read(episode=name) as file:
+            group = self._hdf5.member(file, name, name)
+            if hasattr(group, "dtype"):
+                raise self._hdf5.error("an array, expected a group", name)
+            yield EpisodeGroup(self._hdf5, group)
+
+    def _origin(self, split: str, index: int) -> str:
+        return f"{self._file.name}/{self.key(split, index)}"
+
+    def _num_transitions(self, group: EpisodeGroup) -> int:
+        path = next((path for path in group.arrays if root_of(path) == _ACTIONS), _ACTIONS)
+        return group.num_rows(path) or 0
+
+    def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
+        root, rows = root_of(path), group.num_rows(path)
+        is_known = root in FIELDS or path in _FLAGS
+        if not is_known and rows not in (num_transitions, num_transitions + 1):
+            return None
+        whole = root == _OBS or (not is_known and rows == num_transitions + 1)
+        return Column(FIELDS.get(root, root) + path.removeprefix(root), group.field(path), whole)
+
+    def _is_terminal(self, group: EpisodeGroup) -> bool:
+        return self._is_set("terminated", group)
+
+    def _is_set(self, name: str, group: EpisodeGroup) -> bool:
+        return name in group.arrays and bool(np.any(group.value(name, slice(-1, None))))
+
+    def _is_complete(self, split: str, index: int, num_transitions: int) -> bool:
+        said = self._entry(index).get("elapsed_steps")
+        return type(said) is not int or num_transitions >= said
+
+    def _entry(self, index: int) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self._entries.get(self._numbers[index], {})
+        return found
+
+    def _others(self, split: str, index: int) -> Mapping[str, Any]:
+        entry = self._entry(index)
+        seed, mode = entry.get(_SEED), entry.get(_MODE)
+        is_known = isinstance(seed, int) and -(2**63) <= seed < 2**63
+        with source_errors(self._json_file, field=_MODE):
+            mode = mode.encode().decode() if isinstance(mode, str) else ""
+        return {
+            ENTRY: json.dumps(entry) if entry else "",
+            _SEED: np.int64(seed if is_known and seed is not None else 0),
+            _SEED_KNOWN: np.bool_(is_known),
+            _MODE: mode,
+        }
+
+    def _other_fields(self) -> Mapping[str, Field]:
+        return {
+            ENTRY: Field(str),
+            _SEED: Field(np.int64),
+            _SEED_KNOWN: Field(np.bool_),
+            _MODE: Field(str),
+        }
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the name of the group: "traj_0"."""
+        del split
+        return self._names[self._numbers[index]]
+
+    # --- See `Source`.
+
+    def kept_aside(self) -> KeptAside | None:
+        """Returns what an export has kept in a folder beside the files."""
+        return self._kept
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns what the JSON file says, and how the first group is stored.
+
+        Of the episodes that are in both files there are the numbers, in the order of the JSON file.
+        """
+        content = dict(self._json)
+        if isinstance(content.get(EPISODES), list):
+            content[EPISODES] = [self._brief(entry) for entry in content[EPISODES]]
+        said = {
+            "file": str(self._file.stem),
+            "json": content if self._json else None,
+            "attributes": self._root,
+        }
+        whole = [path for path, column in self._columns.items() if column.whole]
+        return {METADATA_KEY: {**said, "layout": self._first_layout, "whole": whole}}
+
+    def _brief(self, entry: Any) -> Any:
+        number = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
+        is_there = number in self._names and self._entries.get(number) is entry
+        return number if is_there else entry
+
+    def faults(self, split: str) -> Iterator[SourceError]:
+        """Yields which episodes are in one of the two files only."""
+        del split
+        entries = self._json.get(EPISODES, [])
+        for row, entry in enumerate(entries):
+            if isinstance(self._brief(entry), int) and isinstance(entry, dict):
+                continue
+            number = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
+            name = f"{TRAJECTORY}{number}"
+            what = f"listed, but {self._file.name} has no {name}"
+            if number in self._names:
+                what = "listed twice"
+            elif type(number) is not int:
+                name, what = EPISODES, f"an entry without {EPISODE_ID}"
+            yield SourceError(what, file=self._json_file, episode=name, row=row)
+        for name in self._unknown:
+            yield SourceError(f"no {TRAJECTORY}<i>, so it is not read", file=self._file, field=name)
+        for number in self._numbers if self._json else ():
+            if number not in self._entries:
+                what = f"{self._json_file.name} does not list it"
+                yield SourceError(what, file=self._file, episode=self._names[number])
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """Returns both files."""
+        return [self._file, *([self._json_file] if self._json else [])]
+
+    def num_episodes(self, split: str) -> int:
+        """Returns how many groups there are."""
+        del split
+        return len(self._numbers)
+
+    def episodes(
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+        """Yields the episodes of a range, of a file that stays open; see `Source.episodes`."""
+        with self._hdf5:
+            yield from super().episodes(split, part, after)
+
+
+def _find_file(path: str | os.PathLike[str]) -> Any:
+    """Returns the HDF5 file; None if there is none, or several."""
+    place = stores.as_path(path)
+    if not place.is_dir():
+        return place if place.suffix in (".h5", ".hdf5") else None
+    found = [entry.name for entry in stores.list_directory(place) if entry.name.endswith(".h5")]
+    return place / found[0] if len(found) == 1 else None

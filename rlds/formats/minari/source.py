@@ -1,0 +1,544 @@
+"""Minari datasets (https://minari.farama.org) as RLDS, read without Minari.
+
+Minari keeps the `T + 1` observations and infos and the `T` actions, rewards, terminations and
+truncations of an episode in arrays of their own, so nothing is missing in RLDS. What an episode is
+has to be found in the files, not only in the spaces: the dtypes of rewards and infos may change
+from episode to episode (a reward of `0` is an integer, one of `0.5` is not), some episodes may have
+no infos, images are JPEG since Minari 0.5.3, and raw arrays before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+import rlds
+from rlds.alignment import from_sars
+from rlds.formats.minari.attributes import (
+    ATTRIBUTES,
+    IRREGULAR,
+    OPTIONS,
+    OPTIONS_KNOWN,
+    RECORDED_ID,
+    SEED,
+    SEED_KNOWN,
+    TOTAL_STEPS,
+    Irregularities,
+    common_attributes,
+    metadata_of,
+)
+from rlds.formats.minari.formats import FORMATS, open_storage
+from rlds.formats.minari.hdf5_files import Hdf5Storage
+from rlds.formats.minari.places import ASIDE, dataset_directory
+from rlds.formats.minari.spaces import Leaf, Spaces, merged, parse_space
+from rlds.formats.minari.storage import (
+    ACTIONS,
+    INFOS,
+    OBSERVATIONS,
+    REWARDS,
+    SPACES,
+    TERMINATIONS,
+    TRUNCATIONS,
+    Column,
+    RawEpisode,
+    Storage,
+)
+from rlds.raw_files.jpeg_images import black_jpeg, jpeg_shape
+from rlds.raw_files.untrusted import check_is_file, source_errors
+from rlds.sources.aside import AsideFolder
+from rlds.sources.source import (
+    DamagedEpisode,
+    Origin,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+)
+from rlds_ecosystem import stores
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import Paths, at, excludes, has, leaves_at, nest, root_of
+
+__all__ = ["COLUMNS_KEY", "METADATA_KEY", "MinariSource", "field_path"]
+
+# Under this name, the metadata of a dataset holds what Minari's metadata.json says.
+METADATA_KEY = "minari"
+# And under this one the paths of all columns, in the order of the files.
+COLUMNS_KEY = "minari_columns"
+
+_SCALARS = (REWARDS, TERMINATIONS, TRUNCATIONS)
+_FLAGS = (TERMINATIONS, TRUNCATIONS)
+_OF_OBSERVATIONS = (OBSERVATIONS, INFOS)
+# The fields of a step that columns become. Others keep their names.
+_FIELDS = {OBSERVATIONS: rlds.OBSERVATION, ACTIONS: rlds.ACTION, REWARDS: rlds.REWARD}
+
+
+class MinariSource(RandomAccessSource):
+    """The episodes of a Minari dataset in any of its formats: HDF5, Arrow, Parquet.
+
+    Observations and actions have the structure of their spaces; a `Tuple` becomes a dict with the
+    names `_index_0`, `_index_1`, .... Images that are stored as JPEG stay the same bytes. Beside
+    the fields of RLDS, a step has `terminations` and `truncations` as they were recorded, and
+    `infos` if there are any. Beside those that all builders have, the fields of an episode are:
+
+    * `recorded_episode_id`: the attribute `id`;
+    * `seed` and `seed_known`, `options` (in JSON) and `options_known`;
+    * `attributes`: the other attributes, such as `rewards_sum`, if all episodes have them;
+    * `irregular`: in JSON, whatever was recorded of this episode in another form than the features
+      can show: other attributes, dtypes that are narrower than those of other episodes, infos that
+      are missing (zeros stand in for them).
+
+    `tfds_builders.export.minari` makes the same Minari dataset of all that.
+
+    The look at all episodes beforehand keeps what it finds in HDF5 files, in 64 MiB at most: small
+    values too, until they are read. Processes that get a copy of the source look for themselves.
+
+    Args:
+      path: See `dataset_directory`.
+      follow_links: Whether to read what an HDF5 file has in other files: links, values that are
+        stored outside of it, and arrays that are views. By default they are errors, as they may
+        lead to any file of this machine. The other files count as `inputs`.
+
+    Raises:
+      FileNotFoundError: There is no dataset.
+      SourceError: Its metadata cannot be read, or is not what the files hold; none of its episodes
+        can be read.
+    """
+
+    description = "Episodes of a Minari dataset."
+    homepage = "https://minari.farama.org"
+
+    def __init__(self, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
+        self._directory = dataset_directory(path)
+        self._follow_links = follow_links
+        self._metadata = _read_metadata(self._metadata_file)
+        self._spaces = self._read_spaces()
+        self._storage = self._open()
+        self.reads_spans = isinstance(self._storage, Hdf5Storage)
+        with source_errors(self._directory), self._storage:
+            self._indices = self._check_indices()
+            self._columns, self._attributes = self._scan()
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        return bool(dataset_directory(path))
+
+    @property
+    def _metadata_file(self) -> Any:
+        return self._directory / "data" / "metadata.json"
+
+    def _read_spaces(self) -> Spaces:
+        found = []
+        for path, name in SPACES.items():
+            if name not in self._metadata:  # Minari asks the environment then.
+                continue
+            with source_errors(self._metadata_file, field=name):
+                try:
+                    found.append(parse_space(self._metadata[name], path))
+                except ValueError as error:
+                    raise SourceError(str(error), file=self._metadata_file, field=name) from error
+        return merged(found)
+
+    def _open(self) -> Storage:
+        data_format = self._metadata.get("data_format", "hdf5")
+        if data_format not in FORMATS:
+            raise SourceError(
+                f"{data_format!r}, expected one of {FORMATS}",
+                file=self._metadata_file,
+                field="data_format",
+            )
+        return open_storage(
+            data_format, self._directory / "data", self._spaces, follow_links=self._follow_links
+        )
+
+    def _check_indices(self) -> range:
+        number = self._metadata["total_episodes"]
+        indices = self._storage.indices()
+        if len(indices) != number or indices != list(range(number)):
+            present = set(indices)
+            # There is one in a number more than are present.
+            first = range(min(number, len(indices) + 1))
+            missing = [index for index in first if index not in present]
+            what = f"episode {missing[0]} is missing" if missing else f"there are {len(indices)}"
+            raise SourceError(
+                f"{number} episodes, but {what}", file=self._metadata_file, field="total_episodes"
+            )
+        if not number:
+            raise SourceError("there is no episode", file=self._metadata_file)
+        return range(number)
+
+    # --- What there is, over all episodes.
+
+    def _scan(self) -> tuple[dict[str, Column], dict[str, np.ndarray]]:
+        """Returns the columns of all episodes, without rows, and their common attributes.
+
+        It passes over damaged episodes: reading them raises the error.
+        """
+        found: Paths[Column] = Paths()
+        attributes: dict[str, np.ndarray] | None = None
+        damage: SourceError | None = None
+        last: Mapping[str, Column] | None = None
+        for structure in self._storage.structures(self._indices):
+            if isinstance(structure, SourceError):
+                damage = damage or structure
+                continue
+            # Those of the last episode have been looked at.
+            columns = {} if structure.columns is last else structure.columns
+            last = structure.columns
+            for path, column in columns.items():
+                if self._objection(path, column) is None and not excludes(found, path):
+                    if path in _FLAGS:  # Some writers store numbers.
+                        column = Column(column.kind, column.values.astype(np.bool_))
+                    found[path] = _merge(found.get(path), column)
+            attributes = common_attributes(attributes, structure.attributes)
+        missing = [path for path in self._required() if not has(found, path)]
+        if missing:
+            raise damage or self._storage.error("missing in all episodes", 0, missing[0])
+        return found, attributes or {}
+
+    def _required(self) -> Iterator[str]:
+        """The paths of what every episode has to have."""
+        yield from _SCALARS
+        for group, name in SPACES.items():
+            if name not in self._metadata:
+                yield group
+        yield from self._spaces.leaves
+
+    def _objection(self, path: str, column: Column) -> str | None:
+        """Says what is wrong with a column, whatever those of other episodes are like."""
+        group = root_of(path)
+        dtype, shape = column.values.dtype, column.values.shape[1:]
+        if group in _SCALARS:
+            wanted = "bfiu" if group == REWARDS else "biu"
+            if dtype.kind in wanted and column.kind == "numbers" and not set(shape) - {1}:
+                return None
+            kind = "number" if group == REWARDS else "bool, or 0 or 1,"
+            return f"{dtype} of shape {shape}, expected a {kind} for each step"
+        if group == INFOS:
+            return "an array, expected a group" if path == INFOS else None
+        if group not in SPACES:
+            return "Minari has no such field"
+        leaf = self._spaces.leaves.get(path)
+        if leaf is None:
+            known = SPACES[group] not in self._metadata
+            return None if known else f"the {SPACES[group]} has no such part"
+        return _mismatch(leaf, column)
+
+    # --- What it becomes.
+
+    def kept_aside(self) -> AsideFolder | None:
+        """See `Source`."""
+        place = self._directory / "data" / ASIDE
+        folder = AsideFolder(place) if AsideFolder.exists(place) else None
+        # Minari may have added episodes to those that were exported.
+        return folder if folder is not None and len(folder) == len(self._indices) else None
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """Returns the fields of a step, see the class."""
+        nested = nest({path: self._field(path) for path in self._columns})
+        return {
+            **{field: nested[name] for name, field in _FIELDS.items()},
+            rlds.DISCOUNT: np.float32,
+            TERMINATIONS: np.bool_,
+            TRUNCATIONS: np.bool_,
+            **({INFOS: nested[INFOS]} if INFOS in nested else {}),
+        }
+
+    def _field(self, path: str) -> Field:
+        column = self._columns[path]
+        shape = () if path in _SCALARS else column.values.shape[1:]
+        if column.kind == "jpeg":
+            shape = self._spaces.leaves[path].shape
+            channels = shape[2:] or (1,)
+            return Field(np.uint8, (*shape[:2], *channels), encoding="jpeg")
+        if column.kind != "numbers":
+            return Field(str if column.kind == "text" else bytes, shape)
+        return Field(column.values.dtype, shape)
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """Returns the fields of an episode, see the class."""
+        attributes = {
+            name: Field(str) if value.dtype.kind == "U" else Field(value.dtype, value.shape)
+            for name, value in self._attributes.items()
+        }
+        return {
+            RECORDED_ID: np.int64,
+            SEED: np.uint64,
+            SEED_KNOWN: np.bool_,
+            OPTIONS: Field(str),
+            OPTIONS_KNOWN: np.bool_,
+            **({ATTRIBUTES: attributes} if attributes else {}),
+            IRREGULAR: Field(str),
+        }
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns all that metadata.json says, as it says it, and the order of the columns."""
+        return {METADATA_KEY: self._metadata, COLUMNS_KEY: list(self._columns)}
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """Returns metadata.json and all files with episodes."""
+        return [stores.as_path(file) for file in (self._metadata_file, *self._storage.files())]
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the option."""
+        return {"follow_links": self._follow_links}
+
+    def num_episodes(self, split: str) -> int:
+        """Returns how many episodes there are."""
+        del split
+        return len(self._indices)
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """Returns what metadata.json says."""
+        del split
+        return {name: int(self._metadata[name]) for name in ("total_episodes", "total_steps")}
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the name that an episode has in HDF5 files: "episode_0", "episode_1", ...."""
+        del split
+        return f"episode_{index}"
+
+    # --- One episode.
+
+    def episodes(
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+        """Yields the episodes of a range, all of files that stay open; see `Source.episodes`."""
+        with self._storage:
+            yield from super().episodes(split, part, after)
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode; see `RandomAccessSource`."""
+        return self._episode(split, index, self._storage.read(index), self._columns)
+
+    def peek(self, split: str, index: int) -> SourceEpisode:
+        """Reads rewards and flags; `irregular` says nothing of other columns."""
+        return self._episode(split, index, self._storage.read(index, _SCALARS), _SCALARS)
+
+    def _episode(
+        self, split: str, index: int, raw: RawEpisode, wanted: Collection[str]
+    ) -> SourceEpisode:
+        irregular = Irregularities(raw)
+        steps = self._steps(index, raw, irregular, wanted)
+        terminated = bool(steps[rlds.IS_TERMINAL][-1])
+        truncated = bool(steps[TRUNCATIONS][-2:].any())  # The last row is a placeholder.
+        num_transitions = len(steps[rlds.REWARD]) - 1
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps=steps,
+            origin=Origin(self._storage.place(index), 0, num_transitions + 1),
+            truncated=not terminated,
+            complete=terminated or truncated,
+            metadata=metadata_of(
+                raw.attributes,
+                self._attributes,
+                irregular,
+                index=index,
+                transitions=num_transitions,
+            ),
+            counts={"total_episodes": 1, "total_steps": num_transitions},
+        )
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads the steps of an episode: the wanted columns, and those that say how it ended."""
+        del split
+        wanted = self._step_paths(fields)
+        paths = {path for path in self._columns if field_path(path) in wanted}
+        raw = self._storage.read(index, paths | {REWARDS, TERMINATIONS})
+        steps = self._steps(index, raw, Irregularities(raw), paths)
+        return nest(dict(leaves_at(steps, wanted)))
+
+    def read_span(
+        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
+    ) -> Mapping[str, Any]:
+        """Reads consecutive steps; only of observations and infos in HDF5 files no others."""
+        wanted = self._step_paths(fields)
+        paths = {field_path(path): path for path in self._columns if field_path(path) in wanted}
+        roots = {root_of(path) for path in paths.values()}
+        has_rows = len(paths) == len(wanted) and roots <= {*_OF_OBSERVATIONS}
+        if not (isinstance(self._storage, Hdf5Storage) and has_rows):
+            return super().read_span(split, index, fields, begin, end)
+        raw = self._storage.read(index, {*paths.values()}, slice(begin, end))
+        if raw.columns.keys() != {*paths.values()}:  # Of which zeros are made.
+            return super().read_span(split, index, fields, begin, end)
+        irregular = Irregularities(raw)
+        columns = {
+            name: self._fit(path, raw.columns[path], index, irregular)
+            for name, path in paths.items()
+        }
+        return nest(columns)
+
+    def _steps(
+        self, index: int, raw: RawEpisode, irregular: Irregularities, wanted: Collection[str]
+    ) -> dict[str, Any]:
+        """Returns the columns of the steps; those that are not wanted have no elements."""
+        columns = {
+            path: self._fit(path, column, index, irregular) for path, column in raw.columns.items()
+        }
+        num_steps = self._check_lengths(columns, raw, index)
+        for path, column in self._columns.items():
+            if path in columns:
+                continue
+            if path not in wanted:
+                columns[path] = np.empty((num_steps - (root_of(path) not in _OF_OBSERVATIONS), 0))
+            elif root_of(path) == INFOS:
+                irregular.absent.append(path)
+                columns[path] = _stand_in(column, num_steps)
+            else:
+                raise self._storage.error("missing", index, path)
+        nested = nest({path: columns[path] for path in self._columns})
+        terminated = bool(nested[TERMINATIONS][-1:].any())
+        steps = from_sars(
+            observation=nested[OBSERVATIONS],
+            action=nested[ACTIONS],
+            reward=nested[REWARDS],
+            terminal=terminated,
+            transition_metadata={name: nested[name] for name in _FLAGS},
+            observation_metadata={INFOS: nested[INFOS]} if INFOS in nested else None,
+        )
+        self._fill_last_images(steps, wanted)
+        return steps
+
+    def _fit(self, path: str, column: Column, index: int, irregular: Irregularities) -> np.ndarray:
+        """Returns the values of a column as the features have them."""
+        what = self._objection(path, column)
+        if what is not None:
+            raise self._storage.error(what, index, path)
+        values, expected = column.values, self._columns.get(path)
+        if expected is None:
+            others = [other for other in self._columns if root_of(other) == root_of(path)]
+            raise self._storage.error(f"the episodes before have {others} instead", index, path)
+        if column.kind != expected.kind:
+            what = f"{column.kind}, but the episodes before have {expected.kind}"
+            raise self._storage.error(what, index, path)
+        shape, known = values.shape[1:], expected.values.shape[1:]
+        if path not in _SCALARS and shape != known:
+            what = f"shape {shape}, but the episodes before have {known}"
+            raise self._storage.error(what, index, path)
+        if column.kind == "jpeg":
+            self._check_images(values, self._spaces.leaves[path], index, path)
+            return values
+        if path in _SCALARS and values.ndim > 1:
+            irregular.shapes[path] = list(values.shape[1:])
+            values = values.reshape(len(values))
+        if values.dtype != expected.values.dtype:
+            irregular.dtypes[path] = values.dtype.str
+            converted = values.astype(expected.values.dtype)
+            changed = ~_equal(converted.astype(values.dtype), values)
+            if changed.any():
+                row = int(np.argwhere(changed)[0][0])
+                raise SourceError(
+                    f"{values.dtype} {values[row]}, which {converted.dtype}, the dtype for all "
+                    "episodes, cannot hold",
+                    file=self._directory / self._storage.place(index),
+                    episode=index,
+                    row=row,
+                    field=path,
+                )
+            values = converted
+        return values
+
+    def _check_images(self, images: np.ndarray, leaf: Leaf, index: int, path: str) -> None:
+        for row, image in enumerate(images):
+            try:
+                shape = jpeg_shape(image)
+                if shape != leaf.shape:
+                    raise ValueError(f"an image of shape {shape}, expected {leaf.shape}")
+            except ValueError as error:
+                raise SourceError(
+                    str(error),
+                    file=self._directory / self._storage.place(index),
+                    episode=index,
+                    row=row,
+                    field=path,
+                ) from error
+
+    def _check_lengths(self, columns: Mapping[str, np.ndarray], raw: RawEpisode, index: int) -> int:
+        """Returns how many observations there are."""
+        if REWARDS not in columns:
+            raise self._storage.error("missing", index, REWARDS)
+        transitions = len(columns[REWARDS])
+        for path, values in columns.items():
+            expected = transitions + (root_of(path) in _OF_OBSERVATIONS)
+            if len(values) != expected:
+                what = f"{len(values)} rows, expected {expected}: there are {transitions} rewards"
+                raise self._storage.error(what, index, path)
+        recorded = raw.attributes.get(TOTAL_STEPS, transitions)
+        if not np.array_equal(recorded, transitions):
+            what = f"{recorded!r}, but there are {transitions} rewards"
+            raise self._storage.error(what, index, TOTAL_STEPS)
+        return transitions + 1
+
+    def _fill_last_images(self, steps: dict[str, Any], wanted: Collection[str]) -> None:
+        """Puts a black image where there is no action, as bytes of no image cannot be decoded."""
+        for path, column in self._columns.items():
+            if column.kind == "jpeg" and root_of(path) == ACTIONS and path in wanted:
+                values = at({ACTIONS: steps["action"]}, path)
+                values[-1] = black_jpeg(self._spaces.leaves[path].shape)
+
+
+def _read_metadata(file: Any) -> dict[str, Any]:
+    check_is_file(file)
+    with source_errors(file):
+        metadata = json.loads(file.read_text())
+    for name in ("total_episodes", "total_steps"):
+        value = metadata.get(name) if isinstance(metadata, dict) else None
+        if not isinstance(value, int) or value < 0:
+            raise SourceError(f"{value!r}, expected a number", file=file, field=name)
+    return dict(metadata)
+
+
+def field_path(path: str) -> str:
+    """Returns the path that a column has in a step."""
+    root = root_of(path)
+    return _FIELDS.get(root, root) + path.removeprefix(root)
+
+
+def _mismatch(leaf: Leaf, column: Column) -> str | None:
+    """Says why a column does not hold the values of a space, if so."""
+    if column.kind == "jpeg":
+        return None
+    dtype, shape = column.values.dtype, column.values.shape[1:]
+    found = f"{column.kind if column.kind != 'numbers' else dtype} of shape {shape}"
+    if leaf.dtype is None:
+        is_right = column.kind == "text"
+    elif column.kind != "numbers":
+        is_right = False
+    elif leaf.kind == "Box":  # Minari itself does no more than warn of another precision.
+        is_right = np.can_cast(dtype, leaf.dtype, "same_kind")
+    else:
+        is_right = dtype.kind in "biu"
+    if is_right and shape == leaf.shape:
+        return None
+    name = "text" if leaf.dtype is None else leaf.dtype.name
+    return f"{found}, expected {name} of shape {leaf.shape}: the space is a {leaf.kind}"
+
+
+def _merge(known: Column | None, column: Column) -> Column:
+    """The column, without rows, that holds what two episodes have."""
+    values = column.values[:0]
+    dtype = values.dtype if column.kind == "numbers" else np.dtype(object)
+    if known is None:
+        return Column(column.kind, values.astype(dtype))
+    if column.kind != "numbers" or known.kind != "numbers":
+        return known
+    return Column(known.kind, known.values.astype(np.result_type(known.values, values)))
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> Any:
+    is_nan = (one != one) & (other != other)
+    return (one == other) | is_nan
+
+
+def _stand_in(column: Column, rows: int) -> np.ndarray:
+    """Zeros, or what comes next to them, in the place of values that are not there."""
+    values = np.zeros((rows, *column.values.shape[1:]), column.values.dtype)
+    if column.kind != "numbers":
+        values[:] = "" if column.kind == "text" else b""
+    return values

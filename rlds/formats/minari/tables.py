@@ -1,0 +1,245 @@
+"""Episodes of Minari in directories of Arrow or Parquet files: a table for each."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds.formats.minari.spaces import Leaf, Spaces, tuple_name
+from rlds.formats.minari.storage import (
+    ACTIONS,
+    REWARDS,
+    TERMINATIONS,
+    TRUNCATIONS,
+    Column,
+    RawEpisode,
+    Storage,
+    StorageWriter,
+    objects,
+)
+from rlds.raw_files.untrusted import SourceError, check_is_file
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.nests import nest, root_of
+
+__all__ = ["TABLES", "TableStorage", "TableWriter"]
+
+# The formats, and the ends of the names of their files.
+TABLES = ("arrow", "parquet")
+
+_METADATA = "metadata.json"
+# Columns of which the last row is only there because all have the same length in a table.
+_PADDED = (ACTIONS, REWARDS, TERMINATIONS, TRUNCATIONS)
+
+
+class TableStorage(Storage):
+    """Reads the files."""
+
+    def __init__(self, directory: pathlib.Path, spaces: Spaces, data_format: str) -> None:
+        super().__init__(directory, spaces)
+        self._format = data_format
+
+    def files(self) -> list[pathlib.Path]:
+        """See `Storage`."""
+        directories = [self._directory / str(index) for index in self.indices()]
+        tables = [file for path in directories for file in sorted(path.glob(f"*.{self._format}"))]
+        return [*tables, *(path / _METADATA for path in directories)]
+
+    def place(self, index: int) -> str:
+        """See `Storage`."""
+        return f"data/{index}/part-0.{self._format}"
+
+    def indices(self) -> list[int]:
+        """See `Storage`."""
+        directories = [path for path in self._directory.iterdir() if path.is_dir()]
+        return sorted(int(path.name) for path in directories if path.name.isdecimal())
+
+    def structures(self, indices: Sequence[int]) -> Iterator[RawEpisode | SourceError]:
+        """See `Storage`."""
+        for index in indices:
+            try:
+                yield self._episode(index, structure_only=True, wanted=None)
+            except SourceError as error:
+                yield error
+
+    def read(self, index: int, wanted: Collection[str] | None = None) -> RawEpisode:
+        """See `Storage`."""
+        return self._episode(index, structure_only=False, wanted=wanted)
+
+    def _episode(
+        self, index: int, *, structure_only: bool, wanted: Collection[str] | None
+    ) -> RawEpisode:
+        arrow = import_extra("pyarrow")
+        file = self._directory.parent / self.place(index)
+        for path in (file, file.parent / _METADATA):
+            if path.exists():  # Otherwise opening it says so.
+                check_is_file(path)
+        try:
+            with file.open("rb") as opened:
+                table = self._table(opened, structure_only, wanted)
+            attributes = json.loads((file.parent / _METADATA).read_text())
+        except (OSError, ValueError, arrow.ArrowException) as error:
+            raise self.error(f"cannot be read: {error}", index) from error
+        if not isinstance(attributes, dict):
+            raise self.error(f"{_METADATA} holds no object of JSON", index)
+        columns: dict[str, Column] = {}
+        for field in table.schema:
+            array = table[field.name].combine_chunks()
+            if field.name in _PADDED:
+                array = array.slice(0, max(len(array) - 1, 0))
+            self._flatten(array, field, field.name, index, columns, wanted)
+        return RawEpisode(columns, attributes)
+
+    def _table(self, file: Any, structure_only: bool, wanted: Collection[str] | None) -> Any:
+        """Reads a table, of all columns that have something wanted in them."""
+        roots = None if wanted is None else {root_of(path) for path in wanted}
+        if self._format == "parquet":
+            parquet = import_extra("pyarrow.parquet").ParquetFile(file)
+            schema = parquet.schema_arrow
+            if structure_only:
+                return schema.empty_table()
+            return parquet.read(None if roots is None else [n for n in schema.names if n in roots])
+        ipc = import_extra("pyarrow.ipc")
+        reader = ipc.open_file(file)
+        if structure_only:
+            return reader.schema.empty_table()
+        if roots is not None:
+            included = [i for i, name in enumerate(reader.schema.names) if name in roots]
+            reader = ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=included))
+        return reader.read_all()
+
+    def _flatten(
+        self,
+        array: Any,
+        field: Any,
+        path: str,
+        index: int,
+        columns: dict[str, Column],
+        wanted: Collection[str] | None,
+    ) -> None:
+        types = import_extra("pyarrow").types
+        if types.is_struct(array.type):
+            is_tuple = path in self._spaces.tuples
+            for child, child_field in zip(array.flatten(), array.type):
+                name = tuple_name(child_field.name) if is_tuple else child_field.name
+                self._flatten(child, child_field, f"{path}/{name}", index, columns, wanted)
+            return
+        if wanted is not None and path not in wanted:
+            return
+        self._check_no_null(array, 1, index, path)
+        leaf = self._spaces.leaves.get(path)
+        if types.is_string(array.type) or types.is_large_string(array.type):
+            columns[path] = Column("text", objects(array.to_pylist()))
+        elif types.is_binary(array.type) or types.is_large_binary(array.type):
+            is_image = leaf is not None and leaf.is_image
+            columns[path] = Column("jpeg" if is_image else "bytes", objects(array.to_pylist()))
+        elif types.is_fixed_size_list(array.type) and _is_number(array.type.value_type):
+            self._check_no_null(array.flatten(), array.type.list_size, index, path)
+            values = array.flatten().to_numpy(zero_copy_only=False)
+            shape = _row_shape(array.type.list_size, leaf, field)
+            if np.prod(shape, dtype=int) != array.type.list_size:
+                what = f"{array.type.list_size} values in a row, expected the shape {shape}"
+                raise self.error(what, index, path)
+            columns[path] = Column("numbers", values.reshape(len(array), *shape))
+        elif _is_number(array.type):
+            columns[path] = Column("numbers", array.to_numpy(zero_copy_only=False))
+        else:
+            raise self.error(f"values of the Arrow type {array.type} are not known", index, path)
+
+    def _check_no_null(self, array: Any, width: int, index: int, path: str) -> None:
+        if array.null_count:
+            row = array.is_null().to_pylist().index(True) // width
+            file = self._directory.parent / self.place(index)
+            raise SourceError("no value", file=file, episode=index, row=row, field=path)
+
+
+def _is_number(arrow_type: Any) -> bool:
+    types = import_extra("pyarrow").types
+    return bool(types.is_primitive(arrow_type) and not types.is_temporal(arrow_type))
+
+
+def _row_shape(size: int, leaf: Leaf | None, field: Any) -> tuple[int, ...]:
+    if leaf is not None:
+        return leaf.shape
+    shape = (field.metadata or {}).get(b"shape")
+    if shape is None:
+        return (size,)
+    return tuple(int(length) for length in shape.split(b",") if length)
+
+
+class TableWriter(StorageWriter):
+    """Writes the files."""
+
+    # In Parquet files, Minari reads no more rows of an episode than these.
+    _MAX_PARQUET_ROWS = 131_072
+
+    def __init__(self, directory: pathlib.Path, spaces: Spaces, data_format: str) -> None:
+        self._directory = directory
+        self._spaces = spaces
+        self._format = data_format
+
+    def add(self, index: int, episode: RawEpisode) -> None:
+        """See `StorageWriter`."""
+        arrow = import_extra("pyarrow")
+        columns = nest(episode.columns)
+        fields = [self._field(name, child, name) for name, child in columns.items()]
+        table = arrow.Table.from_arrays(
+            [array for array, _ in fields], schema=arrow.schema([field for _, field in fields])
+        )
+        directory = self._directory / str(index)
+        directory.mkdir()
+        file = directory / f"part-0.{self._format}"
+        if self._format == "parquet":
+            if len(table) > self._MAX_PARQUET_ROWS:
+                raise ValueError(
+                    f"Minari reads no episodes of more than {self._MAX_PARQUET_ROWS} rows from "
+                    f"Parquet files, this one has {len(table)}; use another data_format"
+                )
+            import_extra("pyarrow.parquet").write_table(table, file)
+        else:
+            with import_extra("pyarrow.ipc").new_file(file, table.schema) as writer:
+                writer.write_table(table)
+        (directory / _METADATA).write_text(json.dumps(episode.attributes, default=_to_json))
+
+    def _field(self, name: str, node: Any, path: str) -> tuple[Any, Any]:
+        """Returns a column, or a dict of columns, as an Arrow array with its field."""
+        arrow = import_extra("pyarrow")
+        if path.rpartition("/")[0] in self._spaces.tuples:
+            name = name.removeprefix(tuple_name(""))
+        if isinstance(node, Mapping):
+            children = [self._field(key, child, f"{path}/{key}") for key, child in node.items()]
+            fields = [field for _, field in children]
+            array = arrow.StructArray.from_arrays([array for array, _ in children], fields=fields)
+            return array, arrow.field(name, array.type)
+        pad = root_of(path) in _PADDED
+        values = node.values
+        if node.kind != "numbers":
+            array = arrow.array(
+                [*values.tolist(), *([None] * pad)],
+                type=arrow.string() if node.kind == "text" else arrow.binary(),
+            )
+            return array, arrow.field(name, array.type)
+        try:
+            element = arrow.from_numpy_dtype(values.dtype)
+        except arrow.ArrowNotImplementedError as error:
+            raise ValueError(f"{path}: Arrow cannot hold {values.dtype}") from error
+        values = np.pad(values, [(0, pad), *([(0, 0)] * (values.ndim - 1))])
+        leaf = self._spaces.leaves.get(path)
+        if values.ndim == 1 and (leaf is None or leaf.kind == "Discrete"):
+            array = arrow.array(values, type=element)
+            return array, arrow.field(name, array.type)
+        size = int(np.prod(values.shape[1:], dtype=int))
+        array = arrow.FixedSizeListArray.from_arrays(
+            arrow.array(values.reshape(-1)), type=arrow.list_(element, size)
+        )
+        metadata = {"shape": ",".join(map(str, values.shape[1:]))} if leaf is None else None
+        return array, arrow.field(name, array.type, metadata=metadata)
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise ValueError(f"JSON cannot hold a {type(value).__name__}: {value!r:.100}")

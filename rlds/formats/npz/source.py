@@ -1,0 +1,218 @@
+"""Folders of `.npz` files, as `numpy.savez` writes them: one file for an episode.
+
+    observation                  T + 1 rows, or T if the final observation is not known
+    action                       T rows
+    reward, discount             T rows; may be left out
+    terminal, terminated, done   whether the episode ended in a terminal state; may be left out
+    truncated, timeout           whether it was cut; may be left out
+
+Names may be plural, and `observation/camera` is a field of the observation. Flags are scalars, or
+have a row for each action or each observation, of which only the last may be set. A `done` means a
+terminal state unless `truncated` is set, too.
+
+All other arrays keep their names. Those with T or T + 1 rows are fields of the steps, and the
+others fields of the episode; the first file decides for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+import rlds
+from rlds.alignment import from_sars
+from rlds.formats.npz.arrays import OF_TRANSITIONS, EpisodeFile, has_actions, open_episode
+from rlds.raw_files.input_files import natural_order, present
+from rlds.raw_files.untrusted import source_errors
+from rlds.sources.episode_fields import RESERVED
+from rlds.sources.source import (
+    Origin,
+    RandomAccessSource,
+    SourceEpisode,
+    require_files,
+)
+from rlds_ecosystem import stores
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import leaves_at, nest, root_of
+
+__all__ = ["NpzSource"]
+
+_SUFFIX = ".npz"
+
+
+class NpzSource(RandomAccessSource):
+    """A folder of `.npz` files, one for each episode.
+
+    The module says which arrays they have. Episodes come in the natural order of their files
+    (`ep2.npz` before `ep10.npz`), whose names are their keys. All files have the arrays, dtypes and
+    shapes of the first one. Only arrays that are asked for are read.
+
+    An episode is `truncated` unless its flags say that it ended in a terminal state, and
+    `complete` unless it has flags of which none is set.
+
+    Args:
+      path: The folder, or a file.
+      per_episode: Names of arrays that belong to the episode, although the first file has as many
+        rows of them as it has steps.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      SourceError: The first file is damaged, or no episode.
+      ValueError: The first file has none of the arrays of a name in `per_episode`.
+    """
+
+    is_general = True
+
+    def __init__(self, path: str | os.PathLike[str], *, per_episode: Sequence[str] = ()) -> None:
+        self._per_episode = tuple(per_episode)
+        self._files = _find_files(path)
+        if not self._files:
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no {_SUFFIX} files.")
+        with source_errors(os.fspath(path)):
+            for file in self._files:
+                file.name.encode()  # The key of an episode is text.
+        self._steps: dict[str, Field] = {}
+        self._episode: dict[str, Field] = {}
+        with open_episode(self._files[0]) as first:
+            for name in self._per_episode:
+                if not any(_is_in(found, [name]) for found in first.paths):
+                    raise ValueError(f"per_episode: {name!r} is none of {first.paths}")
+            for found in first.paths:
+                of_steps = self._is_of_steps(found, first)
+                if root_of(found) in (rlds.STEP_FLAGS if of_steps else RESERVED):
+                    raise first.error("every dataset has a field of this name: rename it", found)
+                fields = self._steps if of_steps else self._episode
+                fields[found] = first.field(found, of_steps=of_steps)
+
+    def _is_of_steps(self, path: str, first: EpisodeFile) -> bool:
+        if _is_main(path):
+            return True
+        if _is_in(path, self._per_episode):
+            return False
+        return first.rows(path) in (first.num_transitions, first.num_transitions + 1)
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        files = _find_files(path)
+        # Logs and datasets may have others beside them, with statistics for example.
+        return bool(files) and has_actions(files[0])
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        discount = {} if rlds.DISCOUNT in self._steps else {rlds.DISCOUNT: Field(np.float32)}
+        return nest({**self._steps, **discount})
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """Returns the fields of the arrays that do not belong to the steps."""
+        return nest(self._episode)
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """Returns the files."""
+        return present(self._files)
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the arguments."""
+        return {"per_episode": list(self._per_episode)}
+
+    def num_episodes(self, split: str) -> int:
+        """See `Source`."""
+        del split
+        return len(self._files)
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the name of the file."""
+        del split
+        return str(self._files[index].name)
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode; see `RandomAccessSource`."""
+        with self._opened(index) as episode:
+            terminal, complete = episode.ending()
+            return SourceEpisode(
+                key=self.key(split, index),
+                steps=_read_steps(episode, terminal, self._steps, self._steps),
+                origin=Origin(episode.file.name, 0, episode.num_transitions),
+                final_observation_known=episode.num_steps > episode.num_transitions,
+                truncated=not terminal,
+                complete=complete,
+                # An array of no dimensions is a scalar.
+                metadata=nest({path: episode.read(path)[()] for path in self._episode}),
+            )
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads the steps of an episode, from no arrays but those of the wanted fields."""
+        del split
+        wanted = self._step_paths(fields)
+        with self._opened(index) as episode:
+            steps = _read_steps(episode, episode.ending()[0], self._steps, wanted)
+        return nest(dict(leaves_at(steps, wanted)))
+
+    @contextlib.contextmanager
+    def _opened(self, index: int) -> Iterator[EpisodeFile]:
+        """Opens a file that has what the first one has."""
+        with open_episode(self._files[index]) as episode:
+            first, expected = self._files[0].name, {**self._steps, **self._episode}
+            there = set(episode.paths)
+            for path in [path for path in expected if path not in there]:
+                raise episode.error(f"no such array, but {first} has one", path)
+            for path in episode.paths:
+                if path not in expected:
+                    raise episode.error(f"an array that {first} does not have", path)
+                of_steps = path in self._steps
+                if of_steps:
+                    episode.check_rows(path)
+                field = episode.field(path, of_steps=of_steps)
+                if field != expected[path]:
+                    raise episode.error(f"{field}, expected {expected[path]}, as in {first}", path)
+            yield episode
+
+
+def _read_steps(
+    episode: EpisodeFile, terminal: bool, paths: Collection[str], wanted: Collection[str]
+) -> Mapping[str, Any]:
+    """Returns the columns of the steps; those that are not wanted have no elements."""
+    columns = {
+        path: episode.read(path) if path in wanted else np.empty((episode.rows(path) or 0, 0))
+        for path in paths
+    }
+    main = nest({path: column for path, column in columns.items() if _is_main(path)})
+    others = {path: column for path, column in columns.items() if not _is_main(path)}
+    of_observations = [path for path in others if episode.rows(path) == episode.num_steps]
+    steps = from_sars(
+        observation=main[rlds.OBSERVATION],
+        action=main[rlds.ACTION],
+        reward=main.get(rlds.REWARD),
+        discount=main.get(rlds.DISCOUNT),
+        terminal=terminal,
+        transition_metadata={p: c for p, c in others.items() if p not in of_observations},
+        observation_metadata={path: others[path] for path in of_observations},
+    )
+    return nest(steps)
+
+
+def _is_main(path: str) -> bool:
+    return root_of(path) in (rlds.OBSERVATION, *OF_TRANSITIONS)
+
+
+def _is_in(path: str, names: Collection[str]) -> bool:
+    return any(path == name or path.startswith(f"{name}/") for name in names)
+
+
+def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:
+    place = stores.as_path(path)
+    if place.name.endswith(_SUFFIX) and not place.is_dir():
+        return require_files(place)
+    names = [
+        entry.name
+        for entry in stores.list_directory(place)
+        if entry.name.endswith(_SUFFIX) and not entry.name.startswith(".") and not entry.is_dir
+    ]
+    return [place / name for name in sorted(names, key=natural_order)]

@@ -1,0 +1,250 @@
+"""The datasets of OGBench (https://github.com/seohongpark/ogbench), read without OGBench.
+
+A file `<name>.npz` has the rows of all episodes one after the other, and `<name>-val.npz` those for
+validation. An episode of `T` transitions has `T + 1` rows: the last one, with `terminals` 1, is the
+final observation, whose action means nothing. There are no rewards: tasks compute their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+import rlds
+from rlds.alignment import from_sars
+from rlds.raw_files.npy_rows import NpyArray, NpzRows
+from rlds.raw_files.untrusted import is_there, source_errors
+from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, AsideRows, KeptAside
+from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
+from rlds_ecosystem import stores
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import is_in, leaves_at, nest
+
+__all__ = [
+    "ACTIONS",
+    "FIELDS",
+    "LAST_ACTION",
+    "METADATA_KEY",
+    "OBSERVATIONS",
+    "TERMINALS",
+    "OGBenchSource",
+]
+
+OBSERVATIONS, ACTIONS, TERMINALS = "observations", "actions", "terminals"
+# The fields of a step that arrays become. Others (qpos, qvel, button_states) keep their names.
+FIELDS: Mapping[str, str] = {OBSERVATIONS: rlds.OBSERVATION, ACTIONS: rlds.ACTION}
+# What the action in the row of the final observation is called, which belongs to no transition.
+LAST_ACTION = "last_action"
+METADATA_KEY = "ogbench"
+_SUFFIX, _VALIDATION = ".npz", "-val"
+_REQUIRED = (OBSERVATIONS, ACTIONS, TERMINALS)
+
+
+class OGBenchSource(RandomAccessSource):
+    """The episodes of an OGBench dataset: `<name>.npz` and, if it is there, `<name>-val.npz`.
+
+    All episodes were cut after a number of steps: they are truncated, and their final observation
+    is known. Beside the fields of RLDS, steps have `qpos`, `qvel` and the like under their names,
+    and an episode has `last_action`, which the file has beside the final observation.
+
+    Args:
+      path: The file of the split `train`, or that of the split `val` alone, or a folder with these
+        two.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      SourceError: It is no dataset of OGBench, or is damaged.
+    """
+
+    description = "Episodes of an OGBench dataset."
+    homepage = "https://github.com/seohongpark/ogbench"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._files = {split: NpzRows(file) for split, file in _find_files(path).items()}
+        self._ends: dict[str, np.ndarray] = {}
+        for split, file in self._files.items():
+            with source_errors(file.path):
+                self._check(file)
+                self._ends[split] = _ends_of(file)
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        arrays = _own(NpzRows(next(iter(_find_files(path).values()))))
+        rows = {array.shape[0] for array in arrays.values()}
+        return {*_REQUIRED} <= arrays.keys() and "rewards" not in arrays and len(rows) == 1
+
+    def _check(self, file: NpzRows) -> None:
+        first, arrays = self._arrays, _own(file)
+        for name in _REQUIRED:
+            if name not in arrays:
+                raise SourceError(
+                    f"no such array; there are {[*arrays]}", file=file.path, field=name
+                )
+        rows = arrays[TERMINALS].shape[0]
+        for name, array in arrays.items():
+            if array.shape[0] != rows:
+                what = f"{array.shape[0]} rows, but {TERMINALS} has {rows}"
+                raise SourceError(what, file=file.path, field=name)
+            if name not in first or _field_of(first[name]) != _field_of(array):
+                what = f"{_field_of(array)}, but not in the file of the other split"
+                raise SourceError(what, file=file.path, field=name)
+        if first.keys() != arrays.keys():
+            raise SourceError(f"the other split has {[*first]}", file=file.path)
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """`train`, and `val`, if they are there."""
+        return [*self._files]
+
+    @property
+    def _arrays(self) -> Mapping[str, Any]:
+        return _own(next(iter(self._files.values())))
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        fields = {
+            FIELDS.get(name, name): _field_of(array)
+            for name, array in self._arrays.items()
+            if name != TERMINALS
+        }
+        return {**fields, rlds.DISCOUNT: Field(np.float32)}
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """Returns `last_action`."""
+        return {LAST_ACTION: _field_of(self._arrays[ACTIONS])}
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns which arrays there are, in their order, with the dtypes of the file."""
+        arrays = {name: array.dtype.str for name, array in self._arrays.items()}
+        return {METADATA_KEY: {"arrays": arrays}}
+
+    def kept_aside(self) -> KeptAside | None:
+        """See `Source`."""
+        if len(self._files) > 1:
+            return None
+        file = next(iter(self._files.values()))
+        if not {ASIDE_TEXT, ASIDE_ENDS, ASIDE_BYTES} <= file.arrays.keys():
+            return None
+        text, ends = file.read(ASIDE_TEXT), file.read(ASIDE_ENDS)
+        kept = AsideRows(file.path, text, ends, functools.partial(file.rows, ASIDE_BYTES))
+        return kept if len(kept) == self.num_episodes(self.splits[0]) else None
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """See `Source`."""
+        return [file.path for file in self._files.values()]
+
+    def num_episodes(self, split: str) -> int:
+        """See `Source`."""
+        return len(self._ends[split])
+
+    def num_steps(self, split: str) -> Sequence[int]:
+        """See `Source`."""
+        lengths: list[int] = np.diff(self._ends[split], prepend=0).tolist()
+        return lengths
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """Returns the number of rows."""
+        return {"rows": self._files[split].arrays[TERMINALS].shape[0]}
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the number of the episode."""
+        return f"{split}-{index:07d}"
+
+    def _span(self, split: str, index: int) -> tuple[int, int]:
+        ends = self._ends[split]
+        return int(ends[index - 1]) if index else 0, int(ends[index])
+
+    def outline(self, split: str, index: int) -> Outline:
+        """Reads nothing; see `RandomAccessSource`."""
+        begin, end = self._span(split, index)
+        return Outline(end - begin, end - begin - 1, True)
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode; see `RandomAccessSource`."""
+        begin, end = self._span(split, index)
+        file = self._files[split]
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps=self._steps(split, index, self._arrays),
+            origin=Origin(file.path.name, begin, end),
+            truncated=True,
+            metadata={LAST_ACTION: file.rows(ACTIONS, end - 1, end)[0]},
+            counts={"rows": end - begin},
+        )
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads the steps of an episode, from no arrays but those of the wanted fields."""
+        wanted = self._step_paths(fields)
+        names = [name for name in self._arrays if FIELDS.get(name, name) in wanted]
+        return nest(dict(leaves_at(self._steps(split, index, names), wanted)))
+
+    def _steps(self, split: str, index: int, names: Any) -> dict[str, Any]:
+        """Returns the columns of the steps; those that are not wanted have no elements."""
+        begin, end = self._span(split, index)
+        file = self._files[split]
+        columns = {
+            name: file.rows(name, begin, end) if name in names else np.empty((end - begin, 0))
+            for name in self._arrays
+            if name != TERMINALS
+        }
+        others = {name: column for name, column in columns.items() if name not in FIELDS}
+        return from_sars(
+            observation=columns[OBSERVATIONS],
+            action=columns[ACTIONS][:-1],
+            reward=None,
+            terminal=False,
+            observation_metadata=others,
+        )
+
+
+def _own(file: NpzRows) -> dict[str, NpyArray]:
+    """The arrays without those that an export keeps aside."""
+    return {name: array for name, array in file.arrays.items() if not is_in(name, "rlds")}
+
+
+def _field_of(array: Any) -> Field:
+    return Field(array.dtype, array.shape[1:])
+
+
+def _ends_of(file: NpzRows) -> np.ndarray:
+    """Where the episodes end: the rows after the final observations."""
+    terminals = file.read(TERMINALS) != 0
+    if terminals.ndim != 1:
+        raise SourceError("expected a number for each row", file=file.path, field=TERMINALS)
+    # Compact files mark the last two rows of an episode.
+    ends = np.flatnonzero(terminals & ~np.append(terminals[1:], False)) + 1
+    if not len(ends) or ends[-1] != len(terminals):
+        what = "the last row is no final observation: the file is cut"
+        raise SourceError(what, file=file.path, row=len(terminals) - 1, field=TERMINALS)
+    short = np.flatnonzero(np.diff(ends, prepend=0) < 2)
+    if len(short):
+        what = "an episode without a transition"
+        raise SourceError(what, file=file.path, row=int(ends[short[0]]) - 1, field=TERMINALS)
+    return ends
+
+
+def _find_files(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
+    """Returns the files of the splits."""
+    place = stores.as_path(path)
+    if place.is_dir():
+        names = [
+            entry.name for entry in stores.list_directory(place) if entry.name.endswith(_SUFFIX)
+        ]
+        trains = [name for name in names if not name.endswith(_VALIDATION + _SUFFIX)]
+        if len(trains) > 1 or not names:
+            raise FileNotFoundError(f"{os.fspath(path)!r} has {len(names)} .npz files; name one.")
+        place = place / (trains or names)[0]
+    if not place.exists():
+        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
+    if place.name.endswith(_VALIDATION + _SUFFIX):
+        return {"val": place}
+    validation = place.parent / (place.name.removesuffix(_SUFFIX) + _VALIDATION + _SUFFIX)
+    return {"train": place, **({"val": validation} if is_there(validation) else {})}

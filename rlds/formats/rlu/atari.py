@@ -1,0 +1,66 @@
+"""RL Unplugged, Atari: whole episodes (`atari_episodes_ordered`).
+
+    observation                  `observations`: PNG files, unchanged
+    action, reward, discount     `actions`, `unclipped_rewards`, `discounts`
+    clipped_rewards              of the step, beside `reward`
+    recorded_episode_id          `episode_idx`, of the episode; unique only with `checkpoint_idx`
+    checkpoint_idx, episode_return, clipped_episode_return
+                                 of the episode
+
+In what order the rows are is not said anywhere. As `alignment="sar"` nothing is moved and nothing
+dropped: a row is a transition, as in the replay data that the dataset was made of, and the
+observation after the last one is not there (`final_observation_known` is false). `alignment="rsa"`
+takes the reward and the discount of a row for those that arrived with its observation, and the last
+row for the final observation; an episode whose first row has a reward refutes that.
+
+The other product, `atari/<Game>`, has transitions in random order, not episodes: see
+`rlds.formats.rlu.atari_transitions`.
+"""
+
+from __future__ import annotations
+
+import rlds
+from rlds.formats.rlu.records import Path
+from rlds.formats.rlu.rows import ARRIVED
+from rlds.formats.rlu.source import RECORDED_ID, RluSource
+
+__all__ = ["GAMES", "RluAtariSource"]
+
+GAMES = (
+    *("Alien", "Amidar", "Assault", "Asterix", "Atlantis", "BankHeist", "BattleZone", "BeamRider"),
+    *("Boxing", "Breakout", "Carnival", "Centipede", "ChopperCommand", "CrazyClimber"),
+    *("DemonAttack", "DoubleDunk", "Enduro", "FishingDerby", "Freeway", "Frostbite", "Gopher"),
+    *("Gravitar", "Hero", "IceHockey", "Jamesbond", "Kangaroo", "Krull", "KungFuMaster"),
+    *("MsPacman", "NameThisGame", "Phoenix", "Pong", "Pooyan", "Qbert", "Riverraid", "RoadRunner"),
+    *("Robotank", "Seaquest", "SpaceInvaders", "StarGunner", "TimePilot", "UpNDown"),
+    *("VideoPinball", "WizardOfWor", "YarsRevenge", "Zaxxon"),
+)
+NUM_FILES = {game: 49 if game in ("Carnival", "Gravitar", "StarGunner") else 50 for game in GAMES}
+
+_PLACES = {
+    "observations": (rlds.OBSERVATION,),
+    "actions": (rlds.ACTION,),
+    "unclipped_rewards": (rlds.REWARD,),
+    "clipped_rewards": (ARRIVED, "clipped_rewards"),
+    "discounts": (rlds.DISCOUNT,),
+    "episode_idx": (RECORDED_ID,),
+}
+
+
+class RluAtariSource(RluSource):
+    """Episodes of Atari games; see the module, and `RluSource` for the arguments."""
+
+    description = (
+        "Episodes of Atari games of RL Unplugged, from the replay data of agents (DQN) in training."
+    )
+    builder_name = "rlds_rlu_atari"
+    alignments = ("sar", "rsa")
+    row_field = "actions"
+    image_fields = ("observations",)
+    id_fields = ("checkpoint_idx", "episode_idx")
+    ends_with_observation = False
+    unused_reward_is_zero = True
+
+    def place(self, name: str) -> Path:
+        """Returns where a field goes; see the module."""
+        return _PLACES.get(name, (name,))

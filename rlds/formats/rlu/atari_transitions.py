@@ -1,0 +1,99 @@
+"""RL Unplugged, Atari: transitions in random order (`atari`).
+
+    observation/frame_0..3       `o_t` and `o_tp1`, stacks of four frames: PNG files, unchanged, in
+                                 the order of the record
+    action, reward, discount     `a_t`, `r_t`, `d_t`
+    placeholders/action          `a_tp1`, the action after the transition
+    recorded_episode_id          `episode_id`, with all 64 bits for an unsigned number
+    episode_return               of the episode that the transition is of; made of clipped rewards
+
+and all other fields by their names.
+
+An episode of the dataset is one transition, and has two steps: the second is the observation that
+it led to. For what is said of such pieces (`is_window`), see `rlds.formats.rlu.windows`. Nothing
+says where in their episode they are; whole episodes are another product, see
+`rlds.formats.rlu.atari`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+import rlds
+from rlds.formats.rlu.records import FieldError, Path, Values
+from rlds.formats.rlu.source import RECORDED_ID
+from rlds.formats.rlu.windows import RluWindowsSource
+from rlds.raw_files.png_images import is_png
+
+__all__ = ["NUM_FRAMES", "RluAtariTransitionsSource"]
+
+NUM_FRAMES = 4
+NUM_FILES = 100
+
+# The two rows of a record are fields of their own. Joined, these have their names.
+_ACTIONS = "a_t, a_tp1"
+_FRAMES = tuple(f"o_t[{index}], o_tp1[{index}]" for index in range(NUM_FRAMES))
+
+_PLACES: dict[str, Path] = {
+    _ACTIONS: (rlds.ACTION,),
+    "r_t": (rlds.REWARD,),
+    "d_t": (rlds.DISCOUNT,),
+    "episode_id": (RECORDED_ID,),
+    **{name: (rlds.OBSERVATION, f"frame_{index}") for index, name in enumerate(_FRAMES)},
+}
+# The dtype of the values of each field, None for strings, and how many there are in a record.
+_EXPECTED: dict[str, tuple[np.dtype | None, int]] = {
+    **dict.fromkeys(("o_t", "o_tp1"), (None, NUM_FRAMES)),
+    **dict.fromkeys(("a_t", "a_tp1", "episode_id"), (np.dtype(np.int64), 1)),
+    **dict.fromkeys(("r_t", "d_t"), (np.dtype(np.float32), 1)),
+}
+
+
+class RluAtariTransitionsSource(RluWindowsSource):
+    """Transitions of Atari games; see the module, and `RluSource` for the arguments."""
+
+    description = (
+        "Transitions of Atari games of RL Unplugged, in random order, from the replay data of "
+        "agents (DQN) in training."
+    )
+    builder_name = "rlds_rlu_atari_transitions"
+    row_field = _ACTIONS
+
+    def place(self, name: str) -> Path:
+        """Returns where a field goes; see the module."""
+        return _PLACES.get(name, (name,))
+
+    def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
+        """Returns the fields with both rows in one: actions, and frames by their place."""
+        prepared = dict(values)
+        for name, (dtype, count) in _EXPECTED.items():
+            _check(name, values, dtype, count)
+        observed, observed_next = prepared.pop("o_t"), prepared.pop("o_tp1")
+        for name, *frames in zip(_FRAMES, observed, observed_next, strict=True):
+            prepared[name] = frames
+        prepared[_ACTIONS] = np.concatenate([prepared.pop("a_t"), prepared.pop("a_tp1")])
+        prepared["episode_id"] = np.asarray(values["episode_id"]).view(np.uint64)
+        return prepared
+
+
+def _check(name: str, values: Mapping[str, Values], dtype: np.dtype | None, count: int) -> None:
+    if name not in values:
+        raise FieldError(name, f"there is no such field; the record has {sorted(values)}")
+    found = values[name]
+    found_dtype = found.dtype if isinstance(found, np.ndarray) else None
+    if found_dtype != dtype or len(found) != count:
+        what = f"{len(found)} {_in_words(found_dtype)}, expected {count} {_in_words(dtype)}"
+        raise FieldError(name, what)
+    if isinstance(found, np.ndarray):
+        return
+    for index, frame in enumerate(found):
+        if not is_png(frame):
+            raise FieldError(
+                name, f"string {index} is not a PNG image: it begins with {frame[:8]!r}"
+            )
+
+
+def _in_words(dtype: np.dtype | None) -> str:
+    return "strings" if dtype is None else f"{dtype} numbers"

@@ -1,0 +1,69 @@
+"""RL Unplugged, bsuite: windows of two rows, so single transitions.
+
+    observation, action, reward  of these names
+    discount                     `discount`, and 0 for a transition into the end of an episode
+    recorded_discount            `discount` as it is in the file, of the step
+    step_type                    of the step
+    episodic_reward              of the episode; of the step, if there is one per row
+
+and all other fields by their names. For what else is said of windows, and for the order of their
+rows, see `rlds.formats.rlu.windows`.
+
+An observation is a vector; what shape it had is not in the file (in bsuite, that of `catch` is
+`(10, 5)`).
+
+An episode ends where `step_type` is 2, whatever the discount of the transition into that step is:
+the loader that RL Unplugged was published with takes it for 0. So it is `is_terminal` there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+import rlds
+from rlds.formats.rlu.records import FieldError, Path, Values
+from rlds.formats.rlu.rows import ARRIVED, LAST, STEP_TYPE
+from rlds.formats.rlu.windows import RluWindowsSource
+
+__all__ = ["LEVELS", "NOISES", "RluBsuiteSource"]
+
+LEVELS = ("cartpole", "catch", "mountain_car")
+# How probable it is that another action is taken than the agent has chosen.
+NOISES = ("0.0", "0.1", "0.2", "0.3", "0.4", "0.5")
+NUM_RUNS = 5
+# All of a run, and the two sets that it was divided into.
+SUBSETS = ("full", "full_train", "full_valid")
+
+_RECORDED_DISCOUNT = "recorded_discount"
+
+
+class RluBsuiteSource(RluWindowsSource):
+    """Windows of bsuite; see the module, and `RluSource` for the arguments."""
+
+    description = (
+        "Transitions of bsuite of RL Unplugged, from agents (DQN) in training, whose actions were "
+        "replaced at random with a certain probability."
+    )
+    builder_name = "rlds_rlu_bsuite"
+    has_vectors = True
+
+    def place(self, name: str) -> Path:
+        """Returns where a field goes; see the module."""
+        return (ARRIVED, name) if name == _RECORDED_DISCOUNT else (name,)
+
+    def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
+        """Returns the fields with two discounts, the recorded one and that of the module."""
+        discounts, step_types = _numbers(values, rlds.DISCOUNT), _numbers(values, STEP_TYPE)
+        leads_to_end = (step_types[1:] == LAST)[: len(discounts)]
+        masked = discounts.copy()
+        masked[: len(leads_to_end)][leads_to_end] = 0.0
+        return {**values, rlds.DISCOUNT: masked, _RECORDED_DISCOUNT: discounts}
+
+
+def _numbers(values: Mapping[str, Values], name: str) -> np.ndarray:
+    found = values.get(name)
+    if not isinstance(found, np.ndarray):
+        raise FieldError(name, f"there are no such numbers; the record has {sorted(values)}")
+    return found

@@ -1,0 +1,19 @@
+"""RL Unplugged, DeepMind Control Suite: windows of two rows (`dm_control_suite`).
+
+The fields are those of the whole episodes, see `rlds.formats.rlu.control_suite`; for what is said
+of windows, and for the order of their rows, see `rlds.formats.rlu.windows`.
+"""
+
+from __future__ import annotations
+
+from rlds.formats.rlu.control_suite import RluControlSuiteSource
+from rlds.formats.rlu.windows import RluWindowsSource
+
+__all__ = ["RluControlSuiteWindowsSource"]
+
+
+class RluControlSuiteWindowsSource(RluWindowsSource, RluControlSuiteSource):
+    """Windows of the Control Suite; see the module, and `RluSource` for the arguments."""
+
+    description = "Windows of episodes of the DeepMind Control Suite of RL Unplugged."
+    builder_name = "rlds_rlu_control_suite_windows"

@@ -1,0 +1,97 @@
+"""RL Unplugged, DeepMind Lab.
+
+    observation/pixels           `observations_pixels`: PNG files, unchanged. Their channels are
+                                 BLUE, GREEN, RED: decoded, they have to be reversed
+                                 (`info.metadata["channel_order"]` says so too)
+    observation/last_action      `observations_action`: one-hot, all zeros where there was none
+    observation/last_reward      `observations_reward`
+    action, reward, discount     `actions`, `rewards`, `discounts`
+    discounted_rewards           of the step, as `reward`
+    recorded_episode_id          `episode_id`, of the episode
+    start_idx, episode_return    of the episode
+
+An episode has a row more than it has transitions, for its final observation, and is terminal if the
+discount of its last transition is 0. The rewards of a row and of its observation tell the order of
+the rows: in "sar" a reward is observed one row later, in "rsa" in the same row. The first record in
+which only one of them holds decides, and "sar" is taken if there is none; `alignment` overrides it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import rlds
+from rlds.formats.rlu.records import Path
+from rlds.formats.rlu.rows import ARRIVED, Alignment
+from rlds.formats.rlu.source import RECORDED_ID, RluSource
+
+__all__ = ["RUNS", "RluDmlabSource"]
+
+_TRAINING = ("training_0", "training_1", "training_2")
+_SNAPSHOTS = tuple(
+    f"snapshot_{index}_eps_{epsilon}"
+    for epsilon in ("0.0", "0.01", "0.1", "0.25")
+    for index in range(2)
+)
+# What there is for each task.
+RUNS = {
+    "seekavoid_arena_01": _TRAINING + _SNAPSHOTS,
+    "explore_object_rewards_few": _TRAINING,
+    "explore_object_rewards_many": _TRAINING,
+    "rooms_select_nonmatching_object": _TRAINING,
+    "rooms_watermaze": _TRAINING,
+}
+NUM_FILES = 500
+
+_PLACES = {
+    "observations_pixels": (rlds.OBSERVATION, "pixels"),
+    "observations_action": (rlds.OBSERVATION, "last_action"),
+    "observations_reward": (rlds.OBSERVATION, "last_reward"),
+    "actions": (rlds.ACTION,),
+    "rewards": (rlds.REWARD,),
+    "discounted_rewards": (ARRIVED, "discounted_rewards"),
+    "discounts": (rlds.DISCOUNT,),
+    "episode_id": (RECORDED_ID,),
+}
+_OBSERVED = "observations_"
+_MAX_EXAMINED = 100
+
+
+class RluDmlabSource(RluSource):
+    """Episodes of DeepMind Lab; see the module, and `RluSource` for the arguments."""
+
+    description = (
+        "Episodes of DeepMind Lab of RL Unplugged, from agents (R2D2) in training or trained. The "
+        "channels of the images are in the order blue, green, red."
+    )
+    builder_name = "rlds_rlu_dmlab"
+    alignments = ("sar", "rsa")
+    row_field = "actions"
+    image_fields = ("observations_pixels",)
+    id_fields = ("episode_id",)
+
+    def place(self, name: str) -> Path:
+        """Returns where a field goes; see the module."""
+        if name.startswith(_OBSERVED) and name not in _PLACES:
+            return (rlds.OBSERVATION, name.removeprefix(_OBSERVED))
+        return _PLACES.get(name, (name,))
+
+    def find_alignment(self) -> Alignment:
+        """Returns the order of the rows; see the module."""
+        for _, _, values in itertools.islice(self.records(), _MAX_EXAMINED):
+            observed, rewards = values.get("observations_reward"), values["rewards"]
+            if observed is None or len(observed) != len(rewards):
+                break
+            is_sar = np.array_equal(observed[1:], rewards[:-1])
+            is_rsa = np.array_equal(observed[1:], rewards[1:])
+            if is_sar != is_rsa:
+                return "sar" if is_sar else "rsa"
+        return self.alignments[0]
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns what `RluSource` does, and the order of the channels."""
+        return {**super().metadata(), "channel_order": {"observation/pixels": "BGR"}}

@@ -1,0 +1,78 @@
+"""RL Unplugged, DeepMind Locomotion: whole episodes (`dm_locomotion_episodes`).
+
+As the Control Suite (`rlds.formats.rlu.control_suite`), with one more kind of field: cameras are
+raw RGB values, in a string for each row or one for all rows, and become PNG images, which lose
+nothing. The other product, `dm_locomotion`, has windows of episodes: see
+`rlds.formats.rlu.locomotion_windows`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rlds.formats.rlu.control_suite import RluControlSuiteSource
+from rlds.formats.rlu.files import PathOrPaths
+from rlds.formats.rlu.records import FieldError, Values, num_rows
+from rlds.formats.rlu.rows import Alignment
+
+__all__ = ["TASKS", "RluLocomotionSource"]
+
+TASKS = (
+    "humanoid_corridor",
+    "humanoid_gaps",
+    "humanoid_walls",
+    "rodent_bowl_escape",
+    "rodent_gaps",
+    "rodent_mazes",
+    "rodent_two_touch",
+)
+
+
+class RluLocomotionSource(RluControlSuiteSource):
+    """Episodes of DeepMind Locomotion; see the module, and `RluSource` for the other arguments.
+
+    Args:
+      camera_shape: The shape of the images of cameras. The files do not say it.
+    """
+
+    description = "Episodes of DeepMind Locomotion of RL Unplugged."
+    builder_name = "rlds_rlu_locomotion"
+
+    def __init__(
+        self,
+        path: PathOrPaths,
+        *,
+        prefix: str | None = None,
+        alignment: Alignment | None = None,
+        require_unique_ids: bool = False,
+        camera_shape: tuple[int, int, int] = (64, 64, 3),
+    ) -> None:
+        self.camera_shape = camera_shape
+        super().__init__(
+            path, prefix=prefix, alignment=alignment, require_unique_ids=require_unique_ids
+        )
+
+    def raw_image_shape(self, name: str) -> tuple[int, int, int] | None:
+        """Returns the shape of the images of cameras."""
+        return self.camera_shape if name.endswith("camera") else None
+
+    def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
+        """Returns a string for each row of a camera, where there is one for all rows."""
+        rows = num_rows(values, self.row_field)
+        return {name: self._split(name, found, rows) for name, found in values.items()}
+
+    def _split(self, name: str, found: Values, rows: int) -> Values:
+        shape = self.raw_image_shape(name)
+        if shape is None or not isinstance(found, list) or len(found) != 1 or rows == 1:
+            return found
+        (images,), size = found, math.prod(shape)
+        if len(images) != rows * size:
+            what = f"one string of {len(images)} bytes, but {rows} raw images of shape {shape} have"
+            raise FieldError(name, f"{what} {rows * size}")
+        return [images[i * size : (i + 1) * size] for i in range(rows)]
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns what `RluSource` does, and the shape of the images."""
+        return {**super().options(), "camera_shape": list(self.camera_shape)}

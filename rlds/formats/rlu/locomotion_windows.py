@@ -1,0 +1,27 @@
+"""RL Unplugged, DeepMind Locomotion: windows of 2 and of up to 40 rows (`dm_locomotion`).
+
+The fields are those of the whole episodes, see `rlds.formats.rlu.locomotion`; for what is said of
+windows, and for the order of their rows, see `rlds.formats.rlu.windows`. Long windows overlap, and
+those at the ends of episodes may be shorter.
+"""
+
+from __future__ import annotations
+
+from rlds.formats.rlu.locomotion import TASKS, RluLocomotionSource
+from rlds.formats.rlu.windows import RluWindowsSource
+
+__all__ = ["WITH_LONG_WINDOWS", "RluLocomotionWindowsSource"]
+
+# The tasks that were meant to need memory; for the others, there are windows of two rows.
+WITH_LONG_WINDOWS = ("humanoid_walls", "rodent_mazes", "rodent_two_touch")
+SETS = [
+    *((task, "seq2") for task in TASKS),
+    *((task, "seq40") for task in WITH_LONG_WINDOWS),
+]
+
+
+class RluLocomotionWindowsSource(RluWindowsSource, RluLocomotionSource):
+    """Windows of Locomotion; see the module, and `RluLocomotionSource` for the arguments."""
+
+    description = "Windows of episodes of DeepMind Locomotion of RL Unplugged."
+    builder_name = "rlds_rlu_locomotion_windows"

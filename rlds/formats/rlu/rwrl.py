@@ -1,0 +1,46 @@
+"""RL Unplugged, the combined challenge of Real-World RL.
+
+    observation/...              `observation:...`
+    action, reward, discount     of these names
+    step_type                    of the step
+
+and all other fields by their names, nested where these have a colon. All are float32.
+
+A row has the action, the reward and the discount that led to its observation. An episode is
+terminal if the discount of its last row is 0; that of the first row, often 0 too, means nothing.
+"""
+
+from __future__ import annotations
+
+from rlds.formats.rlu.records import Path
+from rlds.formats.rlu.source import RluSource
+
+__all__ = ["NUM_FILES", "RluRwrlSource"]
+
+PERCENT = (1, 5, 20, 40, 100)
+# By challenge and task, for each share of the data.
+NUM_FILES = {
+    ("none", "cartpole/swingup"): (3, 3, 6, 6, 7),
+    ("none", "quadruped/walk"): (3, 3, 4, 7, 10),
+    ("none", "walker/walk"): (3, 6, 14, 48, 94),
+    ("none", "humanoid/walk"): (9, 123, 125, 344, 391),
+    ("easy", "cartpole/swingup"): (2, 3, 8, 8, 14),
+    ("easy", "quadruped/walk"): (3, 3, 9, 10, 15),
+    ("easy", "walker/walk"): (11, 17, 78, 137, 371),
+    ("easy", "humanoid/walk"): (18, 98, 244, 410, 769),
+}
+
+
+class RluRwrlSource(RluSource):
+    """Episodes of Real-World RL; see the module, and `RluSource` for the arguments."""
+
+    description = "Episodes of the Real-World RL suite of RL Unplugged, from agents in training."
+    builder_name = "rlds_rlu_rwrl"
+    alignments = ("rsa",)
+    row_field = "reward"
+    action_led_here = True
+    has_vectors = True
+
+    def place(self, name: str) -> Path:
+        """Returns where a field goes; see the module."""
+        return tuple(name.split(":"))

@@ -1,0 +1,396 @@
+"""What the products of RL Unplugged have in common: records of TFRecord files as episodes.
+
+What a record holds is found out from the first one (`rlds.formats.rlu.records`), and nothing of it
+is left out: what is not an observation, an action, a reward or a discount becomes metadata of the
+steps, if there is a value for each, or of the episode.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import contextlib
+import itertools
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from etils import epath
+
+import rlds
+import tfds_files
+from rlds.formats.rlu.files import PathOrPaths, count_sets, find_files
+from rlds.formats.rlu.products import builder_for
+from rlds.formats.rlu.records import (
+    Contents,
+    Field,
+    FieldError,
+    Path,
+    Values,
+    lay_out,
+    num_rows,
+    read_fields,
+)
+from rlds.formats.rlu.rows import (
+    ARRIVED,
+    STEP_TYPE,
+    TRANSITION,
+    Alignment,
+    RowOrder,
+    check_whole,
+)
+from rlds.raw_files.tfrecord_files import TFRecordReader
+from rlds.raw_files.untrusted import source_errors
+from rlds.sources.source import DamagedEpisode, Origin, Source, SourceEpisode, SourceError
+from rlds_ecosystem.nests import put
+
+__all__ = ["PLACEHOLDERS", "RECORDED_ID", "RluSource"]
+
+RECORDED_ID = "recorded_episode_id"
+PLACEHOLDERS = "placeholders"
+
+
+class RluSource(Source):
+    """Episodes in files of RL Unplugged; see the modules of the products.
+
+    A part is a file; the key of an episode is `<file>:<index of the record>`. Ids that the records
+    have are kept as `recorded_episode_id`; nothing says that they are unique (see `repeated_ids`).
+
+    Where the rows include the final observation, one action, one reward and one discount of an
+    episode belong to no transition. They are kept in `placeholders`, a field of the episode, so
+    that nothing is lost.
+
+    Args:
+      path: A directory with files, or a file, or a list of files. In a directory the files are
+        those with names such as `train-00000-of-00100`.
+      prefix: Only files of the directory whose names begin so, up to the first number.
+      alignment: The order of the rows; what the module of the product says if None.
+      require_unique_ids: Whether repeated ids are an error. To find them all files are read.
+
+    Raises:
+      FileNotFoundError: There is no such file, or none in the directory.
+      SourceError: The first record is not what the product has; says how. Or another builder is
+        there for the records.
+      ValueError: The product has no such alignment.
+    """
+
+    homepage = "https://github.com/google-deepmind/deepmind-research/tree/master/rl_unplugged"
+    citation = """@inproceedings{gulcehre2020rl,
+  title = {RL Unplugged: A Suite of Benchmarks for Offline Reinforcement Learning},
+  author = {Gulcehre, Caglar and Wang, Ziyu and Novikov, Alexander and Paine, Thomas and
+            G{\\'o}mez, Sergio and Zolna, Konrad and Agarwal, Rishabh and Merel, Josh S and
+            Mankowitz, Daniel J and Paduraru, Cosmin and Dulac-Arnold, Gabriel and Li, Jerry and
+            Norouzi, Mohammad and Hoffman, Matthew and Heess, Nicolas and de Freitas, Nando},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {33},
+  pages = {7248--7259},
+  year = {2020}
+}"""
+    finite_fields = (rlds.REWARD, rlds.DISCOUNT)
+
+    # What the products differ in.
+    builder_name: ClassVar[str]  # The builder that is there for it.
+    alignments: ClassVar[Sequence[Alignment]]  # The first is the default.
+    row_field: ClassVar[str]  # Has one value per row.
+    id_fields: ClassVar[Sequence[str]] = ()  # What is meant to tell episodes apart.
+    ends_with_observation: ClassVar[bool] = True  # In the order SAR; in RSA that is always so.
+    action_led_here: ClassVar[bool] = False  # In the order RSA.
+    has_vectors: ClassVar[bool] = False  # Whether observations and actions are vectors of floats.
+    unused_reward_is_zero: ClassVar[bool] = False  # Whether that shows which order it is.
+    image_fields: ClassVar[Sequence[str]] = ()  # What has to be PNG files.
+    may_lack_last: ClassVar[bool] = False  # Whether the last row may have no action, reward, ...
+
+    def __init__(
+        self,
+        path: PathOrPaths,
+        *,
+        prefix: str | None = None,
+        alignment: Alignment | None = None,
+        require_unique_ids: bool = False,
+    ) -> None:
+        if alignment not in (None, *self.alignments):
+            raise ValueError(f"alignment: got {alignment!r}, expected one of {self.alignments}")
+        self._files = find_files(path, prefix)
+        with source_errors(next(iter(self._files))):
+            self._check_product()
+            self._fields = self._discover()
+            self.alignment: Alignment = alignment or self.find_alignment()
+        self._order = RowOrder(self.alignment, self.ends_with_observation, self.action_led_here)
+        for recorded_id, keys in self.repeated_ids().items() if require_unique_ids else ():
+            raise SourceError(
+                f"{len(keys)} episodes have the id {recorded_id}: {', '.join(keys)}",
+                file=keys[0].rpartition(":")[0],
+            )
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        return _product_of(path) == cls.builder_name
+
+    # --- What a product says ---------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def place(self, name: str) -> Path:
+        """Returns where a field of the records goes.
+
+        That is a path in a step if there is a value for each row, or else in the episode; `ARRIVED`
+        goes before it if the values belong to the rewards of their rows.
+        """
+
+    def find_alignment(self) -> Alignment:
+        """Returns the order of the rows if none is given."""
+        return self.alignments[0]
+
+    def raw_image_shape(self, name: str) -> tuple[int, int, int] | None:
+        """Returns the shape of the images in a field of strings, if they are raw values."""
+        del name
+        return None
+
+    def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
+        """Returns the fields of a record in the form that `place` and `row_field` know.
+
+        Raises:
+          FieldError: A field is not as it has to be.
+        """
+        return values
+
+    def is_complete(self, rows: Mapping[str, Any]) -> bool:
+        """Returns whether rows are all of an episode.
+
+        Raises:
+          FieldError: They cannot be the rows of one.
+        """
+        return STEP_TYPE not in rows or check_whole(rows[STEP_TYPE])
+
+    def episode_metadata(self, contents: Contents) -> dict[str, Any]:
+        """Returns the fields of an episode, those that `episode_fields` has."""
+        return {**contents.episode, **self._placeholders(contents)}
+
+    # --- The source ------------------------------------------------------------------------------
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        fields: dict[str, Any] = {}
+        for field in self._fields.values():
+            if field.per != "episode":
+                put(fields, _without_mark(field.path), field.declared())
+        return fields
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        fields: dict[str, Any] = {}
+        for field in self._fields.values():
+            if field.per == "episode":
+                put(fields, field.path, field.declared())
+            elif self._has_placeholder(field):
+                put(fields, (PLACEHOLDERS, *_without_mark(field.path)), field.declared())
+        return fields
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns the order of the rows, and how many files of each published set there are."""
+        files = count_sets(self._files.values())
+        return {"alignment": self.alignment, "raw_files": files}
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """Returns the files."""
+        return list(self._files.values())
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the order of the rows."""
+        return {"alignment": self.alignment}
+
+    def parts(self, split: str) -> Sequence[str]:
+        """Returns the names of the files."""
+        del split
+        return list(self._files)
+
+    def episodes(
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[SourceEpisode | DamagedEpisode]:
+        """Yields the episodes of a file; see `Source.episodes`."""
+        del split
+        begin = 0 if after is None else int(after.rpartition(":")[2]) + 1
+        with TFRecordReader(self._files[part], part) as reader:
+            for index in itertools.count():
+                try:
+                    record = reader.read(check=index >= begin)
+                    if record is None:
+                        return
+                    if index < begin:
+                        continue
+                    episode = self._episode(part, index, record, reader.fraction)
+                except SourceError as error:
+                    if index >= begin:
+                        yield DamagedEpisode(f"{part}:{index}", error, ends_part=reader.ended)
+                    continue
+                yield episode
+
+    def repeated_ids(self) -> dict[tuple[int, ...], list[str]]:
+        """Returns ids that several episodes have, and the keys of these. Reads all files."""
+        fields = [name for name in self.id_fields if name in self._fields]
+        keys = collections.defaultdict(list)
+        for part, index, values in self.records() if fields else ():
+            keys[tuple(int(values[name][0]) for name in fields)].append(f"{part}:{index}")
+        return {recorded_id: found for recorded_id, found in keys.items() if len(found) > 1}
+
+    # --- Records ---------------------------------------------------------------------------------
+
+    def records(self) -> Iterator[tuple[str, int, dict[str, Values]]]:
+        """Yields all records: the file, the index, and the fields."""
+        for part, index, values in self._raw_records():
+            with _errors_of(part, index):
+                prepared = self.prepare(values)
+            yield part, index, prepared
+
+    def _raw_records(self) -> Iterator[tuple[str, int, dict[str, Values]]]:
+        for part, file in self._files.items():
+            with TFRecordReader(file, part) as reader:
+                while (record := reader.read()) is not None:
+                    index = reader.index - 1
+                    yield part, index, _parse(part, index, record)
+
+    def _check_product(self) -> None:
+        """Checks that there is no other builder for these records."""
+
+        def undamaged() -> Iterator[dict[str, Values]]:
+            with contextlib.suppress(SourceError):  # Raised when that record is needed.
+                for _, _, values in self._raw_records():
+                    yield values
+
+        right = builder_for(undamaged())
+        if right not in (None, self.builder_name):
+            raise SourceError(
+                f"these records are of another product of RL Unplugged: the builder {right!r} "
+                f"reads them, not {self.builder_name!r}",
+                file=next(iter(self._files)),
+            )
+
+    def _discover(self) -> dict[str, Field]:
+        """Finds out the fields from the first record with several rows, or else the first record.
+
+        Only several rows show whether a field has a value for each row or one for all.
+        """
+        chosen = None
+        for part, index, values in self.records():
+            with _errors_of(part, index):
+                has_several_rows = num_rows(values, self.row_field) > 1
+            if chosen is None or has_several_rows:
+                chosen = part, index, values
+            if has_several_rows:
+                break
+        if chosen is None:
+            raise SourceError("none of the files has a record", file=next(iter(self._files)))
+        part, index, values = chosen
+        with _errors_of(part, index):
+            return self._lay_out(values)
+
+    def _lay_out(self, values: Mapping[str, Values]) -> dict[str, Field]:
+        fields = lay_out(
+            values,
+            row_field=self.row_field,
+            place=self.place,
+            is_of_episode=lambda path: path[0] not in (rlds.OBSERVATION, *TRANSITION, STEP_TYPE),
+            may_lack_last=lambda path: self.may_lack_last and path[0] in TRANSITION,
+            is_vector=lambda path: self.has_vectors and path[0] in (rlds.OBSERVATION, rlds.ACTION),
+            raw_image_shape=self.raw_image_shape,
+        )
+        found = {field.path[0] for field in fields.values()}
+        for role in (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT):
+            if role not in found:
+                raise FieldError(role, f"there is none; the record has {sorted(values)}")
+        for name, field in fields.items():
+            if name in self.image_fields and field.png is None:
+                first = values[name][0]
+                begin = first[:8] if isinstance(first, bytes) else first
+                raise FieldError(name, f"this is not a PNG image: it begins with {begin!r}", row=0)
+            if field.path[0] in (rlds.REWARD, rlds.DISCOUNT, STEP_TYPE) and field.dtype == object:
+                raise FieldError(name, "these are strings, expected numbers")
+        return fields
+
+    def _episode(self, part: str, index: int, record: bytes, fraction: float) -> SourceEpisode:
+        values = _parse(part, index, record)
+        with _errors_of(part, index):
+            contents = read_fields(self.prepare(values), self._fields, self.row_field)
+            is_complete = self.is_complete(contents.rows)
+            metadata = self.episode_metadata(contents)
+            steps = self._order.steps(contents)
+            self._check_finite(steps)
+        return SourceEpisode(
+            key=f"{part}:{index}",
+            steps=steps,
+            origin=Origin(part, index, index + 1),
+            truncated=not steps[rlds.IS_TERMINAL][-1],
+            final_observation_known=self._order.is_final_observation_known,
+            complete=is_complete,
+            metadata=metadata,
+            fraction=fraction,
+        )
+
+    def _has_placeholder(self, field: Field) -> bool:
+        """Whether one of the values of a field belongs to no transition."""
+        is_known = self._order.is_final_observation_known
+        return is_known and field.per == "row" and field.path[0] in TRANSITION
+
+    def _placeholders(self, contents: Contents) -> dict[str, Any]:
+        if not any(map(self._has_placeholder, self._fields.values())):
+            return {}
+        self._check_unused_reward(contents.rows)
+        return {PLACEHOLDERS: self._order.placeholders(contents.rows)}
+
+    def _check_finite(self, steps: Mapping[str, Any]) -> None:
+        """Checks rewards and discounts here, where it is known which rows they are from."""
+        for name in self.finite_fields:
+            wrong = np.flatnonzero(~np.isfinite(steps[name]))
+            if len(wrong):
+                row = int(wrong[0]) + (self.alignment == "rsa")
+                raise FieldError(name, f"{steps[name][wrong[0]]}, expected a finite number", row)
+
+    def _check_unused_reward(self, rows: Mapping[str, Any]) -> None:
+        """Checks the order of the rows by the reward that belongs to no transition."""
+        if not self.unused_reward_is_zero:
+            return
+        row = self._order.unused_row
+        reward = rows[rlds.REWARD][row]
+        if abs(reward) > 0.0:  # NaN is none either.
+            raise FieldError(
+                rlds.REWARD,
+                f"{reward}, but with alignment={self.alignment!r} this reward belongs to no "
+                f"transition; expected one of {self.alignments}",
+                row % len(rows[rlds.REWARD]),
+            )
+
+
+def _product_of(path: PathOrPaths) -> str | None:
+    """Returns the name of the builder for the records of files."""
+    name, file = next(iter(find_files(path, None).items()))
+
+    def records() -> Generator[Mapping[str, Values], None, None]:
+        with TFRecordReader(file, name) as reader:
+            while (record := reader.read()) is not None:
+                yield tfds_files.parse_example(record)
+
+    with contextlib.closing(records()) as found:
+        return builder_for(found)
+
+
+def _parse(part: str, index: int, record: bytes) -> dict[str, Values]:
+    try:
+        return tfds_files.parse_example(record)
+    except ValueError as error:
+        raise SourceError(str(error), file=part, episode=index) from error
+
+
+@contextlib.contextmanager
+def _errors_of(part: str, index: int) -> Iterator[None]:
+    """Tells in which record a field is not as it has to be."""
+    try:
+        yield
+    except FieldError as error:
+        raise SourceError(
+            str(error), file=part, episode=index, row=error.row, field=error.field
+        ) from error
+
+
+def _without_mark(path: Path) -> Path:
+    return path[1:] if path[0] == ARRIVED else path

@@ -1,0 +1,184 @@
+"""Who writes files in robomimic's format, and what the same names mean in each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds_ecosystem.fields import Field
+
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "FirstLook",
+    "dialect_of",
+    "instruction_of_demo",
+    "instruction_of_file",
+    "with_names",
+]
+
+_QUATERNION = "A quaternion, in the order x, y, z, w."
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstLook:
+    """What shows in which dialect a file is.
+
+    Attributes:
+      attributes: Of the group `data`: those that are text.
+      demo_attributes: The names of the attributes of the first demonstration.
+      names: The names of the arrays and groups in it.
+      observations: The names in its group `obs`.
+      has_state_groups: Whether its `states` are a group.
+    """
+
+    attributes: Mapping[str, str]
+    demo_attributes: Collection[str]
+    names: Collection[str]
+    observations: Collection[str]
+    has_state_groups: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """What the names in a file mean, as far as it is not the same in all dialects.
+
+    Attributes:
+      name: Its name.
+      what: What writes it.
+      is_seen: Whether a file is in it.
+      following: The names of arrays and groups whose rows hold what followed the action of the row,
+        rather than what was there before it.
+      initial: The group that has what was there before the first action, if one has.
+      docs: What fields are, by patterns of their paths in the file.
+    """
+
+    name: str
+    what: str
+    is_seen: Callable[[FirstLook], bool]
+    following: tuple[str, ...] = ()
+    initial: str = ""
+    docs: tuple[tuple[str, str], ...] = ()
+
+    def __reduce__(self) -> Any:
+        return _of_name, (self.name,)
+
+    def doc(self, path: str) -> str:
+        """Returns what an array is, in a sentence; empty if there is nothing to say."""
+        return next((text for pattern, text in self.docs if re.fullmatch(pattern, path)), "")
+
+
+_ROBOSUITE = (
+    (r"obs/.*_quat(_site)?", _QUATERNION),
+    (r"states", "The state of the simulator: time, positions, velocities."),
+)
+_LIBERO = (
+    (r"obs/.*_rgb", "Upside down, as OpenGL has it."),
+    (r"obs/ee_ori", "Axis times angle."),
+    *_ROBOSUITE,
+)
+_ISAAC_QUATERNION = (
+    "A position, and a quaternion: w, x, y, z up to Isaac Lab 2, x, y, z, w from 3 on. The file "
+    "does not say which."
+)
+
+DIALECTS: Mapping[str, Dialect] = {
+    dialect.name: dialect
+    for dialect in (
+        Dialect(
+            "isaac_lab",
+            "Isaac Lab and Isaac Lab Mimic",
+            lambda look: "initial_state" in look.names or look.has_state_groups,
+            following=("states",),
+            initial="initial_state",
+            docs=((r".*/root_pose", _ISAAC_QUATERNION),),
+        ),
+        Dialect(
+            "libero",
+            "LIBERO, as it is published",
+            lambda look: "bddl_file_name" in look.attributes,
+            following=("obs", "robot_states"),
+            docs=_LIBERO,
+        ),
+        Dialect(
+            "libero_regenerated",
+            "LIBERO, replayed for OpenVLA",
+            lambda look: not look.attributes and "agentview_rgb" in look.observations,
+            docs=_LIBERO,
+        ),
+        Dialect(
+            "mimicgen",
+            "MimicGen",
+            lambda look: bool({"datagen_info", "src_demo_inds"} & {*look.names}),
+            docs=_ROBOSUITE,
+        ),
+        Dialect(
+            "robosuite",
+            "robosuite, as people record demonstrations",
+            lambda look: "repository_version" in look.attributes and not look.observations,
+            docs=_ROBOSUITE,
+        ),
+        Dialect("robomimic", "robomimic, RoboCasa up to 0.2", lambda look: True, docs=_ROBOSUITE),
+    )
+}
+
+
+def _of_name(name: str) -> Dialect:
+    return DIALECTS[name]
+
+
+def dialect_of(look: FirstLook) -> Dialect:
+    """Returns the dialect of a file."""
+    return next(dialect for dialect in DIALECTS.values() if dialect.is_seen(look))
+
+
+def instruction_of_file(attributes: Mapping[str, str], dialect: str, name: str) -> str:
+    """Returns what a file says that all its demonstrations do; empty if it does not say so.
+
+    Args:
+      attributes: Those of the group `data` that are text.
+      dialect: The name of the dialect.
+      name: The name of the file.
+    """
+    words = _json(attributes.get("problem_info", "")).get("language_instruction")
+    if isinstance(words, list):
+        words = " ".join(map(str, words))
+    if not words and dialect == "libero_regenerated":
+        task, suffix, _ = name.rpartition("_demo.")
+        words = re.sub(r"^[A-Z_]+SCENE\d+_", "", task).replace("_", " ") if suffix else ""
+    return words if isinstance(words, str) else ""
+
+
+def instruction_of_demo(ep_meta: Any) -> str:
+    """Returns what the attribute `ep_meta` of a demonstration says that it does."""
+    words = _json(ep_meta).get("lang")
+    return words if isinstance(words, str) else ""
+
+
+def with_names(action: Field, attributes: Mapping[str, str]) -> Field:
+    """Returns the field of actions, with names if the controller of robosuite is known."""
+    arguments = _json(attributes.get("env_args", "")).get("env_kwargs")
+    controller = arguments.get("controller_configs") if isinstance(arguments, dict) else None
+    kind = controller.get("type") if isinstance(controller, dict) else None
+    sizes = {"OSC_POSE": ("x", "y", "z", "ax", "ay", "az"), "OSC_POSITION": ("x", "y", "z")}
+    names = (*sizes[kind], "gripper") if isinstance(kind, str) and kind in sizes else ()
+    if not names or action.shape != (len(names),) or np.dtype(action.dtype).kind != "f":
+        return action
+    doc = (
+        f"A command for the controller {kind}, from -1 to 1 (env_args has its scale): how far to "
+        "move and turn (axis times angle); the gripper opens at -1, and closes at 1."
+    )
+    return dataclasses.replace(action, names=names, doc=doc)
+
+
+def _json(text: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,231 @@
+"""RoboMIND: `<embodiment>/<task>/success_episodes/{train,val}/<id>/data/trajectory.hdf5`.
+
+    puppet/<part>                         T rows: the state of the robot
+    master/<part>                         T rows: what the person who led it did, the action
+    observations/rgb_images/<camera>      T images: JPEG files, or frames as they are
+    observations/depth_images/<camera>    T images: PNG files
+
+There are no times (about 10 rows in a second), no rewards and no observation after the last action.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from etils import epath
+
+import rlds
+from rlds.formats.hdf5_source import Column, Hdf5EpisodesSource, of_colour
+from rlds.raw_files.hdf5_access import Hdf5File
+from rlds.raw_files.hdf5_episodes import EpisodeGroup
+from rlds.raw_files.image_files import is_image_file
+from rlds.raw_files.input_files import natural_order, present
+from rlds.raw_files.png_images import encode_png
+from rlds.raw_files.untrusted import folders_in, is_there
+from rlds_ecosystem import stores
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import root_of
+
+__all__ = ["METADATA_KEY", "RoboMindSource"]
+
+METADATA_KEY = "robomind"
+
+_SPLITS = ("train", "val")
+_SUCCESS, _FILE = "success_episodes", ("data", "trajectory.hdf5")
+_STATE, _ACTION, _OBSERVATIONS = "puppet", "master", "observations"
+_INSTRUCTION, _RAW_INSTRUCTION = "language_instruction", "language_raw"
+# The shapes of frames that are no files, by how many bytes they have.
+_FRAMES = {height * width * 3: (height, width, 3) for height, width in ((720, 1280), (480, 640))}
+# How many folders may be above that of the episodes, and how many entries of each are looked at to
+# recognize the format.
+_LEVELS, _MOST = 3, 20
+
+
+class RoboMindSource(Hdf5EpisodesSource):
+    """The episodes of RoboMIND below a folder: of one embodiment, as others have other fields.
+
+    `puppet/...` and the images become the observation, and `master/...` the action. Images that are
+    files stay the same bytes. Frames that are none become PNG files, of the same pixels. The
+    episodes have the fields `embodiment` and `task`, after their folders. If a file has
+    `language_raw`, it is also the `language_instruction` of the steps.
+
+    Args:
+      path: The folder of an embodiment or a task, or one below; or a file `trajectory.hdf5`.
+      colour: The order of the channels in images that are files, which is BGR for some robots: a
+        note for who reads them, by `Field.names`. Nothing is exchanged.
+      instructions: The `language_instruction` of tasks, by the names of their folders; for other
+        tasks it is empty.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      SourceError: No file can be read.
+    """
+
+    description = "Episodes of RoboMIND."
+    homepage = "https://x-humanoid-robomind.github.io"
+    keeps_layout = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        colour: Literal["as decoded", "rgb", "bgr"] = "as decoded",
+        instructions: Mapping[str, str] | None = None,
+    ) -> None:
+        self._colour, self._instructions = colour, dict(instructions or {})
+        self._files = _find_files(path)
+        if not self._files:
+            where = "/".join((_SUCCESS, "{train,val}", "<id>", *_FILE))
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no files {where}")
+        self._root = os.fspath(path)
+        self._look_at_first(
+            (split, index) for split, files in self._files.items() for index in range(len(files))
+        )
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        files = itertools.islice(_walk(_absolute(path), _LEVELS, _MOST), _MOST)
+        file = next((file for file in files if file.exists()), None)
+        if file is None:
+            return False
+        hdf5 = Hdf5File(file)
+        with hdf5.read() as opened:
+            return hdf5.has(opened, _STATE) and hdf5.has(opened, _ACTION)
+
+    # --- See `Hdf5EpisodesSource`.
+
+    @contextlib.contextmanager
+    def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
+        hdf5 = Hdf5File(self._files[split][index])
+        with hdf5.read() as file:
+            yield EpisodeGroup(hdf5, file, _frame_as_file)
+
+    def _origin(self, split: str, index: int) -> str:
+        file = os.fspath(self._files[split][index])
+        root = os.fspath(_absolute(self._root))
+        return file.removeprefix(root).lstrip("/") or "/".join(_FILE)
+
+    def _num_transitions(self, group: EpisodeGroup) -> int:
+        path = next((path for path in group.arrays if root_of(path) == _ACTION), _ACTION)
+        return group.num_rows(path) or 0
+
+    def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> Column | None:
+        root, _, rest = path.partition("/")
+        if root not in (_STATE, _ACTION, _OBSERVATIONS) and group.num_rows(path) != num_transitions:
+            return None
+        field = group.field(path)
+        if field.encoding:
+            field = of_colour(field, self._colour)
+        roots = {_STATE: rlds.OBSERVATION, _OBSERVATIONS: rlds.OBSERVATION, _ACTION: rlds.ACTION}
+        return Column(f"{roots[root]}/{rest}" if root in roots else path, field, whole=False)
+
+    def _others(self, split: str, index: int) -> Mapping[str, Any]:
+        embodiment, task = self._names(split, index)
+        return {"embodiment": embodiment, "task": task}
+
+    def _other_fields(self) -> Mapping[str, Field]:
+        return {"embodiment": Field(str), "task": Field(str)}
+
+    def _names(self, split: str, index: int) -> tuple[str, str]:
+        """The folders of the embodiment and the task; empty where the file is elsewhere."""
+        parts = self._files[split][index].parts
+        if len(parts) < 7 or parts[-5] != _SUCCESS:
+            return "", ""
+        return parts[-7], parts[-6]
+
+    def _constants(self, split: str, index: int, group: EpisodeGroup) -> Mapping[str, str]:
+        text = self._instructions.get(self._names(split, index)[1], "")
+        if not text and _RAW_INSTRUCTION in self._values:
+            found = np.asarray(group.value(_RAW_INSTRUCTION), object).reshape(-1)
+            text = found[0] if len(found) else ""
+        text = text.decode() if isinstance(text, bytes) else str(text)
+        return dict.fromkeys(self._constant_fields(), text)
+
+    def _constant_fields(self) -> Sequence[str]:
+        has_texts = self._instructions or _RAW_INSTRUCTION in self._values
+        return (_INSTRUCTION,) if has_texts else ()
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the folders that lead to the episode, without those that are always there."""
+        names = self._origin(split, index).split("/")[: -len(_FILE)]
+        named = [name for name in names if name not in (_SUCCESS, split)]
+        return "/".join(named) or str(self._files[split][index].parts[-3])
+
+    # --- See `Source`.
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """Those of `train` and `val` that have episodes."""
+        return list(self._files)
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns what the options say."""
+        return {METADATA_KEY: {"options": self.options()}}
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the options."""
+        return {"colour": self._colour, "instructions": self._instructions}
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """Returns the files."""
+        return present(file for files in self._files.values() for file in files)
+
+    def num_episodes(self, split: str) -> int:
+        """Returns how many files there are."""
+        return len(self._files[split])
+
+
+def _frame_as_file(row: bytes) -> bytes:
+    """Makes a PNG file of a frame that is none."""
+    if len(row) not in _FRAMES or is_image_file(row):
+        return row
+    return encode_png(np.frombuffer(row, np.uint8).reshape(_FRAMES[len(row)]))
+
+
+def _find_files(path: str | os.PathLike[str]) -> dict[str, list[epath.Path]]:
+    """Returns the files of each split that has any, by the numbers in their names."""
+    files: dict[str, list[epath.Path]] = {}
+    for file in sorted(
+        _walk(_absolute(path), _LEVELS), key=lambda file: natural_order(os.fspath(file))
+    ):
+        split = next((name for name in _SPLITS if name == file.parts[-4:][0]), _SPLITS[0])
+        files.setdefault(split, []).append(file)
+    return {split: files[split] for split in _SPLITS if split in files}
+
+
+def _walk(place: Any, levels: int, most: int | None = None) -> Iterator[epath.Path]:
+    """Yields the files at a place or below it; of `most` folders in each, if not None.
+
+    Each folder of an episode should have one, so it is yielded even if it is not there.
+    """
+    parts = list(place.parts)
+    if _SUCCESS in parts[-5:]:
+        below = parts[::-1].index(_SUCCESS)
+        if below == 0:
+            for split in _SPLITS:
+                if is_there(place / split):
+                    yield from _walk(place / split, 0, most)
+        elif below == 1:
+            names = folders_in(place) if place.is_dir() else []
+            yield from (place.joinpath(name, *_FILE) for name in names[:most])
+        else:
+            yield place.joinpath(*_FILE[below - 2 :])
+    elif place.name == _FILE[-1]:
+        if place.exists() and not place.is_dir():
+            yield place
+    elif is_there(place / _SUCCESS):
+        yield from _walk(place / _SUCCESS, 0, most)
+    elif levels and place.is_dir():
+        for name in folders_in(place)[:most]:
+            yield from _walk(place / name, levels - 1, most)
+
+
+def _absolute(path: str | os.PathLike[str]) -> Any:
+    """The path with all folders that it is in, as their names say what an episode is of."""
+    return stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)

@@ -1,0 +1,306 @@
+"""Datasets that TFDS or this project wrote.
+
+They can be read, and copied to other files: for another number of files, another order, or another
+file format. Nothing is decoded for a copy, so images are not compressed a second time, and features
+of any kind are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from etils import epath
+
+import rlds
+import tfds_files
+from rlds.raw_files.example_files import read_examples
+from rlds.raw_files.untrusted import check_is_file, source_errors
+from rlds.robotics.registry import DatasetMeaning, find_meaning
+from rlds.sources.episode_fields import COMPLETE, RESERVED, TRUNCATED
+from rlds.sources.source import (
+    DamagedEpisode,
+    Origin,
+    Outline,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+    StoredEpisode,
+    StoredSource,
+    outline_of,
+    require_files,
+)
+from rlds_ecosystem.fields import Field, Opaque
+from rlds_ecosystem.nests import map_named_leaves
+
+__all__ = ["FolderSource"]
+
+# What `SourceEpisode` has attributes for.
+_FLAGS = (rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE)
+
+
+class FolderSource(StoredSource, RandomAccessSource):
+    """A directory in which TFDS stored an RLDS dataset, in any of its file formats.
+
+    The parts are its files; the key of an episode is the name of its file and its index in it.
+    Episodes that are read have all that the dataset has; where it does not say so, they are taken
+    to be complete, to be truncated if their last step is not terminal, and their final observation
+    to be known.
+
+    Args:
+      path: The directory with `dataset_info.json` and `features.json`, or one above it that has no
+        other dataset.
+      splits: Which splits to read; all if None.
+      decode_images: Whether the steps of an episode have images as arrays, rather than the bytes of
+        the files they are stored as, which is much faster. `Episodes.columns` decodes them anyway.
+      video: Whether the steps have the frames of the clips that the episodes have, see
+        `rlds.sources.video_frames`.
+
+    Raises:
+      FileNotFoundError: There is no dataset.
+      KeyError: It has no such split.
+      SourceError: It has no nested `steps`, or files are missing.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        splits: Sequence[str] | None = None,
+        *,
+        decode_images: bool = True,
+        video: Literal["packets", "frames"] = "packets",
+    ) -> None:
+        self.video = video
+        self.directory = tfds_files.find_folder(path)
+        require_files(self.directory / "dataset_info.json", self.directory / "features.json")
+        with source_errors(self.directory):
+            for file in self.directory.iterdir():
+                if not file.is_dir():
+                    check_is_file(file)
+            folder = tfds_files.open_folder(self.directory, decode_images=decode_images)
+            info = folder.info
+            self.description, self.citation = folder.description, folder.citation
+            self.homepage = str(next(iter(info.get("location", {}).get("urls", [])), ""))
+            self.license = str(info.get("redistributionInfo", {}).get("license", ""))
+            self.name, self.version = folder.name, folder.version
+        for split in splits or ():
+            if split not in folder:
+                raise KeyError(f"{path} has no split {split!r}, only {sorted(folder)}")
+        self._folder, self._decode_images = folder, decode_images
+        self._splits = [name for name in folder if name in (splits or folder)]
+        with source_errors(self.directory):
+            self._check()
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """See `Source`."""
+        return bool((tfds_files.find_folder(path) / "features.json").exists())
+
+    def _check(self) -> None:
+        try:
+            features = self._folder.features
+        except tfds_files.UnsupportedFileError:
+            pass  # It can be copied nevertheless.
+        else:
+            if not isinstance(features.get(rlds.STEPS), tfds_files.Dataset):
+                raise SourceError(
+                    f"no nested dataset {rlds.STEPS!r} among the features {list(features)}",
+                    file=self.directory,
+                )
+        files = self.inputs()
+        missing = [file for file in files if not file.exists()]
+        if missing:
+            others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+            what = (
+                f"the file is missing{others}: dataset_info.json says that there are {len(files)}"
+            )
+            raise SourceError(what, file=missing[0])
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """The names of the splits that have episodes."""
+        return [name for name in self._splits if len(self._folder[name])]
+
+    @property
+    def step_flags(self) -> Sequence[str]:
+        """Those that the dataset has."""
+        fields = self._steps()
+        return [name for name in rlds.STEP_FLAGS if name in fields]
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        fields = self._steps().items()
+        return {name: field for name, field in fields if name not in rlds.STEP_FLAGS}
+
+    def _steps(self) -> dict[str, Any]:
+        steps = self._folder.features[rlds.STEPS]
+        assert isinstance(steps, tfds_files.Dataset)
+        fields = _fields_of(steps.feature, image_files=not self._decode_images)
+        if self._meaning is None:
+            return fields
+        named: dict[str, Any] = map_named_leaves(functools.partial(_named, self._meaning), fields)
+        return named
+
+    @functools.cached_property
+    def _meaning(self) -> DatasetMeaning | None:
+        """What the fields mean, if the dataset is known: files do not say what elements are."""
+        with contextlib.suppress(ValueError):  # Then it is not known; `rlds validate` says why.
+            return find_meaning(self.name, self._folder.metadata)
+        return None
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """See `Source`."""
+        return {
+            name: field
+            for name, field in _fields_of(
+                self._folder.features, image_files=not self._decode_images
+            ).items()
+            if name not in RESERVED
+        }
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Returns the metadata of the dataset."""
+        return self._folder.metadata
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """See `Source`."""
+        return [file for name in self._splits for file in self._folder[name].paths]
+
+    def parts(self, split: str) -> Sequence[str]:
+        """Returns the names of the files."""
+        return [file.name for file in self._folder[split].paths]
+
+    def num_episodes(self, split: str) -> int:
+        """See `Source`."""
+        return len(self._folder[split])
+
+    def shard_lengths(self, split: str) -> Sequence[int]:
+        """Returns how many episodes each file of a split has."""
+        return self._folder[split].shard_lengths
+
+    def faults(self, split: str) -> Iterator[SourceError]:
+        """Yields which files hold more or fewer episodes than they should, or are not listed."""
+        lengths = self._folder[split].shard_lengths, self._folder[split].stored_lengths()
+        for file, said, found in zip(self._folder[split].paths, *lengths):
+            if found != said:
+                what = f"{found} episodes are there, dataset_info.json says {said}"
+                yield SourceError(what, file=file)
+        listed = {file.name for file in self._folder[split].paths}
+        like = f"-{split}.{self._folder.file_format}-"
+        there = sorted(file.name for file in self.directory.iterdir() if like in file.name)
+        if others := [name for name in there if name not in listed]:
+            what = f"dataset_info.json lists {len(listed)} files of the split {split!r}, but not"
+            yield SourceError(f"{what} {', '.join(others[:3])}", file=self.directory)
+
+    def episodes(  # type: ignore[override]
+        self, split: str, part: str, after: str | None = None
+    ) -> Iterator[StoredEpisode | DamagedEpisode]:
+        """Yields the episodes of a file as they are stored; see `Source`."""
+        length = self._folder[split].shard_lengths[self.parts(split).index(part)]
+        first = 0 if after is None else int(after.rpartition(":")[2]) + 1
+        number = 0
+        try:
+            for example in read_examples(self.directory / part, self._folder.file_format):
+                if number >= first:
+                    yield StoredEpisode(
+                        f"{part}:{number}", example, min(1, (number + 1) / max(1, length))
+                    )
+                number += 1
+            if number != length:
+                what = f"{number} episodes are there, dataset_info.json says {length}"
+                raise SourceError(what, file=self.directory / part)
+        except SourceError as error:
+            yield DamagedEpisode(f"{part}:{number}", error, ends_part=True)
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the name of the file of an episode, and its index in it."""
+        file, record = self._folder[split].place_of(index)
+        return f"{file.name}:{record}"
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode; see `RandomAccessSource`."""
+        fields = self._folder[split].example(index)
+        steps = fields.pop(rlds.STEPS)
+        flags = {name: fields.pop(name, None) for name in _FLAGS}
+        is_terminal = bool(np.any(steps.get(rlds.IS_TERMINAL, ())[-1:]))
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps=steps,
+            origin=self._origin(split, index),
+            truncated=_or(flags[TRUNCATED], not is_terminal),
+            final_observation_known=_or(flags[rlds.FINAL_OBSERVATION_KNOWN], True),
+            complete=_or(flags[COMPLETE], True),
+            metadata=fields,
+        )
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads the steps of an episode, and decodes only what is asked for."""
+        wanted = [rlds.STEPS] if fields is None else [f"{rlds.STEPS}/{name}" for name in fields]
+        steps: Mapping[str, Any] = self._folder[split].example(index, wanted)[rlds.STEPS]
+        return steps
+
+    def read_episode_fields(
+        self, split: str, index: int, fields: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """Reads some of the fields of an episode, and decodes no others."""
+        return self._folder[split].example(index, fields)
+
+    def outline(self, split: str, index: int) -> Outline:
+        """Reads one field of the steps; see `RandomAccessSource`."""
+        features = self._folder.features
+        fields = self._steps()
+        names = [name for name in (rlds.IS_TERMINAL, rlds.DISCOUNT) if name in fields]
+        wanted = [f"{rlds.STEPS}/{name}" for name in names[:1]] or [rlds.STEPS]
+        wanted += [name for name in [rlds.FINAL_OBSERVATION_KNOWN] if name in features]
+        found = self._folder[split].example(index, wanted)
+        known = _or(found.get(rlds.FINAL_OBSERVATION_KNOWN), True)
+        return outline_of(found[rlds.STEPS], known)
+
+    @property
+    def folder(self) -> tfds_files.DatasetFolder:
+        """The files."""
+        return self._folder
+
+    def _origin(self, split: str, index: int) -> Origin:
+        file, record = self._folder[split].place_of(index)
+        return Origin(file.name, record, record + 1)
+
+
+def _or(value: Any, otherwise: bool) -> bool:
+    return otherwise if value is None else bool(value)
+
+
+def _named(meaning: DatasetMeaning, path: str, field: Any) -> Any:
+    """A field with the names of its elements and their unit, if they are known."""
+    if not isinstance(field, Field) or len(field.shape) != 1 or not field.shape[0]:
+        return field
+    names, unit = meaning.names_of(path, field.shape[0]), meaning.unit_of(path)
+    return dataclasses.replace(field, names=names, unit=unit or None) if names else field
+
+
+def _fields_of(features: tfds_files.Feature, image_files: bool = False) -> dict[str, Any]:
+    assert isinstance(features, tfds_files.Features)
+    return {name: _field_of(feature, image_files) for name, feature in features.items()}
+
+
+def _field_of(feature: tfds_files.Feature, image_files: bool = False) -> Any:
+    if isinstance(feature, tfds_files.Features):
+        return _fields_of(feature, image_files)
+    if isinstance(feature, tfds_files.Tensor | tfds_files.Image):
+        dtype = bytes if feature.dtype.kind == "O" else feature.dtype
+        encoding = ""
+        if image_files and isinstance(feature, tfds_files.Image):
+            encoding = feature.encoding_format or "png"
+        return Field(dtype, feature.shape, encoding=encoding, doc=feature.doc)
+    if isinstance(feature, tfds_files.Sequence):
+        inner = _field_of(feature.feature)
+        if isinstance(inner, Field):
+            return Field(inner.dtype, (feature.length, *inner.shape), doc=feature.doc)
+    return Opaque(f"a {type(feature).__name__}")

@@ -1,0 +1,202 @@
+"""Episodes of any source as shards of WebDataset."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+import rlds
+from rlds.formats.webdataset.source import ASIDE_FIELD, FEATURES_FILE, STEPS_FIELD
+from rlds.raw_files.png_images import encode_png
+from rlds.sources.aside import Aside
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import Export, Placement, kept_aside
+from rlds.sources.source import SourceEpisode
+from rlds.video import CLIP, VIDEO
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import leaves_at, nest
+
+__all__ = ["WebdatasetExport"]
+
+_META_FIELD = "meta.json"
+_ENDINGS = {"png": "png", "jpeg": "jpg"}
+
+
+class WebdatasetExport(Export):
+    """Shards of WebDataset: tar files, in which a sample is an episode.
+
+    A sample has `steps.npz`, with an array for each field of steps that has numbers of one shape,
+    and with the flags; a file for each image, such as `observation.camera.000000.png`; a file for
+    each clip of video, `video.<name>.mp4`; and `meta.json`. `features.json`, beside the shards,
+    says what the fields are. What no other reader needs is in the field `rlds.bin`: text, lists,
+    fields of episodes.
+
+    Args:
+      episodes: The episodes.
+      shard_bytes: A shard gets no other episode when it has so many bytes.
+    """
+
+    format = "webdataset"
+
+    def __init__(self, episodes: Episodes, *, shard_bytes: int = 1 << 30) -> None:
+        super().__init__(episodes)
+        if shard_bytes < 1:
+            raise ValueError(f"shard_bytes: got {shard_bytes}, expected a positive number")
+        self._shard_bytes = shard_bytes
+        spec = episodes.spec
+        self._files: dict[str, tuple[str, str]] = {}  # The names and endings of images.
+        self._arrays: list[str] = []
+        places = {}
+        for path, field in leaves_at(spec.pop(rlds.STEPS), None):
+            if path in rlds.STEP_FLAGS or not isinstance(field, Field):
+                continue
+            ending = _ENDINGS[field.encoding] if field.encoding else _png_of(field)
+            name = path.lower().replace("/", ".")
+            if ending and name not in (name for name, _ in self._files.values()):
+                self._files[path] = name, ending
+                places[path] = _place_of(name)
+            elif not field.is_text and not field.encoding and None not in field.shape:
+                self._arrays.append(path)
+                places[path] = path
+        self._clips = {
+            path: f"{path.removesuffix(f'/{CLIP}').replace('/', '.').lower()}.mp4"
+            for path, _ in leaves_at(spec, None)
+            if path.startswith(f"{VIDEO}/") and path.endswith(f"/{CLIP}")
+        }
+        self._whole = Aside.of(episodes, places, list(places))
+        others = {p: field for p, field in self._whole.episode.items() if p not in self._clips}
+        self._aside = dataclasses.replace(self._whole, episode=others)
+
+    def placements(self) -> Sequence[Placement]:
+        """See `Export`."""
+        names = dict.fromkeys(self._arrays, STEPS_FIELD)
+        names |= {path: f"{name}.*.{ending}" for path, (name, ending) in self._files.items()}
+        found = [
+            dataclasses.replace(place, place=names.get(place.field.partition("/")[2], ""))
+            for place in kept_aside(self._aside)
+        ]
+        return [*found, *(Placement(path, name, "exact") for path, name in self._clips.items())]
+
+    def write(self, path: Path) -> None:
+        """See `Export`."""
+        path.mkdir()
+        with _ShardWriter(path, self._shard_bytes) as shards:
+            for index, episode in enumerate(self.each()):
+                shards.add(f"{index:06d}", self._sample(episode))
+        content = {**json.loads(self._whole.to_json()), "clips": self._clips}
+        (path / FEATURES_FILE).write_text(json.dumps(content, indent=1))
+
+    def _sample(self, episode: SourceEpisode) -> Iterator[tuple[str, bytes]]:
+        """Yields the fields of an episode."""
+        values = dict(leaves_at(episode.metadata, None))
+        clips = {name: values.pop(path) for path, name in self._clips.items()}
+        kept = dataclasses.replace(episode, metadata=nest(values))
+        columns = self._aside.columns(kept)
+        flags = {name: np.asarray(episode.steps[name]) for name in rlds.STEP_FLAGS}
+        arrays = {**{path: columns[path] for path in self._arrays}, **flags}
+        yield STEPS_FIELD, _npz(arrays)
+        yield _META_FIELD, json.dumps(_meta(kept, values), indent=1).encode()
+        for path, (name, ending) in self._files.items():
+            for row, image in enumerate(columns[path]):
+                data = image if isinstance(image, bytes) else encode_png(image)
+                yield f"{name}.{row:06d}.{ending}", data
+        for name, clip in clips.items():
+            yield name, bytes(clip)
+        yield ASIDE_FIELD, self._aside.pack(kept)
+
+
+class _ShardWriter:
+    """Writes samples to tar files, one after the other."""
+
+    def __init__(self, directory: Path, shard_bytes: int) -> None:
+        self._directory, self._shard_bytes = directory, shard_bytes
+        self._number = 0
+        self._tar: tarfile.TarFile | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        name = self._directory / f"shard-{self._number:06d}.tar"
+        self._tar = tarfile.open(name, "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
+        self._number += 1
+
+    def __enter__(self) -> _ShardWriter:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._tar is not None
+        self._tar.close()
+
+    def add(self, key: str, sample: Iterator[tuple[str, bytes]]) -> None:
+        """Adds a sample; nothing but its bytes is written, so that files are the same again."""
+        assert self._tar is not None
+        if self._tar.offset >= self._shard_bytes:
+            self._tar.close()
+            self._begin()
+        for field, data in sample:
+            info = tarfile.TarInfo(f"{key}.{field}")
+            info.size = len(data)
+            self._tar.addfile(info, io.BytesIO(data))
+        self._tar.members = []  # type: ignore[attr-defined]
+
+
+def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The bytes of an `.npz` file; `numpy.savez` takes no array called `file`."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+    return stream.getvalue()
+
+
+def _png_of(field: Field) -> str:
+    shape = field.shape
+    is_image = field.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
+    return "png" if is_image and None not in shape and 0 not in shape else ""
+
+
+def _place_of(name: str) -> str:
+    """The path that frames have when the shards are read."""
+    path = name.replace(".", "/")
+    return path if path.split("/")[0] == rlds.OBSERVATION else f"{rlds.OBSERVATION}/{path}"
+
+
+def _meta(episode: SourceEpisode, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of an episode, for people and other readers."""
+    said = {path: _plain(value) for path, value in values.items()}
+    return {
+        "episode_id": episode.key,
+        "num_steps": episode.num_steps,
+        "truncated": bool(episode.truncated),
+        "complete": bool(episode.complete),
+        "final_observation_known": bool(episode.final_observation_known),
+        **{path: value for path, value in said.items() if value is not None},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A number or a text; None for all else."""
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            return None
+    if isinstance(value, str):
+        return value if len(value) < 10_000 else None
+    found = np.asarray(value)
+    is_number = not found.shape and found.dtype.kind in "biuf"
+    return found.item() if is_number else None

@@ -1,0 +1,187 @@
+"""The samples of tar files, as the library webdataset finds them.
+
+Members in a row with the same key are a sample. The key is the path up to the first dot of its last
+part, and the rest is the name of a field: `dir.v1/ep1.steps.npz` is the field `steps.npz` of the
+sample `dir.v1/ep1`. Members without a dot there are skipped, and so are `__meta__` and the like. A
+key that comes back later is another sample.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import NamedTuple, Self
+
+from etils import epath
+
+from rlds.raw_files.input_files import natural_order
+from rlds.raw_files.untrusted import source_errors
+from rlds.sources.source import SourceError, require_files
+from rlds_ecosystem import stores
+
+__all__ = ["Sample", "Shard", "find_shards", "first_fields"]
+
+_NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")
+_SKIPPED = re.compile(r"__[^/]*__($|/)")
+_BLOCK = tarfile.BLOCKSIZE
+# Members whose content is read at once: long names, and attributes.
+_WITH_TEXT = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, b"x", b"g", b"X")
+_MAX_TEXT = 1 << 20
+
+
+class Sample(NamedTuple):
+    """Where a sample is.
+
+    Attributes:
+      key: Its key.
+      begin: Where its first member begins in the file.
+      end: Where its last one ends.
+      damage: What is wrong with it; empty if nothing is.
+    """
+
+    key: str
+    begin: int
+    end: int
+    damage: str = ""
+
+
+class Shard:
+    """A tar file that was looked through.
+
+    Args:
+      path: The file.
+
+    Attributes:
+      path: The argument.
+      samples: Its samples, in order.
+      is_whole: Whether it has the mark at its end. If not, it was cut, or is damaged in the middle.
+      num_fields: How many members belong to samples.
+
+    Raises:
+      SourceError: It is no tar file.
+    """
+
+    def __init__(self, path: epath.Path) -> None:
+        self.path = path
+        self.samples: list[Sample] = []
+        self.num_fields = 0
+        self._scan()
+
+    def _scan(self) -> None:
+        names: set[str] = set()
+        with source_errors(self.path), self.path.open("rb") as file:
+            size = int(self.path.stat().length)
+            with tarfile.TarFile(fileobj=file, tarinfo=_Header) as tar:
+                for info in _members(tar):
+                    if (found := _key_and_field(info)) is None:
+                        continue
+                    key, field = found
+                    end = info.offset_data + info.size
+                    if not self.samples or self.samples[-1].key != key:
+                        self.samples.append(Sample(key, info.offset, end))
+                        names = set()
+                    sample = self.samples[-1]._replace(end=end)
+                    if end > size:
+                        sample = sample._replace(end=size, damage=f"the archive ends in {field!r}")
+                    elif field in names:
+                        sample = sample._replace(damage=f"two members for the field {field!r}")
+                    elif info.issparse():
+                        sample = sample._replace(damage=f"{field!r} is a file with holes")
+                    names.add(field)
+                    self.samples[-1] = sample
+                    self.num_fields += 1
+                file.seek(tar.offset)
+                end_mark = file.read(_BLOCK)
+        self.is_whole = len(end_mark) == _BLOCK and not any(end_mark)
+
+    def read(self, sample: Sample, fields: Collection[str] | None = None) -> dict[str, bytes]:
+        """Returns the bytes of the fields of a sample, or of some of them.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        if sample.damage:
+            raise SourceError(sample.damage, file=self.path, episode=sample.key)
+        values = {}
+        with source_errors(self.path, episode=sample.key), self.path.open("rb") as file:
+            file.seek(sample.begin)
+            with tarfile.TarFile(fileobj=file, tarinfo=_Header) as tar:
+                for info in _members(tar):
+                    if info.offset >= sample.end:
+                        break
+                    found = _key_and_field(info)
+                    if found is not None and (fields is None or found[1] in fields):
+                        file.seek(info.offset_data)
+                        values[found[1]] = file.read(info.size)
+        return values
+
+
+class _Header(tarfile.TarInfo):
+    """A header, for whose long name or attributes a file cannot ask for any memory."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in _WITH_TEXT and header.size > _MAX_TEXT:
+            raise tarfile.ReadError(f"a name or attributes of {header.size:,} bytes")
+        return header
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yields the members, and keeps none; ends where the file was cut."""
+    while True:
+        try:
+            info = tar.next()
+        except tarfile.ReadError:
+            if tar.offset == 0:
+                raise
+            return
+        if info is None or tar.offset <= info.offset:  # Of a negative size.
+            return
+        yield info
+        tar.members = []  # type: ignore[attr-defined]
+
+
+def _key_and_field(info: tarfile.TarInfo) -> tuple[str, str] | None:
+    match = _NAME.fullmatch(info.name)
+    if not info.isreg() or match is None or _SKIPPED.match(info.name):
+        return None
+    return match[1], match[2].lower()
+
+
+def find_shards(path: str | os.PathLike[str]) -> list[epath.Path]:
+    """Returns the tar files of a folder in order, or the file that is named."""
+    place = stores.as_path(path)
+    if place.name.endswith(".tar") and not place.is_dir():
+        return require_files(place)
+    entries = stores.list_directory(place)
+    names = [entry.name for entry in entries if entry.name.endswith(".tar") and not entry.is_dir]
+    return require_files(*(place / name for name in sorted(names, key=natural_order)))
+
+
+def first_fields(path: epath.Path) -> list[str]:
+    """Returns the names of the fields of the first sample of a file."""
+    fields: list[str] = []
+    key = None
+    with path.open("rb") as file, tarfile.TarFile(fileobj=file, tarinfo=_Header) as tar:
+        for info in _members(tar):
+            if (found := _key_and_field(info)) is None:
+                continue
+            if key not in (None, found[0]):
+                break
+            key = found[0]
+            fields.append(found[1])
+    return fields
+
+
+def unique(keys: list[str]) -> list[str]:
+    """Returns keys of which those that come again have a number."""
+    seen: Counter[str] = Counter()
+    found = []
+    for key in keys:
+        seen[key] += 1
+        found.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
+    return found

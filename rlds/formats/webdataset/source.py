@@ -1,0 +1,450 @@
+"""Shards of WebDataset: tar files, in which a sample is an episode, or a step."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import json
+import os
+import re
+import zipfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from etils import epath
+
+import rlds
+from rlds.formats.webdataset.shards import Shard, find_shards, first_fields, unique
+from rlds.raw_files.image_files import image_field, is_image_file
+from rlds.raw_files.npz_arrays import NpzFile, parse_npy
+from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
+from rlds.sources.aside import Aside, KeptAside
+from rlds.sources.episode_fields import RESERVED
+from rlds.sources.source import Origin, RandomAccessSource, SourceEpisode, SourceError
+from rlds_ecosystem import stores
+from rlds_ecosystem.columns import step_flags
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import Paths, excludes, leaves_at, nest, root_of
+
+__all__ = ["ASIDE_FIELD", "FEATURES_FILE", "STEPS_FIELD", "WebdatasetSource"]
+
+# The field of a sample with the arrays of all steps.
+STEPS_FIELD = "steps.npz"
+# What an export adds: a file beside the shards, and a field of samples.
+FEATURES_FILE, ASIDE_FIELD = "features.json", "rlds.bin"
+
+_NUMBERED = re.compile(r"(.*?)[/_-]?([0-9]+)")
+_FRAME = re.compile(r"(.+)\.([0-9]+)\.(png|jpg|jpeg)")
+_IMAGES, _TEXTS, _INTEGERS = ("png", "jpg", "jpeg"), ("json", "txt", "text"), ("cls", "id", "index")
+_OF_STEPS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, *rlds.STEP_FLAGS)
+
+
+# The samples of an episode: their shards, and which they are there.
+_Place = list[tuple[int, int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Raw:
+    """An episode before it is checked: what it has for each step, and as a whole, by path."""
+
+    steps: dict[str, np.ndarray]
+    episode: dict[str, Any]
+    length: int
+    num_members: int
+
+
+class WebdatasetSource(RandomAccessSource):
+    """Shards of WebDataset, tar files in which a sample is an episode or a step.
+
+    With `group="sample"`, a sample is an episode. The arrays of its `steps.npz` are the fields of
+    steps; so are other arrays of NumPy with as many rows, and images `<name>.<number>.png` or
+    `.jpg`. All other fields are those of the episode.
+
+    With `group="number"`, a sample is a step, and its key ends in the number of the step, as
+    `ep1/003` or `run_12`. Samples in a row with the same rest of their keys are an episode, also
+    where it goes on in the next shard. If steps seem to be missing there, or come after those of
+    other episodes, it is damaged. It is not `complete` if a shard begins in the middle of it, and
+    no shard before has the rest.
+
+    The name of a field without its ending is its path, where a dot separates parts:
+    `observation.wrist.jpg` is `observation/wrist`. An image that says no such thing is a part of
+    the observation. `.npy` and `.npz` are arrays, `.cls` is an integer, `.json` and `.txt` are
+    text, and JPEG and PNG files stay files. All else stays bytes: no pickle is ever read.
+
+    No final observation is known. The last step is a terminal state if an `is_terminal` says so.
+
+    Args:
+      path: A folder with tar files, or one of them.
+      group: What a sample is.
+      fields: What fields of samples are called, such as `{"jpg": "observation/camera"}`; those
+        with an empty name are left out.
+
+    Raises:
+      FileNotFoundError: There is no tar file.
+      SourceError: A file is no tar file, or no sample can be read.
+    """
+
+    description = "Episodes in shards of WebDataset."
+    homepage = "https://github.com/webdataset/webdataset"
+    is_general = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        group: Literal["sample", "number"] = "sample",
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
+        if group not in ("sample", "number"):
+            raise ValueError(f"group: got {group!r}, expected 'sample' or 'number'")
+        self._group, self._names = group, dict(fields or {})
+        self._directory = stores.as_path(path)
+        files = find_shards(path)
+        if not files:
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no tar files.")
+        self._is_exported = self._directory.is_dir() and is_there(self._directory / FEATURES_FILE)
+        self._shards = [Shard(file) for file in files]
+        self._episodes: list[_Place] = []
+        # The names of episodes whose steps come after those of others, and where.
+        self._scattered: dict[str, SourceError] = {}
+        with source_errors(files[0]):
+            self._find_episodes()
+            keys = [self._name_of(place[0])[0] for place in self._episodes]
+            self._keys = unique(keys)
+            for key in keys:
+                key.encode()
+        self._find_fields()
+
+    def _find_episodes(self) -> None:
+        """Finds the samples of each episode."""
+        seen: dict[str, int | None] = {}  # The number of the last sample with each name.
+        name: str | None = None
+        for shard, index in self._all_samples():
+            before, (name, number) = name, self._name_of((shard, index))
+            last = seen.get(name)
+            rises = last is not None and number is not None and number > last
+            # Shards may number their steps anew.
+            if self._group == "number" and name == before and (index or rises):
+                self._episodes[-1].append((shard, index))
+            else:
+                if rises:
+                    what = f"step {number} comes after those of other episodes: put them in a row"
+                    path = self._shards[shard].path
+                    self._scattered[name] = SourceError(what, file=path, episode=name)
+                self._episodes.append([(shard, index)])
+            seen[name] = number
+
+    def _all_samples(self) -> Iterator[tuple[int, int]]:
+        for number, shard in enumerate(self._shards):
+            yield from ((number, index) for index in range(len(shard.samples)))
+
+    def _name_of(self, place: tuple[int, int]) -> tuple[str, int | None]:
+        """The key of the episode of a sample, and the number of the step."""
+        shard, index = place
+        key = self._shards[shard].samples[index].key
+        match = _NUMBERED.fullmatch(key) if self._group == "number" else None
+        return (key, None) if match is None else (match[1], int(match[2]))
+
+    @classmethod
+    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
+        """Whether the first sample has steps or actions."""
+        files = find_shards(path)
+        fields = first_fields(files[0]) if files else []
+        return any(name == STEPS_FIELD or root_of(_path_of(name)) == rlds.ACTION for name in fields)
+
+    # --- What there is.
+
+    def _find_fields(self) -> None:
+        """Takes the fields of the first episode that can be read."""
+        self._steps: dict[str, Field] = {}
+        self._episode: dict[str, Field] = {}
+        damage: SourceError | None = None
+        for place in self._episodes:
+            try:
+                raw = self._read_raw(place)
+                fields = {path: _field_of(column) for path, column in raw.steps.items()}
+                self._episode = {
+                    path: _field_of(_one(value)) for path, value in raw.episode.items()
+                }
+                self._steps = fields
+                return
+            except SourceError as error:
+                damage = damage or error
+        raise damage or SourceError("there is no sample", file=self._shards[0].path)
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """See the class."""
+        discount = {} if rlds.DISCOUNT in self._steps else {rlds.DISCOUNT: Field(np.float32)}
+        fields = {p: field for p, field in self._steps.items() if p not in rlds.STEP_FLAGS}
+        return nest({**fields, **discount})
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """See the class."""
+        return nest(self._episode)
+
+    def kept_aside(self) -> KeptAside | None:
+        """See `Source`."""
+        return _Kept(self._directory / FEATURES_FILE, self) if self._is_exported else None
+
+    def inputs(self) -> Sequence[epath.Path]:
+        """Returns the tar files."""
+        return [shard.path for shard in self._shards]
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns the arguments."""
+        return {"group": self._group, "fields": self._names}
+
+    def num_episodes(self, split: str) -> int:
+        """See `Source`."""
+        del split
+        return len(self._episodes)
+
+    def totals(self, split: str) -> Mapping[str, int]:
+        """Returns how many members belong to samples."""
+        del split
+        return {"members": sum(shard.num_fields for shard in self._shards)}
+
+    def faults(self, split: str) -> Iterator[SourceError]:
+        """Yields the files that have no end."""
+        del split
+        for shard in self._shards:
+            if not shard.is_whole:
+                what = "no mark at the end: it was cut, or damaged where the last sample ends"
+                yield SourceError(what, file=shard.path)
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the key of the sample, or what the keys of the steps begin with."""
+        del split
+        return self._keys[index]
+
+    # --- One episode.
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode; see `RandomAccessSource`."""
+        place = self._episodes[index]
+        (first, begin), (last, end) = place[0], place[-1]
+        file = self._shards[first].path
+        raw = self._read_raw(place)
+        self._check(raw, file)
+        flags = {name: raw.steps.get(name) for name in rlds.STEP_FLAGS}
+        terminal = flags[rlds.IS_TERMINAL]
+        is_terminal = terminal is not None and bool(np.asarray(terminal)[-1])
+        steps = {path: c for path, c in raw.steps.items() if path not in flags}
+        if rlds.DISCOUNT not in steps:
+            steps[rlds.DISCOUNT] = np.ones(raw.length, np.float32)
+            steps[rlds.DISCOUNT][-1] -= is_terminal
+        is_cut = end == len(self._shards[last].samples) - 1 and not self._shards[last].is_whole
+        begins_inside = not begin and (self._name_of(place[0])[1] or 0) > 1
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps=nest({**steps, **step_flags([raw.length], [is_terminal])}),
+            origin=Origin(str(file.name), begin, begin + len(place)),
+            truncated=not is_terminal,
+            final_observation_known=False,
+            complete=not is_cut and not begins_inside,
+            metadata=nest(raw.episode),
+            counts={"members": raw.num_members},
+        )
+
+    def _check(self, raw: _Raw, file: epath.Path) -> None:
+        """Checks that the episode has the fields of the first one."""
+        for declared, found in ((self._steps, raw.steps), (self._episode, raw.episode)):
+            of_steps = found is raw.steps
+            for path in {*declared, *found}:
+                if path not in found or path not in declared:
+                    what = "missing" if path not in found else "a field that the first one lacks"
+                    raise SourceError(what, file=file, field=path)
+                field = _field_of(found[path] if of_steps else _one(found[path]))
+                if self._is_exported and field.encoding and declared[path].encoding:
+                    continue  # What was kept aside says which sizes there may be.
+                if (field.dtype, field.shape) != (declared[path].dtype, declared[path].shape):
+                    what = f"{field}, but the first one has {declared[path]}"
+                    raise SourceError(what, file=file, field=path)
+
+    def _read_raw(self, place: _Place) -> _Raw:
+        shard, name = self._shards[place[0][0]], self._name_of(place[0])[0]
+        if name in self._scattered:
+            raise self._scattered[name]
+        with source_errors(shard.path, episode=name):
+            if self._group == "sample":
+                return self._of_sample(shard, shard.read(shard.samples[place[0][1]]))
+            return self._of_samples(place)
+
+    def _of_sample(self, shard: Shard, members: Mapping[str, bytes]) -> _Raw:
+        """Reads an episode that is a sample."""
+        frames: dict[str, list[bytes]] = {}
+        values: dict[str, Any] = {}
+        steps: dict[str, np.ndarray] = {}
+        for name, data in members.items():
+            if name == ASIDE_FIELD:
+                continue
+            match = _FRAME.fullmatch(name)
+            if name == STEPS_FIELD:
+                steps |= _arrays(shard.path, name, data)
+            elif match is None:
+                values |= self._values(shard.path, name, data)
+            elif path := self._names.get(match[1], _image_path(match[1].replace(".", "/"))):
+                frames.setdefault(path, []).append(data)
+        for path, files in frames.items():
+            steps[path] = _objects(files)
+        lengths = [len(column) for column in steps.values() if column.ndim]
+        actions = [value for path, value in values.items() if root_of(path) == rlds.ACTION]
+        length = (lengths or [len(value) for value in actions if np.ndim(value)] or [0])[0]
+        for path, value in list(values.items()):
+            has_rows = isinstance(value, np.ndarray) and value.shape[:1] == (length,)
+            if path in self._steps if self._steps else has_rows:  # The first episode decides.
+                steps[path] = np.asarray(values.pop(path))
+        for path, column in steps.items():
+            if not length or column.shape[:1] != (length,):
+                what = f"of shape {column.shape}, expected {length} rows"
+                raise SourceError(what, file=shard.path, field=path)
+        if not steps:
+            raise SourceError("no steps.npz, actions or frames", file=shard.path)
+        _check_paths(shard, steps)
+        values = {path: value for path, value in values.items() if root_of(path) not in RESERVED}
+        return _Raw(steps, values, length, len(members))
+
+    def _of_samples(self, place: _Place) -> _Raw:
+        """Reads an episode whose steps are samples."""
+        self._check_numbers(place)
+        rows: dict[str, list[Any]] = {}
+        num_members = 0
+        for number, index in place:
+            shard = self._shards[number]
+            members = shard.read(shard.samples[index])
+            num_members += len(members)
+            for name, data in members.items():
+                for path, value in self._values(shard.path, name, data).items():
+                    rows.setdefault(path, []).append(value)
+        shard = self._shards[place[0][0]]
+        steps = {}
+        for path, values in rows.items():
+            if len(values) != len(place):
+                what = f"in {len(values)} of {len(place)} steps only"
+                raise SourceError(what, file=shard.path, field=path)
+            is_object = isinstance(values[0], str | bytes)
+            with source_errors(shard.path, field=path):
+                steps[path] = _objects(values) if is_object else np.stack(values)
+        _check_paths(shard, steps)
+        return _Raw(steps, {}, len(place), num_members)
+
+    def _check_numbers(self, place: _Place) -> None:
+        """Checks that steps follow one another, with none left out where a shard ends."""
+        numbers = [self._name_of(sample)[1] or 0 for sample in place]
+        rises = [number - before for before, number in itertools.pairwise(numbers)]
+        crosses = [shard != before for (before, _), (shard, _) in itertools.pairwise(place)]
+        usual = max([1, *(rise for rise, is_next in zip(rises, crosses) if not is_next)])
+        for row, (rise, is_next) in enumerate(zip(rises, crosses), 1):
+            if rise <= 0 or (is_next and rise > usual):
+                what = f"step {numbers[row]} after step {numbers[row - 1]}"
+                if is_next:
+                    file = self._shards[place[row - 1][0]].path.name
+                    what += f", with which {file} ends: is a shard missing between the two?"
+                raise SourceError(what, file=self._shards[place[row][0]].path, row=row)
+
+    def _values(self, file: epath.Path, name: str, data: bytes) -> dict[str, Any]:
+        """Returns what a field of a sample holds, by path."""
+        path, ending = self._names.get(name), name.rpartition(".")[2]
+        if path == "":
+            return {}
+        if ending == "npz":
+            prefix = path or _path_of(name)
+            return {f"{prefix}/{p}": value for p, value in _arrays(file, name, data).items()}
+        value: Any = data
+        with source_errors(file, field=name):
+            if ending == "npy":
+                value = parse_npy(data, file)
+            elif ending in _TEXTS:
+                value = data.decode()
+            elif ending in _INTEGERS:
+                value = np.int64(int(data))
+        if path is None:
+            path = _path_of(name)
+            if ending in _IMAGES and self._group == "number":
+                path = _image_path(path)
+        return {path: value}
+
+
+class _Kept(KeptAside):
+    """What an export has put beside the shards, and into the samples."""
+
+    def __init__(self, file: epath.Path, source: WebdatasetSource) -> None:
+        self.files, self.place, self._source = [file], os.fspath(file), source
+        check_is_file(file)
+        with source_errors(file):
+            content = json.loads(file.read_bytes())
+            whole = Aside.from_json(json.dumps(content))
+            self._clips = {str(path): str(name) for path, name in content["clips"].items()}
+            self._episode = whole.episode
+            others = {p: field for p, field in whole.episode.items() if p not in self._clips}
+            self.aside = dataclasses.replace(whole, episode=others)
+
+    def __len__(self) -> int:
+        return len(self._source._episodes)
+
+    def _fields(self, index: int, names: Collection[str]) -> dict[str, bytes]:
+        number, sample = self._source._episodes[index][0]
+        shard = self._source._shards[number]
+        return shard.read(shard.samples[sample], names)
+
+    def read(self, index: int) -> bytes:
+        """See `KeptAside`."""
+        with source_errors(self.place, row=index):
+            return self._fields(index, [ASIDE_FIELD])[ASIDE_FIELD]
+
+    def episode_fields(self) -> Mapping[str, Field]:
+        """See `KeptAside`."""
+        return self._episode
+
+    def completed(self, index: int, episode: SourceEpisode) -> SourceEpisode:
+        """Puts in the clips, which are fields of the sample."""
+        if not self._clips:
+            return episode
+        sample = self._fields(index, [*self._clips.values()])
+        clips = {path: sample[name] for path, name in self._clips.items()}
+        values = {**dict(leaves_at(episode.metadata, None)), **clips}
+        return dataclasses.replace(episode, metadata=nest(values))
+
+
+def _arrays(file: epath.Path, name: str, data: bytes) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz` file in a sample, by path."""
+    with source_errors(file, field=name), zipfile.ZipFile(io.BytesIO(data)) as archive:
+        arrays = NpzFile(file, archive, len(data))
+        return {found: arrays.read(found) for found in arrays.names}
+
+
+def _path_of(name: str) -> str:
+    """The path that the name of a field stands for."""
+    return (name.rpartition(".")[0] or name).replace(".", "/")
+
+
+def _image_path(path: str) -> str:
+    return path if root_of(path) in _OF_STEPS else f"{rlds.OBSERVATION}/{path}"
+
+
+def _check_paths(shard: Shard, steps: Mapping[str, Any]) -> None:
+    seen: Paths[None] = Paths()
+    for path in steps:
+        if "" in path.split("/") or excludes(seen, path):
+            raise SourceError("no path of its own", file=shard.path, field=path)
+        seen[path] = None
+
+
+def _objects(values: Sequence[Any]) -> np.ndarray:
+    return np.array([*values, None], object)[:-1]
+
+
+def _one(value: Any) -> np.ndarray:
+    """A value as a column."""
+    return _objects([value]) if isinstance(value, str | bytes) else np.asarray(value)[np.newaxis]
+
+
+def _field_of(column: np.ndarray) -> Field:
+    if column.dtype != object:
+        return Field(column.dtype, column.shape[1:])
+    first = column.reshape(-1)[0] if column.size else ""
+    if isinstance(first, bytes) and is_image_file(first):
+        return image_field(first)
+    return Field(bytes if isinstance(first, bytes) else str, column.shape[1:])

@@ -1,0 +1,164 @@
+"""The files of a Zarr hierarchy by name, in a folder or in a zip archive."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+from rlds.raw_files.archives import check_method
+from rlds.raw_files.untrusted import (
+    check_is_file,
+    check_link,
+    folders_in,
+    source_errors,
+    trusted_bytes,
+)
+from rlds.sources.source import SourceError
+from rlds_ecosystem import stores
+from rlds_ecosystem.forking import begin_anew_in_forks
+
+__all__ = ["ZarrFiles"]
+
+ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
+# The groups that buffers and exports have.
+_GROUPS = ("data", "meta", "rlds")
+_EPISODE_ENDS = f"meta/episode_ends/{ARRAY}"
+
+
+class ZarrFiles:
+    """The files below the root of a hierarchy; can be pickled.
+
+    Links are followed, also out of the folder: caches of hubs are made of them.
+
+    Args:
+      path: A folder or a zip archive with the groups `data` and `meta`, or what has one as
+        its only folder, or in `replay_buffer.zarr`.
+
+    Attributes:
+      path: The folder or the archive that has the groups.
+
+    Raises:
+      FileNotFoundError: There is no replay buffer.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = stores.as_path(path)
+        self._is_folder, self._prefix = self.path.is_dir(), ""
+        self._begin_anew()
+        begin_anew_in_forks(self)
+        if not self._is_folder:
+            check_is_file(self.path)
+            with source_errors(self.path):
+                self._prefix = self._root_in_archive()
+        elif not self.has(_EPISODE_ENDS):
+            self.path /= "replay_buffer.zarr"
+        if not self.has(_EPISODE_ENDS):
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no meta/episode_ends in Zarr v2.")
+
+    def _begin_anew(self) -> None:
+        self._archive: zipfile.ZipFile | None = None
+        self._lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        open_now = ("_archive", "_lock")
+        return {name: value for name, value in vars(self).items() if name not in open_now}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin_anew()
+        begin_anew_in_forks(self)
+
+    def _root_in_archive(self) -> str:
+        names = self._opened().namelist()
+        if _EPISODE_ENDS in names:
+            return ""
+        ends = [name for name in names if name.endswith(f"/{_EPISODE_ENDS}")]
+        return ends[0].removesuffix(_EPISODE_ENDS) if len(ends) == 1 else ""
+
+    def _opened(self) -> zipfile.ZipFile:
+        with self._lock:
+            if self._archive is None:
+                stream = self.path.open("rb")
+                weakref.finalize(self, stream.close)
+                self._archive = zipfile.ZipFile(stream)
+            return self._archive
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file."""
+        return self.size(name) is not None
+
+    def size(self, name: str) -> int | None:
+        """Returns how many bytes a file has; None if there is none."""
+        if self._is_folder:
+            try:
+                return int((self.path / name).stat().length)
+            except (FileNotFoundError, NotADirectoryError):
+                check_link(self.path / name)
+                return None
+        info = self._opened().NameToInfo.get(self._prefix + name)
+        return None if info is None else info.file_size
+
+    def read(self, name: str) -> bytes | None:
+        """Returns the bytes of a file; None if there is none.
+
+        Raises:
+          SourceError: It is damaged, or a link to nothing.
+        """
+        if self._is_folder:
+            try:
+                check_is_file(self.path / name)
+                return bytes((self.path / name).read_bytes())
+            except (FileNotFoundError, NotADirectoryError):
+                check_link(self.path / name)
+                return None
+        with self._lock:
+            archive = self._opened()
+            info = archive.NameToInfo.get(self._prefix + name)
+            if info is None:
+                return None
+            check_method(info, self.path)
+            if info.file_size > trusted_bytes(info.compress_size):
+                raise SourceError(f"{info.file_size:,} bytes", file=self.path, field=name)
+            with source_errors(self.path, field=name):
+                return archive.read(info)
+
+    def arrays(self) -> list[str]:
+        """Returns the paths of all arrays, in order, also of those that lack `.zarray`."""
+        ending = f"/{ARRAY}"
+        described = json.loads(self.read(CONSOLIDATED) or b"{}").get("metadata", {})
+        found = {name.removesuffix(ending) for name in described if name.endswith(ending)}
+        if self._is_folder:
+            return sorted(found.union(self._arrays_below("", 0)))
+        names = self._opened().namelist()
+        inside = [name[len(self._prefix) :] for name in names if name.startswith(self._prefix)]
+        found |= {name.removesuffix(ending) for name in inside if name.endswith(ending)}
+        members = {"/".join(name.split("/")[:2]) for name in inside if name.count("/") > 1}
+        return sorted(found.union(name for name in members if not self.has(f"{name}/{GROUP}")))
+
+    def _arrays_below(self, group: str, depth: int) -> Iterator[str]:
+        for folder in folders_in(self.path / group if group else self.path):
+            name = f"{group}/{folder}" if group else folder
+            if name in _GROUPS or self.has(f"{name}/{GROUP}"):
+                yield from self._arrays_below(name, depth + 1) if depth < 32 else ()
+            elif group or self.has(f"{name}/{ARRAY}"):
+                yield name
+
+    def inputs(self) -> list[str | os.PathLike[str]]:
+        """Returns all files."""
+        if not self._is_folder:
+            return [self.path]
+        return list(_files_below(os.fspath(self.path)))
+
+
+def _files_below(directory: str) -> Iterator[str]:
+    for entry in stores.list_directory(directory):
+        path = os.path.join(directory, entry.name)
+        if entry.is_dir:
+            yield from _files_below(path)
+        else:
+            yield path

@@ -1,0 +1,103 @@
+"""The videos that lie beside a replay buffer of a real robot: `videos/<episode>/<camera>.mp4`.
+
+Their frames and the rows of the buffer have clocks of their own, both from the first row on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+import rlds
+from rlds.raw_files.input_files import present
+from rlds.raw_files.untrusted import folders_in, is_there
+from rlds.sources.source import SourceError
+from rlds.video.container import Clip, VideoFile
+from rlds.video.fields import clip_fields, clip_values
+from rlds_ecosystem import stores
+
+__all__ = ["Videos"]
+
+_FILE = re.compile(r"([0-9]+)\.mp4")
+# Recorders stop the video a little before the robot: so many steps show its last frame.
+_MAX_LATE = 10
+# What is lost in differences of times, as a part of a step.
+_ROUNDING = 1e-5
+
+
+class Videos:
+    """The videos beside a buffer.
+
+    Args:
+      buffer: The folder of the buffer.
+      num_episodes: How many episodes it has.
+
+    Attributes:
+      cameras: The paths of the fields that they are of, with the names of their files.
+    """
+
+    def __init__(self, buffer: epath.Path, num_episodes: int) -> None:
+        self._directory = buffer.parent / "videos"
+        self._num_episodes = num_episodes
+        self.cameras: dict[str, str] = {}
+        if num_episodes and is_there(self._directory):
+            numbers = filter(str.isdecimal, folders_in(self._directory))
+            first = self._directory / min(numbers, key=int, default="")
+            found = filter(None, (_FILE.fullmatch(e.name) for e in stores.list_directory(first)))
+            self.cameras = {
+                f"{rlds.OBSERVATION}/camera_{match[1]}": match[0]
+                for match in sorted(found, key=lambda match: int(match[1]))
+            }
+
+    def _file(self, index: int, name: str) -> epath.Path:
+        return self._directory / str(index) / name
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the fields of an episode by the path of the camera."""
+        return {path: clip_fields(has_frames=True) for path in self.cameras}
+
+    def read(self, index: int, times: np.ndarray) -> dict[str, Any]:
+        """Returns the videos of an episode by the path of the camera, as whole files.
+
+        Args:
+          index: The episode.
+          times: When each row was recorded, in seconds.
+
+        Raises:
+          SourceError: A video is missing or damaged.
+        """
+        found = {}
+        for path, name in self.cameras.items():
+            file = self._file(index, name)
+            if not file.exists():
+                raise SourceError("no such file", file=file, episode=index)
+            with VideoFile(os.fspath(file)) as video:
+                shown = video.times
+                clip: Clip = video.clip(0, len(shown))
+            found[path] = clip_values(clip, _frames(times - times[0], shown))
+        return found
+
+    def inputs(self) -> list[str | os.PathLike[str]]:
+        """Returns the files."""
+        files = (
+            self._file(index, name)
+            for index in range(self._num_episodes)
+            for name in self.cameras.values()
+        )
+        return present(files)
+
+
+def _frames(times: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    """The first frame that is shown at each time or later, as Diffusion Policy takes it.
+
+    Its last one stands for the frames of a few steps after it; -1 for others.
+    """
+    step = times[1] if len(times) > 1 else 0.0
+    frames = np.searchsorted(shown, times - _ROUNDING * step, "left")
+    late = np.cumsum(frames >= len(shown))
+    frames = np.minimum(frames, len(shown) - 1)
+    return np.where(late > _MAX_LATE, -1, frames)

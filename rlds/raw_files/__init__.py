@@ -1,0 +1,1 @@
+"""Safe reads of untrusted files: archives, compressed streams, HDF5, pickles, images."""

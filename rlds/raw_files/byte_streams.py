@@ -1,0 +1,107 @@
+"""Files read once, from front to end, compressed by gzip or not."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import zlib
+from types import TracebackType
+from typing import IO
+
+from etils import epath
+
+from rlds.raw_files.untrusted import SourceError, check_is_file, trusted_bytes
+
+__all__ = ["GZIP_MAGIC", "ByteStream"]
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+# A length that a damaged file names is believed only as far as there are bytes to go with it.
+_MAX_READ = 1 << 24
+
+
+class ByteStream:
+    """The bytes of a file.
+
+    Args:
+      file: The file.
+      name: How errors call it.
+      compressed: Whether it is compressed by gzip. The checksums and the end mark of gzip are
+        checked, so that a file cut short is found out (TensorFlow's reader takes the cut for the
+        end of the file).
+    """
+
+    def __init__(self, file: epath.Path, name: str, *, compressed: bool) -> None:
+        check_is_file(file)
+        self.name = name
+        self._size = file.stat().length
+        self._most = trusted_bytes(self._size)
+        # What opens a file of an object store may be of use as a context manager only.
+        self._opened = contextlib.ExitStack()
+        self._raw: IO[bytes] = self._opened.enter_context(file.open("rb"))
+        self._stream: IO[bytes] = self._raw
+        if compressed:
+            self._stream = gzip.GzipFile(fileobj=self._raw, mode="rb")  # type: ignore[assignment]
+
+    def __enter__(self) -> ByteStream:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._stream.close()
+        self._opened.close()
+
+    @property
+    def fraction(self) -> float:
+        """How much of the file has been read, in bytes as they are stored."""
+        return min(self._raw.tell() / self._size, 1.0) if self._size else 1.0
+
+    def read(self, size: int) -> bytes:
+        """Returns the next bytes: fewer than `size` only at the end of the file.
+
+        Raises:
+          SourceError: The compressed data is damaged, or ends too early; or there is more of it
+            than a file of this size is trusted to hold at one place.
+        """
+        pieces: list[bytes] = []
+        left = self._most
+        while size > 0:
+            try:
+                piece = self._stream.read(min(size, _MAX_READ))
+            except EOFError as error:
+                raise SourceError(
+                    "the gzip data ends too early: the file was cut, fetch it again", file=self.name
+                ) from error
+            except (gzip.BadGzipFile, zlib.error) as error:
+                raise SourceError(
+                    f"the gzip data is damaged, fetch the file again ({error})", file=self.name
+                ) from error
+            if not piece:
+                break
+            pieces.append(piece)
+            size -= len(piece)
+            left -= len(piece)
+            if left < 0:
+                raise SourceError(
+                    f"more than {self._most:,} bytes at one place, which is what a file of "
+                    f"{self._size:,} bytes is trusted with",
+                    file=self.name,
+                )
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def skip(self, size: int) -> None:
+        """Passes over the next bytes, or all that are left if they are fewer.
+
+        Raises:
+          SourceError: As `read`.
+        """
+        while size > 0 and (piece := self.read(min(size, _MAX_READ))):
+            size -= len(piece)

@@ -1,0 +1,194 @@
+"""Groups of HDF5 files that hold an episode each: arrays of which most have a row for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlds.raw_files.hdf5_access import Hdf5File
+from rlds.raw_files.hdf5_layout import group_layout, is_ragged, items_of
+from rlds.raw_files.image_files import image_field, is_image_file
+from rlds.raw_files.untrusted import trusted_bytes
+from rlds.sources.source import SourceError
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.fields import Field
+
+__all__ = ["EpisodeGroup", "attribute_values", "field_of_values"]
+
+# How a row that is no file of an image is made one, or bytes that are none.
+Repair = Callable[[bytes], bytes]
+
+
+class EpisodeGroup:
+    """The arrays of an episode, found and checked. For as long as the file is open.
+
+    Images that are files may be rows of bytes of different lengths, strings, or rows of bytes with
+    zeros at the end.
+
+    Args:
+      hdf5: The file.
+      group: The group of it that is the episode.
+      repair: What makes files of rows that are images, but no files.
+
+    Attributes:
+      file: The file.
+      arrays: The arrays that have values, by path.
+    """
+
+    def __init__(self, hdf5: Hdf5File, group: Any, repair: Repair | None = None) -> None:
+        self._hdf5, self._group, self._repair = hdf5, group, repair or bytes
+        self.file = hdf5.path
+        self.arrays: dict[str, Any] = {}
+        budget = hdf5.budget(trusted_bytes(hdf5.size))
+        for path, item in items_of(hdf5, group, budget):
+            if not hasattr(item, "dtype"):
+                continue
+            hdf5.check_values(item, path)
+            if item.shape is not None:
+                chunk = np.prod(item.chunks or (0,), dtype=float)
+                budget.take(item.nbytes + int(chunk * item.dtype.itemsize), path)
+                self.arrays[path] = item
+
+    def error(self, what: str, path: str, row: int | None = None) -> SourceError:
+        """Returns an error about an array."""
+        return SourceError(what, file=self._hdf5.path, field=path, row=row)
+
+    def num_rows(self, path: str) -> int | None:
+        """Returns how many rows an array has; None for a scalar.
+
+        Raises:
+          SourceError: There is no such array.
+        """
+        if path not in self.arrays:
+            raise self.error("missing", path)
+        shape = self.arrays[path].shape
+        return int(shape[0]) if shape else None
+
+    def layout(self) -> dict[str, dict[str, Any]]:
+        """Returns how the group is stored, see `rlds.raw_files.hdf5_layout`."""
+        return group_layout(self._hdf5, self._group)
+
+    def attributes(self) -> dict[str, Any]:
+        """Returns the attributes of the group itself; texts and their arrays as `str`."""
+        return attribute_values(self._group)
+
+    def field(self, path: str) -> Field:
+        """Returns what the rows of an array hold.
+
+        Raises:
+          SourceError: The first row is a damaged image.
+        """
+        array = self.arrays[path]
+        if self._may_be_files(path) and len(array):
+            row = self._files(path, slice(0, 1))[0]
+            if is_image_file(row):
+                try:
+                    return image_field(row)
+                except ValueError as error:
+                    raise self.error(str(error), path, 0) from error
+        return _field(array, array.shape[1:])
+
+    def value_field(self, path: str) -> Field:
+        """Returns what an array holds as a whole. How many rows it has may differ."""
+        array = self.arrays[path]
+        return _field(array, (None, *array.shape[1:]) if array.shape else ())
+
+    def check(self, path: str, field: Field, *, as_rows: bool = True) -> None:
+        """Checks that an array holds what it should.
+
+        Raises:
+          SourceError: It is missing, or does not.
+        """
+        self.num_rows(path)
+        if as_rows and field.encoding:
+            if self._may_be_files(path):
+                return  # They are looked at when they are read.
+            found = _field(self.arrays[path], self.arrays[path].shape[1:])
+        else:
+            found = self.field(path) if as_rows else self.value_field(path)
+        if (found.dtype, found.shape, found.encoding) != (field.dtype, field.shape, field.encoding):
+            raise self.error(f"{found}, expected {field}, as in the first episode", path)
+
+    def rows(self, path: str, field: Field, rows: slice = slice(None)) -> np.ndarray:
+        """Reads rows of an array.
+
+        Raises:
+          SourceError: They are not what the field says, or damaged.
+        """
+        if not field.encoding:
+            values: np.ndarray = self.value(path, rows)
+            return values
+        files = self._files(path, rows)
+        for row, data in enumerate(files):
+            try:
+                found = image_field(data)
+            except ValueError as error:
+                raise self.error(str(error), path, row + (rows.start or 0)) from error
+            if (found.shape, found.dtype) != (field.shape, field.dtype):
+                what = f"an image of {found}, expected {field}, as in the first episode"
+                raise self.error(what, path, row + (rows.start or 0))
+        return files
+
+    def value(self, path: str, rows: Any = ()) -> Any:
+        """Reads an array, or rows of it: strings and rows of different lengths as objects."""
+        array = self.arrays[path]
+        string = import_extra("h5py").check_string_dtype(array.dtype)
+        if is_ragged(array.dtype):
+            return _objects([row.tobytes() for row in array[rows]])
+        if string is None:
+            values = array[rows]
+            return values.astype(values.dtype.newbyteorder("="), copy=False)
+        if string.encoding != "utf-8":
+            return _as_objects(array[rows])
+        return _as_objects(array.asstr()[rows])
+
+    def _may_be_files(self, path: str) -> bool:
+        """Whether rows of an array may be files, by its dtype and its shape."""
+        array = self.arrays[path]
+        dtype, rank = array.dtype, len(array.shape)
+        return (dtype == np.uint8 and rank == 2) or (dtype.kind in "OS" and rank == 1)
+
+    def _files(self, path: str, rows: slice) -> np.ndarray:
+        array = self.arrays[path]
+        if array.dtype == np.uint8:
+            return _objects([row.tobytes().rstrip(b"\0") for row in array[rows]])
+        if is_ragged(array.dtype):
+            return _objects([self._repair(row.tobytes()) for row in array[rows]])
+        return _objects([self._repair(bytes(row)) for row in array[rows]])
+
+
+def attribute_values(item: Any) -> dict[str, Any]:
+    """Returns the attributes of a group or an array that have values: numbers and text."""
+    h5py = import_extra("h5py")
+    found = {name: item.attrs[name] for name in item.attrs if isinstance(name, str)}
+    found = {name: value for name, value in found.items() if not isinstance(value, h5py.Empty)}
+    return {
+        name: _as_objects(value) if np.asarray(value).dtype.kind in "USO" else value
+        for name, value in found.items()
+    }
+
+
+def field_of_values(value: Any) -> Field:
+    """Returns the field of an attribute."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "USO":
+        return Field(array.dtype, array.shape)
+    is_text = all(isinstance(item, str) for item in np.asarray(value, object).flat)
+    return Field(str if is_text else bytes, array.shape)
+
+
+def _field(array: Any, shape: tuple[int | None, ...]) -> Field:
+    string = import_extra("h5py").check_string_dtype(array.dtype)
+    if string is not None:
+        return Field(str if string.encoding == "utf-8" else bytes, shape)
+    return Field(bytes if is_ragged(array.dtype) else array.dtype, shape)
+
+
+def _objects(items: list[Any]) -> np.ndarray:
+    return np.array([*items, None], object)[:-1]
+
+
+def _as_objects(values: Any) -> Any:
+    return values.astype(object) if isinstance(values, np.ndarray) else values

@@ -1,0 +1,105 @@
+"""TFRecord files, record by record, with all checks, without TensorFlow.
+
+A file is a sequence of records, see `tfds_files.record_files`, compressed by gzip as a whole or not
+at all. The files there are read in any order; these are read once, from front to end.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from etils import epath
+
+from rlds.raw_files.byte_streams import GZIP_MAGIC, ByteStream
+from rlds.raw_files.untrusted import SourceError, check_is_file
+from tfds_files.record_files import FOOTER, HEADER, masked_checksum
+
+__all__ = ["TFRecordReader"]
+
+
+class TFRecordReader:
+    """Reads the records of a file in order.
+
+    Args:
+      file: The file. That it is compressed is seen from its first bytes.
+      name: How errors call it.
+
+    Attributes:
+      index: The index of the record that `read` returns next.
+      ended: Whether nothing more can be read: at the end, or after damage that hides where the next
+        record begins.
+    """
+
+    def __init__(self, file: epath.Path, name: str) -> None:
+        self.index = 0
+        self.ended = False
+        self._name = name
+        self._stream = ByteStream(file, name, compressed=_is_compressed(file))
+
+    def __enter__(self) -> TFRecordReader:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stream.close()
+
+    @property
+    def fraction(self) -> float:
+        """How much of the file has been read, in bytes as they are stored."""
+        return self._stream.fraction
+
+    def read(self, *, check: bool = True) -> bytes | None:
+        """Returns the data of the next record, None at the end.
+
+        Args:
+          check: Whether to check the data by its checksum. The length is checked in any case.
+
+        Raises:
+          SourceError: The record is damaged. If not `ended`, the next one can be read.
+        """
+        if self.ended:
+            return None
+        self.ended = True  # Unless it turns out where the next record begins.
+        try:
+            header = self._stream.read(HEADER.size)
+        except SourceError as error:
+            raise self._error(error.what) from error
+        if not header:
+            return None
+        if len(header) < HEADER.size:
+            raise self._error(f"{len(header)} bytes are left, too few for a record")
+        length, length_crc = HEADER.unpack(header)
+        if masked_checksum(header[:8]) != length_crc:
+            raise self._error("the length of the record does not have the checksum stored with it")
+        try:
+            data = self._stream.read(length)
+            footer = self._stream.read(FOOTER.size)
+        except SourceError as error:
+            raise self._error(error.what) from error
+        if len(footer) < FOOTER.size:
+            raise self._error(
+                f"the file ends within the record: {len(data) + len(footer)} of the "
+                f"{length + FOOTER.size} bytes after its length are there"
+            )
+        self.ended = False
+        self.index += 1
+        if check and masked_checksum(data) != FOOTER.unpack(footer)[0]:
+            raise self._error("the data does not have the checksum stored with it", self.index - 1)
+        return data
+
+    def _error(self, what: str, index: int | None = None) -> SourceError:
+        return SourceError(what, file=self._name, episode=self.index if index is None else index)
+
+
+def _is_compressed(file: epath.Path) -> bool:
+    check_is_file(file)
+    with file.open("rb") as stream:
+        begin: bytes = stream.read(HEADER.size)
+    if not begin.startswith(GZIP_MAGIC) or len(begin) < HEADER.size:
+        return begin.startswith(GZIP_MAGIC)
+    # The length of a record may begin like a gzip file; its checksum decides.
+    return masked_checksum(begin[:8]) != int(HEADER.unpack(begin)[1])

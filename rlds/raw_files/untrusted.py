@@ -1,0 +1,359 @@
+"""Raw data comes from anybody: the one door through which it is read.
+
+Whatever a library raises for bytes that are not what it expects becomes a `SourceError`, which says
+where: `source_errors`.
+
+What reading costs is in proportion to the bytes that are there. Compressed bytes stand for more,
+and two different questions are asked about them:
+
+* *Can what a file declares be there at all?* `possible_bytes`: as much as deflate can make of the
+  file. It bounds all that a file holds: much of that may be zeros, and little of it is in memory at
+  a time. A `Budget` counts up to it.
+* *How much of what comes out may be kept, in memory or on a disk?* `trusted_bytes`: as much as
+  recorded data ever makes of so many bytes. It bounds what is read in one piece, and what is
+  unpacked.
+
+(What a pickle refers to many times is no question of compression; `restricted_pickle` counts it.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rlds_ecosystem.errors import StorageError
+from rlds_ecosystem.stores import as_path, is_local, list_directory
+from rlds_ecosystem.texts import shorten
+
+__all__ = [
+    "Budget",
+    "SourceChangedError",
+    "SourceError",
+    "as_source_error",
+    "check_is_file",
+    "check_link",
+    "folders_in",
+    "is_damage",
+    "is_there",
+    "possible_bytes",
+    "source_errors",
+    "trusted_bytes",
+]
+
+
+# Of what an error says, as it may repeat what is in the file.
+_MAX_TEXT, _MAX_NAME = 2000, 300
+
+
+class SourceError(ValueError):
+    """Raw data is not as its format demands.
+
+    Args:
+      what: What is there, and what was expected.
+      file: The file it is in.
+      episode: Which episode of it, or the key of the episode.
+      row: Which row (step, record) of the file, from 0 on.
+      field: The path of the field.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        file: str | os.PathLike[str],
+        episode: int | str | None = None,
+        row: int | None = None,
+        field: str | None = None,
+    ) -> None:
+        self.what, self.file = shorten(what, _MAX_TEXT), os.fspath(file)
+        self.episode, self.row, self.field = episode, row, field
+        where = [self.file]
+        where += [f"episode {episode}"] if episode is not None else []
+        where += [f"row {row}"] if row is not None else []
+        where += [f"field {shorten(field, _MAX_NAME)!r}"] if field is not None else []
+        super().__init__(f"{', '.join(where)}: {self.what}")
+
+    def locate(
+        self, *, episode: int | str | None, row: int | None = None, field: str | None = None
+    ) -> None:
+        """Adds what it does not say yet of where it is."""
+        SourceError.__init__(
+            self,
+            self.what,
+            file=self.file,
+            episode=episode if self.episode is None else self.episode,
+            row=row if self.row is None else self.row,
+            field=field if self.field is None else self.field,
+        )
+
+    def __reduce__(self) -> Any:  # Errors of worker processes are pickled.
+        return _rebuild_error, (
+            type(self),
+            self.what,
+            self.file,
+            self.episode,
+            self.row,
+            self.field,
+        )
+
+
+class SourceChangedError(SourceError):
+    """A file is not the one that it was before: nothing that was read of it is of use."""
+
+    def locate(self, **where: Any) -> None:
+        """It is about the file as a whole."""
+
+
+def _rebuild_error(
+    error_type: type[SourceError],
+    what: str,
+    file: str,
+    episode: int | str | None,
+    row: int | None,
+    field: str | None,
+) -> SourceError:
+    return error_type(what, file=file, episode=episode, row=row, field=field)
+
+
+# What the operating system says where a file, or a name in it, is not what it should be. With all
+# else (no permission, a failing disk, too many open files) nothing is wrong with the data: were it
+# damage, `skip_damaged` would leave out sound episodes. A file that is not there is damage of the
+# episode that needs it only; if it was there before, a conversion finds that at its end.
+_DAMAGE = (
+    *(None, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EOVERFLOW, errno.EFBIG, errno.ENXIO, errno.ENODEV, errno.ESPIPE),
+)
+# Of what a library says, as it may repeat what is in the file.
+_MAX_WORDS = 500
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error that was raised while data was read is about the data."""
+    if isinstance(error, StorageError):  # Of a log that is read.
+        cause = error.__cause__
+        return isinstance(cause, OSError) and cause.errno in (*_DAMAGE, errno.ENOENT)
+    if isinstance(error, OSError):
+        return error.errno in _DAMAGE
+    return not isinstance(error, MemoryError | ImportError)
+
+
+def as_source_error(
+    error: Exception,
+    *,
+    file: str | os.PathLike[str] | Callable[[], str],
+    episode: int | str | None = None,
+    row: int | None = None,
+    field: str | None = None,
+) -> SourceError | None:
+    """Returns what an error means for the data that was being read.
+
+    Args:
+      error: What was raised.
+      file: See `SourceError`; or what finds it out, which is called only if it is needed.
+      episode: See `SourceError`.
+      row: See `SourceError`.
+      field: See `SourceError`.
+
+    Returns:
+      A `SourceError`: the error itself if it is one. None if the error is not about the data: what
+      the operating system refuses, a file that is not there (unless an episode needs it), a library
+      that is not installed, memory that is exhausted, staged data.
+    """
+    if isinstance(error, SourceError):
+        error.locate(episode=episode, row=row, field=field)
+        return error
+    if isinstance(error, FileNotFoundError) and episode is not None:
+        return SourceError(
+            "does not exist, but the episode needs it",
+            file=error.filename or (file() if callable(file) else file),
+            episode=episode,
+            row=row,
+            field=field,
+        )
+    if not is_damage(error):
+        return None
+    words = " ".join(str(error).split())[:_MAX_WORDS]
+    kind = type(error).__name__
+    what = f"cannot be read: {kind}: {words}" if words else f"cannot be read: {kind}"
+    file = file() if callable(file) else file
+    return SourceError(what, file=file, episode=episode, row=row, field=field)
+
+
+@contextlib.contextmanager
+def source_errors(
+    file: str | os.PathLike[str] | Callable[[], str],
+    *,
+    episode: int | str | None = None,
+    row: int | None = None,
+    field: str | None = None,
+) -> Iterator[None]:
+    """Makes a `SourceError` of any error that untrusted data causes in the library that reads it.
+
+    What is not about the data stays what it is, see `as_source_error`, which has the same
+    arguments. So does a `SourceError`; what it does not say of where it is, is added.
+
+    >>> with source_errors("log.json", episode=3, field="length"):
+    ...     {}["length"]
+    Traceback (most recent call last):
+      ...
+    rlds.raw_files.untrusted.SourceError: log.json, episode 3, field 'length': cannot be read: \
+KeyError: 'length'
+    """
+    try:
+        yield
+    except Exception as error:
+        damage = as_source_error(error, file=file, episode=episode, row=row, field=field)
+        if damage is None or damage is error:
+            raise
+        raise damage from error
+
+
+def possible_bytes(size: int) -> int:
+    """Returns how many bytes a file can stand for: of one that declares more, they are not there.
+
+    Args:
+      size: How many bytes the file has.
+    """
+    # Deflate makes at most 1032 bytes of one. Headers and the like cost more than they are long.
+    return (1 << 20) + 1100 * size
+
+
+def trusted_bytes(size: int) -> int:
+    """Returns how many bytes that come out of compressed ones may be kept.
+
+    Recorded data hardly shrinks to less than a hundredth of its size; that of small files may.
+
+    Args:
+      size: How many bytes there are before they are decompressed.
+    """
+    return (1 << 28) + 100 * size
+
+
+class Budget:
+    """What may be spent on reading a file, or a part of it: as much as its bytes can stand for.
+
+    Files name sizes, and lead to objects, that need not be there. Who reads one takes what it costs
+    from the budget first, so that a small file can never cost much.
+
+    Args:
+      file: The file.
+      size: How many bytes are there.
+      max_bytes: The most that the values may take, if that is less than `possible_bytes`.
+      max_depth: How many groups (objects of JSON, ...) may be in each other.
+
+    >>> budget = Budget("small.hdf5", size=1000)
+    >>> budget.take(8 * 100, field="rewards")
+    >>> budget.take(8 * 2**40, field="observations")
+    Traceback (most recent call last):
+      ...
+    rlds.raw_files.untrusted.SourceError: small.hdf5, field 'observations': 8,796,093,023,008 \
+bytes are declared, but the file has 1,000, which can stand for 2,148,576 at most
+    """
+
+    # No object of a file takes less, with the link to it.
+    _OBJECT_BYTES = 16
+
+    def __init__(
+        self,
+        file: str | os.PathLike[str],
+        size: int,
+        *,
+        max_bytes: int | None = None,
+        max_depth: int = 32,
+    ) -> None:
+        self._file, self._size = file, size
+        possible = possible_bytes(size)
+        self._max_bytes = possible if max_bytes is None else min(max_bytes, possible)
+        self._is_own_limit = self._max_bytes < possible
+        self._max_objects = size // self._OBJECT_BYTES + 1
+        self._max_depth = max_depth
+        self._bytes = self._objects = 0
+
+    def take(self, num_bytes: int, field: str | None = None) -> None:
+        """Takes bytes of values.
+
+        Raises:
+          SourceError: There are not so many left.
+        """
+        self._bytes += num_bytes
+        if self._bytes > self._max_bytes:
+            why = (
+                f"more than the {self._max_bytes:,} that there is room for"
+                if self._is_own_limit
+                else f"but the file has {self._size:,}, which can stand for {self._max_bytes:,} at "
+                "most"
+            )
+            raise SourceError(
+                f"{self._bytes:,} bytes are declared, {why}", file=self._file, field=field
+            )
+
+    def enter(self, depth: int, field: str | None = None) -> None:
+        """Takes an object that is in so many others.
+
+        Raises:
+          SourceError: It is too deep, or the bytes have no room for so many paths to objects.
+        """
+        self._objects += 1
+        if depth > self._max_depth:
+            raise SourceError(
+                f"in more than {self._max_depth} groups", file=self._file, field=field
+            )
+        if self._objects > self._max_objects:
+            raise SourceError(
+                f"{self._objects:,} paths, more than {self._size:,} bytes have room for: objects "
+                "have many names",
+                file=self._file,
+                field=field,
+            )
+
+
+def check_is_file(path: str | os.PathLike[str]) -> None:
+    """Checks that a path of this machine leads to a regular file, as others may never end.
+
+    Raises:
+      FileNotFoundError: There is nothing.
+      SourceError: There is a directory, a pipe, a device; or nothing can have such a path.
+    """
+    if not is_local(os.fspath(path)):
+        return
+    with source_errors(path):  # Other files may say what its name is.
+        mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        raise SourceError("no regular file", file=path)
+
+
+def check_link(path: str | os.PathLike[str]) -> None:
+    """Checks that a path is no link to nothing: what is behind it cannot be left out in silence.
+
+    Raises:
+      SourceError: It is one.
+    """
+    if os.path.islink(path) and not os.path.exists(path):
+        raise SourceError(f"a link to {os.readlink(path)!r}, where nothing is", file=path)
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a file or a folder at a path that others may have, too.
+
+    Raises:
+      SourceError: There is a link to nothing.
+    """
+    check_link(path)
+    return bool(as_path(path).exists())
+
+
+def folders_in(path: str | os.PathLike[str]) -> list[str]:
+    """Returns the names of the folders in a folder, in order, without hidden ones.
+
+    Raises:
+      SourceError: There is a link to nothing.
+    """
+    entries = [entry for entry in list_directory(path) if not entry.name.startswith(".")]
+    for entry in entries:
+        if not entry.is_dir:
+            check_link(os.path.join(path, entry.name))
+    return [entry.name for entry in entries if entry.is_dir]

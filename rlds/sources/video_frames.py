@@ -1,0 +1,355 @@
+"""The frames of clips as pixels of steps, decoded when they are read."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds.sources.episodes import Episodes
+from rlds.sources.source import RandomAccessSource, Source, SourceEpisode, SourceError, files_of
+from rlds.sources.wrapped import WrappedSource
+from rlds.video import CLIP, FIRST, FRAMES, VIDEO
+from rlds.video.decoding import ClipIndex, ClipReader
+from rlds.video.fields import cameras_of
+from rlds.video.packets import VideoInfo
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.forking import begin_anew_in_forks
+from rlds_ecosystem.nests import at, is_in, leaves_at, nest
+
+__all__ = ["FramesSource", "as_chosen", "with_frames"]
+
+_READER_BYTES, _INDEX_BYTES = 256 << 20, 64 << 20
+# How many frames a decoder keeps, about: with 4:2:0, one takes half of the bytes of RGB.
+_KEPT_FRAMES = 10
+
+_of_parents: list[Any] = []
+
+
+def with_frames(episodes: Episodes, cameras: Iterable[str] | None = None) -> Episodes:
+    """Returns the same episodes, whose steps have the pixels of their video.
+
+    They are decoded when they are read: `episodes.columns(3, start=40, stop=44)` decodes four
+    frames of each camera, and what comes between them and the keyframe before.
+
+    Args:
+      episodes: Episodes with clips: of a robot dataset, or of a TFDS dataset made of one.
+      cameras: Paths of the fields to have, such as `observation/images/top`; all by default. Of
+        these, the clips are left out.
+
+    Raises:
+      KeyError: There is no such camera; says which there are.
+      SourceError: No clip can be read.
+      TypeError: The episodes cannot be read in any order.
+    """
+    source = episodes.source
+    if not isinstance(source, RandomAccessSource):
+        raise TypeError(f"{files_of(source)}: episodes are read in their order; convert them first")
+    return Episodes(FramesSource(source, cameras), episodes.split, format=episodes.format)
+
+
+def as_chosen(source: Source) -> Source:
+    """Returns a source, with pixels or files of images if its option `video` asks for them."""
+    if source.video == "packets" or not isinstance(source, RandomAccessSource):
+        return source
+    frames = FramesSource(source)
+    if source.video == "frames":
+        return frames
+    from rlds.sources.encoded_frames import EncodedFrames
+
+    return EncodedFrames(frames, source.video, source.quality)
+
+
+class FramesSource(WrappedSource):
+    """A source whose steps have the pixels that it has as clips; see `with_frames`.
+
+    The first episode decides about the sizes of the pictures.
+
+    Args:
+      source: The source.
+      cameras: See `with_frames`.
+
+    Attributes:
+      cameras: The paths of the fields that are decoded, with what their videos are.
+
+    Raises:
+      KeyError: There is no such camera.
+      SourceError: No clip can be read.
+    """
+
+    def __init__(self, source: RandomAccessSource, cameras: Iterable[str] | None = None) -> None:
+        super().__init__(source)
+        self.reads_spans = True
+        known = cameras_of(source.episode_fields())
+        wanted = known if cameras is None else list(dict.fromkeys(cameras))
+        for camera in wanted:
+            if camera not in known:
+                raise KeyError(f"there is no video of {camera!r}, only of {known}")
+        steps = dict(leaves_at(source.step_fields(), None))
+        for camera in wanted:
+            if any(is_in(path, camera) or is_in(camera, path) for path in steps):
+                raise ValueError(f"{files_of(source)}: the steps have a field {camera!r} already")
+        self._readers = _Readers()
+        self.cameras: dict[str, VideoInfo] = {name: self._first_info(name) for name in wanted}
+
+    def _first_info(self, camera: str) -> VideoInfo:
+        """What the first video of a camera is that can be read."""
+        error: SourceError | None = None
+        for split in self.splits:
+            for index in range(self.num_episodes(split)):
+                try:
+                    with self._opened(split, index, camera) as clip:
+                        return clip.reader.info
+                except SourceError as damage:
+                    error = error or damage
+        raise error or SourceError("no episodes", file=files_of(self.source))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_readers"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _readers=_Readers())
+
+    def step_fields(self) -> Mapping[str, Any]:
+        """Returns those of the source, and the pixels."""
+        pixels = {path: Field(info.dtype, info.shape) for path, info in self.cameras.items()}
+        return nest({**dict(leaves_at(self.source.step_fields(), None)), **pixels})
+
+    def episode_fields(self) -> Mapping[str, Any]:
+        """Returns those of the source, without the clips."""
+        return self._without_clips(self.source.episode_fields())
+
+    def options(self) -> Mapping[str, Any]:
+        """Returns those of the source, and which cameras are decoded."""
+        return {**self.source.options(), VIDEO: list(self.cameras)}
+
+    def peek(self, split: str, index: int) -> SourceEpisode:
+        """Returns what the source says, without the clips."""
+        episode = self.source.peek(split, index)
+        return dataclasses.replace(episode, metadata=self._without_clips(episode.metadata))
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        """Reads an episode, and decodes all its frames."""
+        episode = self.source.read(split, index)
+        pixels = {}
+        for camera in self.cameras:
+            with self._opened(split, index, camera, episode.metadata) as clip:
+                pixels[camera] = self._decoded(clip, camera, 0, episode.num_steps)
+        return dataclasses.replace(
+            episode,
+            steps=nest({**dict(leaves_at(episode.steps, None)), **pixels}),
+            metadata=self._without_clips(episode.metadata),
+        )
+
+    def read_steps(
+        self, split: str, index: int, fields: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
+        """Reads the steps of an episode, and decodes the frames that are asked for."""
+        return self.read_span(split, index, fields, 0, self.outline(split, index).num_steps)
+
+    def read_span(
+        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
+    ) -> Mapping[str, Any]:
+        """Reads consecutive steps, and decodes their frames."""
+        wanted = self._step_paths(fields)
+        others = [path for path in wanted if path not in self.cameras]
+        found: dict[str, Any] = {}
+        if others:
+            steps = self.source.read_span(split, index, others, begin, end)
+            found.update(leaves_at(steps, others))
+        if len(others) < len(wanted):
+            end = min(end, self.outline(split, index).num_steps)
+        for camera in wanted:
+            if camera in self.cameras:
+                with self._opened(split, index, camera) as clip:
+                    found[camera] = self._decoded(clip, camera, begin, max(begin, end))
+        return nest(found)
+
+    def read_frames(
+        self, split: str, index: int, camera: str, steps: np.ndarray, images: Sequence[np.ndarray]
+    ) -> None:
+        """Decodes the frames of some steps into arrays, of the shape and dtype of the field.
+
+        Args:
+          split: The split.
+          index: The episode.
+          camera: The path of the field.
+          steps: The steps, ascending.
+          images: An array for each.
+
+        Raises:
+          SourceError: They cannot be decoded; says where.
+        """
+        with self._opened(split, index, camera) as clip:
+            self._decode(clip, camera, steps, images)
+
+    def _decoded(self, clip: _OpenClip, camera: str, begin: int, end: int) -> np.ndarray:
+        info = self.cameras[camera]
+        images = np.empty((end - begin, *info.shape), info.dtype)
+        self._decode(clip, camera, np.arange(begin, end), list(images))
+        return images
+
+    def _decode(
+        self, clip: _OpenClip, camera: str, steps: np.ndarray, images: Sequence[np.ndarray]
+    ) -> None:
+        expected, info = self.cameras[camera], clip.reader.info
+        if (info.shape, info.dtype) != (expected.shape, expected.dtype):
+            raise SourceError(
+                f"frames of {info.dtype} of shape {info.shape}, expected {expected.dtype} of shape "
+                f"{expected.shape}, as in the first episode",
+                file=clip.name,
+            )
+        numbers = clip.numbers_of(steps)
+        present, places, which = np.unique(numbers, return_index=True, return_inverse=True)
+        if len(present) and present[-1] >= len(clip.reader):
+            row = int(np.argmax(numbers))
+            raise SourceError(
+                f"the video has no frame {numbers[row]}, only {len(clip.reader)}",
+                file=clip.name,
+                row=int(steps[row]),
+            )
+        is_there = present >= 0
+        targets = [images[place] for place in places[is_there].tolist()]
+        clip.reader.read_into(present[is_there].tolist(), targets)
+        for row in np.flatnonzero(numbers < 0).tolist():
+            images[row][...] = 0
+        if len(present) < len(numbers):
+            for row, place in enumerate(places[which.reshape(-1)].tolist()):
+                if row != place and numbers[row] >= 0:
+                    images[row][...] = images[place]
+
+    @contextlib.contextmanager
+    def _opened(
+        self, split: str, index: int, camera: str, metadata: Mapping[str, Any] | None = None
+    ) -> Iterator[_OpenClip]:
+        """Lends a clip, which nobody else reads meanwhile."""
+        key = split, index, camera
+        clip = self._readers.take(key)
+        if clip is None:
+            path = f"{VIDEO}/{camera}"
+            if metadata is None:
+                metadata = self.source.read_episode_fields(split, index, [path])
+            clip = _OpenClip.of(at(metadata, path), path, self._readers.indexes.get(key))
+            self._readers.indexes.put(key, clip.reader.index, clip.reader.index.nbytes)
+        try:
+            yield clip
+        except SourceError as error:
+            error.locate(episode=self.key(split, index))
+            raise
+        finally:
+            self._readers.put_back(key, clip)
+
+    def _without_clips(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        gone = [f"{VIDEO}/{camera}" for camera in self.cameras]
+        leaves = leaves_at(fields, None)
+        return nest(
+            {path: value for path, value in leaves if not any(is_in(path, name) for name in gone)}
+        )
+
+
+class _OpenClip:
+    """A clip that can be read, and which of its frames the steps have.
+
+    Args:
+      reader: Reads it.
+      name: What to call it in errors.
+      first: The frame of step 0.
+      frames: The frame of each step, if they do not match one to one.
+    """
+
+    def __init__(
+        self, reader: ClipReader, name: str, first: int, frames: np.ndarray | None
+    ) -> None:
+        self.reader, self.name, self._first, self._frames = reader, name, first, frames
+        height, width, channels = reader.info.shape
+        self.nbytes = height * width * channels * reader.info.dtype.itemsize * _KEPT_FRAMES
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], name: str, index: ClipIndex | None) -> _OpenClip:
+        """Opens what the fields of a camera hold."""
+        data = bytes(values[CLIP])
+        frames = values.get(FRAMES)
+        clip = cls(
+            ClipReader(data, name, index),
+            name,
+            int(values[FIRST]),
+            None if frames is None else np.asarray(frames, np.int64),
+        )
+        clip.nbytes += len(data)
+        return clip
+
+    def numbers_of(self, steps: np.ndarray) -> np.ndarray:
+        """Returns which frames steps have; -1 for none.
+
+        Raises:
+          SourceError: There are fewer steps.
+        """
+        if self._frames is None:
+            return np.asarray(self._first + steps)
+        if len(steps) and steps.max() >= len(self._frames):
+            raise SourceError(f"frames of {len(self._frames)} steps only", file=self.name)
+        return np.asarray(self._frames[steps])
+
+
+class _Kept:
+    """What was used last, up to a number of bytes. Several threads may use it."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock, self._bytes = threading.Lock(), 0
+        self._kept: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
+        begin_anew_in_forks(self)
+
+    def _begin_anew(self) -> None:
+        # Decoders may wait for threads when they are closed, which a forked process does not have.
+        _of_parents.append(self._kept)
+        self._lock, self._bytes, self._kept = threading.Lock(), 0, collections.OrderedDict()
+
+    def get(self, key: Any) -> Any:
+        """Returns what there is; None if there is nothing."""
+        with self._lock:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+
+    def pop(self, key: Any) -> Any:
+        """Takes it out."""
+        with self._lock:
+            value, size = self._kept.pop(key, (None, 0))
+            self._bytes -= size
+            return value
+
+    def put(self, key: Any, value: Any, size: int) -> list[Any]:
+        """Puts something in; returns what there is no room for."""
+        with self._lock:
+            gone = [self._kept.pop(key, (None, 0))]
+            self._kept[key] = value, size
+            self._bytes += size - gone[0][1]
+            while self._bytes > self._max_bytes and self._kept:
+                gone.append(self._kept.popitem(last=False)[1])
+                self._bytes -= gone[-1][1]
+            return [value for value, _ in gone if value is not None]
+
+
+class _Readers:
+    """The clips that were read last, and the indexes of more of them."""
+
+    def __init__(self) -> None:
+        self.indexes = _Kept(_INDEX_BYTES)
+        self._clips = _Kept(_READER_BYTES)
+
+    def take(self, key: Any) -> _OpenClip | None:
+        """Takes a clip out."""
+        clip: _OpenClip | None = self._clips.pop(key)
+        return clip
+
+    def put_back(self, key: Any, clip: _OpenClip) -> None:
+        """Puts it back; closes those that there is no room for."""
+        for gone in self._clips.put(key, clip, clip.nbytes):
+            gone.reader.close()

@@ -1,0 +1,263 @@
+"""Frames out of clips: as few are decoded as the packets allow."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import io
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from rlds.raw_files.untrusted import SourceError
+from rlds.video.packets import (
+    Packets,
+    VideoInfo,
+    info_of,
+    open_video,
+    read_packets,
+    size_of,
+    video_errors,
+)
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.stores import PathLike, open_binary
+
+__all__ = ["ClipIndex", "ClipReader"]
+
+# Decoders that can leave out frames, packet by packet, if no others refer to them.
+_CAN_SKIP = ("h264", "hevc")
+
+_local = threading.local()
+
+
+class ClipIndex(NamedTuple):
+    """What has to be known of a video file to decode any of its frames.
+
+    Attributes:
+      info: What the file says of the video.
+      packets: Where the packets are.
+      decoder: The name of the decoder.
+      keys: The packet at which decoding begins for each frame.
+    """
+
+    info: VideoInfo
+    packets: Packets
+    decoder: str
+    keys: np.ndarray
+
+    @classmethod
+    def of(cls, video: bytes | PathLike, name: str = "clip") -> ClipIndex:
+        """Reads the packets of a video file once.
+
+        Args:
+          video: The bytes of the file, or its path.
+          name: What to call it in errors.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        size = len(video) if isinstance(video, bytes) else size_of(video)
+        with open_video(video, name) as (container, stream, _):
+            packets = read_packets(container, stream, size)
+            if (packets.pos < 0).any():
+                raise SourceError("packets are not in the file", file=name)
+            times = packets.pts[packets.frames]
+            if (np.diff(times) == 0).any():
+                raise SourceError("two frames have one time stamp", file=name)
+            info = info_of(container, stream, len(times))
+            keys = np.flatnonzero(packets.is_key)
+            # The keyframe that is shown last before a frame.
+            which = np.searchsorted(packets.pts[keys], times, side="right") - 1
+            first = np.where(which < 0, len(packets), keys[which]) if len(keys) else which
+            return cls(info, packets, stream.codec_context.name, first)
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes, about."""
+        return 50 * len(self.packets) + len(self.info.extradata)
+
+
+class ClipReader:
+    """Reads any frames of a video file.
+
+    It goes to the keyframe before them and decodes from there on. Frames that follow those that
+    were read last are decoded without going back. Close it, or use it as a context manager.
+
+    Args:
+      video: The bytes of the file, or its path.
+      name: What to call it in errors.
+      index: Its index, if that is known already.
+
+    Attributes:
+      index: Its index.
+
+    Raises:
+      SourceError: It is damaged.
+    """
+
+    def __init__(
+        self, video: bytes | PathLike, name: str = "clip", index: ClipIndex | None = None
+    ) -> None:
+        self.index = ClipIndex.of(video, name) if index is None else index
+        self._name = name
+        self._file: BinaryIO = io.BytesIO(video) if isinstance(video, bytes) else open_binary(video)
+        self._times = self.index.packets.pts[self.index.packets.frames]
+        self._decoder: Any = None
+        # The packet that goes into the decoder next, the frame that comes out next, those that did
+        # already, and whether the decoder has given all it had and must begin anew.
+        self._packet, self._next = 0, len(self._times)
+        self._ready: collections.deque[Any] = collections.deque()
+        self._is_drained = True
+
+    def __enter__(self) -> ClipReader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+        self._decoder = None
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    @property
+    def info(self) -> VideoInfo:
+        """What the file says of the video: `info.num_frames`, `info.shape`, `info.dtype`."""
+        return self.index.info
+
+    def frames(self, start: int, stop: int) -> np.ndarray:
+        """Returns the frames from `start` to before `stop`.
+
+        Returns:
+          An array of shape `[stop - start, height, width, 3]`, uint8: RGB as FFmpeg converts it
+          without further words. Gray of more than 8 bits is uint16, with one channel, as it is.
+
+        Raises:
+          IndexError: There are no such frames.
+          SourceError: They are damaged.
+        """
+        if not 0 <= start <= stop <= len(self):
+            raise IndexError(f"frames {start} to {stop}, but {self._name} has {len(self)}")
+        result = np.empty((stop - start, *self.info.shape), self.info.dtype)
+        self.read_into(range(start, stop), list(result))
+        return result
+
+    def read_into(self, numbers: Sequence[int], images: Sequence[np.ndarray]) -> None:
+        """Reads some frames into arrays.
+
+        Args:
+          numbers: Which, ascending.
+          images: An array for each, of the shape and the dtype that `info` has.
+
+        Raises:
+          IndexError: There are no such frames.
+          SourceError: They are damaged.
+        """
+        if not len(numbers):
+            return
+        if numbers[0] < 0 or numbers[-1] >= len(self):
+            raise IndexError(f"frames {numbers}, but {self._name} has {len(self)}")
+        with video_errors(self._name):
+            for frame, image in zip(self._decoded(numbers), images, strict=True):
+                _convert(frame, image)
+
+    def _decoded(self, numbers: Sequence[int]) -> Iterator[Any]:
+        """Yields some frames."""
+        frames, keys = self.index.packets.frames, self.index.keys
+        # A decoder goes on where it can; only who reads in order is going to make use of that.
+        is_in_order = numbers[0] in (0, self._next)
+        for place, number in enumerate(numbers):
+            key = keys[number]
+            if self._is_drained or not (key < self._packet and self._next <= number):
+                self._begin(key, number)
+            following = numbers[place + 1 :][:1]
+            goes_on = is_in_order or any(
+                after == number + 1 or keys[after] <= frames[number] for after in following
+            )
+            yield self._find(number, goes_on)
+
+    def _find(self, number: int, goes_on: bool) -> Any:
+        """Decodes up to a frame; all that the decoder holds if nothing after it is wanted."""
+        last = self.index.packets.frames[number]
+        while self._next <= number:
+            while not self._ready:
+                self._feed(number, drain=not goes_on and self._packet > last)
+            frame = self._ready.popleft()
+            found = int(np.searchsorted(self._times, frame.pts))
+            if found < self._next:  # It is shown before the keyframe.
+                continue
+            self._next = found + 1
+            is_sound = (frame.height, frame.width) == self.info.shape[:2] and not frame.is_corrupt
+            if found == number and is_sound:
+                return frame
+            if found >= number:
+                break
+        raise SourceError("the frame is damaged", file=self._name, row=number)
+
+    def _feed(self, number: int, *, drain: bool) -> None:
+        """Puts a packet into the decoder, and takes the frames that it has ready."""
+        packets = self.index.packets
+        data = None
+        if not drain and self._packet < len(packets):
+            data = self._read_packet(self._packet)
+            if self.index.decoder in _CAN_SKIP:
+                is_before = packets.pts[self._packet] < self._times[number]
+                self._decoder.skip_frame = "NONREF" if is_before else "DEFAULT"
+        elif self._is_drained:
+            raise SourceError("the frame cannot be decoded", file=self._name, row=number)
+        self._is_drained = data is None
+        self._packet += 1
+        self._ready.extend(self._decoder.decode(data))
+
+    def _read_packet(self, number: int) -> Any:
+        packets = self.index.packets
+        self._file.seek(int(packets.pos[number]))
+        size = int(packets.size[number])
+        data = self._file.read(size)
+        if len(data) < size:
+            raise SourceError("the file is shorter than it was", file=self._name)
+        packet = import_extra("av").Packet(data)
+        packet.pts, packet.dts = int(packets.pts[number]), int(packets.dts[number])
+        return packet
+
+    def _begin(self, key: int, number: int) -> None:
+        """Goes to a keyframe."""
+        if key > self.index.packets.frames[number]:
+            raise SourceError("no keyframe comes before it", file=self._name, row=number)
+        if self._decoder is None:
+            av = import_extra("av")
+            self._decoder = av.CodecContext.create(self.index.decoder, "r")
+            self._decoder.extradata = self.info.extradata or None
+            # Several threads decode frames ahead, which no one may ask for.
+            self._decoder.thread_count = 1
+        else:
+            self._decoder.flush_buffers()
+        self._ready.clear()
+        self._packet, self._is_drained = key, False
+        self._next = int(np.searchsorted(self._times, self.index.packets.pts[key]))
+
+
+def _convert(frame: Any, image: np.ndarray) -> None:
+    """Writes the pixels of a frame into an array."""
+    height, width, channels = image.shape
+    if channels == 3:
+        frame = _to_rgb()(frame)
+    rows = np.frombuffer(frame.planes[0], image.dtype).reshape(height, -1)
+    image[...] = rows[:, : width * channels].reshape(image.shape)
+
+
+def _to_rgb() -> Callable[[Any], Any]:
+    """What converts frames in this thread; what it prepares for one is for the next, too."""
+    if not hasattr(_local, "to_rgb"):
+        module = import_extra("av").video.reformatter
+        reformat = module.VideoReformatter().reformat
+        # Threads of its own cost more than they bring, and a forked process could not end them.
+        options = {"threads": 1} if "threads" in (reformat.__doc__ or "") else {}
+        _local.to_rgb = functools.partial(reformat, format="rgb24", **options)
+    to_rgb: Callable[[Any], Any] = _local.to_rgb
+    return to_rgb

@@ -1,0 +1,254 @@
+"""The packets of a video file: where they are, when they are shown, and what they are of."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from rlds.raw_files.untrusted import SourceError, check_is_file, source_errors
+from rlds.video.boxes import check_boxes
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.stores import as_path, is_local, open_binary
+
+__all__ = [
+    "Packets",
+    "VideoInfo",
+    "demuxed",
+    "info_of",
+    "open_video",
+    "read_packets",
+    "size_of",
+    "video_errors",
+]
+
+_MAX_PIXELS = 1 << 26
+_DEEP = {"gray10le": 10, "gray12le": 12, "gray14le": 14, "gray16le": 16}
+
+
+@dataclasses.dataclass(frozen=True)
+class VideoInfo:
+    """What a video file says of its first video stream.
+
+    Attributes:
+      codec: The codec, by FFmpeg's name: "h264", "hevc", "av1".
+      width: How many pixels a row has.
+      height: How many rows there are.
+      fps: The frames per second.
+      pix_fmt: The format of the pixels, by FFmpeg's name.
+      num_frames: How many frames are shown.
+      time_base: How many seconds a unit of time stamps takes.
+      has_audio: Whether there is sound.
+      profile: The profile of the codec, if it has one.
+      extradata: What the decoder needs beside the packets.
+    """
+
+    codec: str
+    width: int
+    height: int
+    fps: Fraction
+    pix_fmt: str
+    num_frames: int
+    time_base: Fraction
+    has_audio: bool
+    profile: str | None
+    extradata: bytes = dataclasses.field(repr=False)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of a decoded frame; see `ClipReader`."""
+        return self.height, self.width, 1 if self.pix_fmt in _DEEP else 3
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of a decoded frame: uint16 for gray of more than 8 bits, else uint8."""
+        return np.dtype(np.uint16 if self.pix_fmt in _DEEP else np.uint8)
+
+    def can_follow(self, other: VideoInfo) -> bool:
+        """Whether one stream can hold the packets of both."""
+        return (self.codec, self.width, self.height, self.pix_fmt, self.extradata) == (
+            *(other.codec, other.width, other.height, other.pix_fmt),
+            other.extradata,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Packets:
+    """The packets of a video stream, in the order of the file, which is that of decoding.
+
+    Attributes:
+      pts: When each is shown.
+      dts: When each is decoded.
+      pos: Where each is in the file.
+      size: How many bytes each has.
+      duration: How long each is shown.
+      is_key: Whether decoding can begin with it.
+      frames: Which packet each frame is made of, in the order in which they are shown.
+      fault: Why there are no more; empty if all are there.
+    """
+
+    pts: np.ndarray
+    dts: np.ndarray
+    pos: np.ndarray
+    size: np.ndarray
+    duration: np.ndarray
+    is_key: np.ndarray
+    frames: np.ndarray
+    fault: str = ""
+
+    def __len__(self) -> int:
+        return len(self.pts)
+
+    def range_of(self, begin: int, end: int) -> tuple[int, int]:
+        """Returns the packets that consecutive frames take, as a range.
+
+        It begins with a keyframe that is shown no later than the first frame, so that none of them
+        depends on what comes before. It ends with the last one of them in the order of decoding:
+        others between may be shown later.
+        """
+        keys = np.flatnonzero(self.is_key)
+        before = keys[self.pts[keys] <= self.pts[self.frames[begin]]]
+        if not len(before):
+            raise ValueError(f"no keyframe before frame {begin}")
+        wanted = self.frames[begin:end]
+        first = before[before <= wanted.min()]
+        if not len(first):
+            raise ValueError(f"frame {begin} is decoded before the keyframe that it needs")
+        return int(first[-1]), int(wanted.max()) + 1
+
+
+def size_of(path: str | os.PathLike[str]) -> int:
+    """Returns how many bytes a file has, here or in a store."""
+    return os.path.getsize(path) if is_local(path) else int(as_path(path).stat().length)
+
+
+@contextlib.contextmanager
+def video_errors(name: str) -> Iterator[None]:
+    """Makes a `SourceError` of whatever a video causes, see `source_errors`.
+
+    FFmpeg has the errors of the operating system for what is wrong with a file, too. What happens
+    when the file is read comes as what Python raised.
+    """
+    av = import_extra("av")
+    with source_errors(name):
+        try:
+            yield
+        except av.FFmpegError as error:
+            what = f"cannot be read: {type(error).__name__}: {error}"
+            raise SourceError(what, file=name) from error
+
+
+@contextlib.contextmanager
+def open_video(
+    video: str | os.PathLike[str] | bytes, name: str
+) -> Iterator[tuple[Any, Any, BinaryIO]]:
+    """Opens a video file.
+
+    Args:
+      video: Its path, or its bytes.
+      name: What to call it in an error.
+
+    Yields:
+      The container and its first video stream, as PyAV has them, and the file.
+
+    Raises:
+      SourceError: It is no video in mp4 or mov, or it is damaged.
+    """
+    av = import_extra("av")
+    with contextlib.ExitStack() as stack:
+        if isinstance(video, bytes):
+            file: BinaryIO = io.BytesIO(video)
+            size = len(video)
+        else:
+            check_is_file(video)
+            file, size = stack.enter_context(open_binary(video)), size_of(video)
+        stack.enter_context(video_errors(name))
+        check_boxes(file, size, name)
+        file.seek(0)
+        # Without its name, files of other formats could have FFmpeg open further files.
+        container = stack.enter_context(av.open(file, format="mp4"))
+        if not container.streams.video:
+            raise SourceError("no video in it", file=name)
+        stream = container.streams.video[0]
+        context = stream.codec_context
+        if not 0 < context.width * context.height <= _MAX_PIXELS:
+            raise SourceError(
+                f"frames of {context.width} x {context.height} pixels, which is nothing, or more "
+                f"than {_MAX_PIXELS:,}",
+                file=name,
+            )
+        yield container, stream, file
+
+
+def demuxed(container: Any, stream: Any) -> Iterator[Any]:
+    """Yields the packets of a stream, without the empty one at the end."""
+    return (packet for packet in container.demux(stream) if packet.size)
+
+
+def read_packets(container: Any, stream: Any, size: int) -> Packets:
+    """Returns what there is to know of all packets, of which none is kept.
+
+    Args:
+      container: The container.
+      stream: The stream.
+      size: How many bytes the file has.
+
+    Raises:
+      ValueError: There is none, or a packet has no time stamp.
+    """
+    av = import_extra("av")
+    rows: list[tuple[int, ...]] = []
+    fault = ""
+    try:
+        for packet in demuxed(container, stream):
+            if packet.is_corrupt or (packet.pos or 0) + packet.size > size:
+                fault = f"it was cut: packet {len(rows)} is not all there"
+                break
+            if packet.pts is None or packet.dts is None:
+                raise ValueError(f"packet {len(rows)} has no time stamp")
+            if packet.has_sidedata("new_extradata") and rows:
+                raise ValueError(f"packet {len(rows)} begins another stream: cannot be cut")
+            rows.append(
+                (
+                    *(packet.pts, packet.dts, -1 if packet.pos is None else packet.pos),
+                    *(packet.size, packet.is_keyframe, packet.is_discard, packet.duration or 0),
+                )
+            )
+    except av.FFmpegError as error:
+        fault = f"after packet {len(rows)}: {error}"
+    if not rows:
+        raise ValueError(fault or "no packets of video")
+    if not fault and len(rows) < stream.frames:
+        fault = f"it was cut: {len(rows)} frames are there, and {stream.frames} declared"
+    table = np.array(rows, np.int64)
+    pts, dts, pos, sizes, is_key, is_discard, duration = table.T.copy()
+    shown = np.flatnonzero(is_discard == 0)
+    if fault:  # What is not there may be shown before packets that are.
+        shown = shown[pts[shown] < dts[-1] + max(duration[-1], 1)]
+    frames = shown[np.argsort(pts[shown], kind="stable")]
+    return Packets(pts, dts, pos, sizes, duration, is_key.astype(bool), frames, fault)
+
+
+def info_of(container: Any, stream: Any, num_frames: int) -> VideoInfo:
+    """Returns what a stream says of itself."""
+    context = stream.codec_context
+    rate = stream.average_rate or stream.guessed_rate or stream.base_rate or 0
+    return VideoInfo(
+        # The name of a context is that of the decoder.
+        codec=import_extra("av").Codec(context.name, "r").canonical_name,
+        width=context.width,
+        height=context.height,
+        fps=Fraction(rate),
+        pix_fmt=context.pix_fmt or "",
+        num_frames=num_frames,
+        time_base=Fraction(stream.time_base),
+        has_audio=bool(container.streams.audio),
+        profile=context.profile,
+        extradata=bytes(context.extradata or b""),
+    )

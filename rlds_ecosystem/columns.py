@@ -1,0 +1,397 @@
+"""Columns: what is known of many steps, as arrays whose first axis is the step, nested in dicts.
+
+Dicts, lists and tuples around the arrays are kept. Dtypes are kept, too: a Python `float` gives
+float64, `int` int64, `bool` bool; `str`, `bytes` and NumPy string arrays give arrays of dtype
+object. `None` gives object arrays of `None`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "dtype_and_shape",
+    "first_row",
+    "fits",
+    "known_field",
+    "leaves",
+    "map_columns",
+    "missing",
+    "shifted",
+    "stack_partial",
+    "stack_values",
+    "step_flags",
+    "with_placeholder",
+    "zeros_like",
+]
+
+_EMPTY = {str: "", bytes: b"", type(None): None}
+
+
+def shifted(arrived: Any, lasts: Sequence[int]) -> Any:
+    """Moves what arrived with an observation to the step before: the alignment shift.
+
+    Args:
+      arrived: What arrived with the observations of one episode or of several, one after the other,
+        as columns, which may be nested, and a row of placeholders: see `with_placeholder`.
+      lasts: The numbers of the last steps of the episodes.
+
+    Returns:
+      Views of the columns, with a row for each observation. The last step of an episode has no
+      successor: there are placeholders.
+
+    >>> shifted({"reward": with_placeholder(np.array([0.0, 1.0, 2.0]))}, [2])
+    {'reward': array([1., 2., 0.])}
+    """
+
+    def shift(column: np.ndarray) -> np.ndarray:
+        steps = column[1:]
+        if len(lasts) > 1:
+            steps[lasts] = steps[-1:]
+        return steps
+
+    return map_columns(shift, arrived)
+
+
+def with_placeholder(columns: Any) -> Any:
+    """Returns columns, which may be nested, with one more row, for a step that has no successor.
+
+    It holds zeros, or empty strings in place of strings.
+
+    >>> with_placeholder({"action": np.array(["a", "b"], object)})
+    {'action': array(['a', 'b', ''], dtype=object)}
+    """
+
+    def lengthen(column: np.ndarray) -> np.ndarray:
+        longer = np.empty((len(column) + 1, *column.shape[1:]), column.dtype)
+        longer[:-1] = column
+        if column.dtype != object:
+            longer[-1:] = 0
+        else:
+            longer[-1:] = zeros_like(column[-1:]) if len(column) else b""
+        return longer
+
+    return map_columns(lengthen, columns)
+
+
+def step_flags(lengths: Sequence[int], are_terminal: Sequence[bool]) -> dict[str, np.ndarray]:
+    """The columns `is_first`, `is_last` and `is_terminal` of episodes, one after the other.
+
+    Args:
+      lengths: The number of steps of each episode, all positive.
+      are_terminal: Whether the last step of each is a terminal state.
+
+    >>> step_flags([2, 1], [True, False])["is_terminal"]
+    array([False,  True, False])
+    """
+    is_first, is_last, is_terminal = (np.zeros(sum(lengths), bool) for _ in range(3))
+    begin = 0
+    for length, is_end in zip(lengths, are_terminal):
+        last = begin + length - 1
+        is_first[begin] = is_last[last] = True
+        is_terminal[last] = is_end
+        begin = last + 1
+    return {"is_first": is_first, "is_last": is_last, "is_terminal": is_terminal}
+
+
+def stack_values(
+    values: Sequence[Any], path: str = "", *, steps: Sequence[int] | None = None
+) -> Any:
+    """Stacks equally built values into columns.
+
+    Args:
+      values: At least one value: a leaf (number, string, array, None) or a nest of dicts, lists and
+        tuples of leaves. All have the same structure, dtypes and shapes.
+      path: Name of the values in error messages.
+      steps: The numbers of their steps in error messages; by default, 0 and so on.
+
+    Returns:
+      The structure of `values[0]` with arrays of shape `[len(values), ...]` as leaves. See
+      `to_rlds_episode` for dtypes.
+
+    Raises:
+      ValueError: If two values differ in structure, dtype or shape, or an integer exceeds int64.
+      TypeError: If a leaf cannot be held by an array of numbers or strings.
+
+    >>> stack_values([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}])
+    {'x': array([1, 2]), 'y': array(['a', 'b'], dtype=object)}
+    """
+    return _stack(values, path, range(len(values)) if steps is None else steps)
+
+
+def known_field(name: Any) -> str:
+    """The name of the field that says where there is a value of another field.
+
+    >>> known_field("seed")
+    'seed_known'
+    """
+    return f"{name}_known"
+
+
+def missing(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """What stands where there is no value: NaN, zero, False or the empty string.
+
+    >>> missing((2,), np.dtype(np.float32)), missing((), np.dtype(object))
+    (array([nan, nan], dtype=float32), array('', dtype=object))
+    """
+    if dtype.kind == "O":
+        return np.full(shape, "", object)
+    return np.full(shape, np.nan if dtype.kind in "fc" else 0, dtype)
+
+
+def stack_partial(values: Sequence[Mapping[Any, Any] | None], path: str = "") -> dict[Any, Any]:
+    """Stacks dicts to columns as `stack_values` does, but entries may be missing in some of them.
+
+    An entry that some of the dicts lack, or have as None or as an empty dict, has a mark beside it:
+    the column `<name>_known` is False where `<name>` is only filled up, by `missing`. The same
+    holds for dicts in the dicts.
+
+    Args:
+      values: Dicts of leaves, which may be nested. None stands for an empty one.
+      path: Name of the values in error messages.
+
+    Returns:
+      Columns `[len(values), ...]`, nested as the dicts.
+
+    Raises:
+      ValueError: As `stack_values`; or the name that a mark needs is taken.
+      TypeError: As `stack_values`.
+
+    >>> stack_partial([{"x": 1}, {"x": 2, "force": 0.5}])
+    {'x': array([1, 2]), 'force': array([nan, 0.5]), 'force_known': array([False,  True])}
+    """
+    columns: dict[Any, Any] = {}
+    names = dict.fromkeys(name for value in values for name in value or ())
+    for name in names:
+        children = [value.get(name) if value else None for value in values]
+        known = [step for step, child in enumerate(children) if not _holds_nothing(child)]
+        there = [children[step] for step in known]
+        if not known:
+            columns[name] = np.full(len(values), None)
+            continue
+        if all(isinstance(child, Mapping) for child in there):
+            column = stack_partial(there, _join(path, name))
+        else:
+            column = stack_values(there, _join(path, name), steps=known)
+        columns[name] = _spread(column, known, len(values))
+        if len(known) < len(values):
+            if known_field(name) in names:
+                raise ValueError(
+                    f"{path}: {name!r} is missing in step "
+                    f"{min(set(range(len(values))) - set(known))}, and {known_field(name)!r}, "
+                    "which would say so, is recorded too; record one of them under another name."
+                )
+            columns[known_field(name)] = np.isin(np.arange(len(values)), known)
+    return columns
+
+
+def fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+    """Whether a shape is one that is expected, where None stands for any size.
+
+    >>> fits((4, 3), (None, 3)), fits((4,), (None, 3))
+    (True, False)
+    """
+    return len(shape) == len(expected) and all(
+        size == wanted or wanted is None for size, wanted in zip(shape, expected)
+    )
+
+
+def first_row(columns: Any) -> Any:
+    """Returns the first row of columns, which may be nested.
+
+    >>> first_row({"x": np.array([1, 2]), "y": {"z": np.array(["a", "b"], object)}})
+    {'x': np.int64(1), 'y': {'z': 'a'}}
+    """
+    return map_columns(lambda column: column[0], columns)
+
+
+def map_columns(function: Callable[[Any], Any], columns: Any) -> Any:
+    """Applies a function to columns, which may be nested in dicts, lists and tuples.
+
+    >>> map_columns(lambda column: column[1:], {"x": np.array([1, 2]), "y": [np.array([3, 4])]})
+    {'x': array([2]), 'y': [array([4])]}
+    """
+    if isinstance(columns, np.ndarray):  # First: it takes longer to find out that it is no Mapping.
+        return function(columns)
+    if isinstance(columns, Mapping):
+        return {name: map_columns(function, child) for name, child in columns.items()}
+    if isinstance(columns, (list, tuple)):
+        children = [map_columns(function, child) for child in columns]
+        return type(columns)(*children) if hasattr(columns, "_fields") else type(columns)(children)
+    return function(columns)
+
+
+def _stack(values: Sequence[Any], path: str, steps: Sequence[int]) -> Any:
+    """Stacks `values`, which belong to `steps`."""
+    column = _stack_uniform(values)
+    if column is not None:
+        return column
+    _check_equal([_structure(value) for value in values], path, steps)
+    head = values[0]
+    if not isinstance(head, (Mapping, list, tuple)):
+        return _stack_leaves(values, path, steps)
+    keys = list(head) if isinstance(head, Mapping) else range(len(head))
+    columns = [_stack([value[key] for value in values], _join(path, key), steps) for key in keys]
+    if isinstance(head, Mapping):
+        return dict(zip(keys, columns))
+    if hasattr(head, "_fields"):
+        return type(head)(*columns)
+    return tuple(columns) if isinstance(head, tuple) else columns
+
+
+def _stack_uniform(values: Sequence[Any]) -> np.ndarray | None:
+    """Stacks arrays of one dtype and shape, or scalars of one type, which most fields hold.
+
+    Returns:
+      The column, or `None` if the values need a closer look. (That is 10 times slower per step.)
+    """
+    types = set(map(type, values))
+    if len(types) > 1:
+        return None
+    head = values[0]
+    if types == {np.ndarray}:
+        dtype, shape = head.dtype, head.shape
+        if dtype.kind not in "biufc" or not dtype.isnative:
+            return None
+        if any(value.dtype != dtype or value.shape != shape for value in values):
+            return None
+    elif isinstance(head, (bool, float, np.number, np.bool_)):
+        dtype, shape = np.asarray(head).dtype, ()
+        if dtype.kind not in "biufc":
+            return None
+    elif types <= {str, bytes}:
+        dtype, shape = np.dtype(object), ()
+    else:
+        return None
+    column = np.empty((len(values), *shape), dtype)
+    column[:] = values
+    return column
+
+
+def _stack_leaves(values: Sequence[Any], path: str, steps: Sequence[int]) -> np.ndarray:
+    arrays = [_as_array(value, path, step) for step, value in zip(steps, values)]
+    _check_equal([dtype_and_shape(array) for array in arrays], path, steps)
+    return np.stack(arrays)
+
+
+def _holds_nothing(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_holds_nothing, value.values()))
+    return value is None
+
+
+def _spread(columns: Any, rows: Sequence[int], length: int) -> Any:
+    """Gives columns more rows, in which there is nothing."""
+
+    def spread(column: np.ndarray) -> np.ndarray:
+        longer = missing((length, *column.shape[1:]), column.dtype)
+        longer[rows] = column
+        return longer
+
+    return columns if len(rows) == length else map_columns(spread, columns)
+
+
+def _join(path: str, key: Any) -> str:
+    return f"{path}/{key}" if path else str(key)
+
+
+def _check_equal(descriptions: Sequence[Any], path: str, steps: Sequence[int]) -> None:
+    first = descriptions[0]
+    for step, description in zip(steps, descriptions):
+        if description != first:
+            raise ValueError(
+                f"{path}: step {step} holds {_in_words(description)}, "
+                f"step {steps[0]} holds {_in_words(first)}; all steps must be alike."
+            )
+
+
+def _structure(value: Any) -> tuple[str, Any] | None:
+    if isinstance(value, Mapping):
+        return "dict", set(value)
+    if isinstance(value, (list, tuple)):
+        return "sequence", len(value)
+    return None
+
+
+def dtype_and_shape(array: np.ndarray) -> tuple[Any, tuple[int, ...]]:
+    """What two values of a column must have in common; of objects, their types."""
+    if array.dtype != object:
+        return array.dtype, array.shape
+    types = {type(item).__name__ for item in array.flat}
+    return " or ".join(sorted(types)) or "object", array.shape
+
+
+def _in_words(description: Any) -> str:
+    if description is None:
+        return "a single value"
+    kind, details = description
+    if kind == "dict":
+        return f"a dict with the keys {sorted(details, key=str)}"
+    if kind == "sequence":
+        return f"a sequence of length {details}"
+    return f"{kind} of shape {details}"
+
+
+def _as_array(value: Any, path: str, step: int) -> np.ndarray:
+    """Returns a leaf as an array of a fixed dtype, or of `str`, `bytes` or `None` objects."""
+    # Strings first: NumPy would cut trailing NULs off them.
+    if isinstance(value, str):
+        return _object_scalar(str.__str__(value))
+    if isinstance(value, bytes):
+        return _object_scalar(bytes(value))
+    if value is None:
+        return _object_scalar(None)
+    if isinstance(value, int) and not isinstance(value, (bool, np.generic)):
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(
+                f"{path}: step {step} holds the integer {value}, which does not fit int64; record "
+                "it as a float, as bytes, or (below 2**64) as np.uint64."
+            )
+        return np.array(value, np.int64)
+    is_number = isinstance(value, (bool, float, complex, np.generic))
+    if isinstance(value, np.ma.MaskedArray) or not (is_number or hasattr(value, "__array__")):
+        raise _unsupported(value, path, step)
+    array = np.asarray(value)
+    if array.dtype.kind in "US":
+        return array.astype(object)
+    if array.dtype == object and any(type(item) not in _EMPTY for item in array.flat):
+        raise _unsupported(value, path, step)
+    if array.dtype.byteorder not in "=|":
+        return array.astype(array.dtype.newbyteorder("="))
+    return array
+
+
+def _object_scalar(value: Any) -> np.ndarray:
+    array = np.empty((), object)
+    array[()] = value
+    return array
+
+
+def _unsupported(value: Any, path: str, step: int) -> TypeError:
+    return TypeError(
+        f"{path}: step {step} holds {type(value).__name__} {value!r:.100}; expected a number, a "
+        "string, or an array of numbers or of strings."
+    )
+
+
+def zeros_like(array: np.ndarray) -> np.ndarray:
+    """Zeros, or empty strings in place of strings."""
+    if array.dtype != object:
+        return np.zeros_like(array)
+    zeros = np.empty(array.size, object)
+    zeros[:] = [_EMPTY[type(item)] for item in array.flat]
+    return zeros.reshape(array.shape)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yields what is in dicts, lists and tuples, without `None`."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for child in value:
+            yield from leaves(child)
+    elif value is not None:
+        yield value

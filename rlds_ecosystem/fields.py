@@ -1,0 +1,296 @@
+"""What the fields of steps and episodes hold, and whether columns of values fit them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rlds_ecosystem.columns import fits, known_field, missing
+
+__all__ = [
+    "Field",
+    "Fields",
+    "MismatchError",
+    "Opaque",
+    "children_of",
+    "in_words",
+    "is_absent",
+    "match_columns",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """What a field holds for each step, or for each episode.
+
+    Attributes:
+      dtype: The dtype of a value: `str` for text, `bytes` for other strings.
+      shape: The shape of a value; None where a size differs from value to value.
+      encoding: For images that are stored as files, `"png"` or `"jpeg"`: a value may be the bytes
+        of a file, or the image itself. Empty for everything else.
+      names: What the elements along the last dimension are, if that is known: the joints of a
+        robot, say.
+      unit: The unit of the numbers, if it is known.
+      doc: What the field is, in a sentence.
+
+    >>> Field(np.float32, (3,), names=("x", "y", "z"), unit="m").dtype
+    dtype('float32')
+    >>> str(Field(str))
+    'string of shape ()'
+    """
+
+    dtype: npt.DTypeLike
+    shape: tuple[int | None, ...] = ()
+    encoding: str = ""
+    names: tuple[str, ...] | None = None
+    unit: str | None = None
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(self.dtype).newbyteorder("="))
+        object.__setattr__(self, "shape", tuple(self.shape))
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values are strings: text or bytes."""
+        return self.column_dtype.kind == "O"
+
+    @property
+    def column_dtype(self) -> np.dtype:
+        """The dtype of arrays of values: that of objects for strings."""
+        dtype = np.dtype(self.dtype)
+        return np.dtype(object) if dtype.kind in "USO" else dtype
+
+    def __str__(self) -> str:
+        name = "string" if self.is_text else self.column_dtype.name
+        return f"{name} of shape {self.shape}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Opaque:
+    """A field whose values are checked elsewhere.
+
+    Attributes:
+      what: What it holds, in words.
+      absent: What stands for a missing value; None if nothing can.
+    """
+
+    what: str
+    absent: Any = None
+
+    def __str__(self) -> str:
+        return self.what
+
+
+# Fields, nested in dicts.
+Fields: TypeAlias = "Mapping[str, Field | Opaque | Fields]"
+
+
+class MismatchError(ValueError):
+    """Values do not fit the field that they are stored in.
+
+    Attributes:
+      path: The path of the field.
+      what: What there is, and what was expected.
+    """
+
+    def __init__(self, where: str, path: str, what: str) -> None:
+        super().__init__(f"{where}, {path}: {what}")
+        self.path, self.what = path, what
+
+
+def match_columns(
+    columns: Any,
+    expected: Fields | Field | Opaque,
+    *,
+    rows: int,
+    where: str,
+    path: str = "",
+    rounds: bool = False,
+) -> Any:
+    """Returns columns in the form that fields have, after checking that they fit.
+
+    None throughout counts as absent, and stands for an array without elements if that is what the
+    field holds: an EnvLogger log cannot tell the two apart. A field may be absent, too, where a
+    field `<name>_known`, a bool, says so; columns that do not have that one get it.
+
+    Args:
+      columns: Arrays with a leading axis of length `rows`, nested in dicts, lists and tuples.
+      expected: What one row holds.
+      rows: The number of rows.
+      where: Beginning of error messages: which data this is.
+      path: Path of the field that `columns` hold.
+      rounds: Whether float64 is rounded where the field is float32.
+
+    Raises:
+      MismatchError: If fields are missing or not expected; if the shape is not that of the field,
+        or a value is not one of its dtype: integers may be of another width, floats too, if they
+        fit. If a float64 to be rounded is beyond float32.
+
+    >>> fields = {"speed": Field(np.float32), "done": Field(np.bool_)}
+    >>> columns = {"speed": np.array([0.5, 1.5]), "done": np.array([False, True])}
+    >>> match_columns(columns, fields, rows=2, where="")["speed"]
+    array([0.5, 1.5], dtype=float32)
+    """
+    absent = _is_nothing(columns, expected)
+    if isinstance(expected, Mapping):
+        if isinstance(columns, np.ndarray) and not absent:
+            raise _mismatch(where, path, _in_words(columns), f"the fields {list(expected)}")
+        children = {} if absent else children_of(columns, path)
+        children = {
+            name: child
+            for name, child in children.items()
+            if not _is_nothing(child, expected.get(name))
+        }
+        for name in sorted(children.keys() - expected.keys()):
+            known = f"only the fields {list(expected)}"
+            raise _mismatch(where, _join(path, name), "a field", known)
+        marked = {known_field(name): name for name in expected if known_field(name) not in children}
+        marked = {mark: name for mark, name in marked.items() if _is_mark(expected.get(mark))}
+        matched = {}
+        for name, child in expected.items():
+            column, inner = children.get(name), _join(path, name)
+            if name in marked:
+                matched[name] = np.full(rows, marked[name] in children)
+            elif column is None and known_field(name) in marked:
+                matched[name] = _missing_rows(child, rows, where, inner)
+            else:
+                matched[name] = match_columns(
+                    column, child, rows=rows, where=where, path=inner, rounds=rounds
+                )
+        return matched
+    if absent:
+        if isinstance(expected, Field) and 0 in expected.shape:
+            return np.zeros((rows, *(size or 0 for size in expected.shape)), expected.column_dtype)
+        raise _mismatch(where, path, "nothing", str(expected))
+    if isinstance(expected, Opaque):
+        return columns
+    if not isinstance(columns, np.ndarray):
+        found = f"the fields {list(children_of(columns, path))}"
+        raise _mismatch(where, path, found, str(expected))
+    if columns.dtype == object and expected.encoding:
+        return columns  # Files of images.
+    dtype = expected.column_dtype
+    is_wider = columns.dtype == np.float64 and dtype == np.float32
+    if not fits(columns.shape[1:], expected.shape):
+        raise _mismatch(where, path, _in_words(columns), str(expected))
+    if is_wider and rounds:
+        return _rounded(columns, where, path)
+    exact = _exactly_as(columns, dtype)
+    if exact is None:
+        what_to_do = "Pass float64='float32' to store it rounded." if is_wider else ""
+        raise _mismatch(where, path, _in_words(columns), str(expected), what_to_do)
+    return exact
+
+
+def children_of(nest: Any, path: str) -> dict[str, Any]:
+    """Returns the children of a container under the names that they have in a dataset."""
+    if not isinstance(nest, (Mapping, list, tuple)):
+        raise ValueError(f"{path}: {nest!r} is neither a spec nor a dict, list or tuple of specs.")
+    items = list(nest.items() if isinstance(nest, Mapping) else enumerate(nest))
+    children = {str(key): child for key, child in items}
+    if len(children) < len(items):
+        raise ValueError(f"{path}: as strings, some of the keys are equal: {list(nest)}.")
+    return children
+
+
+def is_absent(columns: Any) -> bool:
+    """Whether columns are None throughout, or containers of nothing else."""
+    if columns is None:
+        return True
+    if isinstance(columns, np.ndarray):
+        return columns.dtype == object and all(item is None for item in columns.flat)
+    return all(is_absent(child) for child in children_of(columns, "").values())
+
+
+def _is_nothing(columns: Any, expected: Fields | Field | Opaque | None) -> bool:
+    """Whether columns are absent. Texts of which there are none are not, where they may be none."""
+    if isinstance(expected, Mapping) and isinstance(columns, Mapping):
+        return all(_is_nothing(child, expected.get(name)) for name, child in columns.items())
+    are_texts = isinstance(expected, Field) and expected.is_text
+    if are_texts and isinstance(columns, np.ndarray) and not columns.size:
+        return not fits(columns.shape[1:], expected.shape)  # type: ignore[union-attr]
+    return is_absent(columns)
+
+
+def in_words(fields: Fields | Field | Opaque | None) -> str:
+    """Returns what to say of fields in a sentence.
+
+    >>> in_words({"position": Field(np.float32, (3,)), "on": Field(bool)})
+    '{position: float32 of shape (3,), on: bool of shape ()}'
+    """
+    if not isinstance(fields, Mapping):
+        return "nothing" if fields is None else str(fields)
+    inner = ", ".join(f"{name}: {in_words(child)}" for name, child in fields.items())
+    return f"{{{inner}}}"
+
+
+def _is_mark(expected: Any) -> bool:
+    return isinstance(expected, Field) and (expected.shape, expected.dtype) == ((), np.bool_)
+
+
+def _missing_rows(expected: Fields | Field | Opaque, rows: int, where: str, path: str) -> Any:
+    """Returns columns for a field of which there is nothing."""
+    if isinstance(expected, Mapping):
+        return {
+            name: _missing_rows(child, rows, where, _join(path, name))
+            for name, child in expected.items()
+        }
+    if isinstance(expected, Opaque) and expected.absent is not None:
+        return np.full(rows, expected.absent)
+    if isinstance(expected, Opaque) or (expected.encoding and None in expected.shape):
+        raise _mismatch(where, path, "nothing", str(expected))
+    return missing((rows, *(size or 0 for size in expected.shape)), expected.column_dtype)
+
+
+def _exactly_as(column: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
+    """Returns a column in another dtype of the same kind, None if a value would not be the same.
+
+    Python's numbers are recorded in the widest dtype, whatever the spec says that they are.
+    """
+    if column.dtype == dtype:
+        return column
+    if not any(column.dtype.kind in kinds and dtype.kind in kinds for kinds in ("iu", "f")):
+        return None
+    with np.errstate(over="ignore"):
+        converted = column.astype(dtype)
+    same = np.array_equal(converted, column, equal_nan=dtype.kind == "f")
+    return converted if same else None
+
+
+def _rounded(column: np.ndarray, where: str, path: str) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        rounded = column.astype(np.float32)
+    beyond = np.isinf(rounded) & np.isfinite(column)
+    if beyond.any():
+        row, *_ = place = tuple(np.argwhere(beyond)[0])
+        raise MismatchError(
+            where,
+            path,
+            f"{column[place].item()!r} in row {row} is beyond float32. float64='bytes' keeps it, "
+            "float64='float32' cannot.",
+        )
+    return rounded
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
+
+
+def _in_words(column: np.ndarray) -> str:
+    is_text = column.dtype == object and column.size > 0
+    name = type(column.flat[0]).__name__ if is_text else column.dtype.name
+    return f"{name} of shape {column.shape[1:]}"
+
+
+def _mismatch(
+    where: str, path: str, got: str, expected: str, what_to_do: str = ""
+) -> MismatchError:
+    what_to_do = what_to_do or (
+        "Where the data is right, name the feature for it in the DatasetConfig."
+    )
+    return MismatchError(where, path, f"got {got}, expected {expected}. {what_to_do}")

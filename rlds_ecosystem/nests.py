@@ -1,0 +1,166 @@
+"""Nested dicts and tuples, their leaves, and the paths of these, such as `observations/camera`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+__all__ = [
+    "Paths",
+    "at",
+    "excludes",
+    "has",
+    "is_in",
+    "leaves_at",
+    "map_named_leaves",
+    "named_leaves",
+    "nest",
+    "put",
+    "root_of",
+]
+
+
+def excludes(paths: Mapping[str, Any], path: str) -> bool:
+    """Whether there is something above or below a path, so that nothing can be at it."""
+    if path in paths:
+        return False
+    return has(paths, path) or any(above in paths for above in _above(path))
+
+
+V = TypeVar("V")
+
+_MAX_DEPTH = 50
+
+
+class Paths(dict[str, V]):
+    """A dict by paths, which `has` and `excludes` need not search: for what files have many of."""
+
+    def __init__(self, paths: Mapping[str, V] | None = None) -> None:
+        super().__init__()
+        self.parents: set[str] = set()
+        for path, value in (paths or {}).items():
+            self[path] = value
+
+    def __setitem__(self, path: str, value: V) -> None:
+        super().__setitem__(path, value)
+        self.parents.update(_above(path))
+
+    def __reduce__(self) -> Any:  # Items of dicts are set before attributes otherwise.
+        return type(self), (dict(self),)
+
+
+def _above(path: str) -> Iterator[str]:
+    """The paths that lead to a path."""
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
+
+
+def root_of(path: str) -> str:
+    """Returns the first part of a path: the field that it leads into."""
+    return path.partition("/")[0]
+
+
+def has(paths: Mapping[str, Any], path: str) -> bool:
+    """Whether there is something at a path, or below it."""
+    if isinstance(paths, Paths):
+        return path in paths or path in paths.parents
+    return path in paths or any(other.startswith(f"{path}/") for other in paths)
+
+
+def nest(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested dicts, by the parts of paths."""
+    if "/" not in "".join(columns):
+        return dict(columns)
+    nested: dict[str, Any] = {}
+    for path, value in columns.items():
+        put(nested, path, value)
+    return nested
+
+
+def put(nested: dict[str, Any], path: str | Sequence[str], value: Any) -> None:
+    """Puts a value to where its path says, in nested dicts that are made as needed.
+
+    Raises:
+      ValueError: They would be too deep for what reads them by recursion.
+    """
+    *parents, name = path.split("/") if isinstance(path, str) else path
+    if len(parents) > _MAX_DEPTH:
+        raise ValueError(f"{'/'.join([*parents, name])!r:.100} has more than {_MAX_DEPTH} parts")
+    for parent in parents:
+        nested = nested.setdefault(parent, {})
+    nested[name] = value
+
+
+def at(nested: Any, path: str) -> Any:
+    """Returns what is at a path of nested dicts.
+
+    >>> at({"arm": {"gripper/width": 1}}, "arm/gripper/width")
+    1
+    """
+    while path:
+        name, _, path = path.partition("/")
+        while path and name not in nested:  # Names may have slashes, too.
+            more, _, path = path.partition("/")
+            name = f"{name}/{more}"
+        nested = nested[name]
+    return nested
+
+
+def leaves_at(
+    nested: Mapping[str, Any], paths: str | Iterable[str] | None
+) -> Iterator[tuple[str, Any]]:
+    """Yields what is at a path or at several, and below them; everything for None.
+
+    Raises:
+      KeyError: There is nothing at a path; says which paths there are.
+
+    >>> dict(leaves_at({"a": {"b": 1, "c": 2}, "d": 3}, ["a"]))
+    {'a/b': 1, 'a/c': 2}
+    """
+    leaves = dict(named_leaves(nested))
+    for path in [""] if paths is None else [paths] if isinstance(paths, str) else paths:
+        found = {path: leaves[path]} if path in leaves else {}
+        found = found or {name: leaf for name, leaf in leaves.items() if is_in(name, path)}
+        if not found and path:
+            raise KeyError(f"no field {path!r}; there are {', '.join(leaves)}")
+        yield from found.items()
+
+
+def is_in(name: str, path: str) -> bool:
+    """Whether something is at a path, or below it; all is below the empty one."""
+    return not path or name == path or name.startswith(f"{path}/")
+
+
+def named_leaves(structure: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the leaves with their paths. A list is a leaf, as in `tf.data`.
+
+    >>> list(named_leaves({"observation": {"x": [1], "y": (2, 3)}}))
+    [('observation/x', [1]), ('observation/y/0', 2), ('observation/y/1', 3)]
+    """
+    if not isinstance(structure, Mapping | tuple):
+        yield "", structure
+        return
+    for key, child in structure.items() if isinstance(structure, Mapping) else enumerate(structure):
+        for path, leaf in named_leaves(child):
+            yield f"{key}/{path}" if path else str(key), leaf
+
+
+def map_named_leaves(function: Callable[[str, Any], Any], structure: Any, path: str = "") -> Any:
+    """Replaces the leaves by what a function makes of their paths and of them.
+
+    >>> map_named_leaves(lambda path, leaf: (path, leaf), {"x": {"y": 1}})
+    {'x': {'y': ('x/y', 1)}}
+    """
+
+    def of_child(key: Any, child: Any) -> Any:
+        return map_named_leaves(function, child, f"{path}/{key}" if path else str(key))
+
+    if isinstance(structure, Mapping):
+        return {key: of_child(key, child) for key, child in structure.items()}
+    if isinstance(structure, tuple):
+        children = itertools.starmap(of_child, enumerate(structure))
+        return type(structure)(*children) if hasattr(structure, "_fields") else tuple(children)
+    return function(path, structure)

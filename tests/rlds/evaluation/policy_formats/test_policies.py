@@ -1,0 +1,354 @@
+"""Policies that others published: pickles, files of D4RL, SavedModels, and what is said of them."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import raw_d4rl
+import raw_deep_ope
+import stores_of_tests
+
+from rlds.evaluation import (
+    DeterministicPolicy,
+    TanhGaussianPolicy,
+    collect,
+    load_policy,
+    mlp_policy,
+)
+from rlds.evaluation.policy_formats import (
+    open_saved_model,
+    read_d4rl_policy,
+    read_deep_ope,
+    read_deep_ope_index,
+)
+from rlds.sources import SourceError
+from rlds_ecosystem import stores
+
+SIZES = (11, 8, 8, 3)
+OBSERVATIONS = np.random.default_rng(0).normal(0, 5, (6, 11))
+
+
+# --- Pickles -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_pickle(tmp_path, protocol):
+    path = raw_deep_ope.write_policy(tmp_path / "a.pkl", SIZES, protocol=protocol)
+    if protocol == 2:  # As NumPy 1 wrote it.
+        path.write_bytes(path.read_bytes().replace(b"numpy._core.", b"numpy.core."))
+        assert b"numpy.core.multiarray" in path.read_bytes()
+    expected = raw_deep_ope.weights(SIZES)
+    found = read_deep_ope(path)
+    assert found.keys() == expected.keys()
+    np.testing.assert_array_equal(found["fc1/weight"], expected["fc1/weight"], strict=True)
+    policy = load_policy(path)
+    assert isinstance(policy, TanhGaussianPolicy)
+    assert policy.mode(OBSERVATIONS).tolist() == mlp_policy(expected).mode(OBSERVATIONS).tolist()
+    certain = load_policy(path, deterministic=True)
+    assert isinstance(certain, DeterministicPolicy)
+    assert certain.mode(OBSERVATIONS).tolist() == policy.mode(OBSERVATIONS).tolist()
+
+
+class Calls:
+    def __init__(self, function, *arguments):
+        self.reduced = function, arguments
+
+    def __reduce__(self):
+        return self.reduced
+
+
+def memo_bomb():
+    """A list of lists of lists …, each of which is there once."""
+    found = [0]
+    for _ in range(60):
+        found = [found] * 10
+    return found
+
+
+HOSTILE = {
+    "calls": (
+        lambda: pickle.dumps({"fc0/weight": Calls(os.system, "touch PWNED")}),
+        "names posix.system, which is no plain data",
+    ),
+    "evaluates": (lambda: pickle.dumps(Calls(eval, "1")), "names builtins.eval"),
+    "not_called": (lambda: pickle.dumps({"fc0/weight": np.frombuffer}), "names numpy"),
+    "large": (
+        lambda: pickle.dumps({"fc0/weight": np.zeros((2, 2))}).replace(
+            b"K\x02K\x02\x86", b"M\xff\xffM\xff\xff\x86"
+        ),
+        r"an array of float64 of shape \(65535, 65535\) comes with other data",
+    ),
+    "memo": (lambda: pickle.dumps(memo_bomb()), "referred to so often"),
+    "cut": (lambda: pickle.dumps(raw_deep_ope.weights(SIZES))[:-200], "damaged"),
+    "protocol": (lambda: b"\x80\x63" + pickle.dumps({})[2:], "it has the protocol 99"),
+    "text": (lambda: b"relu", "damaged"),
+    "nothing": (lambda: b"", "damaged"),
+    "no_dict": (lambda: pickle.dumps([1, 2]), "a pickle of list, expected a dict"),
+    "objects": (
+        lambda: pickle.dumps({"fc0/weight": np.array([1, "a"], object)}),
+        "field 'fc0/weight': ndarray, expected an array of numbers, or a text",
+    ),
+    "keys": (lambda: pickle.dumps({7: np.zeros(2)}), "field '7': ndarray, expected an array"),
+    "lists": (
+        lambda: pickle.dumps(raw_deep_ope.weights(SIZES, **{"fc0/bias": [0.0] * 8})),
+        "field 'fc0/bias': list, expected",
+    ),
+    "misfit": (
+        lambda: pickle.dumps(raw_deep_ope.weights(SIZES, **{"fc1/bias": np.zeros(3)})),
+        "fc1 has 8 rows of weights and 3 biases",
+    ),
+    "text_of_numbers": (
+        lambda: pickle.dumps(raw_deep_ope.weights(SIZES, nonlinearity=np.zeros(2))),
+        r"nonlinearity is '\[0. 0.\]', expected one of relu, tanh",
+    ),
+    "lost": (
+        lambda: pickle.dumps({"fc0/weight": np.zeros((2, 2))}),
+        "there is no 'output_distribution'; there are: fc0/weight",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_pickles(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    make, message = HOSTILE[name]
+    (tmp_path / "a.pkl").write_bytes(make())
+    with pytest.raises(SourceError, match=message) as caught:
+        load_policy(tmp_path / "a.pkl")
+    assert os.fspath(caught.value.file) == str(tmp_path / "a.pkl")
+    assert os.listdir(tmp_path) == ["a.pkl"]
+
+
+def test_a_pickle_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        load_policy(tmp_path / "a.pkl")
+    with pytest.raises(SourceError):
+        load_policy(tmp_path)
+
+
+# --- Files of D4RL -------------------------------------------------------------------------------
+
+
+def test_the_policy_of_a_file_explains_what_it_recorded(tmp_path):
+    recorder = raw_d4rl.policy((5, 8, 8, 2))
+    recorder["metadata/policy/last_fc/bias"][1] = 8.0  # Some actions are 1 in float32.
+    rows = raw_d4rl.without(raw_d4rl.transitions((60, 40), 5, 2), "next_observations")
+    ends = {"terminals": raw_d4rl.flags(100, 59), "timeouts": raw_d4rl.flags(100, 99)}
+    rows |= raw_d4rl.acted(recorder, rows["observations"])
+    path = raw_d4rl.write(tmp_path / "a.hdf5", {**rows, **ends, **recorder})
+    data = collect(path, log_prob="infos/action_log_probs")
+    observations = data.observations_at(data.rows)
+    policy, exact = load_policy(path), load_policy(path, clamp=1 - 2**-24)
+    np.testing.assert_allclose(policy.log_prob(observations, data.actions), data.log_probs)
+    # What D4RL clamped has other densities without its clamp.
+    is_clamped = (np.abs(data.actions) > 0.999999).any(axis=1)
+    assert 10 < is_clamped.sum() < 90
+    differs = np.abs(exact.log_prob(observations, data.actions) - data.log_probs)
+    assert differs[is_clamped].min() > 0.01
+    assert differs[~is_clamped].max() < 1e-9
+
+
+def test_the_expert_of_adroit(tmp_path):
+    path = raw_d4rl.write_family(tmp_path, "hammer-expert-v1")
+    with pytest.raises(SourceError, match=r"last_fc_log_std is a copy of last_fc.*deterministic"):
+        load_policy(path)
+    observations = collect(path).observations
+    found = load_policy(path, deterministic=True).mode(observations)
+    assert found.shape == (len(observations), 26)
+
+
+def test_files_without_a_policy(tmp_path):
+    path = raw_d4rl.write_family(tmp_path, "hopper_medium")
+    with pytest.raises(SourceError, match="field 'metadata/policy': there is no policy in it"):
+        load_policy(path)
+    path = raw_d4rl.write_family(tmp_path, "halfcheetah_medium_replay-v1")
+    with pytest.raises(SourceError, match="there is no policy in it"):
+        load_policy(path)
+
+
+def test_files_that_lie(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    arrays = raw_d4rl.policy(SIZES)
+    changes = {
+        "link": lambda group: group.__setitem__("fc0/more", h5py.ExternalLink("a.hdf5", "/x")),
+        "huge": lambda group: group.create_dataset(
+            "fc0/more", (1 << 20, 1 << 20), chunks=(1, 1 << 10), dtype="f8"
+        ),
+        "empty": lambda group: group.__setitem__("fc0/more", h5py.Empty("f8")),
+        "group": lambda group: (group.pop("fc0/bias"), group.create_group("fc0/bias")),
+    }
+    messages = ["a link to another place", "bytes are declared", "without values", "no 'fc0/bias'"]
+    for (name, change), message in zip(changes.items(), messages, strict=True):
+        with h5py.File(raw_d4rl.write(tmp_path / f"{name}.hdf5", arrays), "a") as file:
+            change(file["metadata/policy"])
+        with pytest.raises(SourceError, match=message):
+            load_policy(tmp_path / f"{name}.hdf5")
+    (tmp_path / "cut.hdf5").write_bytes((tmp_path / "empty.hdf5").read_bytes()[:900])
+    with pytest.raises(SourceError, match="not a complete HDF5 file"):
+        read_d4rl_policy(tmp_path / "cut.hdf5")
+
+
+# --- Indices -------------------------------------------------------------------------------------
+
+
+def test_indices(tmp_path):
+    records = [raw_deep_ope.d4rl_record("hopper/hopper_online_0", -61.5)]
+    raw_deep_ope.write_policy(tmp_path / "hopper/hopper_online_0.pkl", SIZES)
+    (found,) = read_deep_ope_index(raw_deep_ope.write_index(tmp_path / "d4rl.json", records))
+    assert (found.name, found.agent) == ("hopper/hopper_online_0", "SAC")
+    assert found.tasks == ("hopper-medium-v0", "hopper-random-v0")
+    assert (found.return_mean, found.return_std, found.settings) == (-61.5, 118.8, {})
+    assert load_policy(found).mode(OBSERVATIONS).shape == (6, 3)
+
+    records = [raw_deep_ope.rlu_record("13830900_1/step_000000025001", 29.4)]
+    path = raw_deep_ope.write_index(tmp_path / "rlu.json", records)
+    assert "NaN" in path.read_text()
+    (found,) = read_deep_ope_index(path, "gs://gresearch/deep-ope/rlunplugged")
+    assert found.path == "gs://gresearch/deep-ope/rlunplugged/13830900_1/step_000000025001"
+    assert (found.tasks, found.return_std) == (("cartpole_swingup",), 0.16)
+    assert found.settings == {
+        "snapshot_name": "step_000000025001",
+        "cwp": False,
+        "is_recurrent": True,
+        "agent.batch_size": 256,
+        "agent.truncate_on_evaluation": 1.0,
+        "networks.policy_lstm_sizes": [],
+        "seed": 0,
+        "id": "13830900_1",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_policies_in_a_store(tmp_path):
+    (tmp_path / "server").mkdir()
+    raw_deep_ope.write_policy(tmp_path / "a.pkl", SIZES)
+    raw_deep_ope.write_index(tmp_path / "d4rl.json", [raw_deep_ope.d4rl_record("a", 1.0)])
+    raw_d4rl.mujoco_v2(tmp_path / "b.hdf5")
+    with stores_of_tests.running("gcsfs", tmp_path / "server") as store:
+        for name in ("a.pkl", "d4rl.json", "b.hdf5"):
+            stores.copy_file(tmp_path / name, f"{store.url}/{name}")
+        (found,) = read_deep_ope_index(f"{store.url}/d4rl.json")
+        for path in (found, f"{store.url}/b.hdf5"):
+            assert load_policy(path).mode(OBSERVATIONS).shape == (6, 3)
+        with pytest.raises(FileNotFoundError, match=r"c\.pkl' does not exist"):
+            load_policy(f"{store.url}/c.pkl")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"policy_path": "../../home/me/key"}, "field 'policy_path': .* a path below the folder"),
+        ({"policy_path": "/etc/passwd"}, "a path below the folder"),
+        ({"policy_path": ""}, "field 'policy_path': '', expected a text"),
+        ({"return_mean": np.nan}, "row 1, field 'return_mean': nan, expected a number"),
+        ({"return_mean": True}, "field 'return_mean': True"),
+        ({"return_std:": "1"}, "field 'return_std:': '1', expected a number"),
+        ({"task.task_names": []}, r"field 'task.task_names': \[\], expected the names of tasks"),
+        ({"task.task_names": [3]}, "expected the names of tasks"),
+        ({"agent_name": None}, "field 'agent_name': None"),
+    ],
+)
+def test_indices_that_lie(tmp_path, changes, message):
+    good = raw_deep_ope.d4rl_record("a", 1.0)
+    path = raw_deep_ope.write_index(tmp_path / "a.json", [good, {**good, **changes}])
+    with pytest.raises(SourceError, match=message):
+        read_deep_ope_index(path)
+
+
+def test_files_that_are_no_indices(tmp_path):
+    path = tmp_path / "a.json"
+    for content, message in (
+        ("{}", "dict, expected a list of policies"),
+        ("[3]", "row 0: int, expected a dict"),
+        ("[{}]", "row 0, field 'policy_path': missing; the record has "),
+        ("[" * 100_000, "cannot be read"),
+        ("[{", "cannot be read: JSONDecodeError"),
+    ):
+        path.write_text(content)
+        with pytest.raises(SourceError, match=message):
+            read_deep_ope_index(path)
+
+
+# --- SavedModels ---------------------------------------------------------------------------------
+
+_MAKE_MODELS = """
+import sys
+import tensorflow as tf
+
+OBSERVATIONS = {"position": tf.TensorSpec([None, 2]), "velocity": tf.TensorSpec([None, 1])}
+
+
+class Plain(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = tf.Variable([[1.0], [2.0]])
+
+    def act(self, observations):
+        return tf.tanh(observations["position"] @ self.gain + observations["velocity"])
+
+    @tf.function(input_signature=[OBSERVATIONS])
+    def __call__(self, observations):
+        return self.act(observations)
+
+
+class WithState(Plain):
+    @tf.function(input_signature=[OBSERVATIONS, ((),)])
+    def __call__(self, observations, state):
+        return self.act(observations), state
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
+    def initial_state(self, batch_size):
+        return ((),)
+
+
+class Drawing(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None, 2])])
+    def __call__(self, observations):
+        return observations + tf.random.normal(tf.shape(observations))
+
+
+for kind in (Plain, WithState, Drawing):
+    tf.saved_model.save(kind(), f"{sys.argv[1]}/{kind.__name__}")
+tf.saved_model.save(tf.Module(), f"{sys.argv[1]}/Nothing")
+"""
+
+
+@pytest.mark.slow  # TensorFlow traces models, in a process of its own.
+def test_saved_models(tmp_path):
+    subprocess.run([sys.executable, "-c", _MAKE_MODELS, str(tmp_path)], check=True)
+    rng = np.random.default_rng(0)
+    position = rng.normal(size=(5000, 2)).astype(np.float32)  # Several blocks.
+    velocity = rng.normal(size=(5000, 1)).astype(np.float32)
+    observations = {"position": position, "velocity": velocity}
+    expected = np.tanh(position @ [[1], [2]] + velocity)
+    record = raw_deep_ope.rlu_record("WithState", 1.0, is_recurrent=False)
+    (named,) = read_deep_ope_index(raw_deep_ope.write_index(tmp_path / "a.json", [record]))
+    for path in (tmp_path / "Plain", named):
+        policy = load_policy(path, trusted=True)
+        np.testing.assert_allclose(policy.sample(observations, rng), expected, atol=1e-6)
+        with pytest.raises(TypeError, match="no probabilities of actions"):
+            policy.log_prob(observations, expected)
+    drawn = load_policy(tmp_path / "Drawing", trusted=True).sample(position, rng) - position
+    np.testing.assert_allclose([drawn.mean(), drawn.std()], [0, 1], atol=0.05)
+    for wrong in (observations["position"], {**observations, "position": position[:, :1]}):
+        with pytest.raises(ValueError, match="Plain: the policy does not take such observations"):
+            load_policy(tmp_path / "Plain", trusted=True).sample(wrong, rng)
+    with pytest.raises(SourceError, match="cannot be called"):
+        open_saved_model(tmp_path / "Nothing", trusted=True)
+    with pytest.raises(TypeError, match="a SavedModel, for which there is no 'clamp'"):
+        load_policy(tmp_path / "Plain", trusted=True, clamp=0.5)
+    (tmp_path / "Plain/saved_model.pb").write_bytes(b"\xff\xff")
+    with pytest.raises(SourceError, match="TensorFlow cannot load it"):
+        load_policy(tmp_path / "Plain", trusted=True)
+
+
+def test_saved_models_run_only_if_they_are_trusted(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(PermissionError, match="a program, which may read and write any file"):
+        load_policy(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"has no saved_model\.pb"):
+        open_saved_model(tmp_path / "elsewhere", trusted=True)

@@ -1,0 +1,185 @@
+"""Files of ACT and ALOHA, against plain loops over them."""
+
+import conversions
+import h5py
+import numpy as np
+import pytest
+import raw_aloha
+
+import rlds.sources
+from rlds.formats.aloha.source import AlohaSource
+from rlds.sources.source import SourceError
+from tfds_builders import RldsAloha
+
+IMAGES = ("plain", "padded", "rows", "matrix")
+
+
+def check_episode(episode, path, images):
+    """Compares an episode with its file, row by row."""
+    with h5py.File(path) as file:
+        steps = episode.steps
+        num_steps = len(file["action"])
+        assert episode.key == path.stem
+        assert episode.num_steps == num_steps
+        assert not episode.final_observation_known
+        assert episode.truncated
+        assert episode.complete
+        for row in range(num_steps):
+            assert steps["is_first"][row] == (row == 0)
+            assert steps["is_last"][row] == (row == num_steps - 1)
+            assert not steps["is_terminal"][row]
+            assert steps["discount"][row] == 1
+            for name in ("action", "base_action", "base_vel"):
+                assert steps[name][row].tobytes() == file[name][row].tobytes()
+            for name in ("qpos", "qvel", "effort"):
+                found = steps["observation"][name]
+                assert found.dtype == np.float32
+                assert found[row].tobytes() == file["observations"][name][row].tobytes()
+            for name in raw_aloha.CAMERAS:
+                found = steps["observation"]["images"][name][row]
+                stored = file["observations/images"][name][row]
+                if images == "plain":
+                    np.testing.assert_array_equal(found, stored)
+                elif images == "rows":
+                    assert found == stored.tobytes()
+                else:
+                    assert found == stored[: len(found)].tobytes()
+                    assert not stored[len(found) :].any()
+        assert {"reward", "language_instruction"} & steps.keys() == set()
+        for name in file.attrs:
+            assert episode.metadata[name] == file.attrs[name]
+
+
+@pytest.mark.parametrize("images", IMAGES)
+def test_episodes_are_those_of_the_files(tmp_path, images):
+    raw_aloha.write_folder(tmp_path, images=images, mobile=True, attributes={"by": "ü"})
+    episodes = rlds.sources.open(tmp_path)
+    assert episodes.format == "aloha"
+    assert [episode.key for episode in episodes] == ["episode_0", "episode_2", "episode_10"]
+    for episode in episodes:
+        check_episode(episode, tmp_path / f"{episode.key}.hdf5", images)
+    whole = episodes.columns(2)
+    part = episodes.columns(2, ["observation/images/cam_low", "action"], 1, 3)
+    np.testing.assert_array_equal(part["action"], whole["action"][1:3])
+    frames = part["observation"]["images"]["cam_low"]
+    np.testing.assert_array_equal(frames, whole["observation"]["images"]["cam_low"][1:3])
+    assert frames.shape == (2, *raw_aloha.SHAPE)
+    field = episodes.spec["steps"]["observation"]["images"]["cam_high"]
+    assert field.encoding == ("" if images == "plain" else "jpeg")
+
+
+def test_joints_are_named_and_options_are_noted(tmp_path):
+    raw_aloha.write_folder(tmp_path, images="rows", mobile=True)
+    spec = rlds.sources.open(tmp_path).spec["steps"]
+    for field in (spec["action"], spec["observation"]["qpos"]):
+        assert field.names[0] == "left_waist"
+        assert field.names[6:8] == ("left_gripper", "right_waist")
+        assert "left arm first" in field.doc
+    assert spec["observation"]["images"]["cam_low"].names is None
+    assert spec["base_action"].names == ("linear_velocity", "angular_velocity")
+    joints = [f"j{number}" for number in range(14)]
+    options = {"colour": "bgr", "instruction": "open the lid", "joint_names": joints}
+    episodes = rlds.sources.open(tmp_path, **options)
+    spec = episodes.spec["steps"]
+    assert spec["observation"]["images"]["cam_low"].names == ("blue", "green", "red")
+    assert spec["action"].names == tuple(joints)
+    assert episodes[0].steps["language_instruction"].tolist() == ["open the lid"] * 4
+    said = episodes.metadata["aloha"]
+    assert said["options"] == options
+    assert said["control_frequency_hz"] == 50
+
+
+def test_the_layout_says_what_differs(tmp_path):
+    raw_aloha.write_folder(tmp_path, images="padded")
+    with h5py.File(tmp_path / "episode_2.hdf5", "a") as file:
+        file["action"].attrs["unit"] = "rad"
+    episodes = rlds.sources.open(tmp_path)
+    assert episodes[0].metadata["layout"] == ""
+    assert '"unit"' in episodes[1].metadata["layout"]
+    assert "observations/qvel" not in episodes[1].metadata["layout"]
+
+
+def test_a_file_alone(tmp_path):
+    raw_aloha.write_folder(tmp_path, mobile=True)
+    (episode,) = rlds.sources.open(tmp_path / "episode_10.hdf5")
+    check_episode(episode, tmp_path / "episode_10.hdf5", "plain")
+
+
+def lose_file(path):
+    path.write_bytes(path.read_bytes()[:-2000])
+
+
+def lose_rows(path):
+    with h5py.File(path, "a") as file:
+        rows = file["observations/qvel"][:-1]
+        del file["observations/qvel"]
+        file["observations/qvel"] = rows
+
+
+def lose_camera(path):
+    with h5py.File(path, "a") as file:
+        del file["observations/images/cam_low"]
+
+
+def add_camera(path):
+    with h5py.File(path, "a") as file:
+        file["observations/images/cam_new"] = np.zeros((3, 6, 8, 3), "u1")
+
+
+def lose_attribute(path):
+    with h5py.File(path, "a") as file:
+        del file.attrs["sim"]
+
+
+def cut_image(path):
+    with h5py.File(path, "a") as file:
+        file["observations/images/cam_low"][2, 300:] = 0
+
+
+def other_size(path):
+    with h5py.File(path, "a") as file:
+        data = raw_aloha.jpeg(np.zeros((4, 4, 3), np.uint8))
+        row = np.zeros(file["observations/images/cam_low"].shape[1], np.uint8)
+        row[: len(data)] = np.frombuffer(data, np.uint8)
+        file["observations/images/cam_low"][1] = row
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lose_file, r"episode_2\.hdf5.*not a complete HDF5 file"),
+        (lose_rows, r"episode_2\.hdf5.*'observations/qvel': 2 rows, expected 3"),
+        (lose_camera, r"episode_2\.hdf5.*cam_low': missing"),
+        (add_camera, r"episode_2\.hdf5.*cam_new': the first episode has no such array"),
+        (lose_attribute, r"episode_2\.hdf5.*'sim': no such attribute"),
+        (cut_image, r"episode_2\.hdf5.*row 2.*cam_low': a JPEG image that is cut off"),
+        (other_size, r"episode_2\.hdf5.*row 1.*cam_low'.*\(4, 4, 3\).*expected .*\(6, 8, 3\)"),
+    ],
+)
+def test_a_damaged_file_is_one_damaged_episode(tmp_path, damage, message):
+    raw_aloha.write_folder(tmp_path, images="padded")
+    damage(tmp_path / "episode_2.hdf5")
+    episodes = rlds.sources.open(tmp_path, format="aloha")
+    with pytest.raises(SourceError, match=message):
+        episodes.episode(1)
+    assert [episodes.episode(index).num_steps for index in (0, 2)] == [4, 5]
+
+
+def test_the_first_file_may_be_damaged(tmp_path):
+    raw_aloha.write_folder(tmp_path)
+    lose_file(tmp_path / "episode_0.hdf5")
+    episodes = rlds.sources.open(tmp_path, format="aloha")
+    with pytest.raises(SourceError, match=r"episode_0\.hdf5"):
+        episodes.episode(0)
+    assert episodes.episode(1).num_steps == 3
+    for number in (2, 10):
+        lose_file(tmp_path / f"episode_{number}.hdf5")
+    with pytest.raises(SourceError, match=r"episode_0\.hdf5"):
+        rlds.sources.open(tmp_path, format="aloha")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("images", ["plain", "padded"])
+def test_a_conversion(tmp_path, images):
+    path = raw_aloha.write_folder(tmp_path / "raw", images=images, mobile=True)
+    conversions.check_conversion(lambda: AlohaSource(path), tmp_path, builder=RldsAloha, path=path)

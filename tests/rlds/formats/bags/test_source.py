@@ -1,0 +1,608 @@
+"""Recordings of robots as episodes, compared with plain loops over what was recorded."""
+
+import base64
+import contextlib
+import pickle
+import shutil
+import sqlite3
+import struct
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+import raw_bags
+import videos
+from raw_bags import BEGIN, CAMERA, COMMANDS, CONFIG, JOINTS, MARKERS, SECOND
+
+import rlds.sources
+from rlds.formats.bags.config import BagConfig, Clock, EpisodesBy, FieldOf
+from rlds.formats.bags.source import McapSource
+from rlds.formats.bags.videos import clip_of
+from rlds.sources import SourceError
+from rlds.sources.exporting import differences
+from rlds.video.decoding import ClipReader
+
+POSITIONS = FieldOf("observation/joints", JOINTS, "position")
+
+
+def stamp_of(it):
+    return it.header.stamp.sec * SECOND + it.header.stamp.nanosec
+
+
+def plain_steps(rows):
+    """What `CONFIG` makes of rows: times, joints, files of images, actions."""
+    found = []
+    clock = [(stamp_of(it), it) for topic, _, it in rows if topic == JOINTS]
+    clock.sort(key=lambda pair: pair[0])
+    for number, (time, it) in enumerate(clock):
+        end = clock[number + 1][0] if number + 1 < len(clock) else time + SECOND // 10
+        joints = [it.position[it.name.index(name)] for name in "abc"]
+        before = [m for topic, _, m in rows if topic == CAMERA and stamp_of(m) <= time]
+        actions = [m for topic, at, m in rows if topic == COMMANDS and time <= at < end]
+        if before and actions:
+            image = max(before, key=stamp_of).data.tobytes()
+            found.append((time, joints, image, actions[0].data.tolist()))
+    return found
+
+
+def check_sample(episode, rows):
+    expected = plain_steps(rows)
+    assert episode.steps["timestamp"].tolist() == [step[0] for step in expected]
+    assert episode.steps["observation"]["joints"].tolist() == [step[1] for step in expected]
+    assert list(episode.steps["observation"]["image"]) == [step[2] for step in expected]
+    assert episode.steps["action"].tolist() == [step[3] for step in expected]
+    assert (episode.truncated, episode.final_observation_known) == (True, False)
+
+
+CONTAINERS = {
+    "a.mcap": raw_bags.write_mcap,
+    "plain.mcap": lambda path, rows: raw_bags.write_mcap(path, rows, use_chunking=False),
+    "lz4.mcap": lambda path, rows: raw_bags.write_mcap(
+        path, rows, compression=raw_bags.CompressionType.LZ4
+    ),
+    "bag": raw_bags.write_ros2,
+    "bag_mcap": lambda path, rows: raw_bags.write_ros2(path, rows, "mcap"),
+    "bag_file": lambda path, rows: raw_bags.write_ros2(path, rows, compression="file"),
+    "bag_message": lambda path, rows: raw_bags.write_ros2(path, rows, compression="message"),
+}
+CONTAINERS_1 = {
+    "a.bag": raw_bags.write_ros1,
+    "lz4.bag": lambda path, rows: raw_bags.write_ros1(path, rows, "lz4"),
+    "bz2.bag": lambda path, rows: raw_bags.write_ros1(path, rows, "bz2"),
+    "ros1.mcap": lambda path, rows: raw_bags.write_mcap(path, rows, ros1=True),
+}
+
+
+def test_every_container(tmp_path):
+    for ros1, containers in ((False, CONTAINERS), (True, CONTAINERS_1)):
+        rows = raw_bags.sample(ros1=ros1)
+        for name, write in containers.items():
+            path = write(tmp_path / name, rows)
+            episodes = rlds.sources.open(path, bag_config=CONFIG)
+            assert episodes.format == ("mcap" if name.endswith(".mcap") else "rosbag")
+            (episode,) = episodes
+            check_sample(episode, rows)
+            assert episode.complete
+            assert episode.key == name.removesuffix(".mcap").removesuffix(".bag")
+            assert episode.metadata["recording"]["begin"] == rows[0][1]
+            assert episode.metadata["recording"]["end"] == rows[-1][1] + 1
+            field = episodes.source.step_fields()["observation"]["joints"]
+            assert (field.dtype, field.shape, field.names) == ("f8", (3,), ("a", "b", "c"))
+
+
+def test_several_files_of_a_bag_follow_one_another(tmp_path):
+    rows = raw_bags.sample(8)
+    path = raw_bags.write_ros2(tmp_path / "bag", rows[:9])
+    more = raw_bags.write_ros2(tmp_path / "more", rows[9:])
+    for number, folder in ((10, path), (2, more)):  # In natural order.
+        (found,) = folder.glob("*.db3")
+        found.rename(path / f"bag_{12 - number}.db3")
+    described = path / "metadata.yaml"
+    names = "  - bag_2.db3\n  - bag_10.db3\n"
+    described.write_text(described.read_text().replace("  - bag.db3\n", names))
+    check_sample(rlds.sources.open(path, bag_config=CONFIG)[0], rows)
+
+
+def test_several_recordings_in_a_folder(tmp_path):
+    for number in (10, 9):
+        raw_bags.write_mcap(tmp_path / f"run_{number}.mcap", raw_bags.sample(seed=number))
+    episodes = rlds.sources.open(tmp_path, bag_config=CONFIG)
+    assert [episode.key for episode in episodes] == ["run_9", "run_10"]
+    check_sample(episodes[1], raw_bags.sample(seed=10))
+    assert episodes.columns(1, ["action"], start=1, stop=2)["action"].tolist() == [[11, -1]]
+    assert "image" not in episodes.peek(0).steps["observation"]
+    assert episodes.columns(0)["observation"]["image"].shape == (6, 4, 6, 3)
+    again = pickle.loads(pickle.dumps(episodes))
+    assert list(differences(episodes[0], again[0])) == []
+    shutil.copytree(tmp_path, tmp_path / "more")
+    raw_bags.write_ros2(tmp_path / "more" / "run", raw_bags.sample())
+    assert rlds.sources.open(tmp_path / "more", bag_config=CONFIG, format="rosbag")[0].key == "run"
+
+
+def arm(time, value):
+    return (JOINTS, time, raw_bags.joints(time, ["a"], [value]))
+
+
+def open_rows(path, rows, *fields, clock=None, episodes=None, **options):
+    raw_bags.write_mcap(path, rows)
+    clock = clock or Clock(JOINTS)
+    config = BagConfig(clock, fields or (POSITIONS,), episodes or EpisodesBy())
+    return rlds.sources.open(path, bag_config=config, **options)
+
+
+def test_policies(tmp_path):
+    """At every step, what a plain search finds; messages are out of order in the file."""
+    rng = np.random.default_rng(0)
+    times = np.sort(rng.integers(0, 10 * SECOND, 40)) + BEGIN
+    values = rng.random(40)
+    late = np.argsort(times + rng.integers(0, SECOND, 40))
+    ticks = np.arange(30) * SECOND // 3 + BEGIN + SECOND // 7
+    rows = [("/tick", int(time), raw_bags.joints(int(time), ["a"], [0])) for time in ticks]
+    rows += [arm(int(times[i]), values[i]) for i in late]
+    age = 0.3
+    fields = [
+        FieldOf(name, JOINTS, "position", policy=name, max_age=age, missing="null")
+        for name in ("hold", "nearest", "linear", "first")
+    ]
+    window = FieldOf("window", JOINTS, "position", policy="window", size=3, missing="null")
+    fields.append(window)
+    steps = open_rows(tmp_path / "a.mcap", rows, *fields, clock=Clock("/tick"))[0].steps
+    for step, time in enumerate(ticks):
+        ends = ticks[step + 1] if step + 1 < len(ticks) else time + SECOND // 3
+        before, after = times[times <= time], times[times > time]
+        expected = {"hold": before[-1:], "nearest": times[[np.argmin(abs(times - time))]]}
+        expected["first"] = times[(times >= time) & (times < ends)][:1]
+        for name, found in expected.items():
+            found = [it for it in found if abs(it - time) <= age * SECOND]
+            value = values[times == found[0]][0] if found else np.nan
+            np.testing.assert_array_equal(steps[name][step], [value], err_msg=name)
+            assert steps["stamps"][name][step] == (found[0] if found else 0)
+            wanted = (time - found[0]) / SECOND if found else np.nan
+            np.testing.assert_array_equal(steps["ages"][name][step], wanted)
+        near = len(before) and len(after) and max(time - before[-1], after[0] - time)
+        value = (
+            np.interp(time - BEGIN, times - BEGIN, values)
+            if near and near <= age * SECOND
+            else np.nan
+        )
+        np.testing.assert_allclose(steps["linear"][step], [value], rtol=1e-7)
+        inside = np.flatnonzero(times <= time)[-3:]
+        expected = [[value] for value in values[inside]] if len(inside) == 3 else [[np.nan]] * 3
+        np.testing.assert_array_equal(steps["window"][step], expected)
+        if len(inside) == 3:
+            assert steps["stamps"]["window"][step].tolist() == times[inside].tolist()
+
+
+def test_slerp(tmp_path):
+    turns = [np.array([0, 0, np.sin(a / 2), np.cos(a / 2)]) for a in (0.0, 1.0, 2.0)]
+    turns[1] = -turns[1]  # The same rotation.
+    rows = [("/turn", BEGIN + i * SECOND, raw_bags.command(turn)) for i, turn in enumerate(turns)]
+    turn = FieldOf("turn", "/turn", "data", policy="slerp")
+    steps = open_rows(tmp_path / "a.mcap", rows, turn, clock=Clock(rate=4))[0].steps
+    angles = 2 * np.arctan2(steps["turn"][:, 2], steps["turn"][:, 3])
+    np.testing.assert_allclose(np.unwrap(angles, period=2 * np.pi), np.arange(9) / 4, atol=1e-12)
+    assert steps["turn"][4].tolist() == turns[1].tolist()  # What was recorded stays as it is.
+
+
+def test_a_fixed_rate_is_between_common_times(tmp_path):
+    rows = [arm(BEGIN + i * SECOND // 10, i) for i in range(20)]
+    rows += [
+        (COMMANDS, BEGIN + SECOND // 2 + i * SECOND // 4, raw_bags.command([i])) for i in range(4)
+    ]
+    fields = (POSITIONS, FieldOf("action", COMMANDS, "data"))
+    clock = Clock(rate=5)
+    (episode,) = open_rows(tmp_path / "a.mcap", rows, *fields, clock=clock)
+    assert (episode.steps["timestamp"] - BEGIN).tolist() == [
+        SECOND // 2 + i * SECOND // 5 for i in range(4)
+    ]
+    assert episode.steps["action"].ravel().tolist() == [0, 0, 1, 2]
+
+
+def test_missing_values(tmp_path):
+    rows = [arm(BEGIN + i * SECOND, i) for i in range(4)]
+    rows += [("/note", BEGIN + SECOND, raw_bags.text("hello"))]
+    for missing, expected in {
+        "drop": ["hello"] * 3,
+        "null": ["", "hello", "hello", "hello"],
+    }.items():
+        note = FieldOf("note", "/note", "data", missing=missing)
+        (episode,) = open_rows(tmp_path / f"{missing}.mcap", rows, POSITIONS, note)
+        assert episode.steps["note"].tolist() == expected
+        assert episode.metadata["recording"]["dropped_steps"] == 4 - len(expected)
+    note = FieldOf("note", "/note", "data", missing="error")
+    with pytest.raises(SourceError, match=r"row 0, field 'note': there is no message of /note"):
+        open_rows(tmp_path / "error.mcap", rows, POSITIONS, note)[0]
+
+
+def test_joints_come_by_name(tmp_path):
+    """Lengths and orders change, some messages lack joints, some have no values."""
+    sent = [
+        (["a", "b"], [1, 2]),
+        (["b", "a"], [4, 3]),
+        (["gripper"], [9]),
+        ([], []),
+        (["c", "b", "a"], [0, 6, 5]),
+    ]
+    rows = [
+        (JOINTS, BEGIN + i * SECOND, raw_bags.joints(BEGIN + i * SECOND, *it))
+        for i, it in enumerate(sent)
+    ]
+    steps = open_rows(tmp_path / "a.mcap", rows)[0].steps
+    expected = [[1, 2], [3, 4], [3, 4], [3, 4], [5, 6]]
+    assert steps["observation"]["joints"].tolist() == expected
+    assert steps["ages"]["observation"]["joints"].tolist() == [0, 0, 1, 2, 0]
+    named = FieldOf("x", JOINTS, "position", order=("b", "gripper"))
+    with pytest.raises(SourceError, match=r"field 'x': no message of '/joint_states' has a value"):
+        open_rows(tmp_path / "b.mcap", rows, named)
+    by_place = FieldOf("x", JOINTS, "position", names="none")
+    with pytest.raises(SourceError, match=r"values of shape \(1,\), expected \(2,\)"):
+        open_rows(tmp_path / "c.mcap", rows, by_place)[0]
+
+
+def test_stamps(tmp_path):
+    """Zero is none; the times of a simulation are others than those of the recorder."""
+    rows = [arm(0, 1), arm(2 * SECOND, 2)]
+    rows = [(topic, BEGIN + i, it) for i, (topic, _, it) in enumerate(rows)]
+    for stamp, expected in {
+        "header": [2 * SECOND, BEGIN],
+        "log_time": [BEGIN, BEGIN + 1],
+        "publish_time": [BEGIN - 500, BEGIN - 499],
+    }.items():
+        field = FieldOf("x", JOINTS, "position", stamp=stamp)
+        clock = Clock(JOINTS, stamp=stamp)
+        path = tmp_path / f"{stamp}.mcap"
+        if stamp == "header":
+            with pytest.raises(SourceError, match=r'stamps of /joint_states go back .*"log_time"'):
+                open_rows(path, rows, field, clock=clock)[0]
+        else:
+            steps = open_rows(path, rows, field, clock=clock)[0].steps
+            assert steps["timestamp"].tolist() == expected
+    rows.append((COMMANDS, BEGIN, raw_bags.command([1])))
+    rows[0] = (JOINTS, BEGIN, raw_bags.joints(SECOND, ["a"], [1]))
+    action = FieldOf("action", COMMANDS, "data")
+    with pytest.raises(SourceError, match=r"no step has values .* 1 messages from 17000000"):
+        open_rows(tmp_path / "both.mcap", rows, POSITIONS, action)[0]
+
+
+def test_a_simulation_that_began_anew(tmp_path):
+    sim = [*range(1, 5), *range(1, 4)]
+    rows = [
+        (JOINTS, BEGIN + i * SECOND, raw_bags.joints(at * SECOND, ["a"], [10 * i]))
+        for i, at in enumerate(sim)
+    ]
+    with pytest.raises(SourceError, match=r"go back by 3.000 s"):
+        open_rows(tmp_path / "a.mcap", rows)[0]
+    gaps = EpisodesBy("gap", seconds=1.5)
+    first, second = open_rows(tmp_path / "b.mcap", rows, episodes=gaps)
+    assert first.steps["observation"]["joints"].ravel().tolist() == [0, 10, 20, 30]
+    assert second.steps["observation"]["joints"].ravel().tolist() == [40, 50, 60]
+    assert second.steps["timestamp"].tolist() == [SECOND, 2 * SECOND, 3 * SECOND]
+
+
+def test_markers_and_metadata_records(tmp_path):
+    rows = [arm(BEGIN + i * SECOND, i) for i in range(10)]
+    for second, value in ((2, "start"), (5, "stop"), (6, "note"), (8, "start")):
+        rows.append((MARKERS, BEGIN + second * SECOND - 1, raw_bags.text(value)))
+    rows.append(("/once", BEGIN - SECOND, raw_bags.text("calibrated")))
+    markers = EpisodesBy("marker", MARKERS, start="start", stop="stop")
+    once = FieldOf("once", "/once", "data")
+    raw_bags.write_mcap(
+        tmp_path / "a.mcap",
+        rows,
+        metadata=[
+            ("episode", {"start_time": str(BEGIN), "end_time": str(BEGIN + 2), "task": "pick"}),
+            ("other", {}),
+        ],
+    )
+    config = BagConfig(Clock(JOINTS), (POSITIONS, once), markers)
+    episodes = rlds.sources.open(tmp_path / "a.mcap", bag_config=config)
+    assert len(episodes) == 2
+    found = [episode.steps["observation"]["joints"].ravel().tolist() for episode in episodes]
+    assert found == [[2, 3, 4], [8, 9]]
+    assert [episode.key for episode in episodes] == ["a:0", "a:1"]
+    assert [episode.complete for episode in episodes] == [True, False]
+    assert episodes[1].steps["once"].tolist() == ["calibrated"] * 2  # From before the episode.
+    records = BagConfig(Clock(JOINTS), (POSITIONS,), EpisodesBy("metadata"))
+    (episode,) = rlds.sources.open(tmp_path / "a.mcap", bag_config=records)
+    assert episode.num_steps == 1
+    assert '"task": "pick"' in episode.metadata["recording"]["metadata"]
+
+
+def test_the_next_state_as_an_action(tmp_path):
+    rows = [arm(BEGIN + i * SECOND, i) for i in range(3)]
+    action = FieldOf("action", policy="next_state", source="observation/joints")
+    episodes = open_rows(tmp_path / "a.mcap", rows, POSITIONS, action)
+    steps = episodes[0].steps
+    assert steps["action"].ravel().tolist() == [1, 2, 0]
+    assert steps["discount"].tolist() == [1, 1, 0]
+    assert episodes[0].final_observation_known
+    said = episodes.metadata["mcap"]["config"]["fields"][1]
+    assert said["policy"] == "next_state"
+
+
+def test_raw_images_and_vectors_of_parts(tmp_path):
+    rng = np.random.default_rng(1)
+    colour = rng.integers(0, 256, (3, 2, 3), np.uint8)
+    depth = rng.integers(0, 65536, (3, 2, 1), np.uint16)
+    pose = raw_bags.message(
+        "geometry_msgs/PoseStamped",
+        header=raw_bags.header(BEGIN),
+        pose=raw_bags.message(
+            "geometry_msgs/Pose",
+            position=raw_bags.message("geometry_msgs/Point", x=1.0, y=2.0, z=3.0),
+            orientation=raw_bags.message("geometry_msgs/Quaternion", x=0.0, y=0.0, z=0.0, w=1.0),
+        ),
+    )
+    rows = [
+        arm(BEGIN, 0),
+        ("/bgr", BEGIN, raw_bags.image(BEGIN, colour, "bgr8")),
+        ("/depth", BEGIN, raw_bags.image(BEGIN, depth, "16UC1")),
+        ("/pose", BEGIN, pose),
+    ]
+    fields = [
+        FieldOf("colour", "/bgr"),
+        FieldOf("depth", "/depth"),
+        FieldOf("position", "/pose", "pose/position"),
+        FieldOf("parts", "/pose", ("pose/position/y", "pose/orientation"), dtype="float32"),
+        FieldOf("raw", "/pose", "bytes"),
+    ]
+    episodes = open_rows(tmp_path / "a.mcap", rows, *fields)
+    steps = episodes[0].steps
+    np.testing.assert_array_equal(steps["colour"][0], colour[..., ::-1])
+    np.testing.assert_array_equal(steps["depth"][0], depth)
+    assert steps["position"].tolist() == [[1, 2, 3]]
+    assert episodes.source.step_fields()["position"].names == ("x", "y", "z")
+    assert steps["parts"].tolist() == [[2, 0, 0, 0, 1]]
+    assert steps["parts"].dtype == np.float32
+    assert steps["raw"][0] == bytes(raw_bags.store().serialize_cdr(pose, pose.__msgtype__))
+
+
+def test_json_and_protobuf(tmp_path):
+    stamp = {"sec": 5, "nsec": 7}
+    picture = base64.b64encode(raw_bags.png(9)).decode()
+    rows = [
+        ("/pose", BEGIN, {"timestamp": stamp, "pose": {"x": 1, "y": 2.5}, "on": True}),
+        ("/image", BEGIN, {"timestamp": stamp, "data": picture, "format": "png"}),
+    ]
+    path = raw_bags.write_json_mcap(tmp_path / "a.mcap", rows)
+    config = {
+        "clock": {"topic": "/pose"},
+        "fields": [
+            {"field": "pose", "topic": "/pose", "path": "pose"},
+            {"field": "on", "topic": "/pose", "path": "on"},
+            {"field": "image", "topic": "/image"},
+        ],
+    }
+    (episode,) = rlds.sources.open(path, bag_config=config)
+    assert episode.steps["pose"].tolist() == [[1, 2.5]]
+    assert episode.steps["on"].tolist() == [True]
+    assert episode.steps["image"].tolist() == [raw_bags.png(9)]
+    assert episode.steps["timestamp"].tolist() == [5 * SECOND + 7]
+
+    from google.protobuf import descriptor_pb2, timestamp_pb2
+
+    files = descriptor_pb2.FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    file = files.file.add(name="arm.proto", syntax="proto3", dependency=[files.file[0].name])
+    kind = file.message_type.add(name="Arm")
+    kind.field.add(
+        name="timestamp", number=1, type=11, label=1, type_name=".google.protobuf.Timestamp"
+    )
+    kind.field.add(name="joints", number=2, type=2, label=3)
+    kind.field.add(name="child", number=3, type=11, label=1, type_name=".Arm")  # In itself.
+    data = bytes.fromhex("0a04 0805 1007 1208") + struct.pack("<ff", 0.5, 1.5)
+    schema = ("protobuf", files.SerializeToString())
+    rows = [("/arm", "Arm", schema, "protobuf", BEGIN, data)]
+    path = raw_bags.write_plain_mcap(tmp_path / "b.mcap", rows)
+    (episode,) = rlds.sources.open(path)
+    assert episode.steps["timestamp"].tolist() == [5 * SECOND + 7]
+    assert episode.steps["observation"]["arm"].tolist() == [[0.5, 1.5]]
+
+
+def test_packets_of_video(tmp_path):
+    """They are cut at the keyframe before the first step; steps say which frames they have."""
+    context = av.CodecContext.create("libx264", "w")
+    context.width, context.height, context.pix_fmt = 64, 48, "yuv420p"
+    context.time_base, context.gop_size = Fraction(1, 10), 5
+    context.options = {"bf": "0", "tune": "zerolatency"}
+    frames = [av.VideoFrame.from_ndarray(it, format="rgb24") for it in videos.pictures(14)]
+    packets = [bytes(packet) for frame in frames for packet in context.encode(frame)]
+    packets += [bytes(packet) for packet in context.encode(None)]
+    rows = []
+    for number, packet in enumerate(packets):
+        data = base64.b64encode(packet).decode()
+        rows.append(("/cam", BEGIN + number * SECOND // 10, {"format": "h264", "data": data}))
+    rows += [("/tick", BEGIN + n * SECOND // 10 + 5, {"x": n}) for n in (7, 8, 10, 12)]
+    config = {"clock": {"topic": "/tick"}, "fields": [{"field": "camera", "topic": "/cam"}]}
+    config["fields"].append({"field": "x", "topic": "/tick", "path": "x"})
+    path = raw_bags.write_json_mcap(tmp_path / "a.mcap", rows)
+    episodes = rlds.sources.open(path, bag_config=config)
+    video = episodes[0].metadata["video"]["camera"]
+    assert (video["first"], video["frames"].tolist()) == (2, [2, 3, 5, 7])
+    with ClipReader(video["clip"]) as clip:
+        assert len(clip) == 8  # From the keyframe 5 to 12.
+        found = clip.frames(0, 8)
+    with ClipReader(clip_of(packets, "h264")) as whole:
+        np.testing.assert_array_equal(found, whole.frames(5, 13))
+    assert "camera" not in episodes.spec["steps"]
+    assert episodes[0].steps["stamps"]["camera"][0] == BEGIN + 7 * SECOND // 10
+    lost = raw_bags.write_json_mcap(tmp_path / "b.mcap", rows[6:])
+    with pytest.raises(SourceError, match="no keyframe comes before the first step"):
+        rlds.sources.open(lost, bag_config=config)[0]
+
+
+def test_what_is_cut_off(tmp_path):
+    """Of files that end too early there is what is complete."""
+    rows = raw_bags.sample(150)
+    whole = {
+        "a.mcap": raw_bags.write_mcap(tmp_path / "whole.mcap", rows).read_bytes(),
+        "a.db3": next(raw_bags.write_ros2(tmp_path / "bag", rows).glob("*.db3")).read_bytes(),
+    }
+    rows_1 = raw_bags.sample(150, ros1=True)
+    whole["a.bag"] = raw_bags.write_ros1(tmp_path / "whole.bag", rows_1).read_bytes()
+    for name, content in whole.items():
+        path = tmp_path / name
+        path.write_bytes(content[: int(0.6 * len(content))])
+        (episode,) = rlds.sources.open(path, bag_config=CONFIG)
+        assert not episode.complete
+        assert 5 < episode.num_steps < 140
+        expected = plain_steps(rows_1 if name == "a.bag" else rows)[: episode.num_steps]
+        assert episode.steps["timestamp"].tolist() == [step[0] for step in expected]
+        assert list(episode.steps["observation"]["image"]) == [step[2] for step in expected]
+
+
+@pytest.mark.parametrize("style", ["  - bag_1.db3\n", "    - bag/bag_1.db3.zstd\n"])
+def test_a_file_that_the_metadata_names_is_missing(tmp_path, style):
+    bag = raw_bags.write_ros2(tmp_path / "bag", raw_bags.sample())
+    described = bag / "metadata.yaml"
+    text = described.read_text()
+    assert "  - bag.db3\n" in text
+    described.write_text(text.replace("  - bag.db3\n", f"  - bag.db3\n{style}"))
+    with pytest.raises(SourceError, match=r"metadata\.yaml.*not there: bag_1\.db3"):
+        rlds.sources.open(bag, bag_config=CONFIG)[0]
+    (bag / "bag.db3").rename(bag / "bag_1.db3")
+    described.write_text(text.replace("  - bag.db3\n", style))
+    assert rlds.sources.open(bag, bag_config=CONFIG)[0].complete
+    described.write_text(
+        described.read_text().replace("  message_count: 15", "  message_count: 16")
+    )
+    assert not rlds.sources.open(bag, bag_config=CONFIG)[0].complete
+
+
+TRICKS = {
+    "a view": "CREATE VIEW messages AS WITH RECURSIVE endless(n) AS (VALUES(1) UNION ALL SELECT "
+    "n + 1 FROM endless) SELECT n id, 1 topic_id, n timestamp, x'00' data FROM endless",
+    "a generated column": "CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id, timestamp, "
+    "data BLOB AS (zeroblob(1000000000)))",
+}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_values_that_are_not_in_the_database(tmp_path, trick):
+    """Whatever the table of the schema says of them."""
+    bag = raw_bags.write_ros2(tmp_path / "bag", raw_bags.sample())
+    with contextlib.closing(sqlite3.connect(bag / "bag.db3")) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        change = "UPDATE sqlite_master SET sql = ? WHERE name = 'messages'"
+        database.execute(change, (TRICKS[trick],))
+        database.commit()
+    with pytest.raises(SourceError, match=r"no database of rosbag2: .*(is no table|is generated)"):
+        rlds.sources.open(bag, format="rosbag", bag_config=CONFIG)[0]
+
+
+def test_a_damaged_chunk(tmp_path):
+    rows = raw_bags.sample(40)
+    path = raw_bags.write_mcap(tmp_path / "a.mcap", rows)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=r'chunk at byte \d+: .*damaged_chunks="leave_out"'):
+        rlds.sources.open(path, bag_config=CONFIG)[0]
+    (episode,) = rlds.sources.open(path, bag_config=CONFIG, damaged_chunks="leave_out")
+    assert not episode.complete
+    assert 20 < episode.num_steps < 40
+    assert episode.steps["timestamp"][-1] == plain_steps(rows)[-1][0]
+    # Episodes that have nothing of it are sound.
+    gaps = {**CONFIG, "episodes": {"by": "gap", "seconds": 0.5}}
+    later = raw_bags.sample(5, begin=BEGIN + 60 * SECOND)
+    path = raw_bags.write_mcap(tmp_path / "b.mcap", rows + later)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 4] ^= 255
+    path.write_bytes(content)
+    episodes = rlds.sources.open(path, bag_config=gaps)
+    assert len(episodes) == 2
+    with pytest.raises(SourceError, match="chunk"):
+        episodes[0]
+    assert episodes[1].steps["timestamp"].tolist() == [step[0] for step in plain_steps(later)]
+
+
+def test_what_cannot_be_read(tmp_path):
+    path = raw_bags.write_mcap(tmp_path / "a.mcap", raw_bags.sample())
+    nowhere = BagConfig(Clock(JOINTS), (FieldOf("x", "/nowhere", "data"),))
+    with pytest.raises(
+        SourceError, match=r"no message of '/nowhere' .* /joint_states \(sensor_msg"
+    ):
+        rlds.sources.open(path, bag_config=nowhere)
+    with pytest.raises(SourceError, match="clock: there are no messages of '/tick'"):
+        rlds.sources.open(path, bag_config=BagConfig(Clock("/tick"), (POSITIONS,)))
+    wrong = BagConfig(Clock(JOINTS), (FieldOf("x", JOINTS, "positions"),))
+    with pytest.raises(SourceError, match=r"no 'positions' of the path .*: header, name, position"):
+        rlds.sources.open(path, bag_config=wrong)
+    schema = ("ros2msg", b"other_msgs/Thing thing\n")
+    rows = [("/x", "my_msgs/msg/Odd", schema, "cdr", BEGIN, bytes(8))]
+    rows += [("/y", "", ("", b""), "msgpack", BEGIN, b"\x01")]
+    path = raw_bags.write_plain_mcap(tmp_path / "b.mcap", rows)
+    with pytest.raises(SourceError, match=r"pass a bag_config; there are the topics /x \(my_msgs"):
+        rlds.sources.open(path)
+    for topic, words in {
+        "/x": "no definition of other_msgs",
+        "/y": "'msgpack' are not decoded",
+    }.items():
+        config = BagConfig(Clock(rate=1), (FieldOf("x", topic, "thing"),))
+        with pytest.raises(SourceError, match=words):
+            rlds.sources.open(path, bag_config=config)
+    raw = BagConfig(Clock(rate=1), (FieldOf("x", "/y", "bytes", stamp="log_time"),))
+    assert rlds.sources.open(path, bag_config=raw)[0].steps["x"].tolist() == [b"\x01"]
+
+
+def test_types_that_cost_too_much():
+    """Definitions lead to no more work than messages have bytes."""
+    from rlds.formats.bags.definitions import UnknownTypeError, decoder
+    from rlds.formats.bags.messages import Channel
+
+    line = "=" * 80
+    many = f"B[1000000000] x\n{line}\nMSG: p/B\nfloat64 y\n"
+    itself = f"B x\n{line}\nMSG: p/B\nB[] y\n"
+    nothing = f"B[] x\n{line}\nMSG: p/B\n"
+    for text, encoding, words in (
+        (many, "cdr", "more than 100,000 values"),
+        (itself, "cdr", "contains itself"),
+        (nothing, "ros1", "without content"),
+    ):
+        channel = Channel("/x", "p/A", encoding, text.encode(), "ros1msg")
+        with pytest.raises(ValueError, match=words):
+            decoder(channel)(b"\xff" * 64)
+    assert issubclass(UnknownTypeError, ValueError)
+
+
+def test_without_a_config_a_usual_one_is_proposed(tmp_path):
+    path = raw_bags.write_mcap(tmp_path / "a.mcap", raw_bags.sample(10))
+    episodes = rlds.sources.open(path)
+    spec = episodes.spec["steps"]
+    assert spec["observation"]["joint_states"].names == ("a", "b", "c")
+    assert spec["observation"]["images"]["camera"].encoding == "png"
+    assert spec["action"].shape == (2,)
+    found = episodes.metadata["mcap"]
+    assert found["config_is"] == "proposed"
+    assert found["config"]["clock"] == {"topic": JOINTS}
+    assert found["topics"][CAMERA]["type"] == "sensor_msgs/msg/CompressedImage"
+    text = episodes.source.config.to_toml()
+    assert BagConfig.from_toml(text) == episodes.source.config
+    (tmp_path / "arm.toml").write_text(text)
+    again = McapSource(path, bag_config=str(tmp_path / "arm.toml"))
+    assert list(differences(episodes[0], again.read("train", 0))) == []
+    assert again.metadata()["mcap"]["config_is"] == "given"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("clock = 3", "clock: got 3, expected a table"),
+        ("clock = {topics = 'x'}", "clock: got 'topics', expected one of topic, rate, stamp"),
+        ("clock = {rate = 'x'}", "clock: rate: got 'x'"),
+        ("[clock]", "expected a topic or a rate"),
+        ("clock = {rate = 5}", "expected at least one"),
+        ("clock = {rate = 5}\n[[fields]]\ntopic = 'x'", r"fields\[0\]: field is missing"),
+        ("clock = {rate = 5}\n[[fields]]\nfield = 'x'", "field 'x': it needs a topic"),
+        ("clock = {rate = 5}\n[[fields]]\nfield = 'is_last'\ntopic = 'x'", "the name is taken"),
+        (
+            "clock = {rate = 5}\n[[fields]]\nfield = 'x'\ntopic = 'x'\npolicy = 'last'",
+            "field 'x': policy: got 'last', expected hold, nearest",
+        ),
+        ("what = 3\n", "'what': expected clock, fields, episodes or types"),
+    ],
+)
+def test_wrong_configurations(text, words):
+    with pytest.raises(ValueError, match=words):
+        BagConfig.from_toml(text)

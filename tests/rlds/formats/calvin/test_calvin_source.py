@@ -1,0 +1,137 @@
+"""CALVIN, against plain loops over its files."""
+
+import os
+import pickle
+
+import conversions
+import numpy as np
+import pytest
+import raw_calvin
+
+import rlds.sources
+import tfds_builders
+from rlds.formats.calvin.source import CalvinSource
+from rlds.sources.source import SourceError
+
+
+@pytest.mark.parametrize("action", ["actions", "rel_actions"])
+def test_steps_are_those_of_the_files(tmp_path, action):
+    path = raw_calvin.write(tmp_path)
+    for split, ranges in raw_calvin.RANGES.items():
+        episodes = rlds.sources.open(path, split, action=action)
+        assert episodes.format == "calvin"
+        assert len(episodes) == len(ranges)
+        for episode, (first, last) in zip(episodes, ranges):
+            assert episode.key == f"episode_{first:07d}"
+            assert (episode.origin.begin, episode.origin.end) == (first, last + 1)
+            assert episode.truncated
+            assert not episode.final_observation_known
+            for row, number in enumerate(range(first, last + 1)):
+                with np.load(path / split / f"episode_{number:07d}.npz") as raw:
+                    for name in raw.files:
+                        column = {**episode.steps, **episode.steps["observation"]}.get(name)
+                        if name == action:
+                            column = episode.steps["action"]
+                        assert column.dtype == raw[name].dtype
+                        np.testing.assert_array_equal(column[row], raw[name])
+            assert not episode.steps["is_terminal"].any()
+    field = episodes.spec["steps"]["observation"]["scene_obs"]
+    assert field.names[6:8] == ("red_block_x", "red_block_y")
+
+
+def test_annotations_overlap(tmp_path):
+    path = raw_calvin.write(tmp_path)
+    episodes = rlds.sources.open(path, "training")
+    written = raw_calvin.annotations(raw_calvin.WINDOWS["training"])
+    for episode, rows in zip(episodes, ([0, 1], [2])):
+        found = episode.metadata["annotations"]
+        first = episode.origin.begin
+        for place, row in enumerate(rows):
+            begin, end = raw_calvin.WINDOWS["training"][row]
+            assert (found["begin"][place], found["end"][place]) == (begin - first, end - first + 1)
+            assert found["text"][place] == written["language"]["ann"][row]
+            assert found["task"][place] == written["language"]["task"][row]
+            np.testing.assert_array_equal(
+                found["embedding"][place], written["language"]["emb"][row, 0]
+            )
+        assert len(found["text"]) == len(rows)
+    assert [e.metadata["scene"] for e in episodes] == ["calvin_scene_A", "calvin_scene_B"]
+    faults = [str(fault) for fault in episodes.source.faults("training")]
+    assert len(faults) == 3
+    assert "row 3: the window from 64 to 70 is in no range" in faults[0]
+    assert "row 4: the window from 104 to 107" in faults[1]
+    assert "episode_0000064.npz: a step in no range of ep_start_end_ids.npy" in faults[2]
+    said = episodes.metadata["calvin"]["training"]
+    assert said["statistics.yaml"].startswith("robot_obs:")
+    assert said["scene_info"] == {"calvin_scene_B": [0, 80], "calvin_scene_A": [81, 200]}
+    (alone,) = rlds.sources.open(path / "validation")
+    assert alone.metadata["annotations"]["text"].tolist() == []
+
+
+def test_damaged_steps(tmp_path):
+    path = raw_calvin.write(tmp_path, splits=("training",))
+    (path / "training" / "episode_0000062.npz").unlink()
+    file = path / "training" / "episode_0000103.npz"
+    np.savez(file, **{**raw_calvin.step(103), "robot_obs": np.zeros(14)})
+    episodes = rlds.sources.open(path)
+    assert episodes.columns(1, ["action"], 0, 2)["action"].shape == (2, 7)
+    with pytest.raises(SourceError, match=r"0000062\.npz, episode episode_0000060, row 2: no such"):
+        episodes[1]
+    with pytest.raises(SourceError, match=r"row 3, field 'robot_obs': float64 of shape \(14,\), b"):
+        episodes[0]
+    assert episodes.peek(1).num_steps == 4
+
+
+class Harm:
+    def __reduce__(self):
+        return print, ("harm",)
+
+
+DAMAGE = {
+    "ranges": ("ep_start_end_ids.npy", np.zeros((2, 3), int), "expected two integers"),
+    "overlap": ("ep_start_end_ids.npy", np.array([(0, 5), (5, 6)]), "some steps are in another"),
+    "backwards": ("ep_start_end_ids.npy", np.array([(5, 2)]), "row 0: 5 to 2"),
+    "too many": ("ep_start_end_ids.npy", np.array([(5, 2**62)]), "4,611,686,018,427,387,900 steps"),
+    "no ranges": ("ep_start_end_ids.npy", np.zeros((0, 2), int), "there is no range"),
+    "harm": ("lang_annotations/auto_lang_ann.npy", np.array([Harm()]), "names builtins.print"),
+    "texts": (
+        "lang_annotations/auto_lang_ann.npy",
+        np.array({"language": {"ann": ["a"], "task": []}, "info": {"indx": []}}),
+        "auto_lang_ann.npy: cannot be read: ValueError",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_damaged_tables(tmp_path, case):
+    path = raw_calvin.write(tmp_path, splits=("training",))
+    name, content, message = DAMAGE[case]
+    np.save(path / "training" / name, content, allow_pickle=True)
+    with pytest.raises(SourceError, match=message):
+        CalvinSource(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    file = raw_calvin.write(tmp_path, splits=("training",)) / "training" / "statistics.yaml"
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(SourceError, match=r"statistics\.yaml: no regular file"):
+        CalvinSource(tmp_path)
+
+
+def test_files_that_stand_for_too_much(tmp_path, monkeypatch):
+    """Each may be a zip file of zeros; together they are too much."""
+    path = raw_calvin.write(tmp_path, splits=("validation",))
+    episodes = pickle.loads(pickle.dumps(rlds.sources.open(path)))
+    assert episodes[0].num_steps == 3
+    monkeypatch.setattr("rlds.formats.calvin.source.trusted_bytes", lambda size: size // 10)
+    with pytest.raises(SourceError, match="bytes in 3 files stand for "):
+        episodes[0]
+
+
+@pytest.mark.slow
+def test_a_conversion(tmp_path):
+    path = raw_calvin.write(tmp_path / "raw")
+    conversions.check_conversion(
+        lambda: CalvinSource(path), tmp_path, builder=tfds_builders.RldsCalvin, path=path
+    )

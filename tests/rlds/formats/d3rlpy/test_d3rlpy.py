@@ -1,0 +1,150 @@
+"""Datasets of d3rlpy, against plain loops over their arrays, and back."""
+
+import pickle
+
+import conversions
+import foreign_readers
+import h5py
+import numpy as np
+import pytest
+import raw_d3rlpy
+import raw_npz
+
+import rlds.sources
+import tfds_builders
+from rlds.formats.d3rlpy.source import D3rlpySource
+from rlds.sources.exporting import differences
+from rlds.sources.source import SourceError
+
+
+def contents(path):
+    """All arrays of a file."""
+    with h5py.File(path) as file:
+        found = {}
+        file.visititems(lambda name, item: found.update({name: item[()]}))
+        return {name: value for name, value in found.items() if name[:5] != "rlds/"}
+
+
+def assert_same(path, expected):
+    one, two = contents(path), contents(expected)
+    assert one.keys() == two.keys()
+    for name, value in two.items():
+        assert np.asarray(one[name]).dtype == np.asarray(value).dtype, name
+        np.testing.assert_array_equal(one[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("parts", [0, 2])
+def test_episodes_are_those_of_the_arrays(tmp_path, parts):
+    path = raw_d3rlpy.write(tmp_path / "a.h5", parts=parts, discrete=bool(parts))
+    episodes = rlds.sources.open(path)
+    assert (episodes.format, len(episodes)) == ("d3rlpy", 3)
+    for index, found in enumerate(pickle.loads(pickle.dumps(episodes))):
+        raw = raw_d3rlpy.episode(index, parts=parts, discrete=bool(parts))
+        terminated = bool(raw["terminated"])
+        rows = len(raw["actions"])
+        transitions = rows if terminated else rows - 1
+        assert found.num_steps == rows
+        assert (found.truncated, found.final_observation_known) == (not terminated, not terminated)
+        assert found.steps["is_terminal"].tolist() == [False] * (rows - 1) + [terminated]
+        for row in range(transitions):
+            np.testing.assert_array_equal(found.steps["action"][row], raw["actions"][row])
+            assert found.steps["reward"][row] == raw["rewards"][row, 0]
+        observation = found.steps["observation"]
+        pairs = (
+            [(observation[str(part)], raw["observations"][part]) for part in range(parts)]
+            if parts
+            else [(observation, raw["observations"])]
+        )
+        for column, values in pairs:
+            np.testing.assert_array_equal(column, values)
+        assert episodes.source.outline("train", index) == found.outline
+    last = episodes[1].metadata["last_row"]
+    np.testing.assert_array_equal(
+        last["action"], raw_d3rlpy.episode(1, parts=parts, discrete=bool(parts))["actions"][-1]
+    )
+    rlds.sources.export(path, "d3rlpy", tmp_path / "again.h5")
+    assert_same(tmp_path / "again.h5", path)
+
+
+def sample(tmp_path):
+    """Episodes of all kinds of ends, whose final observation is known or not."""
+    files = raw_npz.sample()
+    arrays = files["unknown.npz"] = raw_npz.episode(4, terminal=True, seed=5)
+    cut = files["cut.npz"] = raw_npz.episode(3, terminal=False, truncated=True, seed=6)
+    for short in (arrays, cut):
+        for name in ("observation/camera", "observation/joints"):
+            short[name] = short[name][:-1]
+        del short["info/qpos"]
+    for arrays in files.values():
+        arrays.pop("info/qpos", None)
+    return raw_npz.write_folder(tmp_path / "raw", files)
+
+
+def test_any_episodes_there_and_back(tmp_path):
+    raw = sample(tmp_path)
+    options = {"observation": "observation/joints"}
+    made = rlds.sources.export(raw, "d3rlpy", tmp_path / "made.h5", **options)
+    assert made.num_episodes == 5
+    for one, two in zip(rlds.sources.open(raw), rlds.sources.open(made.path), strict=True):
+        assert [*differences(one, two)] == []
+    with pytest.raises(ValueError, match=r"'speed' is no array of numbers"):
+        rlds.sources.export(raw, "d3rlpy", tmp_path / "other.h5", observation="speed")
+
+
+@pytest.mark.slow
+def test_d3rlpy_reads_it(tmp_path):
+    raw = sample(tmp_path)
+    episodes = rlds.sources.open(raw)
+    made = rlds.sources.export(raw, "d3rlpy", tmp_path / "a.h5", observation="observation/joints")
+    script = """
+import json, sys
+from d3rlpy.dataset import io, components
+with open(sys.argv[1], "rb") as file:
+    found = io.load(components.Episode, file)
+print(json.dumps([
+    [e.transition_count, bool(e.terminated), float(e.rewards.sum()), e.observations.tolist()]
+    for e in found
+]))
+"""
+    found = foreign_readers.run("d3rlpy.dataset", script, made.path)
+    for (count, terminated, total, observations), episode in zip(found, episodes, strict=True):
+        steps = episode.steps
+        assert terminated == steps["is_terminal"][-1]
+        known = episode.final_observation_known
+        real = episode.num_steps - known
+        # Without a terminal state, the last observation that is there is the final one to d3rlpy.
+        assert count == (real if terminated or known else real - 1)
+        joints = steps["observation"]["joints"]
+        kept = len(joints) - (terminated and known)
+        np.testing.assert_array_equal(np.float32(observations), joints[:kept])
+        assert total == pytest.approx(float(steps["reward"].sum()))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("version", "2.0", "version '2.0', expected '2.1'"),
+        ("num_episodes", 10**9, "1000000000 episodes, but"),
+        ("actions_1", np.zeros((2, 2), np.float32), "columns of different lengths"),
+        ("rewards_1", np.zeros((6, 2), np.float32), "but the first episode has"),
+        ("observations_1", None, "'observations_1': missing"),
+    ],
+)
+def test_damaged_files(tmp_path, name, value, what):
+    path = raw_d3rlpy.write(tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        del file[name]
+        if value is not None:
+            file[name] = value
+    with pytest.raises(SourceError, match=what):
+        D3rlpySource(path).read("train", 1)
+
+
+@pytest.mark.slow
+def test_a_conversion(tmp_path):
+    path = raw_d3rlpy.write(tmp_path / "a.h5", parts=2)
+    builder = conversions.check_conversion(
+        lambda: D3rlpySource(path), tmp_path, builder=tfds_builders.RldsD3rlpy, path=path
+    )
+    rlds.sources.export(builder.data_path, "d3rlpy", tmp_path / "again.h5")
+    assert_same(tmp_path / "again.h5", path)

@@ -1,0 +1,135 @@
+import h5py
+import numpy as np
+import pytest
+from conversions import check_conversion
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from raw_d4rl_pybullet import write_pybullet
+
+from rlds.formats.d4rl.pybullet import D4rlPybulletSource
+from rlds.sources.source import SourceError
+from tfds_builders.builder import convert
+from tfds_builders.d4rl import RldsD4rlPybullet
+from tfds_builders.export.d4rl import export_d4rl, export_d4rl_pybullet
+
+
+def episodes(source):
+    return [source.read("train", index) for index in range(source.num_episodes("train"))]
+
+
+def read_arrays(path):
+    with h5py.File(path) as file:
+        return {name: file[name][:] for name in file}
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.booleans())
+def test_rewards_belong_to_the_actions_that_brought_them(tmp_path_factory, lengths, cut):
+    if cut and lengths == [0]:
+        return  # No rows.
+    path = write_pybullet(tmp_path_factory.mktemp("pybullet") / "a.hdf5", lengths, cut=cut)
+    arrays, row = read_arrays(path), 0
+    for episode in episodes(D4rlPybulletSource(path)):
+        steps = episode.steps
+        assert episode.origin.begin == row
+        for step in range(episode.num_steps):
+            np.testing.assert_array_equal(steps["observation"][step], arrays["observations"][row])
+            assert steps["terminals"][step] == arrays["terminals"][row, 0]
+            if step < episode.num_steps - 1:
+                np.testing.assert_array_equal(steps["action"][step], arrays["actions"][row])
+                assert steps["reward"][step] == arrays["rewards"][row + 1, 0]
+            row += 1
+        assert not steps["action"][-1].any()
+        assert steps["reward"][-1] == 0
+    assert row == len(arrays["rewards"])
+
+
+def test_how_episodes_end(tmp_path):
+    path = write_pybullet(tmp_path / "a.hdf5", [4, 10, 3, 6], cut=True)
+    terminal, ambiguous, shorter, cut = episodes(D4rlPybulletSource(path, time_limit=10))
+    for episode in (terminal, shorter):
+        assert episode.steps["is_terminal"][-1]
+        assert (episode.truncated, episode.complete) == (False, True)
+        assert episode.steps["discount"][-2] == 0
+    assert not ambiguous.steps["is_terminal"][-1]
+    assert (ambiguous.truncated, ambiguous.complete) == (True, True)
+    assert ambiguous.steps["terminals"][-1] == 1
+    assert ambiguous.steps["discount"][-2] == 1
+    assert (cut.truncated, cut.complete, cut.num_steps) == (True, False, 6)
+    assert [e.metadata["terminal_is_ambiguous"] for e in (terminal, ambiguous, cut)] == [0, 1, 0]
+    assert all(episode.final_observation_known for episode in (terminal, ambiguous, shorter, cut))
+
+
+def test_other_fields_than_a_damaged_one_can_be_read(tmp_path):
+    path = write_pybullet(tmp_path / "a.hdf5", [4, 3], cut=True)
+    whole = episodes(D4rlPybulletSource(path))
+    with h5py.File(path, "a") as file:
+        rows = file.pop("observations")[:]
+        file.create_dataset("observations", data=rows, chunks=rows.shape, fletcher32=True)
+        place = file["observations"].id.get_chunk_info(0)
+    content = bytearray(path.read_bytes())
+    content[place.byte_offset] ^= 1
+    path.write_bytes(content)
+    source = D4rlPybulletSource(path)
+    for index, episode in enumerate(whole):
+        for field in ("action", "reward", "discount", "terminals", "is_last", "is_terminal"):
+            steps = source.read_steps("train", index, [field])
+            assert list(steps) == [field]
+            np.testing.assert_array_equal(steps[field], episode.steps[field], strict=True)
+        with pytest.raises(SourceError, match="field 'observations'"):
+            source.read_steps("train", index, ["observation"])
+
+
+def test_conversion(tmp_path):
+    path = write_pybullet(tmp_path / "hopper-bullet-mixed-v0.hdf5", [4, 1000, 3], cut=True)
+    builder = check_conversion(
+        lambda: D4rlPybulletSource(path), tmp_path, builder=RldsD4rlPybullet, path=path
+    )
+    assert builder.info.metadata["conversion"]["splits"]["train"]["raw"] == {
+        "rows": 1009,
+        "terminals": 2,
+    }
+
+
+def test_files_come_back(tmp_path):
+    path = write_pybullet(tmp_path / "a.hdf5", [4, 10, 3, 0, 6], cut=True)
+    with h5py.File(path, "a") as file:
+        file["rewards"][0] = 0.25  # Not in published files, but it would come back.
+        file["actions"][4] = 0.5
+    builder = convert(D4rlPybulletSource(path), name="a", data_dir=tmp_path)
+    export_d4rl_pybullet(builder, tmp_path / "again.hdf5")
+    expected, found = read_arrays(path), read_arrays(tmp_path / "again.hdf5")
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, strict=True)
+    with pytest.raises(ValueError, match="does not say that it was made of a file of d4rl;"):
+        export_d4rl(builder, tmp_path / "other.hdf5")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"actions": None}, r"field 'actions': missing; the file has \['observations', 'rewards"),
+        ({"rewards": np.zeros(9)}, r"field 'rewards': shape \(9,\), expected \(N, 1\)"),
+        ({"terminals": np.zeros((9, 2))}, r"field 'terminals': shape \(9, 2\), expected \(N, 1\)"),
+        ({"actions": np.zeros((8, 3))}, "field 'actions': 8 rows, but there are 9 of observations"),
+        ({"terminals": np.full((9, 1), 2)}, "row 0, field 'terminals': 2, expected 0 or 1"),
+        ({"timeouts": np.zeros(9)}, r"the file has the arrays \['timeouts'\] too; .* D4rlSource"),
+        ({"observations": np.zeros((0, 2))}, "field 'observations': there are no rows"),
+    ],
+    ids=str,
+)
+def test_files_that_are_not_as_they_should_be(tmp_path, changes, message):
+    path = write_pybullet(tmp_path / "a.hdf5", [4, 3])
+    with h5py.File(path, "a") as file:
+        for name, value in changes.items():
+            file.pop(name, None)
+            if value is not None:
+                file[name] = value
+    with pytest.raises(SourceError, match=rf"a.hdf5, .*{message}|a.hdf5: {message}"):
+        D4rlPybulletSource(path)
+
+
+def test_time_limit_has_to_be_positive(tmp_path):
+    with pytest.raises(ValueError, match="time_limit: got 0, expected 1 or more"):
+        D4rlPybulletSource(write_pybullet(tmp_path / "a.hdf5", [4]), time_limit=0)

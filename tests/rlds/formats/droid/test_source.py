@@ -1,0 +1,118 @@
+"""Raw DROID, against the arrays that were written."""
+
+import json
+
+import conversions
+import h5py
+import numpy as np
+import pytest
+import raw_droid
+from videos import decoded, encoded
+
+import rlds.sources
+from rlds.formats.droid.source import DroidSource
+from rlds.raw_files.untrusted import SourceError
+from rlds_ecosystem.nests import at, leaves_at
+from tfds_builders import RldsDroid
+
+# Failures come first: their folder does.
+ORDER = (1, 0, 2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("droid")
+    return path, raw_droid.write_folder(path)
+
+
+def test_all_arrays_are_there(folder):
+    path, arrays = folder
+    episodes = rlds.sources.open(path)
+    assert episodes.format == "droid"
+    assert episodes.metadata == {"droid": {"rate": 15, "cameras": ["wrist", "ext1"]}}
+    for index, number in enumerate(ORDER):
+        episode = episodes[index]
+        found = dict(leaves_at(episode.steps, None))
+        for name, values in arrays[index].items():
+            np.testing.assert_array_equal(found.pop(name), values)
+        assert found.keys() == {
+            *("is_first", "is_last", "is_terminal"),
+            *("discount", "language_instruction"),
+        }
+        assert set(found["language_instruction"]) == {f"Put {number} in the bowl ü"}
+        assert not found["is_terminal"].any()
+        assert (episode.truncated, episode.final_observation_known) == (True, False)
+        assert episode.key == f"LAB+000{number}+2023-07-07"
+        assert episode.metadata["success"] == (number % 2 == 0)
+        assert json.loads(episode.metadata["metadata"])["uuid"] == episode.key
+        attributes = {"success": True, "user": f"user {number}"}
+        assert json.loads(episode.metadata["attributes"]) == attributes
+        for place, camera in enumerate(("wrist", "ext1")):
+            length = episode.num_steps
+            frames = length - (number == 2)
+            clip = at(episode.metadata, f"video/observation/images/{camera}")
+            assert clip["clip"] == encoded("h264", frames, seed=2 * number + place, fps=15)
+            assert clip["frames"].tolist() == [*range(frames), *[-1] * (length - frames)]
+    field = episodes.spec["steps"]["action"]["cartesian_position"]
+    assert field.names == ("x", "y", "z", "roll", "pitch", "yaw")
+
+
+def test_pixels(folder):
+    path, _ = folder
+    episodes = rlds.sources.open(path, video="frames")
+    expected = decoded(encoded("h264", 5, seed=4, fps=15))
+    pixels = episodes.columns(2, ["observation/images/wrist"])["observation"]["images"]["wrist"]
+    np.testing.assert_array_equal(pixels[:5], expected)
+    assert not pixels[5].any()
+    found = episodes.columns(2, ["observation/images/wrist", "action/gripper_position"], 2, 4)
+    np.testing.assert_array_equal(found["observation"]["images"]["wrist"], expected[2:4])
+
+
+def test_a_row_less_in_the_first_episode_is_damage_of_that_one(tmp_path):
+    raw_droid.write_folder(tmp_path)
+    expected = rlds.sources.open(tmp_path)
+    spec, file = expected.spec, tmp_path / expected[0].origin.file
+    with h5py.File(file, "a") as opened:
+        name = "observation/robot_state/joint_positions"
+        rows = opened[name][:-1]
+        del opened[name]
+        opened[name] = rows
+    episodes = rlds.sources.open(tmp_path)
+    assert episodes.spec == spec
+    with pytest.raises(SourceError, match=rf"field '{name}': {len(rows)} rows, expected"):
+        episodes[0]
+    assert episodes[1].num_steps == 5
+
+
+def test_what_is_missing_is_an_error_of_its_episode(tmp_path):
+    raw_droid.write_folder(tmp_path, (4,) * 6)
+    folders = sorted(tmp_path.glob("LAB/*/*/*"))
+    (folders[1] / "trajectory.h5").unlink()
+    next(folders[2].glob("metadata_*")).unlink()
+    next(folders[3].glob("recordings/MP4/1*.mp4")).unlink()
+    video = next(folders[4].glob("recordings/MP4/1*.mp4"))
+    video.write_bytes(video.read_bytes()[:1000])
+    next(folders[5].glob("metadata_*")).write_text("[1")
+    episodes = rlds.sources.open(tmp_path)
+    assert episodes[0].num_steps == 4
+    messages = [
+        "trajectory.h5.*does not exist, but the episode needs it",
+        r"no metadata_<uuid>\.json",
+        r"\d+\.mp4.*the video is missing",
+        r"\d+\.mp4.*cannot be read",
+        r"metadata_.*json.*cannot be read: JSONDecodeError",
+    ]
+    for index, message in enumerate(messages, 1):
+        with pytest.raises(SourceError, match=message):
+            _ = episodes[index]
+    # Without its videos, what else there is can be read.
+    assert episodes.columns(3, ["action"])["action"]["joint_velocity"].shape == (4, 7)
+    with pytest.raises(FileNotFoundError, match=r"no trajectory\.h5 below it"):
+        DroidSource(tmp_path / "LAB" / "nothing")
+
+
+@pytest.mark.slow
+def test_a_conversion(tmp_path):
+    raw_droid.write_folder(tmp_path / "raw")
+    path = tmp_path / "raw"
+    conversions.check_conversion(lambda: DroidSource(path), tmp_path, builder=RldsDroid, path=path)

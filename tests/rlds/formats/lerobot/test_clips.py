@@ -1,0 +1,99 @@
+"""Clips of other formats in datasets of LeRobot."""
+
+import json
+
+import foreign_readers
+import numpy as np
+import pytest
+import raw_lerobot as raw
+from lerobot_layout import check_layout
+from robot_source import RobotSource
+
+import rlds.sources
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import differences, export
+from rlds.video.container import VideoFile
+from rlds.video.decoding import ClipReader
+from rlds_ecosystem.fields import Field
+
+CAMERA = "video/observation/front"
+
+
+class FilmedSource(RobotSource):
+    """Robots of which there are clips, cut out of one video without keyframes in between."""
+
+    def __init__(self, path, codec="unaligned"):
+        super().__init__((5, 4, 6), fps=raw.FPS)
+        self.film = path / "film.mp4"
+        # The first and the third have a final observation.
+        self.parts = [raw.frames(raw.TOP, index, n) for index, n in enumerate((6, 4, 7))]
+        raw.write_video(self.film, self.parts, codec)
+
+    def episode_fields(self):
+        clip = {"clip": Field(bytes), "first": np.int64}
+        return {**super().episode_fields(), "video": {"observation": {"front": clip}}}
+
+    def read(self, split, index):
+        episode = super().read(split, index)
+        begin = sum(map(len, self.parts[:index]))
+        clip = VideoFile(self.film).clip(begin, begin + len(self.parts[index]))
+        found = {"clip": clip.data, "first": np.int64(clip.first)}
+        episode.metadata["video"] = {"observation": {"front": found}}
+        return episode
+
+
+@pytest.mark.parametrize(("version", "codec"), [("v3.0", "unaligned"), ("v2.1", "h264")])
+def test_clips_stay_what_they_are(tmp_path, version, codec):
+    source = FilmedSource(tmp_path, codec)
+    made = export(source, "lerobot", tmp_path / "made", version=version)
+    places = {place.field: place for place in made.placements}
+    assert places[f"{CAMERA}/clip"].place == "videos/observation.front"
+    assert {place.how for place in made.placements} == {"exact", "aside"}
+    for one, two in zip(Episodes(source), rlds.sources.open(made.path), strict=True):
+        assert list(differences(one, two)) == []
+    check_layout(tmp_path / "made")
+    info = json.loads((tmp_path / "made/meta/info.json").read_text())
+    said = info["features"]["observation.front"]
+    assert (said["dtype"], said["shape"], said["info"]["video.codec"]) == (
+        "video",
+        [32, 48, 3],
+        "h264",
+    )
+    assert len(list((tmp_path / "made/videos").rglob("*.mp4"))) == 3
+
+
+def test_clips_that_lerobot_would_not_find(tmp_path):
+    source = FilmedSource(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"robot 0, video/observation/front: frame 1 is shown after"
+    ):
+        export(source, "lerobot", tmp_path / "made", fps=12.0)
+    with pytest.raises(ValueError, match=r"no other keyframe before; version 3\.0 has"):
+        export(source, "lerobot", tmp_path / "made", version="v2.1")
+    kept = export(source, "lerobot", tmp_path / "kept", fps=12.0, keep_aside=[CAMERA])
+    assert {place.how for place in kept.placements if place.field[:5] == "video"} == {"aside"}
+
+
+_READ = """
+import json, sys
+import numpy as np
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+dataset = LeRobotDataset("a/b", root=sys.argv[1], video_backend="pyav")
+frames = [dataset[row]["observation.front"].numpy() for row in range(len(dataset))]
+np.save(sys.argv[2], frames)
+print()
+print(json.dumps(np.shape(dataset.meta.stats["observation.front"]["mean"])))
+"""
+
+
+@pytest.mark.slow
+def test_lerobot_reads_the_frames(tmp_path):
+    source = FilmedSource(tmp_path)
+    export(source, "lerobot", tmp_path / "made")
+    shape = foreign_readers.run("lerobot", _READ, tmp_path / "made", tmp_path / "read.npy")
+    assert shape == [3, 1, 1]
+    found = np.load(tmp_path / "read.npy")
+    with ClipReader(str(source.film)) as reader:
+        frames = reader.frames(0, 17)
+    rows = [*range(5), *range(6, 10), *range(10, 16)]
+    assert np.array_equal(np.round(found * 255), frames[rows].transpose(0, 3, 1, 2))

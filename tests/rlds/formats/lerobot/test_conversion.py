@@ -1,0 +1,93 @@
+"""LeRobot datasets as datasets of TFDS, and those that LeRobot itself has recorded."""
+
+import conversions
+import foreign_readers
+import numpy as np
+import pytest
+import raw_lerobot as raw
+
+import tfds_builders
+from rlds.formats.lerobot.source import LeRobotSource
+from rlds.sources.video_frames import as_chosen
+
+pytestmark = pytest.mark.slow
+
+
+def test_conversion(tmp_path):
+    path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"})
+    raw.write_extras(path)
+    made = conversions.check_conversion(
+        lambda: LeRobotSource(path), tmp_path, builder=tfds_builders.RldsLerobot, path=path
+    )
+    assert made.info.metadata["lerobot"] == LeRobotSource(path).metadata()["lerobot"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"video": "frames"}, {"video": "jpeg", "flat_cameras": True}, {"match": "timestamp"}],
+)
+def test_conversion_with_options(tmp_path, options):
+    path = raw.write_v2(tmp_path / "raw", codecs={raw.TOP: "av1", raw.DEPTH: "depth"})
+    conversions.check_conversion(lambda: as_chosen(LeRobotSource(path, **options)), tmp_path)
+
+
+_RECORD = """
+import sys
+import numpy as np
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+image = {"dtype": "image", "shape": (8, 10, 3), "names": ["height", "width", "channels"]}
+made = LeRobotDataset.create("a/b", 10, {
+    "action": {"dtype": "float32", "shape": (2,), "names": ["x", "y"]},
+    "observation.state": {"dtype": "float64", "shape": (3,), "names": ["a", "b", "c"]},
+    "observation.grid": {"dtype": "float32", "shape": (2, 3), "names": None},
+    "observation.images.wrist": image,
+    "observation.images.top": {**image, "dtype": "video", "shape": (64, 96, 3)},
+    "next.reward": {"dtype": "float32", "shape": (1,), "names": None},
+    "note": {"dtype": "string", "shape": (1,), "names": None},
+    "flag": {"dtype": "bool", "shape": (1,), "names": None},
+}, root=sys.argv[1])
+for episode in range(3):
+    for step in range(4 + episode):
+        made.add_frame({
+            "action": np.array([step, episode], "f4"),
+            "observation.state": np.array([0.1, step, episode]),
+            "observation.grid": np.full((2, 3), step, "f4"),
+            "observation.images.wrist": np.full((8, 10, 3), step, np.uint8),
+            "observation.images.top": np.full((64, 96, 3), 20 * step + episode, np.uint8),
+            "next.reward": np.array([0.5 * step], "f4"),
+            "note": f"step {step}",
+            "flag": np.array([step == 2]),
+            "task": "other" if episode == 2 else "first",
+        })
+    made.save_episode()
+made.finalize()
+print(len(made))
+"""
+
+
+def test_what_lerobot_recorded(tmp_path):
+    """Three episodes, in one table and one video."""
+    assert foreign_readers.run("lerobot", _RECORD, tmp_path / "made") == 15
+    source = as_chosen(LeRobotSource(tmp_path / "made", video="frames"))
+    assert list(source.faults("train")) == []
+    for index in range(3):
+        steps = source.read("train", index).steps
+        number = np.arange(4 + index)
+        observation = steps["observation"]
+        assert steps["action"].tolist() == [[step, index] for step in number]
+        assert observation["state"].tolist() == [[0.1, step, index] for step in number]
+        assert (
+            observation["grid"].tolist()
+            == np.full((2, 3, len(number)), number).T.swapaxes(1, 2).tolist()
+        )
+        assert steps["reward"].tolist() == (number / 2).tolist()
+        assert steps["note"].tolist() == [f"step {step}" for step in number]
+        assert steps["flag"].tolist() == (number == 2).tolist()
+        task = "other" if index == 2 else "first"
+        assert steps["language_instruction"].tolist() == [task] * len(number)
+        assert {*map(len, steps["image_file"]["observation"]["images"]["wrist"])} == {16}
+        off = observation["images"]["top"][:, 0, 0, 0].astype(int) - (20 * number + index)
+        assert abs(off).max() <= 3  # The codec is lossy.
+    clips = LeRobotSource(tmp_path / "made").read("train", 1).metadata
+    assert clips["video"]["observation"]["images"]["top"]["clip"]

@@ -1,0 +1,272 @@
+"""Datasets of LeRobot that are made of other data."""
+
+import dataclasses
+import io
+import json
+import os
+
+import foreign_readers
+import numpy as np
+import pytest
+from lerobot_layout import check_layout
+from PIL import Image
+from robot_source import RobotSource
+
+from rlds.formats.lerobot.export import LeRobotExport
+from rlds.sources.episodes import Episodes
+from rlds.sources.source import Origin, SourceEpisode
+from rlds_ecosystem.columns import step_flags
+from rlds_ecosystem.nests import leaves_at
+
+VERSIONS = ["v3.0", "v2.1"]
+
+
+def exported(path, source=None, **options):
+    LeRobotExport(Episodes(source or RobotSource()), **options).write(path)
+    return path
+
+
+def expected(source, index):
+    """The rows that LeRobot is to have of an episode, by feature."""
+    episode = source.read("train", index)
+    last = episode.num_steps - episode.final_observation_known
+    rows = {path: column[:last] for path, column in leaves_at(episode.steps, None)}
+    end = np.arange(last) == last - 1
+    return {
+        "observation.state": rows["observation/state"],
+        "observation.camera": rows["observation/camera"],
+        "observation.wrist": rows["observation/wrist"],
+        "observation.depth": rows["observation/depth"],
+        "observation.grid": rows["observation/grid"],
+        "observation.note": rows["observation/note"],
+        "action": rows["action"],
+        "next.reward": rows["reward"],
+        "discount": rows["discount"],
+        "steps.timestamp": rows["timestamp"],
+        "contact": rows["contact"],
+        "small": rows["small"][:, 0],
+        "half": rows["half"],
+        "next.done": end & (index == 2),
+        "next.truncated": end & (index != 2),
+        "task": rows["language_instruction"],
+    }
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rows(tmp_path, version):
+    source = RobotSource()
+    path = exported(tmp_path / "made", version=version, robot_type="arm")
+    episodes = check_layout(path)
+    assert len(episodes) == 3
+    for index, found in enumerate(episodes):
+        for name, column in expected(source, index).items():
+            rows = found[name]
+            if isinstance(rows[0], dict):
+                rows = [row["bytes"] for row in rows]
+                if column.dtype != object:
+                    rows = [np.array(Image.open(io.BytesIO(data))) for data in rows]
+            assert np.array_equal(np.reshape(rows, column.shape), column), name
+        always = {"timestamp", "frame_index", "episode_index", "index", "task_index"}
+        assert found.keys() - expected(source, index).keys() == always
+    info = json.loads((path / "meta/info.json").read_text())
+    assert (info["fps"], info["robot_type"], info["splits"]) == (10, "arm", {"train": "0:3"})
+    features = info["features"]
+    assert features["observation.state"]["names"] == ["x", "y", "z"]
+    assert features["observation.wrist"]["shape"] == [4, 5, 3]
+    assert features["observation.depth"]["info"] == {"is_depth_map": True, "depth_unit": "mm"}
+
+
+def test_files_of_limited_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("rlds.formats.lerobot.tables._MEGABYTE", 20_000)
+    monkeypatch.setattr("rlds.formats.lerobot.dataset_files._EPISODES_AT_ONCE", 2)
+    path = exported(tmp_path / "made", RobotSource((9,) * 5), data_files_size_in_mb=1)
+    check_layout(path)
+    for folder in ("data", "meta/episodes"):
+        assert len(list((path / folder).rglob("*.parquet"))) > 1
+
+
+def test_one_task_and_other_names(tmp_path):
+    source = RobotSource((3,))
+    [found] = check_layout(exported(tmp_path / "of_episode", source, task="operator"))
+    assert found["task"] == ["operator 0"] * 3
+    assert found["observation.note"] == ["", "row 1", ""]
+    assert found["language_instruction"] == ["pick"] * 3
+    [found] = check_layout(exported(tmp_path / "none", source, keep_aside=["language_instruction"]))
+    assert found["task"] == ["pick"] * 3
+
+
+def test_texts_that_may_be_the_task(tmp_path):
+    class Renamed(RobotSource):
+        name = "instruction"
+
+        def step_fields(self):
+            fields = dict(super().step_fields())
+            return {self.name: fields.pop("language_instruction"), **fields}
+
+        def read(self, split, index):
+            episode = super().read(split, index)
+            steps = dict(episode.steps)
+            steps[self.name] = steps.pop("language_instruction")
+            return dataclasses.replace(episode, steps=steps)
+
+    [found] = check_layout(exported(tmp_path / "made", Renamed((3,))))
+    assert found["task"] == ["pick"] * 3
+    source = Renamed((3,))
+    source.name = "words"
+    export = LeRobotExport(Episodes(source))
+    places = {place.field: place for place in export.placements()}
+    assert places["steps/words"].why.startswith("if it is the text of the task, pass task='words'")
+    export.write(tmp_path / "other")
+    [found] = check_layout(tmp_path / "other")
+    assert (found["task"], found["words"]) == ([""] * 3, ["pick"] * 3)
+
+
+def test_placements():
+    placements = {
+        place.field: place for place in LeRobotExport(Episodes(RobotSource())).placements()
+    }
+    assert placements["steps/reward"].place == "next.reward"
+    assert placements["steps/language_instruction"].place == "task"
+    assert {place.how for place in placements.values()} == {"exact", "aside"}
+    assert placements["steps/counter"].why == "LeRobot has no columns of uint64"
+    assert placements["steps/observation/blob"].why == "LeRobot has no columns of bytes"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "fps: LeRobot needs the number of steps in a second, and the data does not say it"),
+        ({"fps": 0.0}, "fps: got 0.0, expected a positive number"),
+        ({"fps": 12.5, "version": "v2.1"}, "whole numbers only"),
+        ({"fps": 5.0, "task": "seed"}, "there is no text 'seed'"),
+        ({"fps": 5.0, "keep_aside": ["goal"]}, "there is no field 'goal'"),
+        ({"fps": 5.0, "data_files_size_in_mb": 0}, "got 0, expected a positive number"),
+    ],
+)
+def test_options_that_do_not_fit(options, message):
+    with pytest.raises(ValueError, match=message):
+        LeRobotExport(Episodes(RobotSource(fps=None)), **options)
+
+
+def test_images_of_several_sizes(tmp_path):
+    class Sizes(RobotSource):
+        def read(self, split, index):
+            episode = super().read(split, index)
+            if index:
+                episode.steps["observation"]["wrist"][0] = _png(np.zeros((2, 2, 3), np.uint8))
+            return episode
+
+    with pytest.raises(ValueError, match=r"robot 1, observation/wrist: .*keep_aside="):
+        exported(tmp_path / "made", Sizes())
+    path = exported(tmp_path / "kept", Sizes(), keep_aside=["observation/wrist"])
+    assert "observation.wrist" not in check_layout(path)[0]
+
+
+def test_no_rows(tmp_path):
+    with pytest.raises(ValueError, match="robot 0: LeRobot holds none without a transition"):
+        exported(tmp_path / "made", RobotSource((0, 2)))
+
+
+def test_times_that_old_readers_refuse(tmp_path):
+    class Long(RobotSource):
+        def step_fields(self):
+            return {"action": np.int64}
+
+        def read(self, split, index):
+            steps = {"action": np.zeros(15_600, np.int64), **step_flags([15_600], [False])}
+            origin = Origin("made up", 0, 15_600)
+            metadata = {"seed": np.int64(0), "operator": ""}
+            return SourceEpisode("a", steps, origin, True, False, metadata=metadata)
+
+    with pytest.warns(UserWarning, match=r"episode a takes 1040 seconds: LeRobot 0\.3 finds"):
+        exported(tmp_path / "made", Long((15_600,)), fps=15.0, version="v2.1")
+
+
+def _png(image):
+    made = io.BytesIO()
+    Image.fromarray(image).save(made, "PNG")
+    return made.getvalue()
+
+
+_READ_30 = """
+import json, sys
+import numpy as np
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+dataset = LeRobotDataset("a/b", root=sys.argv[1], video_backend="pyav")
+rows = [dataset[row] for row in range(len(dataset))]
+columns = {}
+for name in rows[0]:
+    values = [row[name] for row in rows]
+    is_text = isinstance(values[0], str)
+    columns[name.replace("/", "|")] = np.array(values if is_text else [v.numpy() for v in values])
+np.savez(sys.argv[2], **columns)
+print(json.dumps({"fps": dataset.fps, "stats": sorted(dataset.meta.stats)}))
+"""
+
+
+def check_by_lerobot(source, path, tmp_path, script=_READ_30, *arguments):
+    foreign_readers.run("lerobot", script, path, tmp_path / "read.npz", *arguments)
+    found = np.load(tmp_path / "read.npz")
+    parts = [expected(source, index) for index in range(len(source.lengths))]
+    for name in parts[0]:
+        columns = [part[name] for part in parts]
+        if name == "observation.wrist":
+            columns = [
+                np.array([np.array(Image.open(io.BytesIO(data))) for data in column])
+                for column in columns
+            ]
+        wanted = np.concatenate(columns)
+        if name in ("observation.camera", "observation.wrist"):
+            wanted = (wanted.astype(np.float32) / 255).transpose(0, 3, 1, 2)
+        elif name == "observation.depth":
+            wanted = wanted.transpose(0, 3, 1, 2)
+        elif wanted.dtype == object:
+            wanted = wanted.astype(str)
+        elif wanted.dtype == np.float64:
+            wanted = wanted.astype(np.float32)  # torch makes Python's numbers so.
+        assert np.array_equal(found[name], wanted), name
+
+
+@pytest.mark.slow
+def test_lerobot_reads_version_3(tmp_path):
+    source = RobotSource()
+    check_by_lerobot(source, exported(tmp_path / "made", source), tmp_path)
+
+
+_CONVERT = """
+import json, sys
+from lerobot.scripts.convert_dataset_v21_to_v30 import convert_dataset
+convert_dataset("a/b", root=sys.argv[1], push_to_hub=False)
+print()
+print(json.dumps(None))
+"""
+
+
+@pytest.mark.slow
+def test_lerobot_converts_version_2(tmp_path):
+    source = RobotSource()
+    path = exported(tmp_path / "made", source, version="v2.1")
+    foreign_readers.run("lerobot", _CONVERT, path)
+    check_by_lerobot(source, path, tmp_path)
+
+
+# LeRobot 0.3 needs other versions of libraries than 0.6: they are in a folder of their own.
+_READ_21 = (
+    """
+import sys
+sys.path.insert(0, sys.argv[3])
+import datasets, lerobot
+assert datasets.__version__ < "4" and lerobot.__version__ < "0.4", lerobot.__version__
+"""
+    + _READ_30
+)
+
+
+@pytest.mark.slow
+def test_old_lerobot_reads_version_2(tmp_path):
+    folder = os.environ.get("LEROBOT_0_3")
+    if not folder:
+        pytest.skip("LEROBOT_0_3 names no folder with lerobot 0.3.3 and datasets 3.6")
+    source = RobotSource()
+    path = exported(tmp_path / "made", source, version="v2.1")
+    check_by_lerobot(source, path, tmp_path, _READ_21, folder)

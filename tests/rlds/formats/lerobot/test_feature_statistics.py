@@ -1,0 +1,143 @@
+"""The statistics of features: against NumPy, and against LeRobot's own code."""
+
+import json
+
+import foreign_readers
+import numpy as np
+import pytest
+
+from rlds.formats.lerobot.feature_statistics import (
+    QUANTILES,
+    Total,
+    of_column,
+    of_images,
+    sampled_frames,
+)
+from tfds_files.png import encode_png
+
+COLUMNS = {
+    "state": np.random.default_rng(0).normal(3, 2, (57, 4)).astype(np.float32),
+    "flag": np.random.default_rng(1).random(57) < 0.3,
+    "count": np.random.default_rng(2).integers(-(2**40), 2**40, 57),
+    "grid": np.random.default_rng(3).normal(size=(57, 2, 3)),
+    "constant": np.full((57, 2), 7, np.uint8),
+    "single": np.array([[1.5, -2.5]], np.float32),
+}
+IMAGES = [
+    np.random.default_rng(4).integers(0, 255, (120, 6, 8, 3), np.uint8),
+    np.random.default_rng(5).integers(40, 90, (3, 310, 305, 3), np.uint8),
+]
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns(name):
+    column = COLUMNS[name]
+    rows = column.reshape(-1, column.shape[-1] if column.ndim > 1 else 1).astype(float)
+    found = of_column(column)
+    for kind, expected in (
+        ("min", rows.min(0)),
+        ("max", rows.max(0)),
+        ("mean", rows.mean(0)),
+        ("std", rows.std(0)),
+        *(
+            (q, np.quantile(rows, share, 0, method="inverted_cdf"))
+            for q, share in QUANTILES.items()
+        ),
+    ):
+        np.testing.assert_allclose(found[kind], expected, rtol=1e-12, err_msg=kind)
+    assert found["count"].tolist() == [len(column)]
+
+
+def test_numbers_that_are_none():
+    found = of_column(np.array([[1, np.nan], [3, 2]]))
+    assert found["min"][0] == 1
+    assert np.isnan([found[name][1] for name in ("min", "max", "mean", "std")]).all()
+
+
+@pytest.mark.parametrize("images", IMAGES)
+def test_images(images):
+    found = of_images(images)
+    step = 2 if images.shape[1] > 300 else 1
+    pixels = images[:, ::step, ::step].reshape(-1, 3) / 255
+    assert found["mean"].shape == (3, 1, 1)
+    np.testing.assert_allclose(found["mean"].reshape(-1), pixels.mean(0))
+    np.testing.assert_allclose(found["std"].reshape(-1), pixels.std(0))
+    for name, share in {"min": 0, "max": 1, **QUANTILES}.items():
+        expected = np.quantile(pixels, share, 0, method="inverted_cdf")
+        np.testing.assert_allclose(found[name].reshape(-1), expected, err_msg=name)
+    assert found["count"].tolist() == [len(images)]
+    deep = of_images(images[..., :1].astype(np.uint16) * 100, scale=1.0)
+    np.testing.assert_allclose(deep["mean"].reshape(-1), pixels[:, 0].mean() * 25500)
+
+
+def test_all_episodes():
+    total = Total()
+    parts = np.split(COLUMNS["state"].astype(float), [5, 6, 30])
+    for part in parts:
+        total.add({"state": of_column(part)})
+    found, whole = total.features["state"], of_column(COLUMNS["state"])
+    for name in ("min", "max", "mean", "std", "count"):
+        np.testing.assert_allclose(found[name], whole[name])
+    each = np.average([of_column(part)["q10"] for part in parts], 0, [len(part) for part in parts])
+    np.testing.assert_allclose(found["q10"], each)
+
+
+_LEROBOT = """
+import json, sys
+import numpy as np
+from lerobot.datasets.compute_stats import aggregate_stats, compute_episode_stats, sample_indices
+columns = dict(np.load(sys.argv[1] + "/columns.npz"))
+paths = json.load(open(sys.argv[1] + "/paths.json"))
+features = {name: {"dtype": "image"} for name in paths}
+features |= {name: {"dtype": str(column.dtype)} for name, column in columns.items()}
+names = [name for name in columns if name != "single"]
+episodes = [{name: columns[name][part] for name in names} for part in (slice(0, 20), slice(20, 57))]
+def said(found):
+    return {a: {b: value.tolist() for b, value in kinds.items()} for a, kinds in found.items()}
+each = [compute_episode_stats(episode, features) for episode in episodes]
+print(json.dumps({
+    "one": said(compute_episode_stats({**columns, **paths}, features)),
+    "all": said(aggregate_stats(each)),
+    "sampled": {length: sample_indices(length) for length in (1, 99, 101, 750, 3000)},
+}))
+"""
+
+
+@pytest.mark.slow
+def test_as_lerobot_computes_them(tmp_path):
+    paths = {}
+    for number, images in enumerate(IMAGES):
+        files = [tmp_path / f"{number}_{row}.png" for row in range(len(images))]
+        for file, image in zip(files, images):
+            file.write_bytes(encode_png(image))
+        paths[f"observation.images.{number}"] = list(map(str, files))
+    np.savez(tmp_path / "columns.npz", **COLUMNS)
+    (tmp_path / "paths.json").write_text(json.dumps(paths))
+    theirs = foreign_readers.run("lerobot", _LEROBOT, tmp_path)
+    for length, frames in theirs["sampled"].items():
+        assert sampled_frames(int(length)) == frames
+    ours = {name: of_column(column) for name, column in COLUMNS.items()}
+    for name, images in zip(paths, IMAGES):
+        ours[name] = of_images(images[sampled_frames(len(images))])
+    total = Total()
+    for part in (slice(0, 20), slice(20, 57)):
+        names = [name for name in COLUMNS if name != "single"]
+        total.add({name: of_column(COLUMNS[name][part]) for name in names})
+    for found, expected in ((ours, theirs["one"]), (total.features, theirs["all"])):
+        assert found.keys() == expected.keys()
+        for name, kinds in expected.items():
+            assert found[name].keys() == kinds.keys()
+            span = np.asarray(kinds["max"]) - np.asarray(kinds["min"])
+            for kind, value in kinds.items():
+                value = np.asarray(value)
+                assert found[name][kind].shape == value.shape, (name, kind)
+                # Theirs are of 32 bits, and their quantiles of 5000 bins.
+                if kind in QUANTILES and len(COLUMNS.get(name, "several")) > 1:
+                    assert (abs(found[name][kind] - value) <= 1.01 * span / 5000 + 1e-5).all()
+                elif kind in ("mean", "std"):
+                    assert (abs(found[name][kind] - value) <= 1e-3 * span + 1e-3).all(), (
+                        name,
+                        kind,
+                    )
+                elif kind not in QUANTILES:
+                    np.testing.assert_allclose(found[name][kind], value, rtol=1e-6)

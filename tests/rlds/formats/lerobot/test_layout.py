@@ -1,0 +1,160 @@
+"""What LeRobot datasets have where, and the writer of the raw files of the other tests."""
+
+import json
+
+import foreign_readers
+import pytest
+import raw_lerobot as raw
+
+from rlds.formats.lerobot.layout import EpisodeRow, Feature, Info, step_paths, task_path
+from rlds.sources.source import SourceError
+
+
+def test_paths_of_features():
+    names = ["action", "actions.arm", "a", "a.b.c", "is_first", "next.reward", "x..y", "discount"]
+    paths = step_paths(names)
+    assert paths == {
+        "action": "action",
+        "actions.arm": "actions/arm",
+        "a": "a",
+        "a.b.c": "a.b.c",
+        "is_first": "lerobot/is_first",
+        "next.reward": "reward",
+        "x..y": "x..y",
+        "discount": "discount",
+    }
+    assert task_path(paths) == "language_instruction"
+    paths = step_paths(["language_instruction", "reward", "next.reward", "actions.arm.left"])
+    assert task_path(paths) == "task"
+    assert paths["next.reward"] == "next/reward"
+    assert paths["actions.arm.left"] == "action/arm/left"
+
+
+def test_cameras_right_below_the_observation():
+    names = [f"observation.images.{name}" for name in ("top", "state", "left.rgb")]
+    paths = step_paths([*names, "observation.state", "observation.left"], flat_cameras=True)
+    assert [paths[name] for name in names] == [
+        "observation/top",
+        "observation/images/state",
+        "observation/images/left/rgb",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shape", "names", "expected"),
+    [
+        ([48, 64, 3], ["height", "width", "channel"], (48, 64, 3)),
+        ([3, 48, 64], ["channels", "height", "width"], (48, 64, 3)),
+        ([3, 48, 64], None, (48, 64, 3)),
+        ([4, 6, 3], ["height", "width", "rgb"], (4, 6, 3)),
+        ([4, 6, 3], None, (4, 6, 3)),
+        ([48, 64], None, (48, 64, 1)),
+    ],
+)
+def test_shapes_of_images(shape, names, expected):
+    feature = Feature.from_json("x", {"dtype": "image", "shape": shape, "names": names})
+    assert feature.image_shape == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (raw.JOINTS, raw.JOINTS),
+        ({"motors": raw.JOINTS}, raw.JOINTS),
+        ([raw.JOINTS], raw.JOINTS),
+        ({"z": 2, "x": 0, "y": 1}, ["x", "y", "z"]),
+        (["only", "two"], None),
+        (None, None),
+        (7, None),
+    ],
+)
+def test_names_of_elements(names, expected):
+    feature = Feature.from_json("x", {"dtype": "float32", "shape": [3], "names": names})
+    assert feature.element_names == (None if expected is None else tuple(expected))
+
+
+def _info(path):
+    return json.loads((path / "meta/info.json").read_text())
+
+
+def test_names_of_files(tmp_path):
+    info = Info.from_json(_info(raw.write_v3(tmp_path / "3", codecs={raw.TOP: "h264"})))
+    row = {
+        **{"episode_index": 7, "length": 2, "dataset_from_index": 10, "dataset_to_index": 12},
+        **{"data/chunk_index": 0, "data/file_index": 3},
+        **{f"videos/{raw.TOP}/chunk_index": 1, f"videos/{raw.TOP}/file_index": 4},
+        **{f"videos/{raw.TOP}/from_timestamp": 0.5, f"videos/{raw.TOP}/to_timestamp": 1.5},
+    }
+    episode = EpisodeRow.from_json(row, info.videos, is_v3=True)
+    assert info.data_file(episode) == "data/chunk-000/file-003.parquet"
+    assert info.video_file(episode, raw.TOP) == f"videos/{raw.TOP}/chunk-001/file-004.mp4"
+    with pytest.raises(ValueError, match="dataset_to_index: 13, but dataset_from_index is 10"):
+        EpisodeRow.from_json({**row, "dataset_to_index": 13}, info.videos, is_v3=True)
+    with pytest.raises(ValueError, match="data/file_index: None, expected a number"):
+        EpisodeRow.from_json({**row, "data/file_index": None}, info.videos, is_v3=True)
+
+    info = Info.from_json(_info(raw.write_v2(tmp_path / "2", codecs={raw.TOP: "h264"})))
+    episode = EpisodeRow.from_json({"episode_index": 1234, "length": 2}, info.videos, is_v3=False)
+    assert info.data_file(episode) == "data/chunk-001/episode_001234.parquet"
+    assert info.video_file(episode, raw.TOP) == f"videos/chunk-001/{raw.TOP}/episode_001234.mp4"
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"data_path": "../{chunk_index}.parquet"}, "data_path"),
+        ({"data_path": "/data/{chunk_index}.parquet"}, "data_path"),
+        ({"data_path": "{episode_index.__class__}"}, "data_path"),
+        ({"data_path": "{file_index:09999999d}"}, "data_path"),
+        ({"data_path": None}, "data_path"),
+        ({"fps": 10**400}, "fps"),
+        ({"features": [1]}, "features"),
+        ({"features": {"a/b": {"dtype": "int64", "shape": [1]}}}, "features/a/b"),
+        ({"features": {"a": {"dtype": "int64", "shape": [-1]}}}, "features/a"),
+        ({"features": {"a": {"shape": [1]}}}, "features/a"),
+        ({"fps": 0}, "fps"),
+        ({"chunks_size": 0}, "chunks_size"),
+        ({"codebase_version": "v1.6"}, "codebase_version"),
+        ({"codebase_version": None}, "codebase_version"),
+    ],
+)
+def test_what_info_json_must_not_say(tmp_path, change, error):
+    info = _info(raw.write_v3(tmp_path))
+    with pytest.raises(SourceError) as raised:
+        Info.from_json({**info, **change})
+    assert raised.value.field == error
+    assert raised.value.file == "meta/info.json"
+
+
+def test_versions(tmp_path):
+    info = _info(raw.write_v3(tmp_path))
+    for version, is_v3 in {"3.0": True, "v3.1": True, "v2.0": False, "v4.0": True}.items():
+        assert Info.from_json({**info, "codebase_version": version}).is_v3 == is_v3
+
+
+_READ = """
+import json, sys
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+found = []
+for path in sys.argv[1:]:
+    data = LeRobotDataset("a/b", root=path, video_backend="pyav")
+    rows = [data[index] for index in range(len(data))]
+    names = [name for name in rows[0] if "images" in name]
+    found.append([len(data), [row["task"] for row in rows], {n: rows[0][n].shape for n in names}])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_lerobot_reads_what_is_written(tmp_path):
+    codecs = {"h264": "h264", "av1": "av1", "unaligned": "unaligned"}
+    paths = [raw.write_v3(tmp_path / "images")]
+    paths += [raw.write_v3(tmp_path / name, codecs={raw.TOP: name}) for name in codecs]
+    paths += [raw.write_v3(tmp_path / "depth", codecs={raw.DEPTH: "depth"})]
+    found = foreign_readers.run("lerobot", _READ, *paths)
+    expected = [raw.TASKS[task] for data in raw.episodes() for task in data["task_index"]]
+    for number, tasks, shapes in found:
+        assert (number, tasks) == (sum(raw.LENGTHS), expected)
+        assert shapes[raw.IMAGE] == [3, 4, 6]
+    assert [found[i][2][raw.TOP] for i in (1, 2, 3)] == [[3, 32, 48]] * 3
+    assert found[4][2][raw.DEPTH] == [1, 32, 48]

@@ -1,0 +1,236 @@
+"""Datasets of LeRobot that come from LeRobot: the same tables and videos."""
+
+import itertools
+import json
+
+import foreign_readers
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import raw_lerobot as raw
+from lerobot_layout import check_layout
+
+import rlds.sources
+from rlds.sources.exporting import export, prepare
+from rlds.sources.source import SourceError
+from rlds.video.decoding import ClipReader
+from rlds_ecosystem.nests import at, leaves_at
+
+VIDEOS = {raw.TOP: "h264", raw.DEPTH: "depth"}
+
+
+def assert_same_files(one, other):
+    """All files are the same: tables with their schemas, JSON by content, others by bytes."""
+    files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
+    assert files == sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file())
+    for file in files:
+        if file.suffix == ".parquet":
+            table, again = pq.read_table(one / file), pq.read_table(other / file)
+            assert table.equals(again, check_metadata=True), file
+        elif file.suffix in (".json", ".jsonl"):
+            read = [
+                [json.loads(line) for line in (path / file).read_text().splitlines()]
+                if file.suffix == ".jsonl"
+                else json.loads((path / file).read_text())
+                for path in (one, other)
+            ]
+            assert read[0] == read[1], file
+        else:
+            assert (one / file).read_bytes() == (other / file).read_bytes(), file
+
+
+def write_all(path):
+    """A dataset of version 3.0 with videos, and with what GR00T and RoboCasa have beside."""
+    raw.write_v3(path, codecs=VIDEOS)
+    raw.write_modality(path)
+    raw.write_extras(path)
+    (path / "README.md").write_bytes(b"\xff no text")
+    return path
+
+
+def test_version_3(tmp_path):
+    path = write_all(tmp_path / "raw")
+    made = export(path, "lerobot", tmp_path / "made")
+    assert_same_files(path, tmp_path / "made")
+    assert {place.how for place in made.placements} == {"exact"}
+    [place] = [place for place in made.placements if place.field.endswith("top/clip")]
+    assert place.place == f"videos/{raw.TOP}"
+
+
+def test_cameras_of_other_paths(tmp_path):
+    path = write_all(tmp_path / "raw")
+    source = rlds.sources.open(path, flat_cameras=True).source
+    assert "top" in source.episode_fields()["video"]["observation"]
+    export(source, "lerobot", tmp_path / "made")
+    assert_same_files(path, tmp_path / "made")
+
+
+def test_video_that_is_cut_between_keyframes(tmp_path):
+    path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "unaligned"}, row_groups=False)
+    export(path, "lerobot", tmp_path / "made")
+    assert_same_files(path, tmp_path / "made")
+    with pytest.raises(ValueError, match=r"episode_000001\.mp4, .* version 3\.0 has a place"):
+        export(path, "lerobot", tmp_path / "cut", version="v2.1")
+
+
+@pytest.mark.parametrize("version", ["v2.1", "v2.0"])
+def test_version_2(tmp_path, version):
+    path = raw.write_v2(tmp_path / "raw", version=version, codecs={raw.TOP: "h264"}, tasks=(1, 0))
+    export(path, "lerobot", tmp_path / "made")
+    assert_same_files(path, tmp_path / "made")
+
+
+def rows_and_frames(path, number=None):
+    """The rows of each episode with the task, and the frames of its videos."""
+    found = []
+    for episode in itertools.islice(rlds.sources.open(path), number):
+        steps = {**episode.steps}
+        clips = episode.metadata.get("video", {"observation": {"images": {}}})
+        frames = {}
+        for name, clip in clips["observation"]["images"].items():
+            with ClipReader(clip["clip"]) as reader:
+                first = int(clip["first"])
+                frames[name] = reader.frames(first, first + episode.num_steps)
+        found.append((steps, frames))
+    return found
+
+
+def assert_same_rows(one, other, *, but=()):
+    for (steps, frames), (again, frames_again) in zip(one, other, strict=True):
+        for name, column in leaves_at(steps, None):
+            if name not in but:
+                assert np.array_equal(column, at(again, name)), name
+        assert frames.keys() == frames_again.keys()
+        for name in frames:
+            assert np.array_equal(frames[name], frames_again[name])
+
+
+def test_from_one_version_to_the_other_and_back(tmp_path):
+    path = write_all(tmp_path / "raw")
+    old = export(path, "lerobot", tmp_path / "old", version="v2.1")
+    numbers = {"steps/episode_index", "steps/index", "steps/task_index"}
+    assert {place.field for place in old.placements if place.how != "exact"} == numbers
+    check_layout(tmp_path / "old")
+    export(old.path, "lerobot", tmp_path / "new", version="v3.0")
+    check_layout(tmp_path / "new")
+    rows = rows_and_frames(path)
+    assert_same_rows(rows, rows_and_frames(tmp_path / "old"))
+    assert_same_rows(rows, rows_and_frames(tmp_path / "new"))
+    tasks = (pq.read_table(root / "meta/tasks.parquet") for root in (path, tmp_path / "new"))
+    assert len({str(table.to_pydict()) for table in tasks}) == 1
+    for name in ("meta/modality.json", "extras/episode_2/states.npz", "README.md"):
+        assert (tmp_path / "new" / name).read_bytes() == (path / name).read_bytes()
+    stats = json.loads((tmp_path / "new/meta/stats.json").read_text())
+    expected = json.loads((path / "meta/stats.json").read_text())
+    assert stats.keys() == expected.keys()
+    for feature, found in expected.items():
+        for kind in ("min", "max", "mean", "std", "count"):
+            np.testing.assert_allclose(stats[feature][kind], found[kind], rtol=1e-9, atol=1e-12)
+
+
+def test_some_episodes(tmp_path):
+    path = write_all(tmp_path / "raw")
+    export(path, "lerobot", tmp_path / "made", split="train[1:]")
+    assert [len(rows["index"]) for rows in check_layout(tmp_path / "made")] == [5, 6]
+    but = ("episode_index", "index")
+    assert_same_rows(rows_and_frames(path)[1:], rows_and_frames(tmp_path / "made"), but=but)
+
+
+def test_what_else_is_said(tmp_path):
+    """Users add entries to info.json, and to the table of episodes."""
+    path = raw.write_v2(tmp_path / "raw", info={"site": "lab 3"})
+    file = path / "meta/episodes.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    said = [{"operator": None}, {"operator": "Ada", "grade": 0.5}, {}]
+    lines = [{**line, **others} for line, others in zip(lines, said)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    export(path, "lerobot", tmp_path / "new", version="v3.0")
+    export(tmp_path / "new", "lerobot", tmp_path / "some", version="v3.0", split="train[1:]")
+    export(tmp_path / "some", "lerobot", tmp_path / "old", version="v2.1")
+    text = (tmp_path / "old/meta/episodes.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["operator"], line["grade"]) for line in lines] == [("Ada", 0.5), (None, None)]
+    info = json.loads((tmp_path / "old/meta/info.json").read_text())
+    assert (info["site"], info["total_episodes"]) == ("lab 3", 2)
+    assert "data_files_size_in_mb" not in info
+
+
+def test_lists_have_a_name_that_old_readers_know(tmp_path):
+    path = raw.write_v3(tmp_path / "raw", list_type="List")
+    export(path, "lerobot", tmp_path / "made", version="v2.1")
+    check_layout(tmp_path / "made")
+
+
+def test_episodes_that_cannot_be_read(tmp_path):
+    path = raw.write_v3(tmp_path / "raw")
+    raw.without_footer(path / "data/chunk-000/file-001.parquet")
+    with pytest.raises(SourceError, match=r"file-001\.parquet, episode episode_000002"):
+        export(path, "lerobot", tmp_path / "made")
+    with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
+        made = export(path, "lerobot", tmp_path / "made", skip_damaged=True)
+    assert (made.num_episodes, len(made.left_out)) == (2, 1)
+    assert len(check_layout(tmp_path / "made")) == 2
+    assert_same_rows(rows_and_frames(path, 2), rows_and_frames(tmp_path / "made"))
+
+
+def test_options_that_do_not_fit(tmp_path):
+    path = raw.write_v3(tmp_path / "raw", info={"fps": 12.5})
+    with pytest.raises(ValueError, match="what came from LeRobot is exported as it was"):
+        prepare(path, "lerobot", fps=10.0)
+    with pytest.raises(ValueError, match=r"12\.5, but readers of version 2.1 take whole numbers"):
+        prepare(path, "lerobot", version="v2.1")
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "meta/../../evil", "meta\\evil"])
+def test_metadata_that_names_other_places(tmp_path, monkeypatch, name):
+    path = raw.write_v3(tmp_path / "raw")
+    source = rlds.sources.open(path).source
+    metadata = json.loads(json.dumps(source.metadata()))
+    metadata["lerobot"]["files"][name] = {"text": "x"}
+    monkeypatch.setattr(type(source), "metadata", lambda self: metadata)
+    with pytest.raises(SourceError, match="a file of the dataset cannot be"):
+        export(source, "lerobot", tmp_path / "made")
+    del metadata["lerobot"]["schemas"]
+    with pytest.raises(SourceError, match=r"metadata of .*schemas"):
+        export(source, "lerobot", tmp_path / "made")
+
+
+@pytest.mark.slow
+def test_through_a_dataset_of_tfds(tmp_path):
+    import tfds_builders
+
+    path = write_all(tmp_path / "raw")
+    source = rlds.sources.open(path).source
+    builder = tfds_builders.convert(source, name="robots", data_dir=str(tmp_path / "tfds"))
+    export(builder.data_path, "lerobot", tmp_path / "made")
+    assert_same_files(path, tmp_path / "made")
+
+
+_COMPARE = """
+import json, sys
+import torch
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+from lerobot.scripts.convert_dataset_v21_to_v30 import convert_dataset
+original, old, new = sys.argv[1:]
+convert_dataset("a/old", root=old, push_to_hub=False)
+datasets = [LeRobotDataset("a/b", root=root, video_backend="pyav") for root in (original, old, new)]
+for row in range(len(datasets[0])):
+    first, *others = (dataset[row] for dataset in datasets)
+    for other in others:
+        assert first.keys() == other.keys()
+        for name, value in first.items():
+            again = other[name]
+            same = torch.equal(value, again) if hasattr(value, "shape") else value == again
+            assert same, (row, name)
+print()
+print(json.dumps([len(dataset) for dataset in datasets]))
+"""
+
+
+@pytest.mark.slow
+def test_lerobot_reads_the_same_from_both_versions(tmp_path):
+    path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"})
+    export(path, "lerobot", tmp_path / "old", version="v2.1")
+    export(tmp_path / "old", "lerobot", tmp_path / "new", version="v3.0")
+    roots = (path, tmp_path / "old", tmp_path / "new")
+    assert foreign_readers.run("lerobot", _COMPARE, *roots) == [18, 18, 18]

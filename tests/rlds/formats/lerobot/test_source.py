@@ -1,0 +1,676 @@
+"""LeRobot datasets as episodes, compared with what was written."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import av
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import raw_lerobot as raw
+
+import rlds.sources
+from rlds.formats.lerobot.layout import episode_key, step_paths
+from rlds.formats.lerobot.source import LeRobotSource
+from rlds.sources.source import DamagedEpisode, SourceError
+from rlds.sources.video_frames import as_chosen
+from rlds.video.decoding import ClipReader
+from rlds_ecosystem.nests import leaves_at
+
+# What the metadata of schemas says of lists is not what the source reads: `Sequence` and `List`.
+VERSIONS = {
+    "3.0": raw.write_v3,
+    "3.0, one row group": lambda path: raw.write_v3(path, row_groups=False),
+    "2.1": raw.write_v2,
+    "2.1, List": lambda path: raw.write_v2(path, list_type="List"),
+    "2.0": lambda path: raw.write_v2(path, version="v2.0"),
+}
+
+
+def expected_steps(columns, features=raw.FEATURES):
+    """The steps of an episode, by plain loops over what was written."""
+    steps = {}
+    for name, path in step_paths(features).items():
+        values = columns[name]
+        if features[name]["dtype"] in ("image", "string"):
+            values = np.array([*values, None], object)[:-1]
+        steps[path] = np.asarray(values)
+    number = len(columns["index"])
+    steps["image_file/observation/images/wrist"] = np.array(
+        [f"frame-{row:06d}.png" for row in range(number)], object
+    )
+    texts = [raw.TASKS[task] for task in columns["task_index"]]
+    steps["language_instruction"] = np.array([*texts, None], object)[:-1]
+    steps["discount"] = np.ones(number, np.float32)
+    steps["is_first"] = np.arange(number) == 0
+    steps["is_last"] = np.arange(number) == number - 1
+    steps["is_terminal"] = np.zeros(number, bool)
+    return steps
+
+
+def check_steps(found, expected):
+    found = dict(leaves_at(found, None))
+    assert found.keys() == expected.keys()
+    for path, column in expected.items():
+        assert found[path].dtype == column.dtype, path
+        assert found[path].tolist() == column.tolist(), path
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_that_is_there(tmp_path, version):
+    VERSIONS[version](tmp_path)
+    source = LeRobotSource(tmp_path)
+    data = raw.episodes()
+    assert rlds.sources.format_of(tmp_path) == "lerobot"
+    assert source.num_steps("train") == list(raw.LENGTHS)
+    assert source.totals("train") == {"rows": sum(raw.LENGTHS)}
+    assert list(source.faults("train")) == []
+    for index in [*range(3), 0, 2, 1]:  # In order, and in no order.
+        episode = source.read("train", index)
+        check_steps(episode.steps, expected_steps(data[index]))
+        assert episode.key == source.key("train", index) == episode_key(index)
+        assert episode.truncated
+        assert episode.complete
+        assert not episode.final_observation_known
+        assert episode.outline == source.outline("train", index)
+        row = json.loads(episode.metadata["lerobot"]["row"])
+        assert (row["episode_index"], row["length"]) == (index, raw.LENGTHS[index])
+        assert sorted(row["tasks"]) == sorted({*episode.steps["language_instruction"]})
+        stats = {name: row.get(f"stats/action/{name}") for name in ("min", "max", "count")}
+        if version.startswith("2.1"):
+            stats = json.loads(episode.metadata["lerobot"]["stats"])["stats"]["action"]
+        if version != "2.0":
+            assert (
+                np.array(stats["min"]).astype("f4").tolist()
+                == data[index]["action"].min(0).tolist()
+            )
+    assert source.step_fields()["observation"]["state"].names == tuple(raw.JOINTS)
+    said = source.metadata()["lerobot"]
+    assert said["info"] == json.loads((tmp_path / "meta/info.json").read_text())
+    assert [row["task"] for row in said["tasks"]] == list(raw.TASKS)
+    stats = tmp_path / "meta/stats.json"
+    assert said["files"] == (
+        {"meta/stats.json": {"text": stats.read_text()}} if stats.exists() else {}
+    )
+
+
+def test_no_more_than_what_is_wanted(tmp_path):
+    source = pickle.loads(pickle.dumps(LeRobotSource(raw.write_v3(tmp_path, row_groups=False))))
+    data = raw.episodes()
+    expected = expected_steps(data[1])
+    for fields in (
+        ["action"],
+        ["language_instruction", "is_last"],
+        ["observation/grid", "image_file"],
+    ):
+        paths = [path for path in expected if any(path.startswith(field) for field in fields)]
+        found = source.read_steps("train", 1, fields)
+        check_steps(found, {path: expected[path] for path in paths})
+        found = source.read_span("train", 1, fields, 2, 4)
+        check_steps(found, {path: expected[path][2:4] for path in paths})
+        assert len(source.read_span("train", 1, ["action"], 3, 99)["action"]) == 2
+
+
+def test_pandas_is_not_loaded(tmp_path):
+    """It takes longer to load than to read a small dataset."""
+    raw.write_v3(tmp_path)
+    code = (
+        "import sys, rlds.sources as s; s.open(sys.argv[1])[0]; assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=True)
+
+
+def test_endings(tmp_path):
+    raw.write_v3(tmp_path)
+    source = LeRobotSource(tmp_path, terminal="done")
+    for index in range(3):
+        episode = source.read("train", index)
+        assert not episode.truncated
+        assert episode.steps["is_terminal"].tolist() == episode.steps["is_last"].tolist()
+        assert episode.steps["discount"].tolist() == [1.0] * (raw.LENGTHS[index] - 1) + [0.0]
+        assert episode.outline == source.outline("train", index)
+    with pytest.raises(ValueError, match=r"'success', but there is no column 'next.success'"):
+        LeRobotSource(tmp_path, terminal="success")
+
+    def cut(lengths):
+        return [{**data, "next.truncated": data["next.done"]} for data in raw.episodes(lengths)]
+
+    flag = {"dtype": "bool", "shape": [1], "names": None}
+    features = {**raw.FEATURES, "next.truncated": flag}
+    raw.write_v3(tmp_path / "cut", features=features, columns_of=cut)
+    assert LeRobotSource(tmp_path / "cut", terminal="done").read("train", 0).truncated
+
+
+@pytest.mark.parametrize("codec", ["h264", "av1", "unaligned"])
+def test_packets(tmp_path, codec):
+    """The clips of episodes in one file have the frames of the file."""
+    raw.write_v3(tmp_path, codecs={raw.TOP: codec})
+    source = LeRobotSource(tmp_path)
+    assert "top" not in source.step_fields()["observation"]["images"]
+    frames = _decoded(tmp_path / f"videos/{raw.TOP}/chunk-000/file-000.mp4")
+    frames = [
+        frames[:7],
+        frames[7:],
+        _decoded(tmp_path / f"videos/{raw.TOP}/chunk-000/file-001.mp4"),
+    ]
+    for index in (0, 1, 2):
+        metadata = source.read("train", index).metadata
+        found = metadata["video"]["observation"]["images"]["top"]
+        with ClipReader(found["clip"]) as reader:
+            first = int(found["first"])
+            decoded = reader.frames(first, first + raw.LENGTHS[index])
+        assert decoded.tolist() == frames[index].tolist()
+        skeleton = metadata["video_file"]["observation"]["images"]["top"]
+        assert bool(skeleton) == (
+            index == 0
+        )  # The last one is alone in its file, which is its clip.
+    file = tmp_path / f"videos/{raw.TOP}/chunk-000/file-001.mp4"
+    assert found["clip"] == file.read_bytes()
+
+    source = as_chosen(LeRobotSource(tmp_path, video="frames"))
+    assert "video" not in source.episode_fields()
+    assert source.step_fields()["observation"]["images"]["top"].shape == (32, 48, 3)
+    steps = source.read("train", 1).steps
+    assert steps["observation"]["images"]["top"].tolist() == frames[1].tolist()
+    top = "observation/images/top"
+    span = source.read_span("train", 1, [top], 1, 3)["observation"]["images"]["top"]
+    assert span.tolist() == frames[1][1:3].tolist()
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+def test_frames_as_files_of_images(tmp_path, kind):
+    raw.write_v3(tmp_path, codecs={raw.TOP: "h264", raw.DEPTH: "depth"})
+    exact = rlds.sources.open(tmp_path, video="frames")[1].steps["observation"]["images"]["top"]
+    options = {"video": kind, "flat_cameras": True}
+    opened = rlds.sources.open(tmp_path, **options, **({"quality": 100} if kind == "jpeg" else {}))
+    field = opened.source.step_fields()["observation"]["top"]
+    assert (field.encoding, field.shape, field.dtype) == (kind, (32, 48, 3), np.uint8)
+    assert opened.source.step_fields()["observation"]["depth"].dtype == np.uint16
+    assert opened.source.step_fields()["observation"]["wrist"].encoding == "png"
+    assert "video" not in opened.source.episode_fields()
+    files = opened[1].steps["observation"]["top"]
+    assert files[0].startswith(b"\x89PNG" if kind == "png" else b"\xff\xd8")
+    span = opened.source.read_span("train", 1, ["observation/top"], 2, 4)
+    assert span["observation"]["top"].tolist() == files[2:4].tolist()
+    pixels = opened.columns(1, ["observation/top"])["observation"]["top"].astype(int)
+    assert abs(pixels - exact).mean() <= (0 if kind == "png" else 8)
+    with pytest.raises(ValueError, match="quality: got 0"):
+        rlds.sources.open(tmp_path, video="jpeg", quality=0)
+
+
+def test_videos_of_their_own_and_depths(tmp_path):
+    raw.write_v2(tmp_path / "2", codecs={raw.TOP: "h264"}, indices=[0, 1, 1000])
+    source = LeRobotSource(tmp_path / "2")
+    assert [source.key("train", index) for index in range(3)][-1] == "episode_001000"
+    clip = source.peek("train", 2).metadata["video"]["observation"]["images"]["top"]["clip"]
+    file = tmp_path / f"2/videos/chunk-001/{raw.TOP}/episode_001000.mp4"
+    assert clip == file.read_bytes()
+    raw.write_v3(tmp_path / "3", codecs={raw.DEPTH: "depth"})
+    source = as_chosen(LeRobotSource(tmp_path / "3", video="frames"))
+    field = source.step_fields()["observation"]["images"]["depth"]
+    assert (field.dtype, field.shape) == (np.uint16, (32, 48, 1))
+    depth = source.read("train", 1).steps["observation"]["images"]["depth"]
+    assert (depth[..., 0] == raw.frames(raw.DEPTH, 1, 5)).all()  # The codec loses nothing.
+
+
+def _decoded(file):
+    with ClipReader(file) as reader:
+        return reader.frames(0, reader.info.num_frames)
+
+
+def test_frames_by_time(tmp_path):
+    """Rows were taken out, but their frames were not."""
+    lengths, kept = (6, 4), [0, 1, 4, 5]
+    raw.write_v2(tmp_path, lengths=lengths, codecs={raw.TOP: "h264"})
+    file = tmp_path / "data/chunk-000/episode_000000.parquet"
+    table = pq.read_table(file).take(kept)
+    numbers = {"frame_index": pa.array(range(4)), "index": pa.array(range(4))}
+    for name, column in numbers.items():
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    pq.write_table(table, file)
+    lines = (tmp_path / "meta/episodes.jsonl").read_text().replace('"length": 6', '"length": 4')
+    (tmp_path / "meta/episodes.jsonl").write_text(lines)
+    with pytest.raises(
+        SourceError, match=r"6 frames for 4 rows.* row 2 at 0.4.* match='timestamp'"
+    ):
+        LeRobotSource(tmp_path).read("train", 0)
+    source = LeRobotSource(tmp_path, match="timestamp")
+    video = source.read("train", 0).metadata["video"]["observation"]["images"]["top"]
+    assert (video["frames"].tolist(), video["frames"].dtype) == (kept, np.int64)
+    assert source.read("train", 1).metadata["video"]["observation"]["images"]["top"][
+        "frames"
+    ].tolist() == [0, 1, 2, 3]
+    steps = (
+        as_chosen(LeRobotSource(tmp_path, match="timestamp", video="frames")).read("train", 0).steps
+    )
+    frames = _decoded(tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4")
+    assert steps["observation"]["images"]["top"].tolist() == frames[kept].tolist()
+
+
+def test_frames_at_half_the_rate_of_the_rows(tmp_path):
+    raw.write_v2(tmp_path, codecs={raw.TOP: "h264"})
+    file = tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4"
+    with av.open(file) as video, av.open(tmp_path / "slow.mp4", "w") as slow:
+        stream = video.streams.video[0]
+        copied = slow.add_stream_from_template(stream)
+        for packet in video.demux(stream):
+            if packet.dts is not None:
+                packet.pts, packet.dts, packet.stream = 2 * packet.pts, 2 * packet.dts, copied
+                slow.mux(packet)
+    (tmp_path / "slow.mp4").replace(file)
+    with pytest.raises(SourceError, match=r"episode_000000.*7 frames for 7 rows, .* row 1 at 0\.1"):
+        LeRobotSource(tmp_path).read("train", 0)
+    LeRobotSource(tmp_path).read("train", 1)
+
+
+def test_frames_that_are_left_over(tmp_path):
+    """The recorder stopped the camera last."""
+    raw.write_v2(tmp_path, codecs={raw.TOP: "h264"})
+    parts = [raw.frames(raw.TOP, 0, 9)]
+    file = tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4"
+    raw.write_video(file, parts, "h264")
+    video = LeRobotSource(tmp_path).read("train", 0).metadata["video"]["observation"]["images"]
+    assert (video["top"]["first"], video["top"]["clip"]) == (0, file.read_bytes())
+    steps = as_chosen(LeRobotSource(tmp_path, video="frames")).read("train", 0).steps
+    assert steps["observation"]["images"]["top"].tolist() == _decoded(file)[:7].tolist()
+
+
+def test_a_text_that_is_none(tmp_path):
+    raw.write_v3(tmp_path)
+    no_text = pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)
+    _rewrite(tmp_path, _replaced("task", lambda column: no_text), "meta/tasks.parquet")
+    with pytest.raises(SourceError, match=r"tasks\.parquet: cannot be read: UnicodeDecodeError"):
+        LeRobotSource(tmp_path)
+
+
+def test_flavours(tmp_path):
+    """GR00T's and RoboCasa's files are kept."""
+    raw.write_v2(tmp_path)
+    raw.write_modality(tmp_path)
+    raw.write_extras(tmp_path)
+    (tmp_path / "README.md").write_text("Cüps")
+    (tmp_path / "meta/picture.bin").write_bytes(b"\xff\x00")
+    source = LeRobotSource(tmp_path)
+    files = source.metadata()["lerobot"]["files"]
+    assert json.loads(files["meta/modality.json"]["text"]) == raw.MODALITY
+    assert files["README.md"] == {"text": "Cüps"}
+    assert files["meta/picture.bin"] == {"base64": "/wA="}
+    assert {"meta/embodiment.json", "meta/relative_stats.json", "extras/dataset_meta.json"} < {
+        *files
+    }
+    for index in range(3):
+        extras = source.read("train", index).metadata["extras"]
+        assert extras.keys() == {"ep_meta.json", "model.xml.gz", "states.npz"}
+        for name, data in extras.items():
+            assert data == (tmp_path / f"extras/episode_{index}/{name}").read_bytes()
+    (tmp_path / "extras/episode_1/states.npz").unlink()
+    assert source.read("train", 1).metadata["extras"]["states.npz"] == b""
+
+
+def test_files_that_never_end(tmp_path):
+    raw.write_v2(tmp_path)
+    os.mkfifo(tmp_path / "meta/pipe.json")
+    with pytest.raises(SourceError, match=r"pipe\.json: no regular file"):
+        LeRobotSource(tmp_path).metadata()
+
+
+def test_columns_of_all_kinds(tmp_path):
+    """What `info.json` does not declare, and what has no dtype of its own."""
+    kinds = {
+        "events": pa.array([[{"role": "user", "content": "ü"}], [], None], None),
+        "ragged": pa.array([[1.0], [2.0, 3.0], []]),
+        "undeclared": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int16(), 2)),
+        "blob": pa.array([b"a", b"", b"\0"]),
+        "half": pa.array(np.array([1, 2, 3], np.float16)),
+        "flat": pa.array(np.arange(12.0).reshape(3, 4).tolist(), pa.list_(pa.float64(), 4)),
+    }
+    features = {"flat": {"dtype": "float64", "shape": [2, 2]}}
+    raw.write_v3(
+        tmp_path, lengths=(3,), files=((0,),), info={"features": {**raw.FEATURES, **features}}
+    )
+    file = tmp_path / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(file)
+    for name, column in kinds.items():
+        table = table.append_column(name, column)
+    pq.write_table(table, file)
+    source = LeRobotSource(tmp_path)
+    steps = source.read("train", 0).steps
+    assert [json.loads(text) for text in steps["events"]] == kinds["events"].to_pylist()
+    assert [json.loads(text) for text in steps["ragged"]] == [[1.0], [2.0, 3.0], []]
+    assert (steps["undeclared"].tolist(), steps["undeclared"].dtype) == (
+        [[1, 2], [3, 4], [5, 6]],
+        np.int16,
+    )
+    assert steps["blob"].tolist() == [b"a", b"", b"\0"]
+    assert steps["half"].dtype == np.float16
+    assert steps["flat"].tolist() == np.arange(12.0).reshape(3, 2, 2).tolist()
+    assert {error.field for error in source.faults("train")} == {
+        f"features/{name}" for name in kinds if name != "flat"
+    }
+
+
+def test_splits(tmp_path):
+    raw.write_v3(tmp_path, info={"splits": {"val": "2:3", "train": "0:2"}})
+    source = LeRobotSource(tmp_path)
+    assert list(source.splits) == ["val", "train"]
+    assert source.key("val", 0) == "episode_000002"
+    assert source.num_steps("train") == [7, 5]
+    for splits in ({"train": "0:2"}, {"a": "0:2", "b": "1:3"}, {"a": "0:999999999"}, [3], {"a": 1}):
+        raw.write_v3(tmp_path / "other", info={"splits": splits})
+        source = LeRobotSource(tmp_path / "other")
+        assert list(source.splits) == ["train"]
+        assert source.num_episodes("train") == 3
+        assert [error.field for error in source.faults("train")] == ["splits"]
+
+
+# --- What goes wrong.
+
+
+def episodes_of(source):
+    return {
+        found.key: found.error if isinstance(found, DamagedEpisode) else found
+        for part in source.parts("train")
+        for found in source.episodes("train", part)
+    }
+
+
+def test_a_data_file_without_footer(tmp_path):
+    raw.write_v3(tmp_path)
+    raw.without_footer(tmp_path / "data/chunk-000/file-000.parquet")
+    found = episodes_of(LeRobotSource(tmp_path))
+    for key in ("episode_000000", "episode_000001"):
+        assert isinstance(found[key], SourceError)
+        assert found[key].episode == key
+        assert found[key].file.endswith("data/chunk-000/file-000.parquet")
+        assert "Parquet magic bytes not found in footer" in str(found[key])
+    check_steps(found["episode_000002"].steps, expected_steps(raw.episodes()[2]))
+
+
+def test_a_table_of_episodes_without_footer(tmp_path):
+    raw.write_v3(tmp_path)
+    file = tmp_path / "meta/episodes/chunk-000/file-000.parquet"
+    rows = pq.read_table(file)
+    pq.write_table(rows.slice(0, 2), file)
+    lost = tmp_path / "meta/episodes/chunk-000/file-001.parquet"
+    pq.write_table(rows.slice(2), lost)
+    raw.without_footer(lost)
+    found = episodes_of(LeRobotSource(tmp_path))
+    assert [isinstance(episode, SourceError) for episode in found.values()] == [False, False, True]
+    assert "file-001.parquet" in str(found["episode_000002"])
+    raw.without_footer(file)
+    with pytest.raises(SourceError, match=r"file-000\.parquet.*footer"):
+        LeRobotSource(tmp_path)
+
+
+@pytest.mark.parametrize("version", ["3", "3, in a file that is not complete", "2"])
+def test_a_recording_that_was_stopped(tmp_path, version):
+    """Rows are written before the table of episodes says anything of them."""
+    table = tmp_path / "meta/episodes.jsonl"
+    files = ((0, 1, 2),) if version == "3" else raw.FILES
+    splits = {"splits": {"train": "0:1", "test": "1:2"}}
+    if version == "2":
+        raw.write_v2(tmp_path, info=splits)
+        table.write_text("".join(table.read_text().splitlines(keepends=True)[:2]))
+    else:
+        raw.write_v3(tmp_path, files=files, info=splits)
+        _rewrite(
+            tmp_path, lambda rows: rows.slice(0, 2), "meta/episodes/chunk-000/file-000.parquet"
+        )
+    name = f"file-{len(files) - 1:03d}.parquet" if version != "2" else "episode_000002.parquet"
+    what = "there are rows of it, but no line in meta/episodes"
+    if "not complete" in version:
+        raw.without_footer(tmp_path / "data/chunk-000" / name)
+        what = "does not name the file, and .*footer"
+    source = LeRobotSource(tmp_path)
+    assert list(source.splits) == ["train", "test"]
+    check_steps(source.read("test", 0).steps, expected_steps(raw.episodes()[1]))
+    for read in (source.read, source.peek, source.outline, source.read_steps):
+        with pytest.raises(SourceError, match=rf"{name}, episode episode_000002: .*{what}"):
+            read("test", 1)
+    assert [type(f) is DamagedEpisode for f in source.episodes("test", "0-2")] == [False, True]
+    with pytest.raises(SourceError, match="episode_000002"):
+        rlds.sources.export(source, "zarr", tmp_path / "made")
+    with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
+        made = rlds.sources.export(source, "zarr", tmp_path / "made", skip_damaged=True)
+    assert (made.num_episodes, len(made.left_out)) == (2, 1)
+
+
+def test_rows_that_are_there_twice(tmp_path):
+    """An episode was recorded again, under the same number."""
+    raw.write_v3(tmp_path, files=((0, 1, 2),))
+    data = tmp_path / "data/chunk-000"
+    pq.write_table(pq.read_table(data / "file-000.parquet").slice(0, 3), data / "file-001.parquet")
+    found = episodes_of(LeRobotSource(tmp_path))
+    assert [isinstance(episode, SourceError) for episode in found.values()] == [False] * 3 + [True]
+    assert found["episode_000003"].file.endswith("file-001.parquet")
+
+
+def test_tasks_in_another_order(tmp_path):
+    raw.write_v3(tmp_path / "3", tasks=(1, 0))
+    raw.write_v2(tmp_path / "2", tasks=(1, 0))
+    for version in "32":
+        source = LeRobotSource(tmp_path / version)
+        for index, data in enumerate(raw.episodes()):
+            check_steps(source.read("train", index).steps, expected_steps(data))
+        faults = [str(error) for error in source.faults("train")]
+        assert len(faults) == (version == "3")
+    assert "by which LeRobot takes wrong tasks" in str(
+        next(LeRobotSource(tmp_path / "3").faults("train"))
+    )
+
+
+def _rewrite(path, change, file="data/chunk-000/file-000.parquet"):
+    table = change(pq.read_table(path / file))
+    pq.write_table(table, path / file)
+
+
+def _replaced(name, values):
+    def change(table):
+        field = table.schema.field(name)
+        return table.set_column(table.schema.get_field_index(name), field.name, values(table[name]))
+
+    return change
+
+
+def _at(row, value):
+    """Returns what puts a value into a row."""
+
+    def values(column):
+        found = column.to_pylist()
+        found[row] = value
+        return pa.array(found, column.type)
+
+    return values
+
+
+@pytest.mark.parametrize(
+    ("change", "episode", "row", "field", "what"),
+    [
+        (lambda table: table.drop_columns(["action"]), 0, None, "action", "no such column"),
+        (_replaced("action", _at(8, [1.0, None, 2.0])), 1, 8, "action", "no value"),
+        (_replaced("task_index", _at(2, 9)), 0, 2, "task_index", "task 9"),
+        (_replaced("frame_index", _at(8, 4)), 1, 8, "frame_index", "expected 1: rows are shifted"),
+        (_replaced("episode_index", _at(6, 0)), 0, 6, "episode_index", "0, expected 1"),
+        (_replaced("note", _at(1, None)), 0, 1, "note", "no value"),
+        (
+            _replaced(raw.IMAGE, _at(7, {"bytes": None, "path": "x.png"})),
+            *(1, 7, raw.IMAGE, "no value"),
+        ),
+        (
+            _replaced("mode", lambda column: column.cast(pa.float64())),
+            *(None, None, "mode", ""),  # The same values.
+        ),
+        (
+            _replaced("mode", lambda column: pa.array([0.5] * len(column))),
+            *(0, 0, "mode", "float64 .*0.5.*, which uint8, as in the first file, cannot hold"),
+        ),
+        (
+            _replaced("observation.grid", _at(9, [[1.0, 2.0], [3.0, 4.0]])),
+            *(1, 9, "observation.grid", "2 values, expected 3"),
+        ),
+        (
+            _replaced("note", lambda column: pa.array([1] * len(column))),
+            *(0, None, "note", "int64, but it is string of shape"),
+        ),
+        (
+            lambda table: table.slice(0, 9),
+            1,
+            None,
+            None,
+            "rows 7 to 12 are wanted, but there are 9",
+        ),
+        (lambda table: table.slice(1), 0, 0, "frame_index", None),
+    ],
+)
+def test_rows_that_are_not_as_they_should_be(tmp_path, change, episode, row, field, what):
+    """The first file decides what columns are: here the other one has more episodes."""
+    raw.write_v3(tmp_path, lengths=(4, 7, 5), files=((0,), (1, 2)))
+    file = "data/chunk-000/file-001.parquet"
+    if field == "frame_index" and what is None:  # From the second row on.
+        _rewrite(tmp_path, change, file)
+        what, episode, row = "row", None, None
+        errors = [
+            e for e in episodes_of(LeRobotSource(tmp_path)).values() if isinstance(e, SourceError)
+        ]
+        assert [error.field for error in errors] == ["episode_index", None]
+        assert [error.row for error in errors] == [6, None]
+        return
+    _rewrite(tmp_path, change, file)
+    found = episodes_of(LeRobotSource(tmp_path))
+    errors = [error for error in found.values() if isinstance(error, SourceError)]
+    if episode is None:
+        assert errors == []
+        return
+    error = errors[0]
+    assert error.episode == episode_key(episode + 1)
+    assert (error.row, error.field) == (row, field)
+    assert error.file.endswith(file)
+    with pytest.raises(SourceError, match=what):
+        raise error
+    assert not isinstance(found["episode_000000"], SourceError)
+
+
+def test_offsets_that_are_wrong(tmp_path):
+    raw.write_v3(tmp_path)
+    table = "meta/episodes/chunk-000/file-000.parquet"
+    _rewrite(tmp_path, _replaced("dataset_from_index", _at(1, 6)), table)
+    found = episodes_of(LeRobotSource(tmp_path))
+    assert "dataset_to_index: 12, but dataset_from_index is 6" in str(found["episode_000001"])
+    _rewrite(tmp_path, _replaced("dataset_to_index", _at(1, 11)), table)
+    error = episodes_of(LeRobotSource(tmp_path))["episode_000001"]
+    assert (error.row, error.field) == (6, "episode_index")
+    assert "0, expected 1: rows are shifted or missing" in str(error)
+
+
+def test_what_info_json_says_wrongly(tmp_path):
+    wrong = {"codebase_version": "v2.1", "total_frames": 17, "total_episodes": 4}
+    raw.write_v3(
+        tmp_path, info={**wrong, "features": {**raw.FEATURES, "gone": raw.FEATURES["mode"]}}
+    )
+    source = LeRobotSource(tmp_path)
+    assert [error.field for error in source.faults("train")] == [
+        "codebase_version",
+        "total_episodes",
+        "total_frames",
+        "features/gone",
+    ]
+    assert source.num_episodes("train") == 3
+    check_steps(source.read("train", 2).steps, expected_steps(raw.episodes()[2]))
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "found"),
+    [
+        ("action", {"dtype": "float64"}, r"float64 of shape \(3,\), but the data have float32"),
+        ("mode", {"shape": [2]}, r"uint8 of shape \(2,\), but the data have uint8 of shape \(\)"),
+        ("note", {"dtype": "int64"}, r"int64 of .* have string"),
+        ("observation.grid", {"shape": [6]}, r"\(6,\), but the data have values of no one shape"),
+        (raw.IMAGE, {"shape": [6, 4, 3]}, r"\(6, 4, 3\), .* have image files of shape \(4, 6, 3\)"),
+    ],
+)
+def test_columns_that_info_json_describes_wrongly(tmp_path, name, said, found):
+    features = {**raw.FEATURES, name: {**raw.FEATURES[name], **said}}
+    raw.write_v3(tmp_path, info={"features": features})
+    [error] = LeRobotSource(tmp_path).faults("train")
+    assert error.field == f"features/{name}"
+    with pytest.raises(SourceError, match=found):
+        raise error
+
+
+def test_times_that_jitter(tmp_path):
+    raw.write_v3(tmp_path, jitter=0.005, codecs={raw.TOP: "h264"})
+    episode = LeRobotSource(tmp_path).read("train", 1)
+    assert episode.steps["timestamp"][0] == np.float32(0.005)
+    source = LeRobotSource(tmp_path, match="timestamp")
+    video = source.read("train", 1).metadata["video"]["observation"]["images"]["top"]
+    assert (video["frames"] - video["first"]).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_numbers_that_are_none(tmp_path):
+    """NaN stays what it is."""
+
+    def columns(lengths):
+        data = raw.episodes(lengths)
+        data[1]["action"][2, 1] = np.nan
+        return data
+
+    raw.write_v3(tmp_path, columns_of=columns)
+    action = LeRobotSource(tmp_path).read("train", 1).steps["action"]
+    assert np.isnan(action).nonzero() == ([2], [1])
+
+
+def test_videos_that_are_damaged(tmp_path):
+    raw.write_v3(tmp_path, codecs={raw.TOP: "h264"}, files=((0,), (1,), (2,)))
+    folder = tmp_path / f"videos/{raw.TOP}/chunk-000"
+    (folder / "file-000.mp4").write_bytes(b"not a video at all")
+    (folder / "file-002.mp4").unlink()
+    source = LeRobotSource(tmp_path)
+    with pytest.raises(SourceError, match=r"file-000\.mp4.*episode_000000") as raised:
+        source.read("train", 0)
+    assert raised.value.episode == "episode_000000"
+    source.read("train", 1)
+    with pytest.raises(SourceError, match=r"file-002\.mp4, episode .*2: does not exist, but"):
+        source.read("train", 2)
+    assert len(source.read_steps("train", 0, ["action"])["action"]) == 7
+
+    table = "meta/episodes/chunk-000/file-000.parquet"
+    raw.write_v3(tmp_path / "late", codecs={raw.TOP: "h264"})
+    _rewrite(tmp_path / "late", _replaced(f"videos/{raw.TOP}/from_timestamp", _at(1, 0.8)), table)
+    with pytest.raises(SourceError, match="4 frames for 5 rows") as raised:
+        LeRobotSource(tmp_path / "late").read("train", 1)
+    assert (raised.value.episode, raised.value.field) == ("episode_000001", raw.TOP)
+
+
+def test_files_that_are_absent(tmp_path):
+    raw.write_v3(tmp_path / "3")
+    (tmp_path / "3/data/chunk-000/file-000.parquet").unlink()
+    found = episodes_of(LeRobotSource(tmp_path / "3"))
+    for key in ("episode_000000", "episode_000001"):
+        expected = rf"file-000\.parquet, episode {key}: does not exist, but the tables name it"
+        with pytest.raises(SourceError, match=expected):
+            raise found[key]
+    check_steps(found["episode_000002"].steps, expected_steps(raw.episodes()[2]))
+    (tmp_path / "3/meta/tasks.parquet").unlink()
+    with pytest.raises(FileNotFoundError, match=r"tasks\.parquet"):
+        LeRobotSource(tmp_path / "3")
+    raw.write_v2(tmp_path / "2")
+    (tmp_path / "2/meta/episodes.jsonl").unlink()
+    with pytest.raises(FileNotFoundError, match=r"episodes\.jsonl"):
+        LeRobotSource(tmp_path / "2")
+    with pytest.raises(FileNotFoundError, match=r"no meta/info\.json"):
+        LeRobotSource(tmp_path)
+
+
+@pytest.mark.parametrize("line", ['{"episode_index": 1, "length": 5}', "{", "[]", '{"length": 5}'])
+def test_lines_that_are_damaged(tmp_path, line):
+    raw.write_v2(tmp_path)
+    with (tmp_path / "meta/episodes.jsonl").open("a") as file:
+        file.write(line)
+    with pytest.raises(SourceError) as raised:
+        LeRobotSource(tmp_path)
+    assert raised.value.row == 3
+    assert raised.value.file.endswith("episodes.jsonl")

@@ -1,0 +1,166 @@
+"""Files of ManiSkill, against plain loops over them."""
+
+import json
+
+import conversions
+import h5py
+import numpy as np
+import pytest
+import raw_maniskill
+
+import rlds.sources
+from rlds.formats.maniskill.source import ManiSkillSource
+from rlds.sources.source import SourceError
+from rlds_ecosystem.nests import at
+from tfds_builders import RldsManiskill
+
+KINDS = {
+    "ManiSkill 3": {},
+    "states only": {"obs": "none", "rewards": False},
+    "ManiSkill 2": {"obs": "array", "version": 2, "actions": "dict", "commit_info": False},
+}
+
+
+def check_episode(episode, path):
+    """Compares an episode with its group, row by row."""
+    with h5py.File(path) as file:
+        group, steps = file[episode.key], episode.steps
+        length = len(group["truncated"])
+        assert episode.num_steps == length + 1
+        assert episode.final_observation_known
+        assert episode.truncated == (episode.key != "traj_1")
+        fields = {"obs": "observation", "actions": "action", "rewards": "reward"}
+        compared = set()
+
+        def compare(name, array):
+            if not isinstance(array, h5py.Dataset):
+                return
+            root, slash, rest = name.partition("/")
+            field = fields.get(root, root) + slash + rest
+            compared.add(field.partition("/")[0])
+            if name == "env_init_state":
+                np.testing.assert_array_equal(episode.metadata[name], array)
+                return
+            column = at(steps, field)
+            assert column.dtype == array.dtype
+            for row in range(length + 1):
+                expected = array[row] if row < len(array) else np.zeros_like(array[0])
+                assert column[row].tobytes() == expected.tobytes(), (name, row)
+
+        group.visititems(compare)
+        found = {"discount", "is_first", "is_last", "is_terminal", *compared}
+        assert steps.keys() | episode.metadata.keys() & {"env_init_state"} == found
+        terminal = episode.key == "traj_1"
+        np.testing.assert_array_equal(steps["is_terminal"], [False] * length + [terminal])
+        discount = [1] * (length - 1) + [1 - terminal, 0]
+        np.testing.assert_array_equal(steps["discount"], discount)
+    entries = json.loads(path.with_suffix(".json").read_text())["episodes"]
+    (entry,) = (entry for entry in entries if f"traj_{entry['episode_id']}" == episode.key)
+    assert json.loads(episode.metadata["entry"]) == entry
+    assert episode.metadata["episode_seed"] == entry["episode_seed"]
+    assert episode.metadata["control_mode"] == "pd_joint_pos"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_episodes_are_those_of_the_file(tmp_path, kind):
+    name = "trajectory.rgbd.pd_joint_pos.physx_cpu"
+    path = raw_maniskill.write(tmp_path / f"{name}.h5", **KINDS[kind])
+    for opened in (path, tmp_path):
+        episodes = rlds.sources.open(opened)
+        assert episodes.format == "maniskill"
+        keys = [episode.key for episode in episodes]
+        assert keys == ["traj_0", "traj_1", "traj_2", "traj_10"]  # Not in the order of the file.
+    for episode in episodes:
+        assert episode.complete
+        check_episode(episode, path)
+    content = json.loads(path.with_suffix(".json").read_text())
+    said = episodes.metadata["maniskill"]
+    assert said["file"] == name
+    assert said["json"] == {**content, "episodes": [0, 1, 2, 10]}
+    assert list(episodes.source.faults("train")) == []
+    # A part has what the whole has: the placeholder of the last step, too.
+    whole, part = episodes.columns(0), episodes.columns(0, ["success", "env_states"], 2, 5)
+    np.testing.assert_array_equal(part["success"], whole["success"][2:5])
+    assert len(part["success"]) == 3
+
+
+def test_what_is_in_one_file_only_is_reported(tmp_path):
+    path = raw_maniskill.write(tmp_path / "t.h5", {0: 3, 4: 2, 5: 3}, entries=[5, 0, 7])
+    episodes = rlds.sources.open(path)
+    assert [str(fault).partition(", ")[2] for fault in episodes.source.faults("train")] == [
+        "episode traj_7, row 2: listed, but t.h5 has no traj_7",
+        "episode traj_4: t.json does not list it",
+    ]
+    assert [bool(episode.metadata["entry"]) for episode in episodes] == [True, False, True]
+    listed = episodes.metadata["maniskill"]["json"]["episodes"]
+    assert [listed[0], listed[1], listed[2]["episode_id"]] == [5, 0, 7]
+    path.with_suffix(".json").unlink()
+    assert [episode.metadata["entry"] for episode in rlds.sources.open(path)] == ["", "", ""]
+
+
+def test_an_episode_that_was_cut_is_not_complete(tmp_path):
+    path = raw_maniskill.write(tmp_path / "t.h5")
+    file = path.with_suffix(".json")
+    content = json.loads(file.read_text())
+    content["episodes"][2]["elapsed_steps"] = 9
+    file.write_text(json.dumps(content))
+    found = {episode.key: episode.complete for episode in rlds.sources.open(path)}
+    assert found == {"traj_0": True, "traj_1": True, "traj_2": False, "traj_10": True}
+
+
+def lose(name):
+    def damage(file):
+        del file[f"traj_2/{name}"]
+
+    return damage
+
+
+def cut(name):
+    def damage(file):
+        rows = file[f"traj_2/{name}"][:-1]
+        del file[f"traj_2/{name}"]
+        file[f"traj_2/{name}"] = rows
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lose("rewards"), "'rewards': missing"),
+        (lose("actions"), "'actions': missing"),
+        (cut("obs/agent/qpos"), "qpos': 5 rows, expected 6: there are 5 actions"),
+        (cut("terminated"), "'terminated': 4 rows, expected 5"),
+        (lambda file: file.__setitem__("traj_2/new", [1]), "'new': the first episode has no"),
+    ],
+)
+def test_a_damaged_group_is_one_damaged_episode(tmp_path, damage, message):
+    path = raw_maniskill.write(tmp_path / "t.h5")
+    with h5py.File(path, "a") as file:
+        damage(file)
+    episodes = rlds.sources.open(path)
+    with pytest.raises(SourceError, match=rf"t\.h5, episode traj_2.*{message}"):
+        episodes.episode(2)
+    assert [episodes.episode(index).num_steps for index in (0, 1, 3)] == [5, 4, 3]
+
+
+def test_files_that_cannot_be_opened(tmp_path):
+    path = raw_maniskill.write(tmp_path / "t.h5", {0: 2})
+    path.with_suffix(".json").write_text("[")
+    with pytest.raises(SourceError, match=r"t\.json"):
+        rlds.sources.open(path)
+    path.with_suffix(".json").unlink()
+    path.write_bytes(path.read_bytes()[:-100])  # A recording that was not closed.
+    with pytest.raises(SourceError, match=r"t\.h5.*not a complete HDF5 file"):
+        rlds.sources.open(path, format="maniskill")
+    with pytest.raises(FileNotFoundError, match="has no file, or several"):
+        rlds.sources.open(tmp_path / "none", format="maniskill")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_conversion(tmp_path, kind):
+    path = raw_maniskill.write(tmp_path / "raw" / "t.h5", **KINDS[kind])
+    conversions.check_conversion(
+        lambda: ManiSkillSource(path), tmp_path, builder=RldsManiskill, path=path
+    )

@@ -1,0 +1,297 @@
+"""Folders of `.npz` files, against plain loops over the files."""
+
+import io
+import os
+import zipfile
+
+import conversions
+import numpy as np
+import pytest
+import raw_npz
+import stores_of_tests
+import tree
+
+import rlds
+import rlds.sources
+from rlds.formats.npz.source import NpzSource
+from rlds.sources.source import SourceError
+from rlds_ecosystem import nests, stores
+
+
+def check_episode(episode, file):
+    """Compares an episode with its file, row by row."""
+    with np.load(file) as arrays:
+        raw = {name: arrays[name] for name in arrays.files}
+    length = len(raw["action"])
+    steps = episode.steps
+    assert episode.key == file.name
+    assert episode.num_steps == length + 1
+    assert episode.final_observation_known
+    terminal = bool(np.any(raw["terminal"]))
+    for row in range(length + 1):
+        last = row == length
+        for name in ("camera", "joints"):
+            np.testing.assert_array_equal(
+                steps["observation"][name][row], raw[f"observation/{name}"][row]
+            )
+        for name in ("action", "reward", "discount"):
+            expected = np.zeros_like(raw[name][0]) if last else raw[name][row]
+            np.testing.assert_array_equal(steps[name][row], expected)
+            assert steps[name].dtype == raw[name].dtype
+        np.testing.assert_array_equal(steps["info"]["qpos"][row], raw["info/qpos"][row])
+        contact = [0, 0] if last else raw["info/contact"][row]
+        np.testing.assert_array_equal(steps["info"]["contact"][row], contact)
+        assert steps["note"][row] == ("" if last else raw["note"][row])
+        assert steps["is_first"][row] == (row == 0)
+        assert steps["is_last"][row] == last
+        assert steps["is_terminal"][row] == (last and terminal)
+    assert episode.truncated == (not terminal)
+    assert episode.complete == (terminal or bool(np.any(raw["truncated"])))
+    assert episode.metadata["seed"] == raw["seed"]
+    assert episode.metadata["task"] == raw["task"]
+    np.testing.assert_array_equal(episode.metadata["goal"], raw["goal"])
+
+
+def check_folder(path, here):
+    episodes = rlds.sources.open(path)
+    assert episodes.format == "npz"
+    # 2 comes before 10.
+    assert [episode.key for episode in episodes] == list(raw_npz.sample())
+    for episode in episodes:
+        check_episode(episode, here / episode.key)
+
+
+def test_episodes_are_those_of_the_files(tmp_path):
+    raw_npz.write_folder(tmp_path, raw_npz.sample())
+    check_folder(tmp_path, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_a_folder_in_a_store(tmp_path):
+    (tmp_path / "server").mkdir()
+    raw_npz.write_folder(tmp_path / "here", raw_npz.sample())
+    with stores_of_tests.running("gcsfs", tmp_path / "server") as store:
+        path = f"{store.url}/episodes"
+        for file in (tmp_path / "here").iterdir():
+            stores.copy_file(file, f"{path}/{file.name}")
+        check_folder(path, tmp_path / "here")
+
+
+def test_a_conversion(tmp_path):
+    path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    builder = conversions.check_conversion(lambda: NpzSource(path), tmp_path)
+    assert builder.info.splits["train"].num_examples == 3
+
+
+def one(tmp_path, **arrays):
+    """Reads an episode that is alone in its folder; None takes an array away."""
+    arrays = {**raw_npz.episode(4), **arrays}
+    kept = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+    path = raw_npz.write_folder(tmp_path / "one", {"a.npz": kept})
+    return NpzSource(path / "a.npz").read("train", 0)
+
+
+ENDS = {  # What is given, and what it means: terminal, truncated, complete.
+    "a scalar": ({"terminal": True}, (True, False, True)),
+    "a scalar in an array": ({"terminal": [1.0]}, (True, False, True)),
+    "neither": ({"terminal": False, "truncated": False}, (False, True, False)),
+    "nothing is said": ({"terminal": None, "truncated": None}, (False, True, True)),
+    "of observations": ({"terminal": np.arange(5) == 4}, (True, False, True)),
+    "cut": ({"terminal": None, "truncated": None, "timeouts": True}, (False, True, True)),
+    "done": ({"terminal": None, "truncated": None, "dones": True}, (True, False, True)),
+    "done, as it was cut": ({"terminal": None, "truncated": True, "done": 1}, (False, True, True)),
+    "both": ({"terminated": True, "terminal": None, "truncated": True}, (True, False, True)),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_how_it_ended(tmp_path, case):
+    given, (terminal, truncated, complete) = ENDS[case]
+    episode = one(tmp_path, discount=None, **given)
+    assert episode.steps["is_terminal"].tolist() == [False] * 4 + [terminal]
+    assert episode.steps["discount"].tolist() == [1, 1, 1, 0 if terminal else 1, 0]
+    assert (episode.truncated, episode.complete) == (truncated, complete)
+
+
+def test_the_names_of_d4rl_and_an_unknown_final_observation(tmp_path):
+    rng = np.random.default_rng(0)
+    observations, actions = rng.random((6, 3)), rng.integers(0, 4, 6)
+    for rows in (6, 5):  # The last action led to an observation, which is there or is not.
+        path = raw_npz.write_folder(
+            tmp_path / str(rows),
+            {"0.npz": {"observations": observations, "actions": actions[:rows]}},
+        )
+        source = NpzSource(path)
+        assert sorted(source.step_fields()) == ["action", "discount", "observation"]
+        episode = source.read("train", 0)
+        np.testing.assert_array_equal(episode.steps["observation"], observations)
+        np.testing.assert_array_equal(episode.steps["action"][:5], actions[:5])
+        assert episode.final_observation_known == (rows == 5)
+        assert episode.steps["action"][5] == (actions[5] if rows == 6 else 0)
+        assert episode.origin == rlds.sources.Origin("0.npz", 0, rows)
+
+
+def test_only_what_is_asked_for_is_read(tmp_path):
+    """The bytes of the camera are spoilt: who does not look does not see."""
+    path = raw_npz.write_folder(tmp_path / "raw", {"0.npz": raw_npz.episode(400)})
+    file = path / "0.npz"
+    content = bytearray(file.read_bytes())
+    with zipfile.ZipFile(file) as archive:
+        begin = archive.getinfo("observation/camera.npy").header_offset
+    content[begin + 20_000] ^= 1
+    file.write_bytes(content)
+    episodes = rlds.sources.open(path)
+    columns = episodes.columns(0, ["reward", "observation/joints", "is_last"], stop=-1)
+    tree.assert_same_structure(
+        columns, {"reward": 0, "observation": {"joints": 0}, "is_last": 0}, check_types=False
+    )
+    np.testing.assert_array_equal(columns["reward"], raw_npz.episode(400)["reward"])
+    assert episodes.columns(0, ["discount"])["discount"].shape == (401,)
+    with pytest.raises(SourceError, match=r"0\.npz.*'observation/camera': .*BadZipFile.*CRC"):
+        episodes.columns(0, ["observation/camera"])
+
+
+def test_an_array_of_the_episode_that_is_as_long_as_it(tmp_path):
+    files = {f"{length}.npz": raw_npz.episode(length, goal=np.arange(3)) for length in (3, 5)}
+    path = raw_npz.write_folder(tmp_path / "raw", files)
+    source = NpzSource(path)
+    with pytest.raises(SourceError, match=r"5\.npz.*'goal': 3 rows, expected 5 or 6 rows"):
+        source.read("train", 1)
+    episodes = rlds.sources.open(path, per_episode=["goal"])
+    assert [episode.metadata["goal"].tolist() for episode in episodes] == [[0, 1, 2]] * 2
+    with pytest.raises(ValueError, match=r"per_episode: 'gaol' is none of .*'goal'"):
+        NpzSource(path, per_episode=["gaol"])
+
+
+WRONG = {  # What the second file has instead, and what is said about it.
+    "missing": ({"note": None}, "'note': no such array, but 0.npz has one"),
+    "more": ({"extra": 1}, "'extra': an array that 0.npz does not have"),
+    "dtype": (
+        {"action": np.zeros((4, 2), "f4")},
+        r"'action': float32 of shape \(2,\), expected float64 of shape \(2,\), as in 0.npz",
+    ),
+    "shape": (
+        {"observation/joints": np.zeros((5, 4), "f4")},
+        r"'observation/joints': float32 of shape \(4,\), expected float32 of shape \(3,\)",
+    ),
+    "rows": ({"reward": np.zeros(5, "f4")}, "'reward': 5 rows, expected 4 rows"),
+    "rows of steps": ({"note": ["a"] * 6}, "'note': 6 rows, expected 4 or 5 rows"),
+    "rows of observations": (
+        {"observation/camera": np.zeros((4, 4, 5, 3), "u1")},
+        "'observation/joints': of 5 rows, expected 4, as observation/camera has",
+    ),
+    "too many observations": (
+        {
+            "observation/camera": np.zeros((9, 4, 5, 3), "u1"),
+            "observation/joints": np.zeros((9, 3), "f4"),
+        },
+        "'observation': 9 rows, expected 4, as many as actions, or one more",
+    ),
+    "a scalar": ({"reward": np.float32(1)}, "'reward': a scalar, expected 4 rows"),
+    "scalars": ({"action": 1.0}, "'action': of None rows, expected rows"),
+    "no actions": ({"action": None}, "'action': no such array; there are .*reward"),
+    "two names": ({"rewards": np.zeros(4, "f4")}, "'rewards': there is another array for 'reward'"),
+    "two flags": ({"terminated": True}, "'terminated': there is another array for"),
+    "a file of episodes": (
+        {"terminal": np.arange(4) == 1},
+        "'terminal': set in row 1 of 4, expected in the last one only",
+    ),
+    "rows of flags": ({"terminal": np.zeros(3, bool)}, "'terminal': 3 values, expected 1 or 4"),
+    "a text as flag": ({"terminal": "yes"}, "'terminal': <U3, expected bools"),
+    "pickles": ({"task": np.array({}, object)}, "'task': pickled objects, which are not read"),
+    "dates": ({"task": np.array("2020", "M8[Y]")}, r"'task': datetime64\[Y\], expected numbers"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said(tmp_path, case):
+    changed, message = WRONG[case]
+    second = {**raw_npz.episode(4), **changed}
+    second = {name: np.asarray(array) for name, array in second.items() if array is not None}
+    files = {"0.npz": raw_npz.episode(3), "1.npz": second, "2.npz": raw_npz.episode(2)}
+    source = NpzSource(raw_npz.write_folder(tmp_path / "raw", files))
+    with pytest.raises(SourceError, match=rf"1\.npz, episode 1\.npz, field {message}"):
+        source.read("train", 1)
+    assert source.read("train", 2).num_steps == 3
+
+
+@pytest.mark.parametrize("name", ["source", "is_first"])
+def test_names_that_are_taken(tmp_path, name):
+    taken = {"source": 1, "is_first": np.zeros(5)}
+    with pytest.raises(SourceError, match=rf"'{name}': every dataset has a field of this name"):
+        one(tmp_path, **{name: taken[name]})
+
+
+def _npy_header(dtype, length):
+    header = io.BytesIO()
+    described = {"descr": dtype, "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(header, described)
+    return header.getvalue()
+
+
+def test_many_names_take_no_longer_each(tmp_path, monkeypatch):
+    """Paths are not compared with all others."""
+    names = [f"x{number}" for number in range(3000)]
+    path = tmp_path / "a.npz"
+    np.savez(path, **{"observation": np.zeros(4), "action": np.zeros(3)}, **dict.fromkeys(names, 1))
+    compared = []
+    is_in = nests.is_in
+    monkeypatch.setattr(nests, "is_in", lambda *args: compared.append(args) or is_in(*args))
+    monkeypatch.setattr(nests.Paths, "__iter__", lambda p: compared.append(p) or dict.__iter__(p))
+    episodes = rlds.sources.open(path)
+    assert len(episodes[0].metadata) == len(names)
+    assert len(compared) < 10 * len(names)
+
+
+def test_zip_files_that_are_no_episodes(tmp_path):
+    header = b"\x93NUMPY\1\0" + (9000).to_bytes(2, "little") + b"-" * 9000
+    members = {
+        "x.txt": (b"text", "'x.txt': no array, but something else"),
+        "deep.npy": (header, "'deep': the header is damaged"),
+        "//.npy": (None, "an array called '//'"),
+        "void.npy": (_npy_header("|S0", 1 << 40), r"'void': \|S0, expected values that take bytes"),
+        "a/b.npy": (_npy_header("|b1", 0), "'a/b': there is another array for 'a/b'"),
+        "new.npy": (b"\x93NUMPY\3\0\0\0\0\0", r"'new': in version \(3, 0\) of .npy"),
+    }
+    for name, (content, message) in members.items():
+        file = tmp_path / "a.npz"
+        np.savez(file, action=np.zeros(3), observation=np.zeros(4), a=np.zeros(0))
+        with zipfile.ZipFile(file, "a") as archive:
+            archive.writestr(name, archive.read("action.npy") if content is None else content)
+        with pytest.raises(SourceError, match=message):
+            NpzSource(file).episode_fields()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("action.npy", b"")
+    with pytest.raises(SourceError, match=r"'action\.npy': compressed by method 14 of zip"):
+        NpzSource(file)
+
+
+def test_sizes_are_believed_as_far_as_there_are_bytes(tmp_path):
+    file = tmp_path / "bomb.npz"
+    np.savez_compressed(file, observation=np.zeros((1 << 10, 1 << 19), "u1"), action=np.zeros(1024))
+    assert file.stat().st_size < 1 << 20
+    with pytest.raises(SourceError, match="'observation': 536,870,912 bytes are declared"):
+        NpzSource(file)
+
+
+def test_what_is_recognized(tmp_path):
+    assert not NpzSource.recognizes(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"has no \.npz files"):
+        NpzSource(tmp_path)
+    (tmp_path / ".hidden.npz").write_bytes(b"")
+    (tmp_path / "folder.npz").mkdir()
+    assert not NpzSource.recognizes(tmp_path)
+    np.savez(tmp_path / "a.npz", mean=np.zeros(2), std=np.zeros(2))
+    assert not NpzSource.recognizes(tmp_path)
+    with pytest.raises(SourceError, match="of no known format"):
+        rlds.sources.open(tmp_path)
+    with pytest.raises(SourceError, match=r"a\.npz, field 'action': no such array; there are mean"):
+        rlds.sources.open(tmp_path, format="npz")
+    np.savez(tmp_path / "a.npz", **{"observations": np.zeros(2), "actions/arm": np.zeros(2)})
+    assert NpzSource.recognizes(tmp_path)
+    assert NpzSource.recognizes(tmp_path / "a.npz")
+    assert len(rlds.sources.open(tmp_path / "a.npz")) == 1
+    os.rename(tmp_path / "a.npz", os.fsencode(tmp_path) + b"/\xff.npz")
+    with pytest.raises(SourceError, match="UnicodeEncodeError"):
+        NpzSource(tmp_path)

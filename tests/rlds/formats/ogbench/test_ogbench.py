@@ -1,0 +1,152 @@
+"""Datasets of OGBench, against plain loops over their rows, and back."""
+
+import pickle
+
+import conversions
+import numpy as np
+import pytest
+import raw_d4rl
+import raw_npz
+import raw_ogbench
+
+import rlds.sources
+import tfds_builders
+from rlds.formats.ogbench.source import OGBenchSource
+from rlds.sources.exporting import differences
+from rlds.sources.source import SourceError
+
+
+def check(episodes, raw):
+    ends = np.flatnonzero(raw["terminals"]) + 1
+    assert len(episodes) == len(ends)
+    for episode, begin, end in zip(episodes, [0, *ends], ends):
+        steps = episode.steps
+        assert episode.num_steps == end - begin
+        assert episode.truncated
+        assert episode.final_observation_known
+        assert not steps["is_terminal"].any()
+        assert "reward" not in steps
+        for row in range(begin, end):
+            step = row - begin
+            np.testing.assert_array_equal(steps["observation"][step], raw["observations"][row])
+            np.testing.assert_array_equal(steps["qpos"][step], raw["qpos"][row])
+            np.testing.assert_array_equal(steps["button_states"][step], raw["button_states"][row])
+            if row < end - 1:
+                np.testing.assert_array_equal(steps["action"][step], raw["actions"][row])
+        assert not steps["action"][-1].any()
+        np.testing.assert_array_equal(episode.metadata["last_action"], raw["actions"][end - 1])
+
+
+@pytest.mark.parametrize("pixels", [False, True])
+def test_episodes_are_those_of_the_rows(tmp_path, pixels):
+    path = raw_ogbench.write(tmp_path, pixels=pixels)
+    raw = raw_ogbench.arrays(pixels=pixels)
+    episodes = rlds.sources.open(path, "train")
+    assert (episodes.format, [*episodes.splits]) == ("ogbench", ["train", "val"])
+    check(episodes, raw)
+    check(rlds.sources.open(tmp_path, "val"), raw_ogbench.arrays((5,), seed=1, pixels=pixels))
+    # Backwards, in a copy for another process, and only some fields.
+    again = pickle.loads(pickle.dumps(episodes))
+    for index in (2, 0, 1):
+        assert not [*differences(episodes[index], again[index])]
+    window = again.columns(1, ["qpos"], 2, 4)
+    np.testing.assert_array_equal(window["qpos"], raw["qpos"][4 + 2 : 4 + 4])
+    assert [outline.num_steps for outline in again.outlines()] == [4, 6, 3]
+
+
+def test_compact_files_mark_two_rows(tmp_path):
+    path = raw_ogbench.write(tmp_path, compact=True)
+    lengths = [episode.num_steps for episode in rlds.sources.open(path, "train")]
+    assert lengths == [4, 6, 3]
+
+
+def test_what_came_from_ogbench_comes_out_the_same(tmp_path):
+    path = raw_ogbench.write(tmp_path / "raw")
+    for split, name in (("train", "again.npz"), ("val", "again-val.npz")):
+        rlds.sources.export(path, "ogbench", tmp_path / name, split=split)
+    for name in ("", "-val"):
+        with (
+            np.load(f"{str(path)[:-4]}{name}.npz") as raw,
+            np.load(tmp_path / f"again{name}.npz") as made,
+        ):
+            assert made.files == raw.files
+            for array in raw.files:
+                assert made[array].dtype == raw[array].dtype
+                np.testing.assert_array_equal(made[array], raw[array])
+
+
+def test_any_episodes_there_and_back(tmp_path):
+    raw = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    with pytest.raises(ValueError, match=r"'observation' is no array .* 'observation/joints'"):
+        rlds.sources.export(raw, "ogbench", tmp_path / "made.npz")
+    made = rlds.sources.export(
+        raw, "ogbench", tmp_path / "made.npz", observation="observation/joints"
+    )
+    assert {place.how for place in made.placements} == {"exact", "aside"}
+    with np.load(made.path) as arrays:  # What OGBench sees.
+        assert arrays["terminals"].tolist() == [0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]
+        assert len(arrays["observations"]) == len(arrays["actions"]) == 15
+    for one, two in zip(rlds.sources.open(raw), rlds.sources.open(made.path), strict=True):
+        assert [*differences(one, two)] == []
+
+
+def test_an_unknown_final_observation_comes_back(tmp_path):
+    arrays = raw_npz.episode(4)
+    del arrays["observation/camera"], arrays["info/qpos"]
+    arrays["observation"] = arrays.pop("observation/joints")[:4]
+    raw = raw_npz.write_folder(tmp_path / "raw", {"a.npz": arrays})
+    made = rlds.sources.export(raw, "ogbench", tmp_path / "made.npz")
+    episode = rlds.sources.open(made.path)[0]
+    assert not episode.final_observation_known
+    np.testing.assert_array_equal(episode.steps["action"], arrays["action"])
+
+
+def test_fields_with_the_names_of_arrays_come_back(tmp_path):
+    arrays = raw_d4rl.transitions((4, 5), 3, 2)
+    arrays |= {name: raw_d4rl.flags(9, end) for name, end in (("terminals", 3), ("timeouts", 8))}
+    raw = raw_d4rl.write(tmp_path / "hopper.hdf5", arrays)
+    assert "terminals" in rlds.sources.open(raw)[0].steps
+    made = rlds.sources.export(raw, "ogbench", tmp_path / "made.npz")
+    with np.load(made.path) as found:
+        assert np.flatnonzero(found["terminals"]).tolist() == [4, 10]
+    for one, two in zip(rlds.sources.open(raw), rlds.sources.open(made.path), strict=True):
+        assert [*differences(one, two)] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"terminals": np.zeros(13, np.float32)}, "the file is cut"),
+        ({"actions": np.zeros((12, 2), np.float32)}, "12 rows, but terminals has 13"),
+        ({"terminals": np.array([1] + [0] * 11 + [1.0])}, "an episode without a transition"),
+        ({"qpos": np.zeros((13, 4), np.float32)}, "not in the file of the other split"),
+        ({"qpos": np.array([None] * 13)}, "pickled objects"),
+    ],
+)
+def test_damaged_files(tmp_path, change, what):
+    path = raw_ogbench.write(tmp_path)
+    np.savez(path, **{**raw_ogbench.arrays(), **change})
+    with pytest.raises(SourceError, match=what):
+        OGBenchSource(path)
+
+
+def test_a_file_that_is_cut_or_changes(tmp_path):
+    path = raw_ogbench.write(tmp_path)
+    episodes = rlds.sources.open(path, "train")
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(SourceError):
+        OGBenchSource(path)
+    with pytest.raises(SourceError, match="changed"):
+        pickle.loads(pickle.dumps(episodes)).episode(0)
+
+
+@pytest.mark.slow
+def test_a_conversion(tmp_path):
+    path = raw_ogbench.write(tmp_path / "raw")
+    builder = conversions.check_conversion(
+        lambda: OGBenchSource(path), tmp_path, builder=tfds_builders.RldsOgbench, path=path
+    )
+    made = rlds.sources.export(builder.data_path, "ogbench", tmp_path / "again.npz", split="train")
+    with np.load(path) as raw, np.load(made.path) as again:
+        for array in raw.files:
+            np.testing.assert_array_equal(again[array], raw[array])

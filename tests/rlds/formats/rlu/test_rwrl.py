@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+import raw_rlu
+
+from rlds.formats.rlu.rwrl import RluRwrlSource
+
+
+def read(directory, raw):
+    raw_rlu.write_files(directory, "episodes.tfrecord", raw, compression="")
+    source = RluRwrlSource(directory)
+    return [e for part in source.parts("train") for e in source.episodes("train", part)]
+
+
+def test_the_row_of_an_observation_has_what_led_to_it(tmp_path):
+    raw = raw_rlu.rwrl_episodes()
+    for episode, expected in zip(read(tmp_path, raw), raw, strict=True):
+        steps, rows = episode.steps, len(expected["reward"])
+        assert episode.final_observation_known
+        assert episode.num_steps == rows
+        for t in range(rows):
+            position = steps["observation"]["position"][t]
+            assert position.tolist() == expected["observation:position"][t].tolist()
+            height = steps["observation"]["sensors"]["height"][t]
+            assert height.tolist() == expected["observation:sensors:height"][t].tolist()
+            assert steps["step_type"][t] == expected["step_type"][t]
+        for t in range(rows - 1):
+            assert steps["action"][t].tolist() == expected["action"][t + 1].tolist()
+            assert steps["reward"][t] == expected["reward"][t + 1]
+            assert steps["discount"][t] == expected["discount"][t + 1]
+        assert steps["reward"].shape == steps["discount"].shape == (rows,)
+        assert not steps["action"][-1].any()
+        assert steps["reward"][-1] == steps["discount"][-1] == 0
+
+
+def test_only_the_last_discount_tells_of_a_terminal_state(tmp_path):
+    raw = raw_rlu.rwrl_episodes()
+    for episode, expected in zip(read(tmp_path, raw), raw, strict=True):
+        is_terminal = expected["discount"][-1] == 0
+        assert expected["discount"][0] == 0
+        assert episode.steps["is_terminal"].tolist() == [False] * 4 + [is_terminal]
+        assert episode.truncated == (not is_terminal)
+
+
+def test_what_belongs_to_no_transition_is_kept(tmp_path):
+    raw = raw_rlu.rwrl_episodes(1)
+    raw[0]["action"][0] = [7.0, 8.0]
+    raw[0]["reward"][0] = 9.0  # The order of these rows is known, this does not refute it.
+    (episode,) = read(tmp_path, raw)
+    placeholders = episode.metadata["placeholders"]
+    assert placeholders["action"].tolist() == [7, 8]
+    assert (placeholders["reward"], placeholders["discount"]) == (9, 0)
+
+
+def test_floats_keep_their_bits(tmp_path):
+    raw = raw_rlu.rwrl_episodes(1)
+    bits = np.array([0x7FC00001, 0x80000000, 0x00000001], np.uint32)  # NaN, -0, the smallest.
+    raw[0]["observation:position"][2] = bits.view(np.float32)
+    (episode,) = read(tmp_path, raw)
+    stored = episode.steps["observation"]["position"][2]
+    assert stored.view(np.uint32).tolist() == bits.tolist()
+
+
+def test_there_is_no_other_order(tmp_path):
+    raw_rlu.write_files(tmp_path, "episodes.tfrecord", raw_rlu.rwrl_episodes(), compression="")
+    with pytest.raises(ValueError, match=r"got 'sar', expected one of \('rsa',\)"):
+        RluRwrlSource(tmp_path, alignment="sar")
+
+
+def test_compressed_files_are_read_too(tmp_path):
+    raw_rlu.write_files(tmp_path, "episodes.tfrecord", raw_rlu.rwrl_episodes(), compression="GZIP")
+    source = RluRwrlSource(tmp_path)
+    assert len(list(source.episodes("train", source.parts("train")[0]))) == 2

@@ -1,0 +1,402 @@
+"""What all products of RL Unplugged share. Each has its own file, too."""
+
+import pickle
+
+import numpy as np
+import pytest
+import raw_rlu
+import tensorflow_datasets as tfds
+from conversions import check_conversion
+from fast_share import one_in
+
+from rlds.formats.rlu.atari import RluAtariSource
+from rlds.formats.rlu.atari_transitions import RluAtariTransitionsSource
+from rlds.formats.rlu.bsuite import RluBsuiteSource
+from rlds.formats.rlu.control_suite import RluControlSuiteSource
+from rlds.formats.rlu.control_suite_windows import RluControlSuiteWindowsSource
+from rlds.formats.rlu.dmlab import RluDmlabSource
+from rlds.formats.rlu.locomotion import RluLocomotionSource
+from rlds.formats.rlu.locomotion_windows import RluLocomotionWindowsSource
+from rlds.formats.rlu.rwrl import RluRwrlSource
+from rlds.sources.source import DamagedEpisode, SourceError
+from tfds_builders.builder import convert
+from tfds_builders.features import features_of
+from tfds_builders.rlu import (
+    RldsRluAtari,
+    RldsRluAtariTransitions,
+    RldsRluBsuite,
+    RldsRluControlSuite,
+    RldsRluControlSuiteWindows,
+    RldsRluDmlab,
+    RldsRluLocomotion,
+    RldsRluLocomotionWindows,
+    RldsRluRwrl,
+)
+
+PRODUCTS = {
+    "atari": (RluAtariSource, RldsRluAtari, raw_rlu.atari_episodes),
+    "dmlab": (RluDmlabSource, RldsRluDmlab, raw_rlu.dmlab_episodes),
+    "rwrl": (RluRwrlSource, RldsRluRwrl, raw_rlu.rwrl_episodes),
+    "control_suite": (RluControlSuiteSource, RldsRluControlSuite, raw_rlu.control_suite_episodes),
+    "locomotion": (RluLocomotionSource, RldsRluLocomotion, raw_rlu.locomotion_episodes),
+    "atari_transitions": (
+        RluAtariTransitionsSource,
+        RldsRluAtariTransitions,
+        raw_rlu.atari_transitions,
+    ),
+    "control_suite_windows": (
+        RluControlSuiteWindowsSource,
+        RldsRluControlSuiteWindows,
+        raw_rlu.control_suite_windows,
+    ),
+    "locomotion_windows": (
+        RluLocomotionWindowsSource,
+        RldsRluLocomotionWindows,
+        raw_rlu.locomotion_windows,
+    ),
+    "bsuite": (RluBsuiteSource, RldsRluBsuite, raw_rlu.bsuite_windows),
+}
+
+
+def read(source):
+    return [episode for part in source.parts("train") for episode in source.episodes("train", part)]
+
+
+def suite(directory, episodes=None, **kwargs):
+    """A folder of the control suite, the plainest product."""
+    episodes = raw_rlu.control_suite_episodes() if episodes is None else episodes
+    return raw_rlu.write_files(directory, "train", episodes, **kwargs)
+
+
+# --- Conversion ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("product", one_in(3, PRODUCTS))
+def test_conversion(tmp_path, product):
+    make_source, builder, make_episodes = PRODUCTS[product]
+    compression = "" if product == "rwrl" else "GZIP"
+    episodes = make_episodes()
+    raw_rlu.write_files(tmp_path / "raw", "train", episodes, compression=compression)
+    dataset = check_conversion(
+        lambda: make_source(tmp_path / "raw"),
+        tmp_path / "made",
+        builder=builder,
+        path=tmp_path / "raw",
+    )
+    assert dataset.info.splits["train"].num_examples == len(episodes)
+    assert dataset.info.metadata["raw_files"]["train"]["of"] == 2
+
+
+@pytest.mark.parametrize(
+    ("builder", "config", "directory", "prefix", "number"),
+    [
+        (RldsRluAtari, "Pong_run_2", "atari_episodes_ordered/Pong", "run_2", 50),
+        (RldsRluAtari, "Gravitar_run_5", "atari_episodes_ordered/Gravitar", "run_5", 49),
+        (
+            RldsRluDmlab,
+            "seekavoid_arena_01_snapshot_1_eps_0.1",
+            "dmlab/seekavoid_arena_01/snapshot_1_eps_0.1",
+            "tfrecord",
+            500,
+        ),
+        (
+            RldsRluRwrl,
+            "humanoid_walk_combined_challenge_easy_100_percent",
+            "rwrl/combined_challenge_easy/humanoid/walk/100_percent",
+            "episodes.tfrecord",
+            769,
+        ),
+        (RldsRluControlSuite, "fish_swim", "dm_control_suite_episodes/fish_swim", "train", 100),
+        (RldsRluLocomotion, "rodent_mazes", "dm_locomotion_episodes/rodent_mazes", "train", 100),
+        (RldsRluAtariTransitions, "Pong_run_2", "atari/Pong", "run_2", 100),
+        (RldsRluControlSuiteWindows, "fish_swim", "dm_control_suite/fish_swim", "train", 100),
+        (
+            RldsRluLocomotionWindows,
+            "rodent_mazes_seq40",
+            "dm_locomotion/rodent_mazes/seq40",
+            "train",
+            100,
+        ),
+        (
+            RldsRluBsuite,
+            "mountain_car_noise_0.3_run_4_full_valid",
+            "bsuite/mountain_car/0_0.3",
+            "4_full_valid",
+            1,
+        ),
+    ],
+)
+def test_configs_know_where_the_files_are(tmp_path, builder, config, directory, prefix, number):
+    found = builder.builder_configs[config]
+    assert (found.directory, found.prefix, found.num_files) == (directory, prefix, number)
+    made = builder(config=config, data_dir=tmp_path)
+    assert made.url() == f"gs://rl_unplugged/{directory}"
+    assert f"{prefix}-00000-of-{number:05d}" in found.description
+
+
+def test_there_is_a_config_for_each_dataset_and_one_for_any_other():
+    numbers = {builder.name: len(builder.BUILDER_CONFIGS) for _, builder, _ in PRODUCTS.values()}
+    assert numbers == {
+        "rlds_rlu_atari": 46 * 5 + 1,
+        "rlds_rlu_dmlab": 5 * 3 + 8 + 1,
+        "rlds_rlu_rwrl": 40 + 1,
+        "rlds_rlu_control_suite": 9 + 1,
+        "rlds_rlu_locomotion": 7 + 1,
+        "rlds_rlu_atari_transitions": 46 * 5 + 1,
+        "rlds_rlu_control_suite_windows": 9 + 1,
+        "rlds_rlu_locomotion_windows": 7 + 3 + 1,
+        "rlds_rlu_bsuite": 3 * 6 * 5 * 3 + 1,
+    }
+    assert {builder.BUILDER_CONFIGS[0].name for _, builder, _ in PRODUCTS.values()} == {"files"}
+
+
+def test_a_config_takes_its_files_from_the_manual_dir(tmp_path):
+    folder = tmp_path / "manual" / "atari_episodes_ordered" / "Pong"
+    for run, seed in (("run_1", 1), ("run_2", 2)):
+        raw_rlu.write_files(folder, run, raw_rlu.atari_episodes((3, 2), seed=seed))
+    builder = RldsRluAtari(config="Pong_run_2", data_dir=tmp_path / "data")
+    builder.download_and_prepare(
+        download_config=tfds.download.DownloadConfig(manual_dir=tmp_path / "manual")
+    )
+    assert list(builder.info.metadata["raw_files"]) == ["run_2"]
+    assert builder.info.splits["train"].num_examples == 2
+
+
+def test_damaged_episodes_are_left_out_if_that_is_asked_for(tmp_path):
+    episodes = raw_rlu.control_suite_episodes()
+    episodes[1]["step_type"][2] = 2.0
+    suite(tmp_path / "raw", episodes)
+    with pytest.raises(SourceError, match="00000-of-00002, episode 1, row 2, field 'step_type'"):
+        convert(RluControlSuiteSource(tmp_path / "raw"), name="strict", data_dir=tmp_path)
+    with pytest.warns(UserWarning, match="1 damaged episodes were left out"):
+        made = convert(
+            RluControlSuiteSource(tmp_path / "raw"),
+            name="lenient",
+            data_dir=tmp_path,
+            skip_damaged=True,
+        )
+    assert made.info.splits["train"].num_examples == 3
+
+
+# --- Files ---------------------------------------------------------------------------------------
+
+
+def test_keys_name_the_file_and_the_record(tmp_path):
+    suite(tmp_path)
+    source = RluControlSuiteSource(tmp_path)
+    assert [episode.key for episode in read(source)] == [
+        "train-00000-of-00002:0",
+        "train-00000-of-00002:1",
+        "train-00001-of-00002:0",
+        "train-00001-of-00002:1",
+    ]
+    last = read(source)[-1].origin
+    assert (last.file, last.begin, last.end) == ("train-00001-of-00002", 1, 2)
+
+
+def test_reading_goes_on_after_any_episode(tmp_path):
+    suite(tmp_path, num_files=1)
+    source = pickle.loads(pickle.dumps(RluControlSuiteSource(tmp_path)))
+    (part,) = source.parts("train")
+    keys = [episode.key for episode in read(source)]
+    for index, key in enumerate(keys):
+        assert [e.key for e in source.episodes("train", part, key)] == keys[index + 1 :]
+
+
+def test_files_can_be_given_one_by_one(tmp_path):
+    first, second = suite(tmp_path)
+    assert RluControlSuiteSource(second).parts("train") == ["train-00001-of-00002"]
+    assert RluControlSuiteSource([second, first]).parts("train") == [
+        "train-00001-of-00002",
+        "train-00000-of-00002",
+    ]
+    assert RluControlSuiteSource([second]).metadata()["raw_files"] == {
+        "train": {"of": 2, "found": 1}
+    }
+
+
+def test_files_of_the_same_name_are_told_apart_by_their_folders(tmp_path):
+    files = [suite(tmp_path / run / "x", num_files=1)[0] for run in "ab"]
+    assert RluControlSuiteSource(files).parts("train") == [
+        "a/x/train-00000-of-00001",
+        "b/x/train-00000-of-00001",
+    ]
+    with pytest.raises(ValueError, match="a file is there twice"):
+        RluControlSuiteSource([files[0], files[0]])
+
+
+def test_other_files_of_a_folder_are_passed_over(tmp_path):
+    suite(tmp_path)
+    suite(tmp_path / "other")
+    (tmp_path / "README.txt").write_text("hello")
+    assert len(RluControlSuiteSource(tmp_path).parts("train")) == 2
+
+
+def test_a_folder_without_files_says_what_it_has(tmp_path):
+    suite(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"such as run_1-00000-of-.* it has \['train-"):
+        RluControlSuiteSource(tmp_path, prefix="run_1")
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        RluControlSuiteSource(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="No files were given"):
+        RluControlSuiteSource([])
+
+
+def test_files_without_records_are_not_enough(tmp_path):
+    suite(tmp_path, [])
+    with pytest.raises(SourceError, match="none of the files has a record"):
+        RluControlSuiteSource(tmp_path)
+
+
+def test_an_empty_file_among_others_is_a_part_without_episodes(tmp_path):
+    suite(tmp_path, raw_rlu.control_suite_episodes((4,)), num_files=2)
+    assert len(read(RluControlSuiteSource(tmp_path))) == 1
+
+
+def test_repeated_ids_are_told(tmp_path):
+    episodes = raw_rlu.control_suite_episodes()
+    episodes[3]["episode_id"] = episodes[0]["episode_id"]
+    suite(tmp_path, episodes)
+    repeated = {(-(2**60),): ["train-00000-of-00002:0", "train-00001-of-00002:1"]}
+    source = RluControlSuiteSource(tmp_path)
+    assert source.repeated_ids() == repeated
+    assert len({episode.key for episode in read(source)}) == 4
+    with pytest.raises(SourceError, match=r"2 episodes have the id .* train-00001-of-00002:1"):
+        RluControlSuiteSource(tmp_path, require_unique_ids=True)
+
+
+# --- What a record holds -------------------------------------------------------------------------
+
+
+def test_fields_that_nobody_expected_are_kept(tmp_path):
+    episodes = raw_rlu.control_suite_episodes((5, 4))
+    for episode in episodes:
+        rows = len(episode["reward"])
+        episode["observation/arm/touch"] = np.arange(2 * rows, dtype=np.float32)
+        episode["policy/logits"] = np.arange(3 * rows, dtype=np.float32)
+        episode["level_name"] = [b"easy"]
+        episode["notes"] = [f"{row}".encode() for row in range(rows)]
+    suite(tmp_path, episodes)
+    first = read(RluControlSuiteSource(tmp_path))[0]
+    assert first.steps["observation"]["arm"]["touch"].tolist()[4] == [8, 9]
+    assert first.steps["policy"]["logits"].shape == (5, 3)
+    assert first.steps["notes"].tolist() == [b"0", b"1", b"2", b"3", b"4"]
+    assert first.metadata["level_name"] == b"easy"
+
+
+def test_the_first_record_with_several_rows_tells_rows_from_values(tmp_path):
+    episodes = raw_rlu.control_suite_episodes((5, 4))
+    short = {name: values[:1] for name, values in episodes[1].items()}
+    suite(tmp_path, [short, episodes[0]], num_files=1)
+    first, second = read(RluControlSuiteSource(tmp_path))
+    assert first.num_steps == 1
+    assert first.metadata["timestamp"] == episodes[1]["timestamp"]
+    assert not first.complete
+    assert second.num_steps == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reward": None}, r"episode 0, field 'reward': there is no such field"),
+        ({"action": None}, r"field 'action': there is none; the record has \['discount'"),
+        ({"action": np.zeros(7, np.float32)}, r"'action': 7 values for 5 rows, the number of val"),
+        ({"discount": np.ones(1, np.float32)}, r"'discount': 1 values for 5 rows"),
+        ({"observation/x": [b"a", b"b"]}, r"'observation/x': 2 values for 5 rows"),
+        ({"notes": [b"a"] * 10}, r"'notes': 2 strings per row, expected one"),
+        ({"notes": []}, r"'notes': 0 values for 5 rows"),
+        ({"reward": [b"1"] * 5}, r"'reward': these are strings, expected numbers"),
+        ({"step_type": [b"1"] * 5}, r"'step_type': these are strings, expected numbers"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_a_first_record_that_does_not_fit_is_an_error_of_the_source(tmp_path, change, message):
+    (episode,) = raw_rlu.control_suite_episodes((5,))
+    episode.update(change)
+    suite(tmp_path, [{k: v for k, v in episode.items() if v is not None}], num_files=1)
+    with pytest.raises(SourceError, match=message):
+        RluControlSuiteSource(tmp_path)
+
+
+def test_a_field_of_a_name_that_the_dataset_uses_itself_is_an_error_of_the_source(tmp_path):
+    (episode,) = raw_rlu.control_suite_episodes((5,))
+    suite(tmp_path, [{**episode, "episode_id/x": episode["episode_id"]}], num_files=1)
+    with pytest.raises(SourceError, match="the name 'episode_id' is taken"):
+        features_of(RluControlSuiteSource(tmp_path))
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    (file,) = suite(tmp_path, num_files=1)
+    import tensorflow as tf
+
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        writer.write(b"\xff\xff\xff")
+    with pytest.raises(SourceError, match=r"00001, episode 0: no tf.train.Example"):
+        RluControlSuiteSource(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reward": None}, "field 'reward': there is no such field, or it is empty"),
+        ({"timestamp": None}, "field 'timestamp': there is no such field, but the first record"),
+        ({"more": np.ones(1, np.float32)}, "field 'more': there is such a field, but the first"),
+        ({"action": np.zeros(7, np.float32)}, "'action': 7 values, expected 2 for each of 4 rows"),
+        ({"action": np.zeros(8, np.int64)}, "'action': int64 numbers, but float32 numbers in the"),
+        ({"action": [b""] * 8}, "'action': strings, but float32 numbers in the first record"),
+        ({"reward": np.array([0, 1, np.nan, 2], np.float32)}, "row 2, field 'reward': nan, expec"),
+        ({"discount": np.array([1, 1, 1, np.inf], np.float32)}, "row 3, field 'discount': inf, e"),
+        ({"action": []}, "field 'action': 0 values, expected 2 for each of 4 rows"),
+        ({"step_type": np.array([0, 1, 0, 2], np.float32)}, "row 2, field 'step_type': 0, expe"),
+        ({"step_type": np.array([1, 1, 1, 2], np.float32)}, "row 0, field 'step_type': 1, expe"),
+        ({"step_type": np.array([0, 1, 1, 0], np.float32)}, "row 3, field 'step_type': 0, expe"),
+    ],
+    ids=str,
+)
+def test_a_record_that_differs_from_the_first_is_damaged(tmp_path, change, message):
+    episodes = raw_rlu.control_suite_episodes((5, 4, 6))
+    changed = {**episodes[1], **change}
+    episodes[1] = {name: values for name, values in changed.items() if values is not None}
+    suite(tmp_path, episodes, num_files=1)
+    first, damaged, third = read(RluControlSuiteSource(tmp_path))
+    assert isinstance(damaged, DamagedEpisode)
+    assert damaged.key == "train-00000-of-00001:1"
+    assert not damaged.ends_part
+    assert message in str(damaged.error)
+    assert damaged.error.file == "train-00000-of-00001"
+    assert (first.num_steps, third.num_steps) == (5, 6)
+
+
+def test_a_file_that_was_cut_ends_with_damage(tmp_path):
+    (file,) = suite(tmp_path, num_files=1, compression="")
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2 + 30])
+    *whole, damaged = read(RluControlSuiteSource(tmp_path))
+    assert whole
+    assert damaged.ends_part
+    assert damaged.key == f"train-00000-of-00001:{len(whole)}"
+    assert "the file ends within the record" in str(damaged.error)
+    source = RluControlSuiteSource(tmp_path)
+    assert list(source.episodes("train", "train-00000-of-00001", damaged.key)) == []
+
+
+def test_damage_before_the_place_to_go_on_is_not_told_again(tmp_path):
+    (file,) = suite(tmp_path, num_files=1, compression="")
+    source = RluControlSuiteSource(tmp_path)
+    data = bytearray(file.read_bytes())
+    length = int.from_bytes(data[:8], "little")
+    data[16 + length + 20] ^= 1  # In the second record.
+    file.write_bytes(bytes(data))
+    _, damaged, third, fourth = read(source)
+    assert isinstance(damaged, DamagedEpisode)
+    keys = [
+        [episode.key for episode in source.episodes("train", file.name, key)]
+        for key in (damaged.key, third.key)
+    ]
+    assert keys == [[third.key, fourth.key], [fourth.key]]
+
+
+def test_an_unknown_order_is_refused(tmp_path):
+    suite(tmp_path)
+    with pytest.raises(ValueError, match=r"got 'ras', expected one of \('rsa', 'sar'\)"):
+        RluControlSuiteSource(tmp_path, alignment="ras")

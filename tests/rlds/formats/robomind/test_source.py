@@ -1,0 +1,136 @@
+"""Folders of RoboMIND, against plain loops over the files."""
+
+import io
+
+import conversions
+import h5py
+import numpy as np
+import PIL.Image
+import pytest
+import raw_robomind
+
+import rlds.sources
+from rlds.formats.robomind.source import RoboMindSource
+from rlds.sources.source import SourceError
+from tfds_builders import RldsRobomind, convert
+
+
+def file_of(root, split, name, task=raw_robomind.TASK):
+    return root / task / "success_episodes" / split / name / "data" / "trajectory.hdf5"
+
+
+def check_episode(episode, path):
+    """Compares an episode with its file, row by row."""
+    with h5py.File(path) as file:
+        steps = episode.steps
+        num_steps = len(file["master/joint_position_left"])
+        assert episode.num_steps == num_steps
+        assert not episode.final_observation_known
+        assert episode.truncated
+        assert episode.metadata["task"] == raw_robomind.TASK
+        assert episode.metadata["embodiment"] == raw_robomind.EMBODIMENT
+        for row in range(num_steps):
+            assert steps["is_last"][row] == (row == num_steps - 1)
+            for group, field in (("puppet", "observation"), ("master", "action")):
+                for name, values in file[group].items():
+                    assert steps[field][name].dtype == np.float64
+                    assert steps[field][name][row].tobytes() == values[row].tobytes()
+            for group in ("rgb_images", "depth_images"):
+                found = steps["observation"][group]["camera_front"][row]
+                assert found == file["observations"][group]["camera_front"][row].tobytes()
+
+
+def test_episodes_are_those_of_the_files(tmp_path):
+    root = raw_robomind.write_folder(tmp_path)
+    episodes = rlds.sources.open(root, "train")
+    assert episodes.format == "robomind"
+    assert list(episodes.splits) == ["train", "val"]
+    assert [episode.key for episode in episodes] == [
+        f"{raw_robomind.TASK}/{n}" for n in ("9_1", "1014_2")
+    ]
+    for episode, name in zip(episodes, ("9_1", "1014_2")):
+        check_episode(episode, file_of(root, "train", name))
+    depth = episodes.columns(0)["observation"]["depth_images"]["camera_front"]
+    assert depth.dtype == np.uint16
+    (last,) = rlds.sources.open(root, "val")
+    check_episode(last, file_of(root, "val", "7_0"))
+    # Wherever one begins to look.
+    task = root / raw_robomind.TASK
+    for path, key in (
+        (tmp_path, f"{raw_robomind.EMBODIMENT}/{raw_robomind.TASK}/7_0"),
+        (task, "7_0"),
+        (task / "success_episodes", "7_0"),
+        (task / "success_episodes" / "val", "7_0"),
+        (file_of(root, "val", "7_0").parents[1], "7_0"),
+        (file_of(root, "val", "7_0"), "7_0"),
+    ):
+        (found,) = rlds.sources.open(path, "val")
+        assert found.key == key
+        check_episode(found, file_of(root, "val", "7_0"))
+
+
+def test_frames_that_are_no_files_become_png_files(tmp_path):
+    root = raw_robomind.write_folder(tmp_path, {"train/1": 3}, raw=True)
+    episodes = rlds.sources.open(root, colour="bgr")
+    with h5py.File(file_of(root, "train", "1")) as file:
+        rows = file["observations/rgb_images/camera_top"][:]
+    files = episodes[0].steps["observation"]["rgb_images"]["camera_top"]
+    assert files[0] == rows[0].tobytes()
+    frame = np.asarray(PIL.Image.open(io.BytesIO(files[1])))
+    assert frame.tobytes() == rows[1].tobytes()
+    field = episodes.spec["steps"]["observation"]["rgb_images"]["camera_top"]
+    assert (field.shape, field.encoding) == ((480, 640, 3), "jpeg")
+    assert field.names == ("blue", "green", "red")
+
+
+def test_instructions(tmp_path):
+    root = raw_robomind.write_folder(tmp_path, {"train/1": 2})
+    raw_robomind.write_folder(tmp_path, {"train/1": 2}, task="other")
+    episodes = rlds.sources.open(root, instructions={"other": "wipe the table"})
+    texts = {e.metadata["task"]: e.steps["language_instruction"].tolist() for e in episodes}
+    assert texts == {raw_robomind.TASK: [""] * 2, "other": ["wipe the table"] * 2}
+    root = raw_robomind.write_folder(tmp_path / "b", {"train/1": 2}, text="pack the plate")
+    (episode,) = rlds.sources.open(root)
+    assert episode.steps["language_instruction"].tolist() == ["pack the plate"] * 2
+    assert episode.metadata["language_raw"].tolist() == ["pack the plate"]
+
+
+def test_damaged_files(tmp_path):
+    root = raw_robomind.write_folder(tmp_path)
+    damaged = file_of(root, "train", "9_1")
+    damaged.write_bytes(damaged.read_bytes()[:-900])
+    with h5py.File(file_of(root, "val", "7_0"), "a") as file:
+        del file["master"]
+    episodes = rlds.sources.open(root, "train", format="robomind")
+    with pytest.raises(SourceError, match=r"9_1/data/trajectory\.hdf5.*not a complete HDF5 file"):
+        episodes.episode(0)
+    assert episodes.episode(1).num_steps == 4
+    with pytest.raises(SourceError, match=r"7_0.*'master': missing"):
+        rlds.sources.open(root, "val", format="robomind").episode(0)
+    with pytest.raises(FileNotFoundError, match="has no files success_episodes/"):
+        rlds.sources.open(tmp_path / "nothing", format="robomind")
+
+
+def test_a_file_that_is_missing_is_a_damaged_episode(tmp_path):
+    root = raw_robomind.write_folder(tmp_path / "raw")
+    missing = file_of(root, "train", "9_1")
+    missing.unlink()
+    missing.symlink_to("nowhere")
+    for format in ("robomind", None):
+        episodes = rlds.sources.open(root, "train", format=format)
+        with pytest.raises(SourceError, match=r"9_1.*the episode needs it"):
+            episodes[0]
+        check_episode(episodes[1], file_of(root, "train", "1014_2"))
+    with pytest.raises(SourceError, match="9_1"):
+        convert(RoboMindSource(root), name="x", data_dir=tmp_path / "a")
+    with pytest.warns(UserWarning, match="1 damaged episodes were left out"):
+        made = convert(RoboMindSource(root), name="x", data_dir=tmp_path / "b", skip_damaged=True)
+    assert made.info.splits["train"].num_examples == 1
+
+
+@pytest.mark.slow
+def test_a_conversion(tmp_path):
+    root = raw_robomind.write_folder(tmp_path / "raw", raw=True)
+    conversions.check_conversion(
+        lambda: RoboMindSource(root), tmp_path, builder=RldsRobomind, path=root
+    )

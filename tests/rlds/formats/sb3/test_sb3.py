@@ -1,0 +1,128 @@
+"""Replay buffers of Stable-Baselines3, against the transitions that were added to them."""
+
+import pickle
+
+import conversions
+import foreign_readers
+import numpy as np
+import pytest
+import raw_sb3
+
+import rlds.sources
+import tfds_builders
+from rlds.formats.sb3.source import Sb3Source
+from rlds.sources.source import SourceError
+
+
+def episodes_of(added, size):
+    """The episodes of an environment of which the ring still has something, as lists."""
+    kept = added[-size:]
+    episodes, current = [], []
+    for transition in kept:
+        current.append(transition)
+        if transition["dones"]:
+            episodes.append(current)
+            current = []
+    return [*episodes, current] if current else episodes
+
+
+@pytest.mark.parametrize("dicts", [False, True])
+@pytest.mark.parametrize(
+    ("steps", "done", "timeout"), [(9, (3, 7), (7,)), (5, (1,), ()), (6, (), ())]
+)
+def test_episodes_are_what_was_added(tmp_path, steps, done, timeout, dicts):
+    state, added = raw_sb3.buffer(steps, done=done, timeout=timeout, dicts=dicts)
+    name = "DictReplayBuffer" if dicts else "ReplayBuffer"
+    episodes = rlds.sources.open(raw_sb3.write(tmp_path / "buffer.pkl", state, name=name))
+    assert episodes.format == "sb3"
+    expected = [(env, rows) for env in (0, 1) for rows in episodes_of(added[env], 6)]
+    for episode, (env, rows) in zip(pickle.loads(pickle.dumps(episodes)), expected, strict=True):
+        steps_of = episode.steps
+        assert episode.metadata["env"] == env
+        assert episode.num_steps == len(rows) + 1
+        observation = steps_of["observation"]
+        if dicts:
+            observation = np.concatenate([observation["x"], observation["y"]], axis=1)
+        for index, row in enumerate(rows):
+            np.testing.assert_array_equal(observation[index], row["observations"])
+            np.testing.assert_array_equal(observation[index + 1], row["next_observations"])
+            np.testing.assert_array_equal(steps_of["action"][index], row["actions"])
+            assert steps_of["reward"][index] == row["rewards"]
+        last = rows[-1]
+        terminal = bool(last["dones"] and not last["timeouts"])
+        assert (steps_of["is_terminal"][-1], episode.truncated) == (terminal, not terminal)
+        is_oldest = rows[0] is added[env][-6:][0]
+        assert episode.complete == (bool(last["dones"]) and not (is_oldest and state["full"]))
+
+
+def test_without_next_observations(tmp_path):
+    state, added = raw_sb3.buffer(9, done=(5,), optimize=True)
+    episodes = rlds.sources.open(raw_sb3.write(tmp_path / "a.pkl", state))
+    first, second, other = episodes
+    # The oldest row has the observation of the newest transition's end.
+    assert [first.num_steps, second.num_steps, other.num_steps] == [2, 4, 6]
+    assert [first.final_observation_known, second.final_observation_known] == [False, True]
+    np.testing.assert_array_equal(first.steps["observation"][0], added[0][4]["observations"])
+    np.testing.assert_array_equal(second.steps["observation"][-1], added[0][8]["next_observations"])
+    np.testing.assert_array_equal(other.steps["observation"][-1], added[1][8]["next_observations"])
+
+
+def test_an_observation_that_does_not_follow_begins_an_episode(tmp_path):
+    state, _ = raw_sb3.buffer(5, size=10, envs=1, done=())
+    state["observations"][2] += 1
+    lengths = [e.num_steps for e in rlds.sources.open(raw_sb3.write(tmp_path / "a.pkl", state))]
+    assert lengths == [3, 4]
+
+
+def test_damaged_and_hostile_buffers(tmp_path):
+    state, _ = raw_sb3.buffer()
+    (tmp_path / "b.pkl").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    with pytest.raises(SourceError, match=r"names os\.system, which is no plain data"):
+        Sb3Source(tmp_path / "b.pkl")
+    for change, what in (
+        ({"pos": 7}, "row 7 of 6 is the next one"),
+        ({"actions": np.zeros((5, 2, 1))}, r"\(5, 2, 1\), expected 6 rows for 2 environments"),
+        ({"n_envs": "2"}, "n_envs '2'"),
+        ({"pos": 0, "full": False}, "there is no transition"),
+    ):
+        with pytest.raises(SourceError, match=what):
+            Sb3Source(raw_sb3.write(tmp_path / "a.pkl", {**state, **change}))
+
+
+@pytest.mark.slow
+def test_what_stable_baselines3_writes(tmp_path):
+    script = """
+import json, sys
+import gymnasium as gym
+import numpy as np
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.save_util import save_to_pkl
+box = gym.spaces.Box(-1, 1, (3,))
+buffer = ReplayBuffer(12, box, gym.spaces.Discrete(4), device="cpu", n_envs=2)
+observations = np.arange(60, dtype=np.float32).reshape(10, 2, 3)
+for time in range(9):
+    done = np.array([time == 4, False])
+    infos = [{"TimeLimit.truncated": bool(done[0])}, {}]
+    now, following = observations[time : time + 2]
+    buffer.add(now, following, np.array([1, 2]), np.ones(2), done, infos)
+save_to_pkl(sys.argv[1], buffer)
+print(json.dumps(int(buffer.pos)))
+"""
+    path = tmp_path / "buffer.pkl"
+    assert foreign_readers.run("stable_baselines3.common.buffers", script, path) == 3
+    episodes = rlds.sources.open(path)
+    assert [(e.metadata["env"], e.num_steps, e.complete) for e in episodes] == [
+        (0, 3, False),
+        (0, 5, False),
+        (1, 7, False),
+    ]
+    assert episodes[0].truncated
+    assert episodes[2].steps["observation"][:, 0].tolist() == [21, 27, 33, 39, 45, 51, 57]
+
+
+@pytest.mark.slow
+def test_a_conversion(tmp_path):
+    path = raw_sb3.write(tmp_path / "a.pkl")
+    conversions.check_conversion(
+        lambda: Sb3Source(path), tmp_path, builder=tfds_builders.RldsSb3, path=path
+    )

@@ -1,0 +1,200 @@
+"""Any format to any other: what is exported comes back as it was, whatever it was before."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from export_options import NAMES
+
+import rlds.sources
+from rlds.alignment import from_sars
+from rlds.raw_files.jpeg_images import black_jpeg
+from rlds.raw_files.png_images import encode_png
+from rlds.sources.exporting import differences, export
+from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
+from rlds_ecosystem.fields import Field
+from rlds_ecosystem.nests import leaves_at
+from tfds_files.columns import stack
+
+# What each format has to be told. Those of D4RL write only what came from them: they are below.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "minari": {"data_format": "arrow"},  # Texts in HDF5 have no zeros.
+    "mcap": {},
+    "ogbench": {"observation": "observation/state"},
+    "aloha": {"fields": {"observations/qpos": "observation/state", "action": "action"}},
+    "maniskill": {},
+    "d3rlpy": {},
+    "imitation": {"observation": "observation/state"},
+    "lerobot": {
+        "fps": 10,
+        "keep_aside": ["observation/view", "observation/photo"],
+    },  # It has one size only.
+    "webdataset": {},
+    "robomimic": {},
+    "zarr": {},
+}
+
+
+def png(*size: int) -> bytes:
+    return encode_png(np.full((*size, 3), sum(size), np.uint8))
+
+
+class Sample(RandomAccessSource):
+    """Episodes with something of everything; two end in a terminal state, two were cut."""
+
+    description, citation = "Éverything.", "@misc{x}"
+
+    def __init__(self, *, all_known: bool) -> None:
+        self._all_known = all_known
+
+    def step_fields(self) -> dict[str, Any]:
+        return {
+            "observation": {
+                "camera": Field(np.uint8, (4, 6, 3)),
+                "state": Field(np.float64, (3,), names=("x", "y", "z"), unit="m"),
+                "contact": np.bool_,
+                "words": Field(str),
+                "arm/speed": np.float32,
+                "hits": Field(np.int64, (None,)),
+                "view": Field(np.uint8, (None, None, 3), encoding="png"),
+                "photo": Field(np.uint8, (None, None, 3), encoding="jpeg"),
+            },
+            "action": Field(np.float32, (2,)),
+            "reward": np.float64,
+            "discount": np.float32,
+            "language_instruction": Field(str),
+            "count": np.int64,
+        }
+
+    def episode_fields(self) -> dict[str, Any]:
+        return {
+            "seed": np.int32,
+            "operator": {"name": Field(str)},
+            "gains": Field("f4", (None,)),
+            "labels": Field(str, (None,)),
+            "recording": Field(bytes),
+        }
+
+    def metadata(self) -> dict[str, Any]:
+        return {"robot": {"joints": ["a", "b"], "control_freq": 10, "limits": [0.1, None]}}
+
+    def inputs(self) -> list[str]:
+        return ["made up"]
+
+    def num_episodes(self, split: str) -> int:
+        return 4
+
+    def key(self, split: str, index: int) -> str:
+        return f"épisode/{index}"
+
+    def read(self, split: str, index: int) -> SourceEpisode:
+        rng = np.random.default_rng(index)
+        length = (4, 1, 3, 6)[index]
+        known = self._all_known or index != 2  # Two formats have no episode of a single step.
+        rows = length + known
+        state = rng.random((rows, 3))
+        state[0] = np.nan, -0.0, np.inf
+        steps = from_sars(
+            observation={
+                "camera": rng.integers(0, 256, (rows, 4, 6, 3), np.uint8),
+                "state": state,
+                "contact": rng.integers(0, 2, rows).astype(bool),
+                "words": np.array(["", "zero\0", "ünïcode", *"abcd"][:rows], object),
+                "arm/speed": rng.random(rows, np.float32),
+                "hits": stack([np.arange(row) for row in range(rows)]),
+                "view": np.array([png(row + 1, index + 2) for row in range(rows)], object),
+                "photo": np.array([black_jpeg((index + 1, 2, 3))] * rows, object),
+            },
+            action=rng.random((length, 2), np.float32),
+            reward=rng.random(length) / 3,
+            terminal=index < 2,
+            observation_metadata={
+                "language_instruction": np.array(["close it"] * rows, object),
+                "count": np.arange(rows) - 2**62,
+            },
+        )
+        return SourceEpisode(
+            self.key(split, index),
+            steps,
+            Origin("made up", index, index + 1),
+            truncated=index >= 2,
+            final_observation_known=known,
+            complete=index != 3,
+            metadata={
+                "seed": np.int32(index),
+                "operator": {"name": "Zoë"},
+                "gains": np.arange(index, dtype=np.float32),
+                "labels": np.array(["push", "", "é"][:index], object),
+                "recording": b"\x98\0" * 40_000,
+            },
+        )
+
+
+def assert_same(episodes, found):
+    assert len(found) == len(episodes)
+    for one, two in zip(episodes, found):
+        assert list(differences(one, two)) == []
+        assert one.origin == two.origin
+    assert dict(leaves_at(found.spec, None)) == dict(leaves_at(episodes.spec, None))
+    assert found.metadata == episodes.metadata
+
+
+def test_all_formats_are_tried():
+    assert {*OPTIONS, "d4rl", "d4rl_pybullet"} == rlds.sources.exports().keys()
+
+
+@pytest.mark.parametrize("format", OPTIONS)
+def test_all_comes_back(format, tmp_path):
+    source = Sample(all_known=format == "minari")  # Which refuses others.
+    made = export(
+        source, format, tmp_path / NAMES.get(format, "made"), verify=False, **OPTIONS[format]
+    )
+    found = rlds.sources.open(made.path)
+    assert found.format == format
+    assert_same(rlds.sources.Episodes(source, "all"), found)
+    assert found.source.description == source.description
+
+
+def test_a_folder_is_not_called_a_file(tmp_path):
+    for format, options in OPTIONS.items():
+        is_file = "." in NAMES.get(format, "")
+        path, made = tmp_path / ("made" if is_file else "made.h5"), "file" if is_file else "folder"
+        with pytest.raises(ValueError, match=f"{path.name}': {format} makes a {made}"):
+            export(Sample(all_known=True), format, path, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("outline", "formats", "message"),
+    [
+        (
+            Outline(1, 0, True),
+            ["ogbench", "imitation", "minari", "lerobot", "robomimic"],
+            r"holds none without a transition; .*--split",
+        ),
+        (Outline(1, 0, False), ["ogbench", "imitation"], "none without a transition"),
+        (Outline(9, 8, False), ["minari"], "not known; .*'drop_last_transition' .--to-option"),
+    ],
+)
+def test_what_outlines_say_is_said_before_anything_is_read(tmp_path, outline, formats, message):
+    class Outlined(Sample):
+        def outline(self, split: str, index: int) -> Outline:
+            if index == 1:
+                raise SourceError("damaged")
+            return outline if index == 2 else Outline(9, 8, True)
+
+        def peek(self, split: str, index: int) -> SourceEpisode:
+            return super().read(split, index)
+
+        def read(self, split: str, index: int) -> SourceEpisode:
+            raise AssertionError(f"episode {index} was read")
+
+    for format in formats:
+        with pytest.raises(ValueError, match=f"episode épisode/2: .*{message}"):
+            export(
+                Outlined(all_known=True),
+                format,
+                tmp_path / NAMES.get(format, "made"),
+                **OPTIONS[format],
+            )
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,127 @@
+"""Raw data of every format in every format that can be written: what comes back is what was there.
+
+An export either writes it all, or says in a sentence why it cannot, and leaves nothing behind.
+"""
+
+import dataclasses
+import re
+
+import hostile_sources
+import pytest
+import raw_d4rl
+import raw_imitation
+import raw_lerobot
+import raw_ogbench
+import raw_oxe
+import raw_robomimic
+import raw_webdataset
+import raw_zarr
+from export_options import options_for
+
+import rlds.sources
+from rlds.sources.exporting import PNGS, as_converted, differences, prepare, write_export
+from rlds_ecosystem.nests import leaves_at
+
+# More raw data: what writes it to a folder, and returns what to open.
+MORE = {
+    **{
+        name: lambda path, name=name: getattr(raw_robomimic, name)(path / "demos.hdf5")
+        for name in ("robosuite", "mimicgen", "libero", "libero_regenerated", "robocasa")
+    },
+    **{
+        name: lambda path, name=name: getattr(raw_oxe, name)(path / name / "1.0.0")
+        for name in ("bridge_dataset", "fractal", "kuka", "roboturk", "mt_opt")
+    },
+    "oxe_droid": lambda path: raw_oxe.droid(path / "droid" / "1.0.0"),
+    **{
+        name: lambda path, name=name: raw_d4rl.write_family(path, name)
+        for name in ("halfcheetah_medium_replay-v1", "pen-v0_demos_clipped", "hammer-expert-v1")
+    },
+    "ogbench_pixels": lambda path: raw_ogbench.write(path, "visual-cube-v0", pixels=True),
+    "ogbench_compact": lambda path: raw_ogbench.write(path, "cube-play-v0", compact=True),
+    "imitation_pixels": lambda path: raw_imitation.write(
+        path / "x", raw_imitation.trajectories(pixels=True, rewards=False)
+    ),
+    "libero_folder": lambda path: raw_robomimic.libero_folder(path / "x"),
+    "webdataset_steps": raw_webdataset.write_steps,
+    "zarr_pusht": lambda path: raw_zarr.write_pusht(path / "pusht.zarr"),
+    "lerobot_frames": lambda path: raw_lerobot.write_v3(path, codecs={raw_lerobot.TOP: "h264"}),
+}
+OPTIONS = {
+    **hostile_sources.OPTIONS,
+    "lerobot_frames": {"video": "frames"},
+}
+NO_STEP = "holds none without a transition; leave it out with a split"
+NO_ARRAY = "is no array of numbers; .* needs .*: name them with observation="
+NO_OBSERVATION = "the steps have no 'observation', without which Minari has no episode"
+NO_ACTION = "no 'action', without which Minari|the steps have no actions that are numbers"
+NO_PICTURE = dict.fromkeys(("ogbench", "d3rlpy", "imitation"), NO_ARRAY)
+NO_NUMBERS = {**NO_PICTURE, "aloha": "'(observation|action)' is no field of steps with numbers"}
+# What cannot be written, and why.
+REFUSED = {
+    **{
+        name: dict.fromkeys(("minari", "ogbench", "imitation"), NO_STEP)
+        for name in ("webdataset", "d3rlpy")
+    },
+    "zarr": {**NO_NUMBERS, **dict.fromkeys(("minari", "maniskill", "robomimic"), NO_ACTION)},
+    **dict.fromkeys(("dqn_replay", "rlu_atari_transitions"), NO_PICTURE),
+    "roboturk": NO_NUMBERS,
+    "webdataset_steps": {**NO_NUMBERS, "minari": NO_OBSERVATION},
+    "robosuite": {"minari": NO_OBSERVATION},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*hostile_sources.NAMES, *MORE])
+def test_all_comes_back(name, tmp_path):
+    (raw := tmp_path / "raw").mkdir()
+    if name in MORE:
+        path = MORE[name](raw)
+    else:
+        hostile_sources.FORMATS[name].write(raw)
+        path = raw / hostile_sources.OPENED.get(name, ("", None))[0]
+    options = {"decode_images": False} if rlds.sources.format_of(path) == "tfds" else {}
+    episodes = rlds.sources.open(path, "all", **OPTIONS.get(name, options))
+    refused = {}
+    for format in rlds.sources.exports():
+        (folder := tmp_path / format).mkdir()
+        try:
+            writer = prepare(episodes, format, **options_for(format, episodes))
+            made = write_export(writer, folder / f"made-v0{(*writer.suffixes, '')[0]}")
+        except ValueError as error:
+            refused[format] = f"{type(error).__name__}: {error}"
+        if format in refused:
+            assert list(folder.iterdir()) == []
+            assert refused[format].startswith("ValueError: ")
+        else:
+            assert_same(writer, rlds.sources.open(made.path, "all", **writer.read_options()))
+    strange = {"d4rl", "d4rl_pybullet"} - set(episodes.metadata)
+    for format in strange:
+        assert "Nothing else can be written so" in refused.pop(format)
+    expected = REFUSED.get(name, {})
+    assert refused.keys() == expected.keys(), refused
+    for format, why in expected.items():
+        assert re.search(why, refused[format])
+
+
+def assert_same(writer, found):
+    """Checks that what was written is what was read, as it was placed."""
+    assert found.format == writer.format
+    before, placements = writer.episodes, writer.placements()
+    assert {place.how for place in placements} <= {"exact", "aside"}
+    is_exact = writer.is_exact
+    order = writer.order
+    if order is None:
+        order = range(len(before)) if is_exact else writer.order_of_origin()
+    assert len(found) == len(before)
+    for index, episode in zip(order, found, strict=True):
+        but = [] if is_exact else ["key"]  # It has the name of the file.
+        assert (
+            list(differences(as_converted(before.episode(index)), as_converted(episode), but)) == []
+        )
+    spec = dict(leaves_at(before.spec, None))
+    for path in (place.field for place in placements if place.why == PNGS):
+        spec[path] = dataclasses.replace(spec[path], encoding="")
+    assert dict(leaves_at(found.spec, None)) == spec
+    if writer.format not in before.metadata:  # Which says so of its new files.
+        assert found.metadata == before.metadata

@@ -1,0 +1,314 @@
+"""Copies of datasets that TFDS wrote."""
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import conversions
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+import tiny_datasets
+from toy_source import ToySource
+
+from envlogger.errors import StorageError
+from rlds.formats.tfds.source import FolderSource
+from rlds.raw_files.example_files import read_examples
+from rlds.sources import Field
+from rlds.sources import open as open_episodes
+from rlds.sources.source import SourceError
+from tfds_builders.builder import convert
+from tfds_builders.conversion import sharding
+from tfds_builders.folder import RldsFolder
+from tfds_builders.streaming import episodes_from_source
+
+NUM_EPISODES = {"train": 17, "test": 3}
+
+
+def image(seed):
+    return np.random.default_rng(seed).integers(0, 256, (8, 8, 3), np.uint8)
+
+
+class Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """Made by TFDS alone, with what a copy must not touch: images that lose when encoded again."""
+
+    VERSION = tfds.core.Version("3.2.1")
+    name = "made"
+
+    def _info(self):
+        steps = {
+            "observation": tfds.features.Image(shape=(8, 8, 3), encoding_format="jpeg"),
+            "words": tfds.features.Sequence(tfds.features.Text()),
+            "is_first": np.bool_,
+            "is_last": np.bool_,
+        }
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description="Made up.",
+            homepage="https://example.org/",
+            citation="@misc{made}",
+            license="free",
+            features=tfds.features.FeaturesDict(
+                {"steps": tfds.features.Dataset(steps), "label": np.int64}
+            ),
+            metadata=tfds.core.MetadataDict({"robot": "arm"}),
+        )
+
+    def _split_generators(self, dl_manager):
+        return {split: self._generate_examples(number) for split, number in NUM_EPISODES.items()}
+
+    def _generate_examples(self, number):
+        for index in range(number):
+            steps = [
+                {
+                    "observation": image(10 * index + step),
+                    "words": ["a"] * step,
+                    "is_first": step == 0,
+                    "is_last": step == 2,
+                }
+                for step in range(3)
+            ]
+            yield index, {"steps": steps, "label": index}
+
+
+@pytest.fixture(scope="module", params=["tfrecord", "array_record", "parquet"])
+def original(request, tmp_path_factory):
+    builder = Made(data_dir=tmp_path_factory.mktemp("made"), file_format=request.param)
+    builder.download_and_prepare(
+        download_config=tfds.download.DownloadConfig(num_shards=3, try_download_gcs=False)
+    )
+    return builder
+
+
+def examples(builder, split="train"):
+    return [
+        example
+        for path in builder.info.splits[split].filepaths
+        for example in read_examples(path, builder.info.file_format.file_suffix)
+    ]
+
+
+def test_other_files_with_the_same_bytes(original, tmp_path):
+    copy = convert(
+        FolderSource(original.data_path),
+        name="made",
+        version="3.2.1",
+        data_dir=tmp_path,
+        shuffle=False,
+        file_format="tfrecord",
+        download_config=tfds.download.DownloadConfig(num_shards=2),
+    )
+    assert copy.info.splits["train"].num_shards == 2
+    for split, number in NUM_EPISODES.items():
+        assert examples(copy, split) == examples(original, split)
+        assert len(examples(copy, split)) == number
+    for name in ("features.json", "citation.txt", "LICENSE"):
+        if (original.data_path / name).exists():
+            assert (copy.data_path / name).read_text() == (original.data_path / name).read_text()
+    assert copy.info.metadata["robot"] == "arm"
+    assert copy.info.description == "Made up."
+    assert copy.info.homepage == "https://example.org/"
+    assert copy.info.redistribution_info.license == "free"
+    assert copy.info.full_name == original.info.full_name
+
+
+@pytest.mark.parametrize("file_format", ["array_record", "parquet"])
+def test_other_formats(original, tmp_path, file_format):
+    copy = convert(
+        FolderSource(original.data_path, splits=["test"]),
+        name="made",
+        data_dir=tmp_path,
+        shuffle=False,
+        file_format=file_format,
+    )
+    assert list(copy.info.splits) == ["test"]
+    assert examples(copy, "test") == examples(original, "test")
+    assert [int(episode["label"]) for episode in copy.as_data_source(split="test")] == [
+        int(episode["label"]) for episode in original_labels(original)
+    ]
+
+
+def original_labels(original):
+    return [
+        original.info.features.deserialize_example_np(example)
+        for example in examples(original, "test")
+    ]
+
+
+def test_shuffled(original, tmp_path):
+    copy = convert(FolderSource(original.data_path), name="made", data_dir=tmp_path)
+    assert examples(copy) != examples(original)
+    assert sorted(examples(copy)) == sorted(examples(original))
+
+
+def test_class(original, tmp_path):
+    builder = RldsFolder(path=original.data_path, data_dir=tmp_path, file_format="tfrecord")
+    builder.download_and_prepare()
+    assert examples(builder) == examples(original)
+    dataset = tfds.load("rlds_folder", data_dir=tmp_path, split="test")
+    for episode in dataset:
+        for index, step in enumerate(episode["steps"]):
+            expected = tf.io.decode_jpeg(
+                tf.io.encode_jpeg(image(10 * int(episode["label"]) + index))
+            )
+            np.testing.assert_array_equal(step["observation"], expected)
+
+
+def test_resumes(original, tmp_path):
+    read = []
+    for stop in (2, 9):
+        with pytest.raises(conversions.Interrupted):
+            source = conversions.interrupted(
+                FolderSource(original.data_path), stop - len(read), read
+            )
+            convert(source, name="made", data_dir=tmp_path)
+    resumed = convert(
+        conversions.interrupted(FolderSource(original.data_path), None, read),
+        name="made",
+        data_dir=tmp_path,
+    )
+    assert len(read) == len(set(read)) == sum(NUM_EPISODES.values())
+    whole = convert(FolderSource(original.data_path), name="made", data_dir=tmp_path / "whole")
+    assert conversions.contents(resumed.data_path) == conversions.contents(whole.data_path)
+
+
+def copied(original, tmp_path):
+    directory = tmp_path / "copied"
+    directory.mkdir()
+    for path in Path(original.data_path).iterdir():
+        (directory / path.name).write_bytes(path.read_bytes())
+    return directory, sorted(directory.glob("made-train*"))[1]
+
+
+def test_truncated_file(original, tmp_path):
+    directory, file = copied(original, tmp_path)
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(SourceError, match=file.name):
+        convert(FolderSource(directory), name="made", data_dir=tmp_path)
+    with pytest.warns(UserWarning, match="left out, beginning with 'made-train"):
+        builder = convert(
+            FolderSource(directory), name="made", data_dir=tmp_path, skip_damaged=True
+        )
+    assert 11 <= builder.info.splits["train"].num_examples < 17
+
+
+def test_the_key_of_damage_is_that_of_no_episode(original, tmp_path):
+    directory, file = copied(original, tmp_path)
+    file.write_bytes(file.read_bytes()[:-20])
+    source = FolderSource(directory)
+    *episodes, damaged = source.episodes("train", file.name)
+    assert damaged.ends_part
+    assert damaged.key == f"{file.name}:{len(episodes)}"
+
+
+def test_files_without_examples(tmp_path):
+    """Pipelines write them if there are more files than examples."""
+    builder = Made(data_dir=tmp_path)
+    builder.download_and_prepare(
+        download_config=tfds.download.DownloadConfig(num_shards=3, try_download_gcs=False)
+    )
+    directory, _ = copied(builder, tmp_path)
+    path = directory / "made-train.tfrecord-00001-of-00003"
+    info = json.loads((directory / "dataset_info.json").read_text())
+    (split,) = [split for split in info["splits"] if split["name"] == "train"]
+    lost, split["shardLengths"][1] = int(split["shardLengths"][1]), "0"
+    (directory / "dataset_info.json").write_text(json.dumps(info))
+    path.write_bytes(b"")
+    copy = convert(FolderSource(directory), name="made", data_dir=tmp_path / "copy")
+    assert copy.info.splits["train"].num_examples == NUM_EPISODES["train"] - lost
+
+
+def test_a_copy_tells_of_the_original_conversion(tmp_path):
+    (tmp_path / "toy.raw").write_text("toy")
+    original = convert(ToySource(tmp_path / "toy.raw"), name="toy", data_dir=tmp_path)
+    for _ in range(2):  # The second time, it is there.
+        RldsFolder(path=original.data_path, data_dir=tmp_path).download_and_prepare()
+    conversion = tfds.builder("rlds_folder", data_dir=tmp_path).info.metadata["conversion"]
+    assert conversion["original"] == original.info.metadata["conversion"]
+    assert conversion["splits"] == {"train": {"episodes": 10}}
+    with pytest.raises(FileExistsError, match="made of other raw data"):
+        other = convert(ToySource(tmp_path / "toy.raw", 4), name="other", data_dir=tmp_path)
+        RldsFolder(path=other.data_path, data_dir=tmp_path).download_and_prepare()
+
+
+def test_missing_file(original, tmp_path):
+    directory, file = copied(original, tmp_path)
+    file.unlink()
+    with pytest.raises(SourceError, match=f"{file.name}: the file is missing"):
+        FolderSource(directory)
+
+
+def test_a_link_to_itself(original, tmp_path):
+    (tmp_path / "dataset_info.json").symlink_to("dataset_info.json")
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path} has no dataset_info.json"):
+        FolderSource(tmp_path)
+    copy = shutil.copytree(original.data_path, tmp_path / "copy")
+    (copy / "link").symlink_to("link")
+    with pytest.raises(SourceError, match=r"link: cannot be read: OSError: .* symbolic links"):
+        FolderSource(copy)
+
+
+def test_file_with_other_episodes_than_it_should_have(original, tmp_path):
+    directory, _ = copied(original, tmp_path)
+    info = json.loads((directory / "dataset_info.json").read_text())
+    (split,) = [split for split in info["splits"] if split["name"] == "train"]
+    split["shardLengths"][1] = "7"
+    (directory / "dataset_info.json").write_text(json.dumps(info))
+    with pytest.raises(SourceError, match=r"episodes are there, dataset_info.json says 7"):
+        convert(FolderSource(directory), name="made", data_dir=tmp_path)
+
+
+def test_episodes_are_read_with_all_they_have(original):
+    episodes = open_episodes(original.data_path, "train")
+    assert (len(episodes), episodes.metadata["robot"]) == (17, "arm")
+    assert episodes.spec["label"] == Field(np.int64)
+    assert sorted(episode.metadata["label"] for episode in episodes) == list(range(17))
+    assert {episode.num_steps for episode in episodes} == {3}
+    assert list(episodes.columns(0)) == ["observation", "words", "is_first", "is_last"]
+    columns = episodes.columns(-1, ["observation", "words"], start=1)
+    assert columns["observation"].shape == (2, 8, 8, 3)
+    assert [list(row) for row in columns["words"]] == [[b"a"], [b"a", b"a"]]
+    with pytest.raises(ValueError, match=r"field 'words': .* rlds\.tfds\.load"):
+        episodes_from_source(episodes)
+    again = pickle.loads(pickle.dumps(episodes.source))
+    assert again.key("train", 16) == episodes.source.key("train", 16)
+    assert again.read("train", 0).num_steps == 3
+
+
+def test_lost_on_the_way(original, tmp_path, monkeypatch):
+    read = sharding._read
+    monkeypatch.setattr(sharding, "_read", lambda plan, index: reversed(list(read(plan, index))))
+    with pytest.raises(StorageError, match="is not what was written"):
+        convert(FolderSource(original.data_path), name="made", data_dir=tmp_path)
+
+
+def test_what_is_no_rlds_dataset(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        FolderSource(tmp_path)
+    with pytest.raises(KeyError, match="no split 'validation', only"):
+        builder = Made(data_dir=tmp_path)
+        builder.download_and_prepare(
+            download_config=tfds.download.DownloadConfig(try_download_gcs=False)
+        )
+        FolderSource(builder.data_path, splits=["validation"])
+
+
+def test_what_is_copied_cannot_be_stored_in_another_way(original, tmp_path):
+    for options in ({"float64": "float32"}, {"tensor_encoding": "none"}):
+        with pytest.raises(ValueError, match=r"copied as they are stored.*EpisodeWriter"):
+            convert(FolderSource(original.data_path), name="copy", data_dir=tmp_path, **options)
+
+
+def test_images_can_stay_files(tmp_path):
+    path = tiny_datasets.write_dataset(
+        tmp_path, [tiny_datasets.episode(length, seed=length) for length in (4, 6)]
+    )
+    episodes = open_episodes(path)
+    files = open_episodes(path, decode_images=False)
+    assert all(isinstance(image, bytes) for image in files[1].steps["observation"]["camera"])
+    assert files.spec["steps"]["observation"]["camera"].encoding == "png"
+    np.testing.assert_array_equal(
+        files.columns(1)["observation"]["camera"], episodes[1].steps["observation"]["camera"]
+    )

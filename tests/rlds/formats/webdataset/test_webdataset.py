@@ -1,0 +1,259 @@
+"""Shards of WebDataset, against what the library webdataset finds in them."""
+
+import io
+import json
+import tarfile
+
+import conversions
+import numpy as np
+import pytest
+import raw_npz
+import raw_webdataset
+from webdataset import autodecode, tariterators
+
+import rlds.sources
+import tfds_builders
+from rlds.formats.npz.source import NpzSource
+from rlds.formats.webdataset.source import WebdatasetSource
+from rlds.sources.exporting import differences, export
+from rlds.sources.source import Origin, SourceError
+from rlds_ecosystem.nests import at
+
+
+def samples(path):
+    """What the library finds."""
+    for name in sorted(path.glob("*.tar")):
+        with name.open("rb") as file:
+            members = ({**found, "__url__": ""} for found in tariterators.tar_file_iterator(file))
+            yield from tariterators.group_by_keys(members)
+
+
+def test_samples_that_are_episodes(tmp_path):
+    path = raw_webdataset.write_episodes(tmp_path)
+    episodes = rlds.sources.open(path)
+    assert episodes.format == "webdataset"
+    assert [episode.key for episode in episodes] == [
+        *("dir.v1/ep1", "dir.v1/ep2", "dir.v1/ep1#2", "last")
+    ]
+    expected = list(samples(path))
+    assert len(expected) == 4
+    for episode, sample in zip(episodes, expected):
+        assert episode.key.removesuffix("#2") == sample["__key__"]
+        steps = episode.steps
+        with np.load(io.BytesIO(sample["steps.npz"])) as arrays:
+            np.testing.assert_array_equal(steps["action"], arrays["action"])
+            joints = arrays["observation/joints"]
+            np.testing.assert_array_equal(steps["observation"]["joints"], joints)
+        for row, file in enumerate(steps["observation"]["wrist"]):
+            assert file == sample[f"wrist.{row:06d}.png"]
+        np.testing.assert_array_equal(steps["state"], np.load(io.BytesIO(sample["state.npy"])))
+        assert not episode.final_observation_known
+        assert episode.complete
+        assert episode.metadata["meta"] == sample["meta.json"].decode()
+        assert episode.metadata["goal"].tolist() == [0, 1, 2, 3]
+        assert episode.metadata["robot"] == 7
+        assert episode.metadata["code"] == b"a pickle"
+    assert episodes.columns(2, ["observation/wrist"])["observation"]["wrist"].shape == (4, 4, 6, 3)
+    assert episodes.source.totals("train")["members"] == sum(len(s) - 2 for s in expected)
+    renamed = rlds.sources.open(
+        path, fields={"state.npy": "observation/state", "code.pyd": "", "wrist": "image"}
+    )
+    assert renamed[0].steps["image"][0] == expected[0]["wrist.000000.png"]
+    assert "code" not in renamed[0].metadata
+    assert renamed[0].steps["observation"]["state"].shape == (3, 3)
+
+
+def test_samples_that_are_steps(tmp_path):
+    path = raw_webdataset.write_steps(tmp_path)
+    names = {"instruction.txt": "language_instruction", "jpg": "observation/camera"}
+    episodes = rlds.sources.open(path, group="number", fields=names)
+    expected = list(samples(path))
+    assert [episode.key for episode in episodes] == ["run.v2/a", "run.v2/b"]
+    row = 0
+    for episode in episodes:
+        steps = episode.steps
+        for index in range(episode.num_steps):
+            sample = expected[row]
+            assert steps["observation"]["camera"][index] == sample["jpg"]
+            assert steps["action"][index].tolist() == [index + 5] * 2
+            assert steps["reward"][index] == index + 5
+            assert steps["language_instruction"][index] == sample["instruction.txt"].decode()
+            row += 1
+        assert steps["is_terminal"].tolist() == [False] * (episode.num_steps - 1) + [True]
+        assert not episode.truncated
+        assert steps["discount"][-1] == 0
+    assert row == len(expected) == 5
+    plain = rlds.sources.open(path, group="number")
+    assert plain.spec["steps"]["observation"]["jpg"].shape == (4, 6, 3)
+
+
+def write_shards(folder, keys, size):
+    """Writes steps into shards of some size, with the numbers in their keys as actions."""
+    for number, begin in enumerate(range(0, len(keys), size)):
+        steps = [
+            (f"{key}.action.npy", raw_webdataset.npy(np.full(2, int(key[-2:]))))
+            for key in keys[begin : begin + size]
+        ]
+        raw_webdataset.write(folder / f"s-{number}.tar", steps)
+    return folder
+
+
+def numbered(name, number):
+    return [f"{name}/{step:02d}" for step in range(number)]
+
+
+def test_an_episode_goes_on_in_the_next_shard(tmp_path):
+    lengths = {"a": 23, "b": 9, "c": 80}
+    keys = [key for name, length in lengths.items() for key in numbered(name, length)]
+    episodes = rlds.sources.open(write_shards(tmp_path, keys, 10), group="number")
+    assert (tmp_path / "s-11.tar").exists()  # After s-2.tar.
+    assert [episode.key for episode in episodes] == [*lengths]
+    for episode in episodes:
+        assert episode.complete
+        assert episode.steps["action"][:, 0].tolist() == [*range(lengths[episode.key])]
+    assert episodes[1].origin == Origin("s-2.tar", 3, 12)
+
+    (tmp_path / "s-6.tar").unlink()
+    episodes = rlds.sources.open(tmp_path, group="number")
+    message = r"s-7\.tar, episode c, row 28: step 38 after step 27, with which s-5\.tar ends"
+    with pytest.raises(SourceError, match=message):
+        episodes[2]
+    (tmp_path / "s-0.tar").unlink()
+    assert [rlds.sources.open(tmp_path, group="number")[index].complete for index in (0, 1)] == [
+        *(False, True)
+    ]
+
+
+def test_shards_may_number_their_steps_anew(tmp_path):
+    keys = [f"{number % 5:02d}" for number in range(10)]
+    episodes = rlds.sources.open(write_shards(tmp_path, keys, 5), group="number")
+    assert [(episode.num_steps, episode.complete) for episode in episodes] == [(5, True)] * 2
+
+
+def test_steps_that_are_not_in_a_row_are_no_episodes(tmp_path):
+    keys = [*numbered("a", 3), "b/00", "a/03", "b/01", *numbered("c", 2)]
+    path = write_shards(tmp_path / "shards", keys, 5)
+    episodes = rlds.sources.open(path, group="number")
+    for index in range(4):
+        with pytest.raises(SourceError, match=r"step [13] comes after those of other episodes"):
+            episodes[index]
+    assert episodes[4].num_steps == 2
+
+
+def test_a_cut_file_gives_what_is_whole(tmp_path):
+    path = raw_webdataset.write(
+        tmp_path / "a.tar",
+        [member for n in range(3) for member in raw_webdataset.episode(f"ep{n}", 3, seed=n)],
+    )
+    data = path.read_bytes()
+    mark = (-(-len(data.rstrip(b"\0")) // 512) + 1) * 512
+    found = set()
+    for size in range(512 * 30, len(data) + 1, 512):
+        path.write_bytes(data[:size])
+        episodes = rlds.sources.open(path, format="webdataset")
+        assert len(list(episodes.source.faults("train"))) == (size < mark)
+        *others, last = range(len(episodes))
+        assert all(episodes[index].complete for index in others)
+        try:
+            found.add((len(episodes), episodes[last].complete))
+        except SourceError:
+            found.add((len(episodes), None))
+    assert found == {(2, None), (2, False), (3, None), (3, False), (3, True)}
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
+def test_a_long_name_that_is_not_there_takes_no_memory(tmp_path, kind):
+    path = raw_webdataset.write(tmp_path / "a.tar", raw_webdataset.episode("a", 3))
+    header = tarfile.TarInfo("long")
+    header.type, header.size = kind, 1 << 40
+    whole, long_name = path.read_bytes(), header.tobuf(tarfile.GNU_FORMAT)
+    end = -(-len(whole.rstrip(b"\0")) // 512) * 512
+    path.write_bytes(whole[:end] + long_name)
+    episodes = rlds.sources.open(path, format="webdataset")
+    assert len(list(episodes.source.faults("train"))) == 1
+    path.write_bytes(long_name + whole)
+    with pytest.raises(SourceError, match=r"a\.tar: .* attributes of 1,099,511,627,776 bytes"):
+        WebdatasetSource(path)
+
+
+def test_damaged_samples(tmp_path):
+    member = raw_webdataset.episode("b", 2)
+    path = raw_webdataset.write(
+        tmp_path / "a.tar",
+        [
+            *raw_webdataset.episode("a", 2),
+            *(member[0], *member),
+            ("c.steps.npz", raw_webdataset.npz(action=np.array([print]))),
+            ("d.steps.npz", raw_webdataset.npz(action=np.zeros((2, 5)))),
+            ("d.action.npy", b"no array"),
+            ("e.steps.npz", raw_webdataset.npz(action=np.zeros((2, 2), "f4"))),
+        ],
+    )
+    episodes = rlds.sources.open(path)
+    assert episodes[0].num_steps == 2
+    for index, message in enumerate(
+        (
+            "two members for the field 'steps.npz'",
+            "pickled objects",
+            "action.npy",
+            "missing",
+        ),
+        1,
+    ):
+        with pytest.raises(SourceError, match=message):
+            episodes[index]
+    (tmp_path / "a.tar").write_bytes(b"x" * 5000)
+    with pytest.raises(SourceError, match=r"a\.tar: cannot be read: ReadError"):
+        WebdatasetSource(tmp_path)
+    raw_webdataset.write(tmp_path / "a.tar", [("a.jpg", b"x")])
+    with pytest.raises(SourceError, match="of no known format"):
+        rlds.sources.open(tmp_path)
+
+
+def test_there_and_back(tmp_path):
+    path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    made = export(path, "webdataset", tmp_path / "made", shard_bytes=20_000)
+    places = {place.field: (place.place, place.how) for place in made.placements}
+    assert places["steps/observation/camera"] == ("observation.camera.*.png", "exact")
+    assert places["steps/info/qpos"] == ("steps.npz", "exact")
+    assert places["steps/note"] == ("", "aside")
+    assert [file.name for file in sorted((tmp_path / "made").iterdir())] == [
+        *("features.json", "shard-000000.tar", "shard-000001.tar")
+    ]
+    for one, two in zip(NpzSource(path).episodes("train", "0-3"), rlds.sources.open(made.path)):
+        assert list(differences(one, two)) == []
+    decode = autodecode.Decoder([autodecode.imagehandler("rgb8")])
+    found = [decode(sample) for sample in samples(tmp_path / "made")]
+    assert [sample["__key__"] for sample in found] == ["000000", "000001", "000002"]
+    for sample, raw in zip(found, raw_npz.sample().values()):
+        np.testing.assert_array_equal(sample["steps.npz"]["action"][:-1], raw["action"])
+        for row, pixels in enumerate(raw["observation/camera"]):
+            np.testing.assert_array_equal(sample[f"observation.camera.{row:06d}.png"], pixels)
+        assert sample["meta.json"]["task"] == "stack"
+
+
+def test_images_and_clips_stay_files(tmp_path):
+    episodes = rlds.sources.open(raw_webdataset.write_episodes(tmp_path / "raw"))
+    export(episodes, "webdataset", tmp_path / "made")
+    for sample, raw in zip(samples(tmp_path / "made"), samples(tmp_path / "raw")):
+        assert sample["observation.wrist.000000.png"] == raw["wrist.000000.png"]
+    names = {"code.pyd": "video/observation/top/clip"}
+    with_clips = rlds.sources.open(tmp_path / "raw", fields=names)
+    made = export(with_clips, "webdataset", tmp_path / "clips")
+    assert made.placements[-1].place == "video.observation.top.mp4"
+    clip = "video/observation/top/clip"
+    found, before = (at(it.spec, clip) for it in (rlds.sources.open(made.path), with_clips))
+    assert found == before
+    for sample in samples(tmp_path / "clips"):
+        assert sample["video.observation.top.mp4"] == b"a pickle"
+        assert b"a pickle" not in sample["rlds.bin"]
+    said = json.loads((tmp_path / "clips" / "features.json").read_text())
+    assert said["steps"]["action"] == {"dtype": "float32", "shape": [2]}
+
+
+@pytest.mark.slow
+def test_a_conversion(tmp_path):
+    path = raw_webdataset.write_episodes(tmp_path / "raw")
+    conversions.check_conversion(
+        lambda: WebdatasetSource(path), tmp_path, builder=tfds_builders.RldsWebdataset, path=path
+    )

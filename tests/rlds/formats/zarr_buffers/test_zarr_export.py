@@ -1,0 +1,163 @@
+"""Zarr to RLDS and back, and any other episodes in Zarr."""
+
+import json
+import zipfile
+
+import foreign_readers
+import numpy as np
+import pytest
+import raw_npz
+import raw_zarr
+
+import rlds.sources
+import tfds_builders
+from rlds.formats.npz.source import NpzSource
+from rlds.sources.exporting import differences, export
+
+
+def files(path):
+    """All files of a hierarchy; JSON as what it says."""
+    if path.is_dir():
+        found = {
+            str(file.relative_to(path)): file.read_bytes()
+            for file in path.rglob("*")
+            if file.is_file()
+        }
+    else:
+        with zipfile.ZipFile(path) as archive:
+            found = {name: archive.read(name) for name in archive.namelist()}
+    return {name: json.loads(d) if "/.z" in f"/{name}" else d for name, d in found.items()}
+
+
+def check_same(one, two):
+    """Equal in arrays, in what is said of them, and in the bytes of chunks that are images."""
+    ones, twos = files(one), files(two)
+    for content in (ones, twos):  # Chunks of zeros may be left out.
+        for name in list(content):
+            if isinstance(content[name], bytes) and "camera0_rgb" not in name:
+                del content[name]
+    assert ones == twos
+    arrays, others = raw_zarr.read_all(one), raw_zarr.read_all(two)
+    assert arrays.keys() == others.keys()
+    for name, array in arrays.items():
+        assert others[name].dtype == array.dtype
+        np.testing.assert_array_equal(others[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("write", "suffix", "made"),
+    [
+        (raw_zarr.write_pusht, ".zarr", ".zarr.zip"),
+        (raw_zarr.write_umi, ".zarr.zip", ".zarr"),
+    ],
+)
+def test_there_and_back(tmp_path, write, suffix, made):
+    path = write(tmp_path / f"raw{suffix}")
+    found = export(path, "zarr", tmp_path / f"made{made}")
+    check_same(path, tmp_path / f"made{made}")
+    assert {place.how for place in found.placements if place.field != "steps/discount"} == {"exact"}
+    decoded = export(path, "zarr", tmp_path / "decoded", source_options={"images": "frames"})
+    raw = raw_zarr.read_all(path)
+    for name, array in raw_zarr.read_all(tmp_path / "decoded").items():
+        np.testing.assert_array_equal(raw[name], array)
+    assert decoded.num_steps == 12
+
+
+def test_an_aborted_episode_is_one_that_is_not_complete(tmp_path):
+    path = raw_zarr.write_pusht(tmp_path / "raw.zarr", aborted=3)
+    export(path, "zarr", tmp_path / "made.zarr")
+    made = raw_zarr.read_all(tmp_path / "made.zarr")
+    assert made["meta/episode_ends"].tolist() == [4, 6, 12, 15]  # Or no reader would take it.
+    episodes = rlds.sources.open(tmp_path / "made.zarr")
+    assert [episode.complete for episode in episodes] == [True] * 3 + [False]
+    part = export(path, "zarr", tmp_path / "part.zarr", split="train[1:3]")
+    assert [episode.key for episode in rlds.sources.open(part.path)] == ["episode_1", "episode_2"]
+
+
+def test_other_episodes(tmp_path):
+    """Final observations, flags, text and arrays of other lengths are kept aside."""
+    path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    found = export(path, "zarr", tmp_path / "made.zarr.zip")
+    places = {place.field: (place.place, place.how) for place in found.placements}
+    assert places["steps/observation/camera"] == ("data/camera", "exact")
+    assert places["steps/info/qpos"] == ("data/info_qpos", "exact")
+    assert places["steps/note"] == ("", "aside")
+    episodes = rlds.sources.open(tmp_path / "made.zarr.zip")
+    for one, two in zip(NpzSource(path).episodes("train", "0-3"), episodes, strict=True):
+        assert list(differences(one, two)) == []
+    made = raw_zarr.read_all(tmp_path / "made.zarr.zip")
+    assert made["meta/episode_ends"].tolist() == [3, 8, 12]
+    assert made["data/action"].shape == (12, 2)
+    columns = episodes.columns(1, ["observation/joints", "note"], 4, 6)
+    assert len(columns["note"]) == 2
+    again = export(episodes, "zarr", tmp_path / "again.zarr", compressor="default")
+    assert (again.num_episodes, again.num_steps) == (3, 15)
+
+
+def test_episodes_of_one_step_and_names_of_others(tmp_path):
+    """No transition is no row; arrays of UMI that are constant have names that are taken."""
+    one = {"observation/a_demo_start_pose": np.arange(3.0), "action": np.arange(2)}
+    files = {"0.npz": one, "1.npz": {name: array[:1] for name, array in one.items()}}
+    files["1.npz"]["action"] = one["action"][:0]
+    path = raw_npz.write_folder(tmp_path / "raw", files)
+    made = export(path, "zarr", tmp_path / "made.zarr")
+    assert (made.num_episodes, made.num_steps) == (2, 4)
+    assert raw_zarr.read_all(tmp_path / "made.zarr").keys() > {"data/a_demo_start_pose_rows"}
+
+
+@pytest.mark.slow
+def test_through_a_dataset(tmp_path):
+    """Images become PNG files there, and text becomes bytes."""
+    for write in (raw_zarr.write_pusht, raw_zarr.write_umi):
+        path = write(tmp_path / f"{write.__name__}.zarr")
+        builder = tfds_builders.convert(
+            rlds.sources.open(path).source, name=write.__name__, data_dir=tmp_path / "data"
+        )
+        made = tmp_path / f"{write.__name__}_again.zarr"
+        export(builder.data_path, "zarr", made)
+        check_same(path, made)
+    npz = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    builder = tfds_builders.convert(NpzSource(npz), name="npz", data_dir=tmp_path / "data")
+    export(builder.data_path, "zarr", tmp_path / "npz.zarr")
+    made = raw_zarr.read_all(tmp_path / "npz.zarr")
+    keys = [episode.key for episode in rlds.sources.open(tmp_path / "npz.zarr")]
+    assert {*keys} == raw_npz.sample().keys()  # A dataset has them in another order.
+    camera = np.concatenate([raw_npz.sample()[key]["observation/camera"][:-1] for key in keys])
+    np.testing.assert_array_equal(made["data/camera"], camera)
+
+
+READ = """
+import json, sys
+import numpy as np
+import zarr
+
+found = []
+for path in sys.argv[1:]:
+    root = zarr.open(path, "r")
+    ends = root["meta"]["episode_ends"][:]
+    for name, array in root["data"].items():
+        assert array.shape[0] == ends[-1], name
+    copy = zarr.group(zarr.MemoryStore())
+    zarr.copy_store(source=root.store, dest=copy.store, source_path="/meta", dest_path="/meta")
+    copy.create_group("data", overwrite=True)
+    for name in root["data"].keys():
+        place = "/data/" + name
+        if getattr(root["data"][name].compressor, "codec_id", "")[:11] != "imagecodecs":
+            found.append([path, name, float(root["data"][name][:].astype("f8").sum())])
+        zarr.copy_store(source=root.store, dest=copy.store, source_path=place, dest_path=place)
+    assert (copy["meta"]["episode_ends"][:] == ends).all()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_zarr_2_reads_it_as_diffusion_policy_does(tmp_path):
+    path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    export(path, "zarr", tmp_path / "other.zarr.zip")
+    export(raw_zarr.write_pusht(tmp_path / "raw.zarr"), "zarr", tmp_path / "again.zarr")
+    made = [tmp_path / "other.zarr.zip", tmp_path / "again.zarr"]
+    sums = foreign_readers.run("zarr", READ, *made)
+    assert len(sums) >= 14
+    for file, name, found in sums:
+        array = raw_zarr.read_all(next(p for p in made if str(p) == file))[f"data/{name}"]
+        assert found == pytest.approx(array.astype("f8").sum())

@@ -1,0 +1,331 @@
+"""Replay buffers in Zarr, against plain loops over the arrays that the library zarr reads."""
+
+import json
+import pickle
+import shutil
+import zlib
+from pathlib import Path
+
+import conversions
+import imagecodecs
+import numpy as np
+import pytest
+import raw_zarr
+import videos
+import zarr
+
+import rlds.sources
+import tfds_builders
+from rlds.formats.zarr_buffers.source import ZarrSource
+from rlds.sources.source import SourceError
+
+
+def check_rows(episodes, raw, ends):
+    """Compares all rows of all episodes with those of the arrays; returns which were looked at."""
+    seen = set()
+    for index, (begin, end) in enumerate(zip([0, *ends], ends)):
+        episode = episodes[index]
+        assert episode.key == f"episode_{index}"
+        assert (episode.origin.begin, episode.origin.end) == (begin, end)
+        assert episode.truncated
+        assert not episode.final_observation_known
+        steps = {**episode.steps["observation"], **episode.steps}
+        for name in raw.keys() & steps.keys():
+            assert steps[name].dtype == raw[name].dtype
+            np.testing.assert_array_equal(steps[name], raw[name][begin:end])
+            seen.add(name)
+        for name in raw.keys() & episode.metadata.keys():
+            np.testing.assert_array_equal(episode.metadata[name], raw[name][begin])
+            seen.add(name)
+    return seen
+
+
+@pytest.mark.parametrize("name", ["pusht.zarr", "pusht.zarr.zip"])
+def test_a_buffer_of_diffusion_policy(tmp_path, name):
+    path = raw_zarr.write_pusht(tmp_path / name)
+    episodes = rlds.sources.open(path)
+    assert episodes.format == "zarr"
+    raw = raw_zarr.pusht()
+    assert check_rows(episodes, raw, [4, 6, 12]) == {*raw}
+    assert [episode.metadata["meta"]["seeds"] for episode in episodes] == [7, 8, 9]
+    assert all(episode.complete for episode in episodes)
+    said = episodes.metadata["zarr"]
+    assert said["values"] == {"meta/joints": [0, 1, 2, 3], "meta/rate": 10}
+    assert said["attributes"]["data/action"] == {"frame": "world"}
+    assert said["attributes"][""] == {"made by": "somebody"}
+    assert said["arrays"]["data/keypoint"]["compressor"] == {"id": "zlib", "level": 3}
+    assert episodes.source.faults("train") is not None
+    assert list(episodes.source.faults("train")) == []
+
+
+def test_rows_of_an_aborted_episode(tmp_path):
+    path = raw_zarr.write_pusht(tmp_path / "replay_buffer.zarr", aborted=3)
+    episodes = rlds.sources.open(tmp_path)  # The folder that has it, and videos.
+    assert check_rows(episodes, raw_zarr.pusht(aborted=3), [4, 6, 12, 15])
+    assert [episode.complete for episode in episodes] == [True] * 3 + [False]
+    assert episodes.source.totals("train") == {"rows": 15}
+    (path / "data" / "img" / ".zarray").write_text(
+        (path / "data" / "img" / ".zarray").read_text().replace("15,", "14,", 1)
+    )
+    episodes = rlds.sources.open(path)
+    assert episodes[3].num_steps == 2
+    faults = [str(fault) for fault in episodes.source.faults("train")]
+    assert len(faults) == 6
+    assert "row 14, field 'data/action': 15 rows, but others have 14" in faults[0]
+
+
+@pytest.mark.parametrize("codec", [None, raw_zarr.jpeg2k()])
+def test_frames_that_are_files(tmp_path, codec):
+    raw = raw_zarr.umi()
+    for name in ("dataset.zarr", "dataset.zarr.zip"):
+        path = raw_zarr.write_umi(tmp_path / name, codec=codec)
+        episodes = rlds.sources.open(path)
+        assert "action" not in episodes.spec["steps"]
+        assert check_rows(episodes, raw, [4, 6, 12]) == raw.keys() - {"camera0_rgb"}
+        frames = raw_zarr.read_all(path)["data/camera0_rgb"]
+        assert 0 < np.abs(frames.astype(int) - raw["camera0_rgb"]).mean() < 20  # It is lossy.
+        files = np.concatenate([episode.steps["chunks"]["camera0_rgb"] for episode in episodes])
+        for row, file in enumerate(files):
+            np.testing.assert_array_equal(imagecodecs.imread(file), frames[row])
+            if name == "dataset.zarr":
+                assert file == (path / f"data/camera0_rgb/{row}.0.0.0").read_bytes()
+        decoded = rlds.sources.open(path, images="frames")
+        assert "chunks" not in decoded.spec["steps"]
+        assert "camera0_rgb" in check_rows(decoded, {"camera0_rgb": frames}, [4, 6, 12])
+
+
+def test_videos_beside_it(tmp_path):
+    """Rows at 10 Hz, frames at 30; the last video ends before its episode."""
+    raw_zarr.write_pusht(tmp_path / "replay_buffer.zarr")
+    numbers = (12, 9, 8)
+    for index, number in enumerate(numbers):
+        folder = tmp_path / "videos" / str(index)
+        folder.mkdir(parents=True)
+        for camera in (0, 10):
+            data = videos.encoded(number=number, seed=camera)
+            (folder / f"{camera}.mp4").write_bytes(data)
+    episodes = rlds.sources.open(tmp_path)
+    for episode, number in zip(episodes, numbers):
+        for camera in (0, 10):
+            found = episode.metadata["video"]["observation"][f"camera_{camera}"]
+            assert found["clip"] == videos.encoded(number=number, seed=camera)
+            expected = [min(3 * row, number - 1) for row in range(episode.num_steps)]
+            assert (found["frames"] - found["first"]).tolist() == expected
+    pixels = rlds.sources.open(tmp_path, video="frames").columns(2, ["observation/camera_10"])
+    expected = videos.decoded(videos.encoded(number=8, seed=10))[[0, 3, 6, 7, 7, 7]]
+    np.testing.assert_array_equal(pixels["observation"]["camera_10"], expected)
+    inputs = {str(path) for path in episodes.source.inputs()}
+    assert inputs == {str(path) for path in tmp_path.rglob("*") if path.is_file()}
+    (tmp_path / "videos" / "1" / "10.mp4").unlink()
+    with pytest.raises(SourceError, match=r"1.10\.mp4, episode 1: no such file"):
+        episodes[1]
+    assert episodes.columns(1, ["action"])["action"].shape == (2, 2)
+
+
+def test_only_the_rows_that_are_asked_for_are_read(tmp_path):
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr")
+    for row in (5, 6, 8):
+        (path / f"data/img/{row}.0.0.0").write_bytes(b"spoilt")
+    (path / "data/img/9.0.0.0").unlink()
+    source = rlds.sources.open(path, missing_chunks="fill")
+    episodes = pickle.loads(pickle.dumps(source))
+    raw = raw_zarr.pusht()["img"]
+    found = episodes.columns(2, ["observation/img", "is_last"], 3, 9)
+    np.testing.assert_array_equal(found["observation"]["img"][1:], raw[10:])
+    assert not found["observation"]["img"][0].any()
+    assert found["is_last"].tolist() == [False, False, True]
+    assert episodes.columns(2, ["action"], 1, 2)["action"].tolist() == [
+        raw_zarr.pusht()["action"][7].tolist()
+    ]
+    with pytest.raises(SourceError, match=r"a\.zarr, episode episode_2, row 6, field 'data/img'"):
+        episodes[2]
+    assert episodes[0].num_steps == 4
+
+
+def moved(path, target):
+    """Moves a file, and leaves a link to it."""
+    path.rename(target)
+    path.symlink_to(target)
+
+
+MISSING = {
+    "a chunk": lambda data: (data / "action/1.0").unlink(),
+    "a link to nothing": lambda data: moved(data / "action/1.0", data / "action/1,0"),
+    "chunks with another separator": lambda data: (data / "action/1.0").rename(data / "action/1"),
+    "a chunk of an image": lambda data: (data / "camera0_rgb/5.0.0.0").unlink(),
+}
+
+
+@pytest.mark.parametrize("case", MISSING)
+def test_chunks_that_are_missing(tmp_path, case):
+    raw = {**raw_zarr.umi(), "action": raw_zarr.pusht()["action"]}
+    images = {"camera0_rgb": raw_zarr.jpeg2k()}
+    path = raw_zarr.write(
+        tmp_path / "a.zarr", raw, compressors=images, chunks={"camera0_rgb": (1, 16, 24, 3)}
+    )
+    MISSING[case](path / "data")
+    if "link" in case:
+        assert rlds.sources.open(path)[1].num_steps == 2  # Out of the folder or not.
+        (path / "data/action/1,0").unlink()
+    episodes = rlds.sources.open(path)
+    with pytest.raises(SourceError, match=r"where nothing is|chunk (1|5\.0\.0)\.0 is missing"):
+        episodes[1]
+    assert episodes[0].num_steps == 4
+    if "link" in case:
+        return
+    episode = rlds.sources.open(path, missing_chunks="fill")[1]
+    if "image" in case:
+        assert episode.steps["chunks"]["camera0_rgb"].tolist()[1] == b""
+    else:
+        assert not episode.steps["action"][1].any()
+
+
+def test_zarr_3_leaves_out_chunks_of_zeros(tmp_path):
+    rewards = np.zeros(12, "f4")
+    path = raw_zarr.write(tmp_path / "a.zarr", {"reward": rewards}, write_empty_chunks=False)
+    with pytest.raises(SourceError, match=r"the fill_value \(0\.0\) were left out"):
+        rlds.sources.open(path)[0]
+    assert not rlds.sources.open(path, missing_chunks="fill")[2].steps["reward"].any()
+
+
+@pytest.mark.parametrize("name", ["a.zarr", "a.zarr.zip"])
+@pytest.mark.parametrize("left", ["some", "none", "consolidated"])
+def test_an_array_of_which_files_are_missing(tmp_path, name, left):
+    """It is no array less."""
+    whole = raw_zarr.write_pusht(tmp_path / "whole.zarr")
+    if left == "consolidated":
+        zarr.consolidate_metadata(whole, zarr_format=2)
+    (whole / "data/action/.zarray").unlink()
+    if left != "some":
+        shutil.rmtree(whole / "data/action")
+    path = whole
+    if name.endswith(".zip"):
+        path = Path(shutil.make_archive(str(tmp_path / "a.zarr"), "zip", whole))
+    if left == "none":
+        assert "action" not in rlds.sources.open(path).spec["steps"]
+        return
+    with pytest.raises(SourceError, match=r"field 'data/action': \.zarray is missing"):
+        ZarrSource(path)
+
+
+def test_an_archive_that_is_cut(tmp_path):
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr.zip")
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(SourceError, match=r"a\.zarr\.zip: cannot be read: BadZipFile"):
+        rlds.sources.open(path)
+
+
+def test_what_is_said_of_an_episode_is_constant(tmp_path):
+    arrays = raw_zarr.umi()
+    arrays["robot0_demo_end_pose"][5, 2] += 1
+    path = raw_zarr.write(tmp_path / "a.zarr", arrays)
+    episodes = rlds.sources.open(path)
+    with pytest.raises(SourceError, match="row 5, field 'data/robot0_demo_end_pose': another"):
+        episodes[1]
+    assert episodes[2].metadata.keys() == {*raw_zarr.POSES}
+    episodes = rlds.sources.open(path, per_episode=["robot0_demo_start_pose"])
+    np.testing.assert_array_equal(
+        episodes[1].steps["observation"]["robot0_demo_end_pose"],
+        arrays["robot0_demo_end_pose"][4:6],
+    )
+    with pytest.raises(ValueError, match="per_episode: 'poses' is none of"):
+        ZarrSource(path, per_episode=["poses"])
+
+
+def test_text_big_endian_numbers_and_other_orders(tmp_path):
+    """As any writer of Zarr may have them."""
+    from numcodecs import GZip
+
+    rng = np.random.default_rng(0)
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    values = {
+        "data/f": np.asfortranarray(rng.random((5, 3, 2))).astype(">f8"),
+        "data/words": np.array(["pick", "it", "", "ü", "up"]),
+        "data/long": np.array(["pick", "it", "", "ü", "up"], object),
+        "meta/episode_ends": np.array([2, 5]),
+    }
+    for name, array in values.items():
+        order = "F" if name == "data/f" else "C"
+        dtype = str if array.dtype == object else array.dtype
+        config = {"compressors": GZip()} if name != "data/long" else {}
+        made = root.create_array(
+            name,
+            shape=array.shape,
+            chunks=(2, *array.shape[1:]),
+            dtype=dtype,
+            order=order,
+            config={"write_empty_chunks": True},
+            **config,
+        )
+        made[:] = array
+    episode = rlds.sources.open(tmp_path / "a.zarr")[1]
+    found = episode.steps["observation"]
+    np.testing.assert_array_equal(found["f"], values["data/f"][2:])
+    assert found["f"].dtype == np.float64
+    assert found["words"].tolist() == found["long"].tolist() == ["", "ü", "up"]
+
+
+SPOILT = {
+    "a pickle": (
+        "data/action/.zarray",
+        '"filters": null',
+        '"filters": [{"id": "pickle"}]',
+        "pickle",
+    ),
+    "a codec": ("data/action/.zarray", '"blosc"', '"x"', "compressor 'x' is not read, only blosc"),
+    "a dtype": ("data/action/.zarray", '"<f4"', '"<c8"', "dtype '<c8', expected numbers"),
+    "format 3": ("data/action/.zarray", '"zarr_format": 2', '"zarr_format": 3', "zarr_format 3"),
+    "no JSON": ("data/action/.zarray", "{", "", "cannot be read: JSONDecodeError"),
+    "chunks": ("data/action/.zarray", "\n    5,", "\n    0,", "chunks"),
+    "ends": ("meta/episode_ends/.zarray", '"<i8"', '"<f8"', "float64 of shape"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_what_is_said_is_damaged(tmp_path, case):
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr")
+    file, old, new, message = SPOILT[case]
+    text = (path / file).read_text()
+    assert old in text
+    (path / file).write_text(text.replace(old, new, 1))
+    with pytest.raises(SourceError, match=message):
+        ZarrSource(path)
+
+
+def test_sizes_that_are_not_there(tmp_path):
+    """Rows without chunks, and chunks of huge sizes, take no memory."""
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr", lengths=(4, 2, 6))
+    ends = path / "meta/episode_ends/0"
+    ends.write_bytes(np.array([4, 6, 2**40], "<i8").tobytes())
+    episodes = rlds.sources.open(path)
+    assert episodes[1].num_steps == 2
+    with pytest.raises(SourceError, match=r"episode_2.*12 rows, but it ends at 1099511627776"):
+        episodes[2]
+    for name in episodes.metadata["zarr"]["arrays"]:
+        if name.startswith("data/"):
+            file = path / name / ".zarray"
+            file.write_text(file.read_text().replace("12", str(2**40), 1))
+    with pytest.raises(SourceError, match=r"bytes stand for \d+,"):
+        rlds.sources.open(path)[2]
+    ends.write_bytes(np.array([4, 3, 6], "<i8").tobytes())
+    with pytest.raises(SourceError, match=r"row 1.*3, less than the one before"):
+        rlds.sources.open(path)
+
+
+def test_numbers_of_chunks_and_bytes_that_are_not_there(tmp_path):
+    path = raw_zarr.write_pusht(tmp_path / "a.zarr")
+    (path / "data/keypoint/0.0.0").write_bytes(zlib.compress(bytes(1 << 24)))
+    with pytest.raises(SourceError, match=r"row 0, field 'data/keypoint': .* more than 160 bytes"):
+        rlds.sources.open(path)[0]
+    file = path / "data/action/.zarray"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"shape": [2**62, 2**62]}))
+    with pytest.raises(SourceError, match=r"'data/action'.* more than 1,048,576 chunks of shape"):
+        rlds.sources.open(path)
+
+
+@pytest.mark.slow
+def test_a_conversion(tmp_path):
+    path = raw_zarr.write_umi(tmp_path / "dataset.zarr.zip")
+    conversions.check_conversion(
+        lambda: ZarrSource(path), tmp_path, builder=tfds_builders.RldsZarr, path=path
+    )

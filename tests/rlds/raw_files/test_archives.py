@@ -1,0 +1,232 @@
+import contextlib
+import gzip
+import io
+import os
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from rlds.raw_files import archives
+from rlds.raw_files.archives import extracted, read_member
+from rlds.sources.source import SourceError
+from rlds_tools.command_line.commands import run
+from rlds_tools.command_line.convert import build
+
+FILES = {
+    "tag/metadata.riegeli": b"metadata",
+    "tag/2026/steps.riegeli": bytes(range(256)) * 9000,
+    "tag/2026/" + "long/" * 20 + "é.txt": b"long",
+    "tag/empty": b"",
+}
+
+
+@pytest.fixture
+def place(tmp_path):
+    return epath.Path(tmp_path / "extracted")
+
+
+def member(name, kind=tarfile.REGTYPE, size=0, link=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.size, info.linkname = kind, size, link
+    return info
+
+
+def write_tar(path, members, *, tar_format=tarfile.PAX_FORMAT):
+    mode = "w:gz" if path.name.endswith("gz") else "w"
+    with tarfile.open(path, mode, format=tar_format) as archive:
+        for info, data in members:
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return epath.Path(path)
+
+
+def write_zip(path, members, **options):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, **options) as archive:
+        for name, data in members:
+            archive.writestr(name, data)
+    return epath.Path(path)
+
+
+def files_in(directory):
+    found = [path for path in Path(directory).rglob("*") if path.is_file()]
+    return {os.fspath(path.relative_to(directory)): path.read_bytes() for path in found}
+
+
+@pytest.mark.parametrize(
+    "tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+)
+@pytest.mark.parametrize("name", ["log.tar.gz", "log.tgz", "log.tar"])
+def test_tar(tmp_path, place, name, tar_format):
+    members = [(member("./tag/", tarfile.DIRTYPE), b""), (member("tag/none", tarfile.DIRTYPE), b"")]
+    files = dict(FILES)
+    if tar_format != tarfile.USTAR_FORMAT:
+        files["long" * 40] = b"long"
+    members += [(member(name), data) for name, data in files.items()]
+    members += [(member("tag/.hidden"), b"hidden"), (member("tag/2026/._steps.riegeli"), b"")]
+    directory = extracted(write_tar(tmp_path / name, members, tar_format=tar_format), place)
+    assert files_in(directory) == files
+    assert (directory / "tag" / "none").is_dir()
+    assert directory.name == name
+
+
+def test_zip(tmp_path, place):
+    path = write_zip(tmp_path / "log.zip", [("tag/", b""), ("tag/.hidden", b"x"), *FILES.items()])
+    assert files_in(extracted(path, place)) == FILES
+
+
+def test_archives_of_the_same_name_are_not_mistaken_for_each_other(tmp_path, place):
+    paths = [epath.Path(tmp_path / name / "log.zip") for name in ("a", "b")]
+    for number, path in enumerate(paths):
+        path.parent.mkdir()
+        write_zip(path, [("file", bytes([number]))])
+    for number in (0, 1, 0):
+        directory = extracted(paths[number], place)
+        assert files_in(directory) == {"file": bytes([number])}
+    inode = os.stat(directory / "file").st_ino
+    assert os.stat(extracted(paths[0], place) / "file").st_ino == inode  # Not extracted again.
+    write_zip(paths[0], [("file", b"changed")])
+    assert files_in(extracted(paths[0], place)) == {"file": b"changed"}
+
+
+@pytest.mark.parametrize("name", ["log.tar.gz", "log.tar", "log.zip"])
+def test_archives_that_were_cut(tmp_path, place, name):
+    if name.endswith(".zip"):
+        path = write_zip(tmp_path / name, FILES.items())
+    else:
+        path = write_tar(tmp_path / name, [(member(key), data) for key, data in FILES.items()])
+    whole = path.read_bytes()
+    # Not within the zeros after the end.
+    end = len(whole.rstrip(b"\0")) if name == "log.tar" else len(whole) - 1
+    for size in (0, 1, 300, 512, 1024, end // 2, end - 100, end):
+        path.write_bytes(whole[:size])
+        with pytest.raises(SourceError, match=name.replace(".", r"\.")):
+            extracted(path, place)
+    assert not files_in(place)
+
+
+@pytest.mark.parametrize("name", ["log.tar.gz", "log.tar", "log.zip"])
+def test_damage_is_reported_or_leaves_the_files_as_they_are(tmp_path, place, name):
+    if name.endswith(".zip"):
+        path = write_zip(tmp_path / name, FILES.items())
+    else:
+        path = write_tar(tmp_path / name, [(member(key), data) for key, data in FILES.items()])
+    whole = path.read_bytes()
+    for position in range(0, len(whole), max(len(whole) // 60, 1)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x41
+        path.write_bytes(damaged)
+        with contextlib.suppress(SourceError):
+            found = files_in(extracted(path, place))
+            # The data of a tar file has no checksum; a name in a zip file is there twice.
+            assert name == "log.tar" or sorted(found.values()) == sorted(FILES.values())
+
+
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        (member("/etc/harm"), "leads out of the archive"),
+        (member("../harm"), "leads out of the archive"),
+        (member("tag/../../harm"), "leads out of the archive"),
+        (member("tag\\harm"), "leads out of the archive"),
+        (member("a" * 300), "longer than 255 bytes"),
+        (member("/".join("a" * 40)), "more than 32"),
+        (member("link", tarfile.SYMTYPE, link="/etc/passwd"), "a symbolic link, expected"),
+        (member("link", tarfile.LNKTYPE, link="/etc/passwd"), "a link, expected"),
+        (member("pipe", tarfile.FIFOTYPE), "a pipe, expected"),
+        (member("device", tarfile.CHRTYPE), "a device, expected"),
+        (member("holes", tarfile.GNUTYPE_SPARSE), "of the type b'S', expected"),
+        (member("file"), "a file of its name is there already"),
+        (member("file/more"), "a file of its name is there already"),
+        (member("directory"), "a directory of its name is there already"),
+        (member("."), "a directory of its name is there already"),
+    ],
+    ids=lambda value: value.name[:20] if isinstance(value, tarfile.TarInfo) else "",
+)
+def test_members_that_are_not_plain(tmp_path, place, info, message):
+    others = [(member("file"), b"a"), (member("directory/file"), b"b")]
+    path = write_tar(tmp_path / "log.tar.gz", [*others, (info, b"")])
+    with pytest.raises(SourceError, match=message):
+        extracted(path, place)
+    assert not files_in(tmp_path).keys() - {"log.tar.gz"}
+
+
+def test_members_of_zip_archives_that_are_not_plain(tmp_path, place):
+    link = zipfile.ZipInfo("link")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    path = write_zip(tmp_path / "log.zip", [(link, b"/etc/passwd")])
+    with pytest.raises(SourceError, match="field 'link': a symbolic link, expected"):
+        extracted(path, place)
+    path = write_zip(tmp_path / "log.zip", [("../harm", b"")])
+    with pytest.raises(SourceError, match="leads out of the archive"):
+        extracted(path, place)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("file", b"")
+    with pytest.raises(SourceError, match="compressed by method 14"):
+        extracted(path, place)
+
+
+@pytest.mark.parametrize("name", ["log.tar.gz", "log.zip"])
+def test_archives_that_stand_for_too_much(tmp_path, place, name, monkeypatch):
+    monkeypatch.setattr(archives, "trusted_bytes", lambda size: (1 << 20) + 100 * size)
+    zeros = bytes(1 << 20)
+    for count, is_allowed in ((1, True), (4, False)):
+        names = [f"zeros{number}" for number in range(count)]
+        if name == "log.zip":
+            path = write_zip(tmp_path / name, [(key, zeros) for key in names])
+        else:
+            path = write_tar(tmp_path / name, [(member(key), zeros) for key in names])
+        if is_allowed:
+            extracted(path, place)
+            continue
+        with pytest.raises(SourceError, match=r"more than 1,\d+,\d+ bytes.*unpack it, and pass"):
+            extracted(path, place)
+
+
+def test_headers_that_stand_for_too_much(tmp_path, place):
+    info = member("x", tarfile.XHDTYPE)
+    info.size = (1 << 33) - 1
+    blocks = info.tobuf(tarfile.USTAR_FORMAT) + b"12 path=abc\n".ljust(512, b"\0")
+    path = epath.Path(tmp_path / "log.tar.gz")
+    path.write_bytes(gzip.compress(blocks))
+    with pytest.raises(SourceError, match="attributes of 8589934591 bytes"):
+        extracted(path, place)
+    many = b"".join(member(f"d/{number}").tobuf() for number in range(5000)) + bytes(1024)
+    path.write_bytes(gzip.compress(many))
+    with pytest.raises(SourceError, match=r"more than .* bytes have room for"):
+        extracted(path, place)
+
+
+def test_the_command_line_says_in_a_line_that_an_archive_was_cut(tmp_path, capsys):
+    path = write_tar(tmp_path / "log.tar.gz", [(member(key), data) for key, data in FILES.items()])
+    path.write_bytes(path.read_bytes()[:-20])
+    arguments = ["rlds_envlogger", os.fspath(path), "--data_dir", os.fspath(tmp_path / "d")]
+    assert run(arguments, command=build) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
+    assert line.startswith(f"error: {path}: the gzip data ends too early")
+
+
+def test_a_pipe_is_no_archive(tmp_path, place):
+    os.mkfifo(tmp_path / "log.tar.gz")
+    with pytest.raises(SourceError, match="no regular file"):
+        extracted(epath.Path(tmp_path / "log.tar.gz"), place)
+
+
+def test_a_file_of_a_zip_archive_that_stands_for_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "trusted_bytes", lambda size: (1 << 20) + 100 * size)
+    path = write_zip(
+        tmp_path / "download.zip", [("0.pkl", bytes(1 << 20)), ("1.pkl", bytes(4 << 20))]
+    )
+    assert read_member(path, "0.pkl", 1 << 30) == bytes(1 << 20)
+    for max_bytes, name in ((1 << 30, "1.pkl"), (1 << 10, "0.pkl")):
+        with pytest.raises(SourceError, match=r"it holds more than .*unpack it, and pass"):
+            read_member(path, name, max_bytes)
+    data = bytearray(path.read_bytes())  # A compressed size beyond that of the archive.
+    entry = data.rindex(b"PK\x01\x02")
+    data[entry + 20 : entry + 24] = (1 << 31).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match="it holds more than"):
+        read_member(path, "1.pkl", 1 << 40)

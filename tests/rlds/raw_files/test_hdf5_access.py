@@ -1,0 +1,397 @@
+"""HDF5 files that somebody made with bad intentions, or that changed."""
+
+import multiprocessing
+import os
+import pickle
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import raw_d4rl
+import raw_d4rl_pybullet
+from file_watch import Watch, not_opened
+
+import tfds_builders
+from rlds.raw_files.hdf5_access import Hdf5File
+from rlds.raw_files.hdf5_episodes import attribute_values
+from rlds.raw_files.untrusted import SourceChangedError, SourceError
+from tfds_builders.builder import convert
+from tfds_builders.d4rl import D4rlConfig, RldsD4rl
+
+ROWS = 12
+
+
+def arrays():
+    rows = raw_d4rl.without(raw_d4rl.transitions((4, 5, 3), 3, 2), "next_observations")
+    return {**rows, "terminals": raw_d4rl.flags(ROWS, 3), "timeouts": raw_d4rl.flags(ROWS, 8)}
+
+
+@pytest.fixture
+def secret(tmp_path):
+    """Another file of this machine."""
+    (tmp_path / "secret").mkdir()
+    path = tmp_path / "secret" / "secret.hdf5"
+    with h5py.File(path, "w") as file:
+        file["rewards"] = np.full(ROWS, 666, np.float32)
+        file["group/deep"] = np.full(ROWS, 666, np.float32)
+    return path
+
+
+def read_all(source):
+    """Reads all that a source has to say."""
+    source.step_fields()
+    source.metadata()
+    return [episode for part in source.parts("train") for episode in source.episodes("train", part)]
+
+
+# --- Other files ---------------------------------------------------------------------------------
+
+
+def external_storage(file, name, secret):
+    file.create_dataset(
+        name, (ROWS,), np.float32, external=[(os.fspath(secret), 0, h5py.h5f.UNLIMITED)]
+    )
+
+
+def external_link(file, name, secret):
+    file[name] = h5py.ExternalLink(os.fspath(secret), "/rewards")
+
+
+def external_group(file, name, secret):
+    file[name] = h5py.ExternalLink(os.fspath(secret), "/group")
+
+
+def view(file, name, secret):
+    layout = h5py.VirtualLayout((ROWS,), np.float32)
+    layout[...] = h5py.VirtualSource(os.fspath(secret), "rewards", (ROWS,))
+    file.create_virtual_dataset(name, layout)
+
+
+def view_of_itself(file, name, secret):
+    layout = h5py.VirtualLayout((ROWS,), np.float32)
+    layout[...] = h5py.VirtualSource(".", name, (ROWS,))
+    file.create_virtual_dataset(name, layout)
+
+
+def soft_link_out(file, name, secret):
+    file["hidden"] = h5py.ExternalLink(os.fspath(secret), "/")
+    file[name] = h5py.SoftLink("/hidden/rewards")
+
+
+def soft_link_to_itself(file, name, secret):
+    file[name] = h5py.SoftLink(f"/{name}")
+
+
+WAYS_OUT = [
+    *(external_storage, external_link, external_group, view, view_of_itself),
+    *(soft_link_out, soft_link_to_itself),
+]
+
+
+@pytest.mark.parametrize("name", ["rewards", "infos/x", "metadata/weights"])
+@pytest.mark.parametrize("way_out", WAYS_OUT, ids=lambda way_out: way_out.__name__)
+def test_d4rl_reads_no_other_file(tmp_path, secret, way_out, name):
+    path = raw_d4rl.write(tmp_path / "a.hdf5", raw_d4rl.without(arrays(), name))
+    with h5py.File(path, "a") as file:
+        way_out(file, name, secret)
+    with not_opened(secret), pytest.raises(SourceError, match=r"a\.hdf5, .*follow_links=True"):
+        read_all(tfds_builders.D4rlSource(path))
+
+
+@pytest.mark.parametrize("way_out", WAYS_OUT, ids=lambda way_out: way_out.__name__)
+def test_minari_reads_no_other_file(tmp_path, secret, way_out):
+    raw_minari = pytest.importorskip("raw_minari")
+    os.environ["MINARI_DATASETS_PATH"] = os.fspath(tmp_path)
+    directory = raw_minari.write_raw_images("old-v0")
+    with h5py.File(directory / "data" / "main_data.hdf5", "a") as file:
+        del file["episode_1/rewards"]
+        way_out(file, "episode_1/rewards", secret)
+    with not_opened(secret):
+        source = tfds_builders.MinariSource(directory)
+        _, damaged = source.episodes("train", "0-2")
+    assert "follow_links=True" in str(damaged.error)
+    assert damaged.error.episode == 1
+
+
+def test_what_is_elsewhere_if_it_is_asked_for(tmp_path, secret):
+    path = raw_d4rl.write(tmp_path / "a.hdf5", raw_d4rl.without(arrays(), "rewards"))
+    with h5py.File(path, "a") as file:
+        external_link(file, "rewards", secret)
+        view(file, "infos/x", secret)
+    watch = Watch(secret)
+    source = tfds_builders.D4rlSource(path, follow_links=True)
+    episodes = read_all(source)
+    assert watch.was_opened()
+    watch.close()
+    assert {float(episode.steps["reward"][0]) for episode in episodes} == {666.0}
+    assert [os.fspath(path) for path in source.inputs()] == [os.fspath(path), os.fspath(secret)]
+    config = D4rlConfig(name="linked")
+    builder = RldsD4rl(path=path, config=config, data_dir=tmp_path, follow_links=True)
+    builder.download_and_prepare()
+    assert builder.info.splits["train"].num_examples == 3
+
+
+def a_d4rl_file(directory):
+    return raw_d4rl.write(directory / "a.hdf5", arrays()), "rewards"
+
+
+def a_pybullet_file(directory):
+    return raw_d4rl_pybullet.write_pybullet(directory / "a.hdf5", [2, 1]), "rewards"
+
+
+def a_minari_dataset(directory):
+    raw_minari = pytest.importorskip("raw_minari")
+    os.environ["MINARI_DATASETS_PATH"] = os.fspath(directory)
+    return raw_minari.write_raw_images("old-v0"), "episode_1/rewards"
+
+
+@pytest.mark.parametrize(
+    ("builder", "write"),
+    [
+        (tfds_builders.RldsD4rl, a_d4rl_file),
+        (tfds_builders.RldsD4rlPybullet, a_pybullet_file),
+        (tfds_builders.RldsMinari, a_minari_dataset),
+    ],
+)
+def test_builders_follow_links_if_they_are_asked_to(tmp_path, builder, write):
+    path, name = write(tmp_path)
+    with h5py.File(next(path.rglob("*.hdf5"), path), "a") as file:
+        with h5py.File(tmp_path / "other.hdf5", "w") as other:
+            other["values"] = np.full_like(file[name][...], 666)
+        del file[name]
+        file[name] = h5py.ExternalLink(os.fspath(tmp_path / "other.hdf5"), "/values")
+    with pytest.raises(SourceError, match="follow_links=True"):
+        builder(path=path, data_dir=tmp_path).download_and_prepare()
+    made = builder(path=path, data_dir=tmp_path, follow_links=True)
+    made.download_and_prepare()
+    steps = [step for episode in made.as_dataset("train") for step in episode["steps"]]
+    assert 666 in {float(step["reward"]) for step in steps}
+    assert "follow_links=true|false (false)" in map(str, builder.options().values())
+
+
+# --- More than the bytes justify -----------------------------------------------------------------
+
+
+def linked_twice(file):
+    group = file.create_group("infos")
+    for _ in range(40):
+        child = group.create_group("a")
+        group["b"] = child
+        group = child
+
+
+def deep(file):
+    group = file
+    for _ in range(1500):
+        group = group.create_group("g")
+
+
+def loop(file):
+    file["infos/again"] = file["/"]
+
+
+def many_rows(file):
+    shapes = {"observations": (3,), "actions": (2,), "rewards": (), "terminals": ()}
+    for name, shape in shapes.items():
+        del file[name]
+        file.create_dataset(name, (2**40, *shape), np.float32, chunks=(1024, *shape))
+
+
+def long_rows(file):
+    file.create_dataset("infos/x", (ROWS, 2**35), np.float32, chunks=(1, 2**20))
+
+
+def large_chunks(file):
+    file.create_dataset("infos/x", (ROWS,), np.float32, maxshape=(None,), chunks=(2**29,))
+
+
+def many_constants(file):
+    for index in range(40):
+        file.create_dataset(f"metadata/{index}", (60 << 20,), np.uint8, chunks=(1 << 20,))
+
+
+COSTS = {
+    linked_twice: "(paths, more than|in more than 32 groups)",
+    deep: "in more than 32 groups",
+    loop: "a link to a group that it is in itself",
+    many_rows: "bytes are declared, but the file has",
+    long_rows: "bytes are declared, but the file has",
+    large_chunks: "bytes are declared, but the file has",
+    many_constants: "bytes are declared, (more|but)",
+}
+
+
+@pytest.mark.parametrize("cost", COSTS, ids=lambda cost: cost.__name__)
+def test_small_files_cost_little(tmp_path, cost):
+    path = raw_d4rl.write(tmp_path / "a.hdf5", arrays())
+    with h5py.File(path, "a") as file:
+        cost(file)
+    with pytest.raises(SourceError, match=rf"a\.hdf5, .*{COSTS[cost]}"):
+        read_all(tfds_builders.D4rlSource(path))
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [linked_twice, deep, loop, long_rows, large_chunks, many_constants],
+    ids=lambda cost: cost.__name__,
+)
+def test_a_small_episode_of_minari_costs_little(tmp_path, cost):
+    directory, _ = a_minari_dataset(tmp_path)
+    with h5py.File(directory / "data" / "main_data.hdf5", "a") as file:
+        del file["episode_1/infos"]
+        cost(file["episode_1"])
+    _, damaged = tfds_builders.MinariSource(directory).episodes("train", "0-2")
+    # It leads from one file to all others: only its depth says that it is in itself.
+    expected = COSTS[deep if cost is loop else cost]
+    with pytest.raises(SourceError, match=rf"main_data\.hdf5.*, episode 1, field .*: .*{expected}"):
+        raise damaged.error
+
+
+def test_constants_together_are_limited_too(tmp_path):
+    path = raw_d4rl.write(tmp_path / "a.hdf5", arrays())
+    with h5py.File(path, "a") as file:
+        file["infos/padding"] = np.zeros((ROWS, 1 << 14))
+        many_constants(file)
+    with pytest.raises(SourceError, match="more than the 67,108,864 that there is room for"):
+        tfds_builders.D4rlSource(path)
+
+
+def test_a_conversion_that_fails_leaves_no_file_open(tmp_path):
+    directory, _ = a_minari_dataset(tmp_path)
+    path = directory / "data" / "main_data.hdf5"
+    with h5py.File(path, "a") as file:
+        long_rows(file["episode_1"])
+    with pytest.raises(SourceError, match="episode 1") as kept:
+        tfds_builders.convert(
+            tfds_builders.MinariSource(directory), name="a", data_dir=tmp_path / "made"
+        )
+    with h5py.File(path, "w"):  # Not as long as it is open.
+        pass
+    assert kept.value.__traceback__ is not None
+
+
+def test_text_is_read_without_the_rest_of_the_file(tmp_path):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file.attrs["made by"] = "somebody"
+        file["texts"] = ["one", "two"]
+        file["images"] = np.zeros((8 << 20,), np.uint8)
+
+    def bytes_read():
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    before = bytes_read()
+    hdf5 = Hdf5File(tmp_path / "a.hdf5")
+    with hdf5.read() as file:
+        assert attribute_values(file) == {"made by": "somebody"}
+        assert hdf5.array(file, "texts")[1] == b"two"
+    assert bytes_read() - before < 1 << 20
+
+
+# --- What nobody expects in a file ----------------------------------------------------------------
+
+
+ODD = {
+    "a type": lambda file, name: file.create_group("t") and file.__setitem__(name, np.dtype("f4")),
+    "no values": lambda file, name: file.__setitem__(name, h5py.Empty("f4")),
+    "references": lambda file, name: file.create_dataset(name, (ROWS,), h5py.ref_dtype),
+    "regions": lambda file, name: file.create_dataset(name, (ROWS,), h5py.regionref_dtype),
+    "ragged": lambda file, name: file.create_dataset(name, (ROWS,), h5py.vlen_dtype(np.int8)),
+    "compound": lambda file, name: file.create_dataset(name, (ROWS,), [("a", "f4"), ("b", "i4")]),
+    "opaque": lambda file, name: file.create_dataset(
+        name, (ROWS,), h5py.opaque_dtype(np.dtype("datetime64[ns]"))
+    ),
+    "group": lambda file, name: file.create_group(name),
+}
+
+
+@pytest.mark.parametrize("name", ["observations", "rewards", "terminals"])
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_objects(tmp_path, odd, name):
+    path = raw_d4rl.write(tmp_path / "a.hdf5", raw_d4rl.without(arrays(), name))
+    with h5py.File(path, "a") as file:
+        ODD[odd](file, name)
+    with pytest.raises(SourceError, match=rf"a\.hdf5, field '{name}"):
+        read_all(tfds_builders.D4rlSource(path))
+
+
+@pytest.mark.parametrize("kind", [h5py.ref_dtype, h5py.regionref_dtype])
+def test_odd_attributes(tmp_path, kind):
+    path = raw_d4rl.write(tmp_path / "a.hdf5", arrays())
+    with h5py.File(path, "a") as file:
+        file["rewards"].attrs.create("odd", np.empty(2, kind), dtype=kind)
+    with pytest.raises(SourceError, match=r"a\.hdf5, field 'rewards@odd'"):
+        tfds_builders.D4rlSource(path)
+
+
+# --- One file -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path):
+    return raw_d4rl.write(tmp_path / "a.hdf5", arrays())
+
+
+def test_it_stays_open_for_a_part(path):
+    """A file that takes its place meanwhile is not read: here, none could be."""
+    source = tfds_builders.D4rlSource(path)
+    watch = Watch(path)
+    episodes = source.episodes("train", "0-3")
+    next(episodes)
+    assert watch.was_opened()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    rest = list(episodes)
+    assert len(rest) == 2
+    assert len(os.listdir("/proc/self/fd")) == descriptors - 1
+    watch.close()
+
+
+def test_values_that_are_beyond_the_end(path):
+    file = Hdf5File(path)
+    with pytest.raises(SourceError, match=r"one.*'x': cut short: 8 b"), file.read("one"):
+        file.read_at(file.size - 8, np.zeros((2, 1)), "x")
+
+
+@pytest.mark.parametrize("replace", [True, False], ids=["replaced", "written to"])
+def test_another_file_in_its_place(tmp_path, path, replace):
+    source = tfds_builders.D4rlSource(path)
+    other = arrays()
+    other["rewards"] += 1
+    if replace:
+        os.replace(raw_d4rl.write(tmp_path / "b.hdf5", other), path)
+    else:
+        raw_d4rl.write(path, other)
+    with pytest.raises(SourceChangedError, match=r"a\.hdf5: it was changed or replaced"):
+        list(source.episodes("train", "0-3"))
+    with pytest.raises(SourceChangedError):
+        convert(source, name="a", data_dir=tmp_path, skip_damaged=True)
+    assert len(read_all(tfds_builders.D4rlSource(path))) == 3
+
+
+def _first_reward(source):
+    return float(source.read("train", 0).steps["reward"][0])
+
+
+def test_other_processes_open_it_themselves(path):
+    source = tfds_builders.D4rlSource(path)
+    expected = _first_reward(source)
+    with source._file:
+        source._reader.num_rows("rewards")
+        assert _first_reward(pickle.loads(pickle.dumps(source))) == expected
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            assert pool.map(_first_reward, [source] * 4) == [expected] * 4
+        source._reader._blocks.clear()
+        pid = os.fork()
+        if not pid:  # The child has what its parent has open.
+            is_right = _first_reward(source) == expected and source._file._process == os.getpid()
+            os._exit(not is_right)
+        assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.hdf5")
+    with (
+        pytest.raises(SourceError, match="no regular file"),
+        Hdf5File(tmp_path / "pipe.hdf5").read(),
+    ):
+        pass

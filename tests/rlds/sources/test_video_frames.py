@@ -1,0 +1,89 @@
+"""Pixels of steps, against files that are decoded as a whole."""
+
+import pickle
+
+import numpy as np
+import pytest
+from clip_source import EPISODES, TOP, WRIST, ClipSource, pixels
+from videos import encoded
+
+import rlds.sources
+from rlds.feeds import materialise
+from rlds.raw_files.untrusted import SourceError
+from rlds.sources.episodes import Episodes
+from rlds.sources.video_frames import with_frames
+from rlds.video.container import Clip
+from rlds.video.fields import cameras_of
+from rlds_ecosystem.nests import at
+
+
+def _check(episodes, cameras=(TOP, WRIST)):
+    rng = np.random.default_rng(0)
+    for index, (begin, end) in enumerate(EPISODES):
+        expected, length = pixels(index), end - begin
+        episode = episodes[index]
+        for camera in cameras:
+            np.testing.assert_array_equal(at(episode.steps, camera), expected[camera])
+        for _ in range(8):
+            start = int(rng.integers(length))
+            stop = int(rng.integers(start, length + 4))
+            found = episodes.columns(index, [*cameras, "action"], start, stop)
+            for camera in cameras:
+                np.testing.assert_array_equal(at(found, camera), expected[camera][start:stop])
+            assert found["action"].tolist() == episode.steps["action"][start:stop].tolist()
+        found = episodes.columns(index, ["observation"], 2, 4)["observation"]
+        assert found.keys() >= {"joints"}
+
+
+def test_steps_have_the_pixels():
+    packets = Episodes(ClipSource())
+    assert cameras_of(packets.source.episode_fields()) == [TOP, WRIST]
+    episodes = with_frames(packets)
+    _check(episodes)
+    _check(pickle.loads(pickle.dumps(episodes)))
+    assert at(episodes.spec["steps"], TOP).shape == (48, 64, 3)
+    assert episodes[0].metadata == episodes.peek(0).metadata == {"seed": 0}
+    one = with_frames(packets, [TOP])
+    _check(one, [TOP])
+    assert WRIST in one[0].metadata["video"]
+    with pytest.raises(KeyError, match=r"no video of 'front', only of \['observation/images/top"):
+        with_frames(packets, ["front"])
+    with pytest.raises(ValueError, match="the steps have a field"):
+        with_frames(Episodes(_WithField()))
+
+
+class _WithField(ClipSource):
+    def step_fields(self):
+        return {**super().step_fields(), WRIST: np.int64}
+
+
+def test_a_dataset_of_tfds_keeps_the_clips(tmp_path):
+    materialise(Episodes(ClipSource()), tmp_path / "dataset")
+    episodes = rlds.sources.open(tmp_path / "dataset")
+    stored, raw = (
+        at(data[1].metadata, f"video/{TOP}/clip") for data in (episodes, Episodes(ClipSource()))
+    )
+    assert stored == raw
+    _check(with_frames(episodes))
+    _check(rlds.sources.open(tmp_path / "dataset", video="frames"))
+
+
+def test_clips_that_cannot_be_shown():
+    clips = {
+        0: Clip(b"no video"),
+        1: Clip(encoded("h264", 10)),  # Fewer frames than steps.
+        2: Clip(encoded("h264"), 21),
+    }
+    episodes = with_frames(Episodes(ClipSource(clips=clips)))
+    where = f"video/{TOP}, episode episode_"
+    with pytest.raises(SourceError, match=f"{where}0: "):
+        episodes.columns(0, [TOP])
+    assert len(episodes.columns(1, [TOP], 0, 10)["observation"]["images"]["top"]) == 10
+    with pytest.raises(SourceError, match=f"{where}1, row 13: the video has no frame 13, only 10"):
+        episodes.columns(1, [TOP])
+    with pytest.raises(SourceError, match=f"{where}1"):
+        _ = episodes[1]
+    found = episodes.columns(2, [TOP])["observation"]["images"]["top"]
+    np.testing.assert_array_equal(found, pixels(2)[TOP])
+    with pytest.raises(SourceError, match=r"no video|cannot be read"):
+        with_frames(Episodes(ClipSource(clips=clips, number=1)))

@@ -1,0 +1,208 @@
+"""Cutting at keyframes, joining, and rebuilding, against files that PyAV decodes as a whole."""
+
+import contextlib
+import hashlib
+import io
+import pickle
+
+import av
+import numpy as np
+import pytest
+from videos import CODECS, decoded, encoded
+
+from rlds.raw_files.untrusted import SourceError
+from rlds.video.container import Clip, VideoFile, join_clips
+from rlds.video.skeleton import NotOfSkeletonError, Skeleton
+
+RANGES = [(0, 7), (7, 21), (21, 40)]
+
+
+def _packets(data):
+    with av.open(io.BytesIO(data)) as container:
+        return [bytes(packet) for packet in container.demux(video=0) if packet.size]
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_clips_play_alone_and_join(name, tmp_path):
+    data = encoded(name)
+    frames, packets = decoded(data), _packets(data)
+    path = tmp_path / "video.mp4"
+    path.write_bytes(data)
+    with VideoFile(path) as video:
+        assert (video.info.codec, video.info.num_frames) == (name.split()[0], 40)
+        assert (video.info.width, video.info.height, video.info.fps) == (64, 48, 30)
+        np.testing.assert_allclose(video.times, np.arange(40) / 30, atol=1e-6)
+        # In any order, though the file is read from wherever it was left.
+        clips = [video.clip(*frames) for frames in reversed(RANGES)][::-1]
+        skeleton = video.skeleton()
+    for (begin, end), clip in zip(RANGES, clips, strict=True):
+        own = _packets(clip.data)
+        at = next(i for i in range(40) if packets[i : i + len(own)] == own)
+        assert clip.num_frames == end - begin
+        shown = decoded(clip.data)
+        # Where a decoder leaves out frames that refer over the keyframe, there are less of them.
+        skip = clip.first - (len(own) - len(shown))
+        np.testing.assert_array_equal(shown[skip:][: end - begin], frames[begin:end])
+        assert at + len(own) <= 40
+
+    again = tmp_path / "again.mp4"
+    joined = join_clips(clips, again, skeleton)
+    assert again.read_bytes() == data
+    assert [(clip.begin, clip.end) for clip in joined] == RANGES
+    assert len(skeleton) < 3000
+
+    joined = join_clips(clips, again)
+    assert _packets(again.read_bytes()) == [p for clip in clips for p in _packets(clip.data)]
+    shown = VideoFile(again)
+    assert shown.info.num_frames == sum(len(_packets(clip.data)) for clip in clips)
+    for clip, (begin, end) in zip(joined, RANGES, strict=True):
+        assert clip.end - clip.begin == end - begin
+        np.testing.assert_allclose(shown.times[clip.begin], clip.begin_time)
+
+
+@pytest.mark.parametrize("movflags", [None, "faststart", "frag_keyframe+empty_moov"])
+def test_the_same_bytes_with_sound_and_fragments(movflags, tmp_path):
+    data = encoded(audio=True, movflags=movflags)
+    video = VideoFile(data)
+    assert video.info.has_audio
+    # Frames 12 to 24 are of no episode: their packets are in the skeleton.
+    ranges = [(0, 12), (24, 40)]
+    clips, skeleton = [video.clip(*frames) for frames in ranges], video.skeleton(ranges)
+    assert not VideoFile(clips[0].data).info.has_audio
+    joined = join_clips(clips, tmp_path / "again.mp4", skeleton)
+    assert (tmp_path / "again.mp4").read_bytes() == data
+    assert [(clip.begin, clip.end) for clip in joined] == ranges
+    # With an episode less, or another one, they are appended.
+    for others in (clips[1:], [video.clip(0, 12), video.clip(0, 12)]):
+        join_clips(others, tmp_path / "again.mp4", skeleton)
+        expected = [packet for clip in others for packet in _packets(clip.data)]
+        assert _packets((tmp_path / "again.mp4").read_bytes()) == expected
+
+
+def test_a_clip_of_all_frames_is_the_file(tmp_path):
+    data = encoded(audio=True)
+    clip = VideoFile(data).clip(0, 40)
+    assert clip == Clip(data, 0, 40)
+    assert VideoFile(encoded("h264 long")).clip(30, 40) == Clip(encoded("h264 long"), 30, 10)
+    assert join_clips([clip], tmp_path / "again.mp4")[0].end == 40
+    assert (tmp_path / "again.mp4").read_bytes() == data
+
+
+def test_what_one_file_cannot_hold(tmp_path):
+    with pytest.raises(SourceError, match=r"clip 1: VideoInfo.*expected VideoInfo"):
+        join_clips([encoded("h264"), encoded("av1")], tmp_path / "both.mp4")
+    info = VideoFile(encoded()).info
+    assert info.can_follow(VideoFile(encoded(seed=1)).info)
+    assert not info.can_follow(VideoFile(encoded("h264 g=2")).info)  # Other parameters.
+    with pytest.raises(SourceError, match="clip 0: frames 30 to 50 are wanted, but there are 40"):
+        join_clips([Clip(encoded(), 30, 20)], tmp_path / "short.mp4")
+
+
+def test_a_skeleton_of_another_file(tmp_path):
+    video = VideoFile(encoded())
+    clips = [video.clip(0, 12), video.clip(12, 40)]
+    other = VideoFile(encoded(seed=1)).skeleton()
+    join_clips(clips, tmp_path / "again.mp4", other)
+    np.testing.assert_array_equal(
+        _packets((tmp_path / "again.mp4").read_bytes()), _packets(encoded())
+    )
+    for damaged in (b"", b"skeleton", other[:-9], other[:40] + b"\0" * 9 + other[49:]):
+        with pytest.raises(NotOfSkeletonError):
+            Skeleton.unpack(damaged)
+    # One that says that packets are outside of the file.
+    skeleton = Skeleton.unpack(other)
+    skeleton.pos[-1] = 1 << 60
+    with pytest.raises(NotOfSkeletonError), skeleton.filling(io.BytesIO()):
+        pass
+
+
+def test_a_file_that_was_cut(tmp_path):
+    data = encoded(movflags="faststart")  # Its tables come first.
+    video = VideoFile(data[: len(data) * 2 // 3], name="cut.mp4")
+    number = video.info.num_frames
+    assert 12 < number < 40
+    assert "was cut" in video.fault
+    clip = video.clip(0, number)
+    np.testing.assert_array_equal(decoded(clip.data)[:number], decoded(data)[:number])
+    with pytest.raises(SourceError, match=f"cut.mp4: frames 0 to 40 are wanted.* {number} .*cut"):
+        video.clip(0, 40)
+    with pytest.raises(SourceError, match=r"no\.mp4: cannot be read"):
+        _ = VideoFile(encoded()[:-300], name="no.mp4").info  # Its tables would come last.
+    with pytest.raises(SourceError, match="clip 0: it was cut"):
+        join_clips([data[: len(data) * 2 // 3]], tmp_path / "again.mp4")
+
+
+def test_files_that_lie():
+    data = bytearray(encoded())
+    for table, what in {
+        b"stsz": "'stsz' has 4,294,967,295 entries",
+        b"stts": "'stts' is of ",
+    }.items():
+        at = data.index(table)
+        hostile = data.copy()
+        hostile[at + 12 : at + 16] = b"\xff" * 4
+        with pytest.raises(SourceError, match=what):
+            _ = VideoFile(bytes(hostile)).info
+    playlist = b"#EXTM3U\n#EXTINF:1,\nfile:///etc/hostname\n"
+    for junk in (b"", b"x", playlist, encoded()[4:], bytes(data[:200])):
+        with pytest.raises(SourceError):
+            _ = VideoFile(junk).info
+    sound = io.BytesIO()
+    with av.open(sound, "w", format="mp4") as container:
+        stream = container.add_stream("aac", rate=8000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
+        frame.sample_rate = 8000
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    with pytest.raises(SourceError, match="no video in it"):
+        _ = VideoFile(sound.getvalue()).info
+
+
+def test_random_damage_is_a_source_error():
+    rng = np.random.default_rng(0)
+    whole = encoded()
+    for _ in range(60):
+        data = bytearray(whole)
+        begin = int(rng.integers(len(data)))
+        if rng.random() < 0.7:  # Tables are where damage hurts.
+            begin = data.index(b"moov") + int(rng.integers(len(data) - data.index(b"moov") - 8))
+        data[begin : begin + 4] = rng.bytes(4)
+        video = VideoFile(bytes(data))
+        try:
+            video.clip(0, min(12, video.info.num_frames))
+            video.skeleton()
+        except SourceError:
+            pass
+
+
+def test_a_beginning_that_is_not_shown():
+    """An edit list leaves it out."""
+    data = bytearray(encoded())
+    at = data.index(b"elst") + 16  # Version, number, duration; then where in the stream it begins.
+    start = int.from_bytes(data[at : at + 4], "big")
+    data[at : at + 4] = (start + 5 * 512).to_bytes(4, "big")
+    video = VideoFile(bytes(data))
+    assert video.info.num_frames == len(decoded(bytes(data))) == 35
+    clip = video.clip(2, 7)
+    assert clip.first == 7
+    np.testing.assert_array_equal(decoded(clip.data)[7:12], decoded(encoded())[7:12])
+
+
+def test_stores_and_processes(tmp_path):
+    path = tmp_path / "video.mp4"
+    path.write_bytes(encoded())
+    with VideoFile(path) as video:
+        copy = pickle.loads(pickle.dumps(video))
+        assert copy.clip(12, 20) == video.clip(12, 20) == VideoFile(path).clip(12, 20)
+    digest = hashlib.sha256(copy.clip(12, 20).data).digest()
+    assert digest == hashlib.sha256(VideoFile(encoded()).clip(12, 20).data).digest()
+
+
+def test_what_ffmpeg_calls_a_system_error_is_damage():
+    """It refuses to seek in some files, with an error that otherwise means missing rights."""
+    data = encoded("h264", 10)
+    for at in range(data.index(b"moov"), len(data), 3):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x55
+        with contextlib.suppress(SourceError), VideoFile(bytes(damaged)) as video:
+            video.clip(0, 5)
