@@ -235,7 +235,7 @@ def _lengths(episodes: Episodes) -> Iterator[int]:
     # A flag is decoded in no time; datasets of others may have none.
     fields = [*episodes.source.step_flags, *dict(named_leaves(episodes.source.step_fields()))]
     for number in range(len(episodes)):
-        columns = episodes.source.read_steps(episodes.split, number, fields[:1])
+        columns = episodes.columns(number, fields[:1], decode_images=False)
         yield len(dict(named_leaves(columns))[fields[0]])
 
 

@@ -125,7 +125,7 @@ def open(
 def _with_image_files(source: Source) -> Source:
     """The same source with the files of images, which are decoded into batches."""
     if isinstance(source, FolderSource):
-        return FolderSource(source.directory, decode_images=False)
+        return source.with_image_files()
     if isinstance(source, FramesSource) and isinstance(source.source, FolderSource):
         return FramesSource(
             FolderSource(source.source.directory, decode_images=False), source.cameras

@@ -34,6 +34,7 @@ __all__ = [
     "SourceChangedError",
     "SourceError",
     "as_source_error",
+    "check_declared",
     "check_is_file",
     "check_link",
     "folders_in",
@@ -231,6 +232,29 @@ def trusted_bytes(size: int) -> int:
       size: How many bytes there are before they are decompressed.
     """
     return (1 << 28) + 100 * size
+
+
+def check_declared(
+    declared: int, size: int, *, file: str | os.PathLike[str], field: str | None = None
+) -> None:
+    """Checks that a file can hold what it declares.
+
+    Args:
+      declared: How many bytes of values it declares, uncompressed.
+      size: How many bytes the file has.
+      file: The file, for the error.
+      field: What the values are, for the error.
+
+    Raises:
+      SourceError: It cannot.
+    """
+    if declared > (possible := possible_bytes(size)):
+        raise SourceError(
+            f"{declared:,} bytes are declared, but the file has {size:,}, which can stand for "
+            f"{possible:,} at most",
+            file=file,
+            field=field,
+        )
 
 
 class Budget:

@@ -53,7 +53,7 @@ class EncodedFrames(WrappedSource):
         }
         return nest({**dict(leaves_at(self.source.step_fields(), None)), **files})
 
-    def read(self, split: str, index: int) -> SourceEpisode:
+    def read(self, split: str, index: int) -> SourceEpisode:  # type: ignore[override]
         """Reads an episode, and encodes all its frames."""
         episode = self.source.read(split, index)
         return dataclasses.replace(episode, steps=self._encoded(episode.steps))

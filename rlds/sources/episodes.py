@@ -14,8 +14,10 @@ import numpy as np
 
 import rlds
 import tfds_files
+from rlds.sources import reading
 from rlds.sources.episode_fields import EPISODE_FIELDS
 from rlds.sources.source import (
+    ALL_ROWS,
     DamagedEpisode,
     Outline,
     RandomAccessSource,
@@ -156,7 +158,9 @@ class Episodes(Sequence[SourceEpisode]):
         """
         split, number = self.place(self._checked(index))
         if isinstance(self.source, RandomAccessSource):
-            return self.source.peek(split, number)
+            flags = [f"{rlds.STEPS}/{name}" for name in self.source.step_flags]
+            fields = [*flags, *self.source.episode_paths()]
+            return reading.read(self.source, split, number, fields)
         return self.episode(index)
 
     def columns(
@@ -189,12 +193,10 @@ class Episodes(Sequence[SourceEpisode]):
         """
         index = self._checked(index)
         wanted = self._leaves if fields is None else dict(leaves_at(self._steps, fields))
-        names = None if fields is None else list(wanted)
+        names, rows = None if fields is None else list(wanted), ALL_ROWS
         if start is not None and stop is not None and 0 <= start <= stop:
-            steps = self._episodes.read_span(index, names, start, stop)
-            start = stop = None
-        else:
-            steps = self._episodes.read_steps(index, names)
+            rows, start, stop = slice(start, stop), None, None
+        steps = self._episodes.read_steps(index, names, rows)
         found = dict(leaves_at(steps, None))
         chosen: dict[str, Any] = {}
         try:
@@ -341,22 +343,19 @@ class _ByIndex:
         return index < self.count()
 
     def read(self, index: int) -> SourceEpisode:
-        return self._source.read(self._split, index)
+        return reading.read(self._source, self._split, index)
 
-    def read_steps(self, index: int, fields: list[str] | None) -> Mapping[str, Any]:
-        return self._source.read_steps(self._split, index, fields)
-
-    def read_span(
-        self, index: int, fields: list[str] | None, begin: int, end: int
+    def read_steps(
+        self, index: int, fields: list[str] | None, rows: slice = ALL_ROWS
     ) -> Mapping[str, Any]:
-        return self._source.read_span(self._split, index, fields, begin, end)
+        return reading.read_steps(self._source, self._split, index, fields, rows)
 
     def all(self) -> Iterator[SourceEpisode]:
         return map(self.read, range(self.count()))
 
     def outlines(self, begin: int = 0, end: int | None = None) -> Iterator[Outline]:
         numbers = range(begin, self.count() if end is None else end)
-        return (self._source.outline(self._split, index) for index in numbers)
+        return (reading.outline(self._source, self._split, index) for index in numbers)
 
     def ranges(self) -> list[tuple[str, int, int]]:
         return [(self._split, 0, self.count())]
@@ -387,7 +386,7 @@ class _InOrder:
         """Yields the episodes of all parts, and notes where they are."""
         for part in self._source.parts(self._split):
             before = None
-            for episode in self._source.episodes(self._split, part):
+            for episode in reading.episodes(self._source, self._split, part):
                 self._places.append((part, before))
                 before = episode.key
                 yield episode
@@ -420,22 +419,19 @@ class _InOrder:
             episode = self._next if index == len(self._places) - 1 else None
         if episode is None:
             part, before = self._places[index]
-            episode = next(iter(self._source.episodes(self._split, part, before)))
+            episode = next(reading.episodes(self._source, self._split, part, before))
         return _sound(episode)
 
-    def read_steps(self, index: int, fields: list[str] | None) -> Mapping[str, Any]:
-        del fields
-        return self.read(index).steps
-
-    def read_span(
-        self, index: int, fields: list[str] | None, begin: int, end: int
+    def read_steps(
+        self, index: int, fields: list[str] | None, rows: slice = ALL_ROWS
     ) -> Mapping[str, Any]:
-        leaves = leaves_at(self.read_steps(index, fields), None)
-        return nest({path: column[begin:end] for path, column in leaves})
+        del fields
+        leaves = leaves_at(self.read(index).steps, None)
+        return nest({path: column[rows] for path, column in leaves})
 
     def all(self) -> Iterator[SourceEpisode]:
         for part in self._source.parts(self._split):
-            yield from map(_sound, self._source.episodes(self._split, part))
+            yield from map(_sound, reading.episodes(self._source, self._split, part))
 
     def outlines(self, begin: int = 0, end: int | None = None) -> Iterator[Outline]:
         return (episode.outline for episode in itertools.islice(self.all(), begin, end))
@@ -492,15 +488,11 @@ class _Part:
         split, number = self.place(index)
         return self._readers[split].read(number)
 
-    def read_steps(self, index: int, fields: list[str] | None) -> Mapping[str, Any]:
-        split, number = self.place(index)
-        return self._readers[split].read_steps(number, fields)
-
-    def read_span(
-        self, index: int, fields: list[str] | None, begin: int, end: int
+    def read_steps(
+        self, index: int, fields: list[str] | None, rows: slice = ALL_ROWS
     ) -> Mapping[str, Any]:
         split, number = self.place(index)
-        return self._readers[split].read_span(number, fields, begin, end)
+        return self._readers[split].read_steps(number, fields, rows)
 
     def all(self) -> Iterator[SourceEpisode]:
         return map(self.read, range(self.count()))

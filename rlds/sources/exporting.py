@@ -22,7 +22,7 @@ import numpy as np
 
 import rlds
 import tfds_files
-from rlds.formats.tfds.source import FolderSource
+from rlds.sources import reading
 from rlds.sources.aside import Aside, as_array
 from rlds.sources.episode_fields import ORIGIN
 from rlds.sources.episodes import Episodes, as_values
@@ -36,7 +36,6 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
-from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import leaves_at, nest
 from rlds_ecosystem.progress import show_progress
@@ -186,17 +185,11 @@ class Export(abc.ABC):
         """
         self.check_target(path)
         source = self.episodes.source
-        inner = source.source if isinstance(source, WrappedSource) else source
-        if (
-            type(self).objection is Export.objection
-            or not isinstance(source, RandomAccessSource)
-            or not isinstance(inner, RandomAccessSource)
-            or type(inner).outline is RandomAccessSource.outline
-        ):
+        if type(self).objection is Export.objection or not isinstance(source, RandomAccessSource):
             return
         for index in range(len(self.episodes)):
             with contextlib.suppress(SourceError):  # Reading it says so.
-                outline = source.outline(*self.episodes.place(index))
+                outline = reading.outline(source, *self.episodes.place(index))
                 if what := self.objection(outline):
                     key = as_converted(self.episodes.peek(index)).key
                     raise ValueError(f"episode {key}: {what}")
@@ -517,8 +510,7 @@ def prepare(
     else:
         found = open_episodes(source, split, format=source_format, **(source_options or {}))
         split, source_format, source = found.split, found.format, found.source
-    if isinstance(source, FolderSource):  # Images that are files stay the same files.
-        source = FolderSource(source.directory, decode_images=False)
+    source = source.with_image_files()
     return written_by(Episodes(source, split, format=source_format or ""), **options)
 
 

@@ -15,6 +15,7 @@ from etils import epath
 
 from rlds.raw_files.archives import SUFFIXES
 from rlds.raw_files.untrusted import is_damage
+from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.restored import restored
@@ -105,7 +106,7 @@ class Format:
         Raises:
           Exception: What the class that reads the format raises.
         """
-        return as_chosen(restored(self.load()(path, **options)))  # type: ignore[call-arg]
+        return as_chosen(restored(reading.made(self.load(), path, **options)))
 
     @property
     def description(self) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rlds.raw_files.untrusted import source_errors
+from rlds.sources import reading
 from rlds.sources.aside import KeptAside
-from rlds.sources.source import Outline, RandomAccessSource, Source, SourceEpisode
+from rlds.sources.source import ALL_ROWS, RandomAccessSource, Source, SourceEpisode
 from rlds_ecosystem.nests import leaves_at, nest
 
 __all__ = ["RestoredSource", "restored"]
@@ -68,40 +69,35 @@ class RestoredSource(RandomAccessSource):
 
     def key(self, split: str, index: int) -> str:
         """The key that the episode had."""
-        return self._about(index)[0]
-
-    def outline(self, split: str, index: int) -> Outline:
-        """Reads what was kept aside; see `RandomAccessSource`."""
-        return self._about(index)[1]
-
-    def _about(self, index: int) -> tuple[str, Outline]:
         with source_errors(self._kept.place, row=index):
-            return self._kept.aside.about(self._kept.read(index))
+            return self._kept.aside.about(self._kept.read(index))[0]
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """See `RandomAccessSource`."""
-        return self._read(split, index, None)
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """See `RandomAccessSource`."""
-        wanted = self._step_paths(fields)
-        return nest(dict(leaves_at(self._read(split, index, wanted).steps, wanted)))
-
-    def _read(self, split: str, index: int, wanted: list[str] | None) -> SourceEpisode:
-        aside = self._kept.aside
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        """Puts what the source has of the wanted fields together with what was kept."""
+        del rows
+        sidecar = self._kept.aside
+        wanted = None if fields is None else self.step_paths(fields)
         places = {
-            path: place for path, place in aside.places.items() if wanted is None or path in wanted
+            path: place
+            for path, place in sidecar.places.items()
+            if wanted is None or path in wanted
         }
         columns: Mapping[str, Any] = {}
         if places:
-            columns = self.source.read_steps(split, index, [*places.values()])
+            columns = reading.read_steps(self.source, split, index, [*places.values()])
         found = dict(leaves_at(columns, None))
         with source_errors(self._kept.place, row=index):
-            episode = aside.unpack(
+            episode = sidecar.unpack(
                 self._kept.read(index),
                 {path: found[place] for path, place in places.items()},
                 wanted,
             )
+            if fields is not None and not self.episode_paths(fields):
+                return episode
             return self._kept.completed(index, episode)

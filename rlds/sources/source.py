@@ -13,6 +13,7 @@ import abc
 import dataclasses
 import functools
 import html
+import inspect
 import os
 import reprlib
 import types
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from rlds.sources.aside import KeptAside
 
 __all__ = [
+    "ALL_ROWS",
     "DamagedEpisode",
     "Origin",
     "Outline",
@@ -52,6 +54,9 @@ __all__ = [
 
 # A nest of columns: arrays with a leading time axis in dicts.
 Columns: TypeAlias = Mapping[str, Any]
+
+ALL_ROWS = slice(None)
+"""The rows of all steps of an episode."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,9 +266,9 @@ def _guarded_read(method: Callable[..., Any]) -> Callable[..., Any]:
     """The door for what reads an episode of a `RandomAccessSource`."""
 
     @functools.wraps(method)
-    def read(self: RandomAccessSource, split: str, index: int, *args: Any) -> Any:
+    def read(self: RandomAccessSource, split: str, index: int, *args: Any, **kwargs: Any) -> Any:
         with source_errors(lambda: files_of(self), episode=self.key(split, index)):
-            return method(self, split, index, *args)
+            return method(self, split, index, *args, **kwargs)
 
     return read
 
@@ -373,6 +378,10 @@ class Source(abc.ABC):
         """
         del path
         return False
+
+    def with_image_files(self) -> Source:
+        """Returns a source whose images are the files that are stored; itself if it can be none."""
+        return self
 
     @property
     def splits(self) -> Sequence[str]:
@@ -485,10 +494,11 @@ class RandomAccessSource(Source):
 
     Attributes:
       episodes_per_part: How many consecutive episodes make a part.
-      reads_spans: Whether `read_span` reads no more than the steps that it is asked for.
+      reads_rows: Whether `read` reads some of the rows if it is asked for them.
     """
 
     episodes_per_part: ClassVar[int] = 100
+    reads_rows: bool = False
     reads_spans: bool = False
 
     @abc.abstractmethod
@@ -500,69 +510,70 @@ class RandomAccessSource(Source):
         """Returns the key of an episode; cheap."""
 
     @abc.abstractmethod
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode.
+    def read(  # noqa: D417
+        self, split: str, index: int, *args: Any, **kwargs: Any
+    ) -> SourceEpisode:
+        """Reads an episode, or some of it.
+
+        Callers go through `rlds.sources.reading`, where errors of libraries get their place.
+
+        Args:
+          split: The split.
+          index: The episode.
+          fields: The paths of the fields that are wanted, such as `steps/observation/camera`,
+            `steps/is_terminal` or `instruction`; all if None. The episode may have more.
+          rows: The steps that are wanted. They are all, unless the source `reads_rows`: then they
+            are consecutive, and may end behind the last step.
 
         Raises:
           SourceError: It is damaged. The next one may be read nevertheless.
         """
 
+    def step_paths(self, fields: Iterable[str] | None = None) -> list[str]:
+        """Returns the paths of the wanted fields of a step, without `steps/`; see `read`."""
+        known = {**self.step_fields(), **dict.fromkeys(self.step_flags)}
+        return _wanted([path for path, _ in leaves_at(known, None)], fields, f"{rlds.STEPS}/")
+
+    def episode_paths(self, fields: Iterable[str] | None = None) -> list[str]:
+        """Returns the paths of the wanted fields of an episode; see `read`."""
+        return _wanted([path for path, _ in leaves_at(self.episode_fields(), None)], fields, "")
+
+    # --- What `read` replaces; formats that have not moved to it yet define these.
+
     def read_steps(self, split: str, index: int, fields: Sequence[str] | None = None) -> Columns:
-        """Reads the columns of the steps of an episode, at least those of the wanted fields.
-
-        Args:
-          split: The split.
-          index: The episode.
-          fields: Paths of fields of a step; all if None.
-
-        Raises:
-          KeyError: There is no such field.
-          SourceError: The episode is damaged.
-        """
-        del fields
-        return self.read(split, index).steps
+        """Reads the columns of the steps of an episode, at least those of the wanted fields."""
+        if not takes_fields(self):
+            return self.read(split, index).steps
+        return self.read(split, index, _in_steps(self._step_paths(fields))).steps
 
     def peek(self, split: str, index: int) -> SourceEpisode:
-        """Reads what is said of an episode as a whole; its steps may lack fields, but no flags.
-
-        Raises:
-          SourceError: It is damaged.
-        """
-        return self.read(split, index)
+        """Reads what is said of an episode as a whole; its steps may lack fields, but no flags."""
+        if not takes_fields(self):
+            return self.read(split, index)
+        return self.read(split, index, [*_in_steps(self.step_flags), *self.episode_paths()])
 
     def read_episode_fields(self, split: str, index: int, fields: Sequence[str]) -> Columns:
-        """Reads some of the fields of an episode, and no others if that is faster.
-
-        Args:
-          split: The split.
-          index: The episode.
-          fields: Their paths.
-
-        Raises:
-          KeyError: There is no such field.
-          SourceError: The episode is damaged.
-        """
-        metadata = self.peek(split, index).metadata
-        return nest(dict(leaves_at(metadata, fields)))
+        """Reads some of the fields of an episode, and no others if that is faster."""
+        if not takes_fields(self):
+            return nest(dict(leaves_at(self.peek(split, index).metadata, fields)))
+        wanted = [path for path, _ in leaves_at(self.episode_fields(), fields)]
+        return self.read(split, index, wanted).metadata
 
     def read_span(
         self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
     ) -> Columns:
-        """Reads the columns of consecutive steps, from `begin` to before `end`; see `read_steps`.
-
-        There are fewer if the episode is shorter. Classes that can read them without the rest of
-        the episode say so by `reads_spans`.
-        """
+        """Reads the columns of consecutive steps, from `begin` to before `end`."""
+        if takes_fields(self) and self.reads_rows:
+            wanted = _in_steps(self._step_paths(fields))
+            return self.read(split, index, wanted, slice(begin, end)).steps
         steps = self.read_steps(split, index, fields)
         return nest({path: column[begin:end] for path, column in leaves_at(steps, None)})
 
     def outline(self, split: str, index: int) -> Outline:
-        """Returns how long an episode is, without reading more than is needed.
-
-        Raises:
-          SourceError: It is damaged.
-        """
-        return self.read(split, index).outline
+        """Returns how long an episode is, without reading more than is needed."""
+        if not takes_fields(self):
+            return self.read(split, index).outline
+        return self.read(split, index, _in_steps(flags_of_length(self))).outline
 
     def _step_paths(self, fields: Iterable[str] | None) -> list[str]:
         """Returns the paths of all fields of a step that are at some paths, or below them."""
@@ -601,6 +612,35 @@ class RandomAccessSource(Source):
             f"the episodes {indices.start} to {indices.stop} of the split {split!r} have no key "
             f"{key!r}, after which to go on: what is staged is not of this source, remove it"
         )
+
+
+def takes_fields(source: Source) -> bool:
+    """Whether `read` of a source takes the wanted fields."""
+    return _takes_fields(type(source))
+
+
+@functools.cache
+def _takes_fields(kind: type) -> bool:
+    return "fields" in inspect.signature(kind.read).parameters  # type: ignore[attr-defined]
+
+
+def flags_of_length(source: RandomAccessSource) -> Sequence[str]:
+    """Returns the fields of a step that say how long an episode is; see `SourceEpisode.outline`."""
+    if rlds.IS_TERMINAL in source.step_flags:
+        return source.step_flags
+    paths = source.step_paths()
+    return [*source.step_flags, *(path for path in paths if path == rlds.DISCOUNT)] or paths[:1]
+
+
+def _in_steps(paths: Iterable[str]) -> list[str]:
+    return [f"{rlds.STEPS}/{path}" for path in paths]
+
+
+def _wanted(paths: list[str], fields: Iterable[str] | None, prefix: str) -> list[str]:
+    if fields is None:
+        return paths
+    fields = frozenset(fields)
+    return [path for path in paths if prefix + path in fields]
 
 
 def files_of(source: Source, most: int = 3) -> str:

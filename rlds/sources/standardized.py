@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
+import rlds
 from rlds.robotics.registry import ACTIONS, STATES, DatasetMeaning, meaning_of
 from rlds.robotics.standard import fields_of, standard_columns, widths_of
+from rlds.sources import reading
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import RandomAccessSource, SourceEpisode, files_of
+from rlds.sources.source import ALL_ROWS, RandomAccessSource, SourceEpisode, files_of
 from rlds.sources.wrapped import WrappedSource
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import is_in, named_leaves, nest
@@ -21,6 +23,8 @@ __all__ = ["STANDARD", "StandardizedSource", "name_of", "standardized"]
 
 STANDARD = "standard"
 """The field of a step that has the standard action and state."""
+
+_STANDARD = f"{rlds.STEPS}/{STANDARD}"
 
 
 def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -> Episodes:
@@ -70,7 +74,7 @@ class StandardizedSource(WrappedSource):
     def __init__(self, source: RandomAccessSource, meaning: DatasetMeaning) -> None:
         super().__init__(source)
         self.meaning = meaning
-        self.reads_spans = False  # Rules look back and ahead.
+        self.reads_rows = True  # Though rules look back and ahead.
         leaves = dict(named_leaves(source.step_fields()))
         shapes = {path: getattr(field, "shape", ()) for path, field in leaves.items()}
         if STANDARD in (path.partition("/")[0] for path in leaves):
@@ -112,30 +116,22 @@ class StandardizedSource(WrappedSource):
         """See `Source`."""
         return {**self.source.options(), STANDARD: self.metadata()[STANDARD]}
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode, and adds `standard`."""
-        episode = self.source.read(split, index)
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        """Reads an episode, with `standard`: that takes all of its steps, but not all fields."""
+        if fields is not None:
+            stored = [path for path in fields if not is_in(path, _STANDARD)]
+            if len(stored) == len(fields):
+                return reading.read(self.source, split, index, stored, rows)
+            fields = {*stored, *(f"{rlds.STEPS}/{path}" for path in self._made_of)}
+        episode = reading.read(self.source, split, index, fields)
         made = standard_columns(episode.steps, self.meaning)
-        return dataclasses.replace(episode, steps={**episode.steps, STANDARD: made})
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode; `standard` takes all of them, but not all fields."""
-        if fields is None:
-            return self.read(split, index).steps
-        stored = [path for path in fields if not is_in(path, STANDARD)]
-        if len(stored) == len(fields):
-            return self.source.read_steps(split, index, fields)
-        wanted = dict.fromkeys([*stored, *sorted(self._made_of)])
-        steps = self.source.read_steps(split, index, list(wanted))
-        return {**steps, STANDARD: standard_columns(steps, self.meaning)}
-
-    def read_span(
-        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
-    ) -> Mapping[str, Any]:
-        """Reads consecutive steps; with `standard`, by way of all of them."""
-        if fields is not None and not any(is_in(path, STANDARD) for path in fields):
-            return self.source.read_span(split, index, fields, begin, end)
-        steps = dict(named_leaves(self.read_steps(split, index, fields)))
-        return nest({path: column[begin:end] for path, column in steps.items()})
+        steps = {**episode.steps, STANDARD: made}
+        if rows != ALL_ROWS:
+            steps = nest({path: column[rows] for path, column in named_leaves(steps)})
+        return dataclasses.replace(episode, steps=steps)

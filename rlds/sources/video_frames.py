@@ -133,7 +133,7 @@ class FramesSource(WrappedSource):
         episode = self.source.peek(split, index)
         return dataclasses.replace(episode, metadata=self._without_clips(episode.metadata))
 
-    def read(self, split: str, index: int) -> SourceEpisode:
+    def read(self, split: str, index: int) -> SourceEpisode:  # type: ignore[override]
         """Reads an episode, and decodes all its frames."""
         episode = self.source.read(split, index)
         pixels = {}

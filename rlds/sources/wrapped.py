@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from rlds.sources.source import Outline, RandomAccessSource, SourceEpisode, SourceError
+import rlds
+from rlds.sources import reading
+from rlds.sources.source import (
+    ALL_ROWS,
+    Outline,
+    RandomAccessSource,
+    SourceEpisode,
+    SourceError,
+)
 
 __all__ = ["WrappedSource"]
 
@@ -24,7 +32,7 @@ class WrappedSource(RandomAccessSource):
         self.source = source
         for name in (
             *("description", "homepage", "citation", "license"),
-            *("finite_fields", "inputs_may_grow", "images_as_png", "reads_spans"),
+            *("finite_fields", "inputs_may_grow", "images_as_png", "reads_rows", "reads_spans"),
         ):
             setattr(self, name, getattr(source, name))
 
@@ -82,32 +90,42 @@ class WrappedSource(RandomAccessSource):
         """That of the source."""
         return self.source.key(split, index)
 
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        """What the source reads."""
+        return reading.read(self.source, split, index, fields, rows)
+
+    # --- For sources whose `read` takes no fields yet.
+
     def outline(self, split: str, index: int) -> Outline:
         """That of the source."""
-        return self.source.outline(split, index)
+        return reading.outline(self.source, split, index)
 
     def peek(self, split: str, index: int) -> SourceEpisode:
         """What the source says."""
-        return self.source.peek(split, index)
+        flags = [f"{rlds.STEPS}/{name}" for name in self.source.step_flags]
+        fields = [*flags, *self.source.episode_paths()]
+        return reading.read(self.source, split, index, fields)
 
     def read_episode_fields(
         self, split: str, index: int, fields: Sequence[str]
     ) -> Mapping[str, Any]:
         """Those of the source."""
-        return self.source.read_episode_fields(split, index, fields)
-
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """What the source reads."""
-        return self.source.read(split, index)
+        return reading.read_metadata(self.source, split, index, fields)
 
     def read_steps(
         self, split: str, index: int, fields: Sequence[str] | None = None
     ) -> Mapping[str, Any]:
         """What the source reads."""
-        return self.source.read_steps(split, index, fields)
+        return reading.read_steps(self.source, split, index, fields)
 
     def read_span(
         self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
     ) -> Mapping[str, Any]:
         """What the source reads."""
-        return self.source.read_span(split, index, fields, begin, end)
+        return reading.read_steps(self.source, split, index, fields, slice(begin, end))

@@ -15,6 +15,7 @@ from typing import Any
 import envlogger
 from rlds import sources
 from rlds.formats.logs.recorded_logs import find_logs
+from rlds.sources import reading
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.episode_view import EpisodeView
 from rlds_creator.viewing.steps import FolderSteps, LogSteps, Shards, SourceSteps, Steps
@@ -307,4 +308,4 @@ class _Source(_Dataset):
             return {"num_steps": self._shards.num_steps(split, index)}
         if not isinstance(self._source, sources.RandomAccessSource):
             return {}
-        return {"num_steps": self._source.outline(split, index).num_steps}
+        return {"num_steps": reading.outline(self._source, split, index).num_steps}

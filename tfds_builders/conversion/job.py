@@ -22,6 +22,7 @@ import rlds_ecosystem
 from envlogger.converters.tfds_features import EXACT, TensorStorage
 from rlds.raw_files.input_files import FileState, check_unchanged
 from rlds.raw_files.untrusted import is_damage, source_errors
+from rlds.sources import reading
 from rlds.sources.source import (
     DamagedEpisode,
     Source,
@@ -218,7 +219,7 @@ def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episodes: OnEpi
     encoder = EpisodeEncoder(features, tuple(job.source.finite_fields), job.storage)
     files = files_of(job.source)
     with contextlib.ExitStack() as at_end:
-        episodes = job.source.episodes(part.split, part.name, writer.staged.last_key)
+        episodes = reading.episodes(job.source, part.split, part.name, writer.staged.last_key)
         if isinstance(episodes, Generator):  # It has files open, which an error would keep so.
             at_end.callback(episodes.close)
         for group in in_groups(episodes):

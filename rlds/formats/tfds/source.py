@@ -96,6 +96,10 @@ class FolderSource(StoredSource, RandomAccessSource):
         with source_errors(self.directory):
             self._check()
 
+    def with_image_files(self) -> FolderSource:
+        """See `Source`."""
+        return FolderSource(self.directory, decode_images=False)
+
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
         """See `Source`."""

@@ -12,6 +12,7 @@ import tfds_files
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.testing.catch_env import Catch
 from rlds import sources
+from rlds_ecosystem.nests import leaves_at
 from rlds.feeds.materialising import materialise
 from rlds.sources.source import SourceError
 from tfds_files import NOT_DIRECT, indexing
@@ -65,7 +66,7 @@ def test_a_log_becomes_a_dataset_of_which_any_step_can_be_read(tmp_path, monkeyp
         assert read[number]["episode_id"].numpy() == episode.key.encode()
         assert int(read[number]["source"]["end"]) == episode.origin.end
         by_tfds = [tree.map_structure(lambda x: x.numpy(), step) for step in read[number]["steps"]]
-        for path, column in sources.nests.leaves_at(expected.columns(number), None):
+        for path, column in leaves_at(expected.columns(number), None):
             for again in (
                 sources.nests.at(found.columns(number), path),
                 np.stack([sources.nests.at(step, path) for step in by_tfds]),

@@ -1,0 +1,229 @@
+"""The door to a source: whoever reads one does it through these functions.
+
+Sources raise what the libraries raise that read their files. Here it becomes a `SourceError`, which
+names the file and the episode; see `rlds.raw_files.untrusted`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import rlds
+from rlds.raw_files.untrusted import (
+    SourceChangedError,
+    as_source_error,
+    source_errors,
+)
+from rlds.sources.source import (
+    ALL_ROWS,
+    DamagedEpisode,
+    Outline,
+    RandomAccessSource,
+    Source,
+    SourceEpisode,
+    files_of,
+    flags_of_length,
+    takes_fields,
+)
+from rlds_ecosystem.nests import leaves_at, nest
+
+__all__ = [
+    "episodes",
+    "errors_of",
+    "made",
+    "outline",
+    "read",
+    "read_metadata",
+    "read_steps",
+]
+
+S = TypeVar("S", bound=Source)
+
+# What an argument of a source can be wrong about.
+_OF_ARGUMENTS = (ValueError, TypeError, KeyError, NotImplementedError, FileNotFoundError)
+
+
+def made(kind: Callable[..., S], path: str | os.PathLike[str], *args: Any, **options: Any) -> S:
+    """Makes a source.
+
+    Args:
+      kind: Its class.
+      path: The data, its first argument.
+      *args: Its other arguments.
+      **options: Its options.
+
+    Raises:
+      SourceError: The data is damaged.
+    """
+    try:
+        return kind(path, *args, **options)
+    except Exception as error:
+        of_argument = isinstance(error, _OF_ARGUMENTS) and not isinstance(error, UnicodeError)
+        damage = None
+        if isinstance(path, str | os.PathLike) and not of_argument:
+            damage = as_source_error(error, file=path)
+        if damage is None or damage is error:
+            raise
+        raise damage from error
+
+
+def errors_of(
+    source: Source, episode: int | str | None = None
+) -> contextlib.AbstractContextManager[None]:
+    """Names the files of a source in the errors that reading it raises."""
+    return source_errors(lambda: files_of(source), episode=episode)
+
+
+def read(
+    source: RandomAccessSource,
+    split: str,
+    index: int,
+    fields: Collection[str] | None = None,
+    rows: slice = ALL_ROWS,
+) -> SourceEpisode:
+    """Reads an episode, or some of it; see `RandomAccessSource.read`.
+
+    Args:
+      source: The source.
+      split: The split.
+      index: The episode.
+      fields: The paths of the fields that are wanted; all if None.
+      rows: The steps that are wanted; consecutive.
+
+    Raises:
+      SourceError: It is damaged.
+    """
+    with errors_of(source, source.key(split, index)):
+        if not takes_fields(source):
+            return _read_before(source, split, index, fields, rows)
+        if rows == ALL_ROWS or source.reads_rows:
+            return source.read(split, index, fields, rows)
+        return _cut(source.read(split, index, fields), rows)
+
+
+def read_steps(
+    source: RandomAccessSource,
+    split: str,
+    index: int,
+    fields: Collection[str] | None = None,
+    rows: slice = ALL_ROWS,
+) -> Mapping[str, Any]:
+    """Reads the columns of steps, at least those of some fields.
+
+    Args:
+      source: The source.
+      split: The split.
+      index: The episode.
+      fields: The paths of fields of a step; all if None.
+      rows: The steps that are wanted; consecutive.
+
+    Raises:
+      SourceError: The episode is damaged.
+    """
+    if not takes_fields(source):
+        return _steps_before(source, split, index, fields, rows)
+    paths = source.step_paths() if fields is None else fields
+    return read(source, split, index, [f"{rlds.STEPS}/{path}" for path in paths], rows).steps
+
+
+def read_metadata(
+    source: RandomAccessSource, split: str, index: int, fields: Collection[str] | None = None
+) -> Mapping[str, Any]:
+    """Reads fields of an episode, and nothing of its steps if that is faster.
+
+    Args:
+      source: The source.
+      split: The split.
+      index: The episode.
+      fields: The paths of the fields; all if None.
+
+    Raises:
+      KeyError: There is no such field.
+      SourceError: The episode is damaged.
+    """
+    if not takes_fields(source):
+        names = source.episode_paths() if fields is None else fields
+        return source.read_episode_fields(split, index, list(names))
+    wanted = [path for path, _ in leaves_at(source.episode_fields(), fields)]
+    return read(source, split, index, wanted).metadata
+
+
+def outline(source: RandomAccessSource, split: str, index: int) -> Outline:
+    """Returns how long an episode is, without reading more than is needed.
+
+    Raises:
+      SourceError: It is damaged.
+    """
+    if not takes_fields(source):
+        return source.outline(split, index)
+    flags = [f"{rlds.STEPS}/{name}" for name in flags_of_length(source)]
+    return read(source, split, index, flags).outline
+
+
+def episodes(source: Source, split: str, part: str, after: str | None = None) -> Iterator[Any]:
+    """Yields the episodes of a part, see `Source.episodes`.
+
+    What cannot be read is a `DamagedEpisode`. A generator that raised cannot go on: that is the
+    last one of its part.
+
+    Raises:
+      SourceChangedError: A file is not what it was.
+    """
+    try:
+        for episode in source.episodes(split, part, after):
+            after = episode.key
+            yield episode
+            del episode  # Episodes may be large, and the next one is read now.
+    except SourceChangedError:
+        raise
+    except Exception as error:
+        where = f"after {after!r}" if after is not None else f"first of {part!r}"
+        damage = as_source_error(error, file=lambda: files_of(source), episode=where)
+        if damage is None:
+            raise
+        if damage is not error:
+            damage.__cause__ = error
+        yield DamagedEpisode(f"{part}, {where}", damage, ends_part=True)
+
+
+def _cut(episode: SourceEpisode, rows: slice) -> SourceEpisode:
+    steps = {path: column[rows] for path, column in leaves_at(episode.steps, None)}
+    return dataclasses.replace(episode, steps=nest(steps))
+
+
+# --- Sources whose `read` takes no fields yet.
+
+
+def _steps_before(
+    source: RandomAccessSource,
+    split: str,
+    index: int,
+    fields: Collection[str] | None,
+    rows: slice,
+) -> Mapping[str, Any]:
+    names: Sequence[str] | None = None if fields is None else list(fields)
+    if rows == ALL_ROWS:
+        return source.read_steps(split, index, names)
+    return source.read_span(split, index, names, rows.start or 0, rows.stop)
+
+
+def _read_before(
+    source: RandomAccessSource,
+    split: str,
+    index: int,
+    fields: Collection[str] | None,
+    rows: slice,
+) -> SourceEpisode:
+    if fields is None:
+        episode = source.read(split, index)
+        return episode if rows == ALL_ROWS else _cut(episode, rows)
+    episode = source.peek(split, index)
+    wanted = source.step_paths(fields)
+    if not set(wanted) - set(source.step_flags):
+        return episode if rows == ALL_ROWS else _cut(episode, rows)
+    steps = _steps_before(source, split, index, wanted, rows)
+    return dataclasses.replace(episode, steps=steps)
