@@ -12,9 +12,9 @@ import tfds_files
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
 from envlogger.testing.catch_env import Catch
 from rlds import sources
-from rlds_ecosystem.nests import leaves_at
 from rlds.feeds.materialising import materialise
 from rlds.sources.source import SourceError
+from rlds_ecosystem.nests import at, leaves_at
 from tfds_files import NOT_DIRECT, indexing
 
 FLAGS = ("is_first", "is_last", "is_terminal")
@@ -68,8 +68,8 @@ def test_a_log_becomes_a_dataset_of_which_any_step_can_be_read(tmp_path, monkeyp
         by_tfds = [tree.map_structure(lambda x: x.numpy(), step) for step in read[number]["steps"]]
         for path, column in leaves_at(expected.columns(number), None):
             for again in (
-                sources.nests.at(found.columns(number), path),
-                np.stack([sources.nests.at(step, path) for step in by_tfds]),
+                at(found.columns(number), path),
+                np.stack([at(step, path) for step in by_tfds]),
             ):
                 assert again.dtype == column.dtype, path
                 assert again.tobytes() == column.tobytes(), path
