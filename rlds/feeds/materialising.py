@@ -13,8 +13,9 @@ from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.opening import format_of, formats
+from rlds.sources.opening import format_of
 from rlds.sources.opening import open as open_episodes
+from rlds.sources.registry import formats
 from rlds.sources.source import SourceError, files_of
 from rlds.sources.stored_features import as_features
 from rlds.validation import Validator

@@ -12,7 +12,8 @@ A source knows a format, and nothing of what becomes of its episodes. It loads n
 
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, Exported, Placement, export, exports
-from rlds.sources.opening import Format, format_of, formats, open
+from rlds.sources.opening import format_of, open
+from rlds.sources.registry import Format, formats
 from rlds.sources.source import (
     DamagedEpisode,
     Origin,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import importlib
 import itertools
 import os
 import warnings
@@ -28,6 +27,7 @@ from rlds.sources.episode_fields import ORIGIN
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
+from rlds.sources.registry import Format, formats
 from rlds.sources.source import (
     Origin,
     Outline,
@@ -62,24 +62,6 @@ __all__ = [
     "without_transitions",
     "write_export",
 ]
-
-# The formats that can be written, and the class that writes each.
-_EXPORTS: dict[str, str] = {
-    "minari": "rlds.formats.minari.export:MinariExport",
-    "mcap": "rlds.formats.bags.export:McapExport",
-    "ogbench": "rlds.formats.ogbench.export:OGBenchExport",
-    "aloha": "rlds.formats.aloha.export:AlohaExport",
-    "maniskill": "rlds.formats.maniskill.export:ManiSkillExport",
-    "d3rlpy": "rlds.formats.d3rlpy.export:D3rlpyExport",
-    "imitation": "rlds.formats.imitation.export:ImitationExport",
-    "d4rl": "rlds.formats.d4rl.export:D4rlExport",
-    "d4rl_pybullet": "rlds.formats.d4rl.export:D4rlPybulletExport",
-    "lerobot": "rlds.formats.lerobot.export:LeRobotExport",
-    "webdataset": "rlds.formats.webdataset.export:WebdatasetExport",
-    "robomimic": "rlds.formats.robomimic.export:RobomimicExport",
-    "zarr": "rlds.formats.zarr_buffers.export:ZarrExport",
-}
-
 
 _PNG = "png"
 # How files are called that no format has a folder for.
@@ -370,7 +352,7 @@ class Exported:
 
 def exports() -> dict[str, Mapping[str, Option]]:
     """Returns the formats that can be written, each with the options of `export` for it."""
-    return {name: options_of(export_class(name)) for name in _EXPORTS}
+    return {name: options_of(format.load_export()) for name, format in _written().items()}
 
 
 def export_class(format: str) -> type[Export]:
@@ -379,12 +361,15 @@ def export_class(format: str) -> type[Export]:
     Raises:
       ValueError: There is none; says which formats can be written.
     """
-    if format not in _EXPORTS:
-        known = ", ".join(_EXPORTS)
-        raise ValueError(f"format: got {format!r}, expected one that can be written: {known}")
-    module, _, name = _EXPORTS[format].partition(":")
-    found: type[Export] = getattr(importlib.import_module(module), name)
-    return found
+    known = _written()
+    if format not in known:
+        names = ", ".join(known)
+        raise ValueError(f"format: got {format!r}, expected one that can be written: {names}")
+    return known[format].load_export()
+
+
+def _written() -> dict[str, Format]:
+    return {name: format for name, format in formats().items() if format.export}
 
 
 def export(

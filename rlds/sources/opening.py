@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
-import importlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,17 +11,14 @@ from typing import Any
 from etils import epath
 
 from rlds.raw_files.archives import SUFFIXES
-from rlds.raw_files.untrusted import is_damage
-from rlds.sources import reading
 from rlds.sources.episodes import Episodes
-from rlds.sources.options import Option, options_of
-from rlds.sources.restored import restored
+from rlds.sources.options import options_of
+from rlds.sources.registry import Format, formats, names_at
 from rlds.sources.source import Source, SourceError, files_of
-from rlds.sources.video_frames import as_chosen
 from rlds_ecosystem import import_extra, stores
 from rlds_ecosystem.names import what_there_is
 
-__all__ = ["ENTRY_POINTS", "Format", "format_of", "formats", "only_split", "open"]
+__all__ = ["format_of", "only_split", "open"]
 
 # The formats of files that are not recognized by what is in them, by the ends of their names.
 _NEAREST = {
@@ -38,132 +32,6 @@ _NEAREST = {
 }
 # How many names in an unknown file or folder are listed.
 _SEEN = 8
-
-# The group of entry points under which other distributions add formats.
-ENTRY_POINTS = "rlds.sources"
-
-# A format is a line here: its name, and the class that reads it.
-_FORMATS = {
-    "envlogger": "rlds.formats.logs.source:EnvLoggerSource",
-    "tfds": "rlds.formats.tfds.source:FolderSource",
-    "minari": "rlds.formats.minari.source:MinariSource",
-    "lerobot": "rlds.formats.lerobot.source:LeRobotSource",
-    "aloha": "rlds.formats.aloha.source:AlohaSource",
-    "webdataset": "rlds.formats.webdataset.source:WebdatasetSource",
-    "calvin": "rlds.formats.calvin.source:CalvinSource",
-    "zarr": "rlds.formats.zarr_buffers.source:ZarrSource",
-    "robomimic": "rlds.formats.robomimic.source:RobomimicSource",
-    "maniskill": "rlds.formats.maniskill.source:ManiSkillSource",
-    "robomind": "rlds.formats.robomind.source:RoboMindSource",
-    "droid": "rlds.formats.droid.source:DroidSource",
-    "agibot": "rlds.formats.agibot.source:AgiBotSource",
-    "mcap": "rlds.formats.bags.source:McapSource",
-    "rosbag": "rlds.formats.bags.source:RosbagSource",
-    "npz": "rlds.formats.npz.source:NpzSource",
-    "ogbench": "rlds.formats.ogbench.source:OGBenchSource",
-    "sb3": "rlds.formats.sb3.source:Sb3Source",
-    "d3rlpy": "rlds.formats.d3rlpy.source:D3rlpySource",
-    "imitation": "rlds.formats.imitation.source:ImitationSource",
-    "d4rl": "rlds.formats.d4rl.source:D4rlSource",
-    "d4rl_pybullet": "rlds.formats.d4rl.pybullet:D4rlPybulletSource",
-    "atari_dqn_replay": "rlds.formats.atari_dqn_replay.source:AtariDqnReplaySource",
-    "rlds_creator": "rlds.formats.creator.source:RldsCreatorSource",
-    "rlu_atari": "rlds.formats.rlu.atari:RluAtariSource",
-    "rlu_atari_transitions": "rlds.formats.rlu.atari_transitions:RluAtariTransitionsSource",
-    "rlu_bsuite": "rlds.formats.rlu.bsuite:RluBsuiteSource",
-    "rlu_control_suite": "rlds.formats.rlu.control_suite:RluControlSuiteSource",
-    "rlu_control_suite_windows": (
-        "rlds.formats.rlu.control_suite_windows:RluControlSuiteWindowsSource"
-    ),
-    "rlu_dmlab": "rlds.formats.rlu.dmlab:RluDmlabSource",
-    "rlu_locomotion": "rlds.formats.rlu.locomotion:RluLocomotionSource",
-    "rlu_locomotion_windows": "rlds.formats.rlu.locomotion_windows:RluLocomotionWindowsSource",
-    "rlu_rwrl": "rlds.formats.rlu.rwrl:RluRwrlSource",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Format:
-    """A format that can be opened.
-
-    Attributes:
-      name: Its name, for `open(path, format=name)`.
-      target: The class that reads it, as `module:Class`.
-    """
-
-    name: str
-    target: str
-
-    def load(self) -> type[Source]:
-        """Returns the class that reads it."""
-        module, _, name = self.target.partition(":")
-        loaded: type[Source] = getattr(importlib.import_module(module), name)
-        return loaded
-
-    def source(self, path: str | os.PathLike[str], **options: Any) -> Source:
-        """Returns the source for data; with what an export has kept beside it, or with pixels.
-
-        Raises:
-          Exception: What the class that reads the format raises.
-        """
-        return as_chosen(restored(reading.made(self.load(), path, **options)))
-
-    @property
-    def description(self) -> str:
-        """What the format is, in a sentence."""
-        return (self.load().__doc__ or "").partition("\n")[0]
-
-    @property
-    def options(self) -> Mapping[str, Option]:
-        """What `open` takes beside the path, by name."""
-        return options_of(self.load())
-
-    def recognizes(self, path: str | os.PathLike[str]) -> bool:
-        """Whether a path seems to be of this format; reads little of it.
-
-        Raises:
-          ImportError: What would be needed to look is not installed; says how to install it.
-        """
-        try:
-            return self.load().recognizes(path)
-        except OSError:
-            return False
-        except Exception as error:
-            if not is_damage(error):
-                raise
-            return False
-
-
-def formats() -> dict[str, Format]:
-    """Returns the formats that can be opened, by name.
-
-    Other distributions add theirs by an entry point of the group `rlds.sources`, whose name is that
-    of the format and whose value the class that reads it, a `Source`.
-
-    >>> formats()["minari"].description
-    'The episodes of a Minari dataset in any of its formats: HDF5, Arrow, Parquet.'
-    """
-    found = {name: Format(name, target) for name, target in _FORMATS.items()}
-    for name, target in _added().items():
-        if name in found:
-            raise _two_formats(name, found[name].target, target)
-        found[name] = Format(name, target)
-    return found
-
-
-@functools.cache
-def _added() -> dict[str, str]:
-    from importlib import metadata  # Takes longer to load than all of this.
-
-    added: dict[str, str] = {}
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        if added.setdefault(point.name, point.value) != point.value:
-            raise _two_formats(point.name, added[point.name], point.value)
-    return added
-
-
-def _two_formats(name: str, one: str, other: str) -> ValueError:
-    return ValueError(f"two formats are called {name!r}: {one} and {other}; uninstall one of them")
 
 
 def open(
@@ -235,8 +103,6 @@ def format_of(path: str | os.PathLike[str]) -> str:
       ValueError: The data could be of several formats.
     """
     _check_is_one_path(path)
-    if _is_plain_folder_of_tfds(path):
-        return "tfds"
     known = formats()
     found, missing = _recognized(path, known)
     if len(found) > 1:
@@ -261,23 +127,14 @@ def _recognized(
 ) -> tuple[list[str], list[ImportError]]:
     """Returns the formats that a path seems to be of, and why others could not look."""
     found, missing = [], []
+    names = names_at(path)
     for name, format in known.items():
         try:
-            if format.recognizes(path):
+            if format.recognizes(path, names):
                 found.append(name)
         except ImportError as error:
             missing.append(error)
     return found, missing
-
-
-def _is_plain_folder_of_tfds(path: str | os.PathLike[str]) -> bool:
-    """Whether there is nothing but a dataset of TFDS: then no other format has to be loaded."""
-    if not stores.is_local(path) or not os.path.isdir(path):
-        return False
-    names = set(os.listdir(path))
-    described = {"dataset_info.json", "features.json"}
-    others = names - described - {"metadata.json"}
-    return names >= described and all(".tfrecord-" in name or name[0] == "." for name in others)
 
 
 def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:

@@ -65,7 +65,7 @@ from rlds.formats.minari.spaces import box, merged, parse_space
 from rlds.formats.minari.storage import Column, RawEpisode
 from rlds.formats.npz.source import NpzSource
 from rlds.formats.ogbench.source import OGBenchSource
-from rlds.sources.opening import formats
+from rlds.sources.registry import formats
 from rlds.sources.source import DamagedEpisode, Source, SourceError, StoredEpisode
 from tfds_builders.conversion.encoder import EpisodeEncoder
 from tfds_builders.features import features_of

@@ -13,7 +13,7 @@ from rlds.sources import exporting
 from rlds.sources.aside import Aside, AsideFolder, AsideWriter
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Export, differences, export, kept_aside
-from rlds.sources.opening import Format
+from rlds.sources.registry import Format
 from rlds.sources.source import RandomAccessSource, SourceError
 from rlds_ecosystem.fields import Field
 
@@ -74,9 +74,10 @@ class TableExport(Export):
 @pytest.fixture
 def table(monkeypatch):
     """The format, among the others."""
-    monkeypatch.setitem(exporting._EXPORTS, "table", f"{__name__}:TableExport")
-    known = {**rlds.sources.formats(), "table": Format("table", f"{__name__}:TableSource")}
-    monkeypatch.setattr("rlds.sources.opening.formats", lambda: known)
+    format = Format("table", f"{__name__}:TableSource", f"{__name__}:TableExport")
+    known = {**rlds.sources.formats(), "table": format}
+    for module in ("opening", "exporting"):
+        monkeypatch.setattr(f"rlds.sources.{module}.formats", lambda: known)
 
 
 @pytest.mark.parametrize("whole", [False, True])

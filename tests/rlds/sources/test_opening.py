@@ -9,6 +9,7 @@ import h5py
 import hostile_sources
 import numpy as np
 import pytest
+import raw_npz
 import raw_rlu
 import tree
 from hostile_sources import NAMES, OPENED, OPTIONS
@@ -24,6 +25,7 @@ from rlds.sources import (
     SourceError,
     formats,
     opening,
+    registry,
 )
 from rlds.sources import open as open_episodes
 from rlds_ecosystem.nests import at, leaves_at
@@ -342,7 +344,7 @@ def run_beside_a_distribution(folder, entry_points, script, *arguments):
     described = folder / "others_lines-1.0.dist-info"
     described.mkdir(exist_ok=True)
     (described / "METADATA").write_text("Metadata-Version: 2.1\nName: others-lines\nVersion: 1.0\n")
-    (described / "entry_points.txt").write_text(f"[{opening.ENTRY_POINTS}]\n{entry_points}\n")
+    (described / "entry_points.txt").write_text(f"[{registry.ENTRY_POINTS}]\n{entry_points}\n")
     (folder / "others_lines.py").write_text(OTHERS_MODULE)
     path = os.pathsep.join([str(folder), *filter(None, sys.path)])
     return subprocess.run(
@@ -367,3 +369,14 @@ def test_others_add_formats_by_an_entry_point(tmp_path):
         "ValueError: two formats are called 'npz': rlds.formats.npz.source:NpzSource and "
         "others_lines:LineSource" in run.stderr
     )
+
+
+def test_formats_that_a_path_cannot_be_of_are_not_loaded(tmp_path):
+    raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
+    code = (
+        "import sys, rlds.sources as s\n"
+        f"assert s.format_of({str(tmp_path / 'raw')!r}) == 'npz'\n"
+        "print(*sorted({m.split('.')[2] for m in sys.modules if m.startswith('rlds.formats.')}))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["calvin", "npz", "ogbench", "rlu"]

@@ -1,0 +1,209 @@
+"""The formats: a line for each, with the classes that read and write it, and how to know it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import os
+import re
+from collections.abc import Collection, Mapping
+from fnmatch import translate
+from typing import TYPE_CHECKING, Any
+
+from rlds.raw_files.untrusted import is_damage
+from rlds.sources import reading
+from rlds.sources.options import Option, options_of
+from rlds.sources.restored import restored
+from rlds.sources.source import Source
+from rlds.sources.video_frames import as_chosen
+from rlds_ecosystem import stores
+
+if TYPE_CHECKING:
+    from rlds.sources.exporting import Export
+
+__all__ = ["ENTRY_POINTS", "Format", "formats", "names_at"]
+
+# The group of entry points under which other distributions add formats.
+ENTRY_POINTS = "rlds.sources"
+
+# How many names are looked at to tell which formats a path cannot be of.
+_MOST_NAMES = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A format that can be opened.
+
+    Attributes:
+      name: Its name, for `open(path, format=name)`.
+      target: The class that reads it, as `module:Class`.
+      export: The class that writes it, in the same form; empty if there is none.
+      signs: Patterns of names, such as `*.h5`. Data of the format has a file or a folder of such a
+        name, at the path or below it. Without signs, it may have any names.
+    """
+
+    name: str
+    target: str
+    export: str = ""
+    signs: tuple[str, ...] = ()
+
+    def load(self) -> type[Source]:
+        """Returns the class that reads it."""
+        loaded: type[Source] = _load(self.target)
+        return loaded
+
+    def load_export(self) -> type[Export]:
+        """Returns the class that writes it."""
+        loaded: type[Export] = _load(self.export)
+        return loaded
+
+    def source(self, path: str | os.PathLike[str], **options: Any) -> Source:
+        """Returns the source for data; with what an export has kept beside it, or with pixels.
+
+        Raises:
+          Exception: What the class that reads the format raises.
+        """
+        return as_chosen(restored(reading.made(self.load(), path, **options)))
+
+    @property
+    def description(self) -> str:
+        """What the format is, in a sentence."""
+        return (self.load().__doc__ or "").partition("\n")[0]
+
+    @property
+    def options(self) -> Mapping[str, Option]:
+        """What `open` takes beside the path, by name."""
+        return options_of(self.load())
+
+    def recognizes(
+        self, path: str | os.PathLike[str], names: Collection[str] | None = None
+    ) -> bool:
+        """Whether a path seems to be of this format; reads little of it.
+
+        Args:
+          path: A file or a folder.
+          names: What `names_at` returns for it; saves loading the class that reads the format.
+
+        Raises:
+          ImportError: What would be needed to look is not installed; says how to install it.
+        """
+        if names is not None and self.signs:
+            is_sign = re.compile("|".join(map(translate, self.signs))).match
+            if not any(map(is_sign, names)):
+                return False
+        try:
+            return self.load().recognizes(path)
+        except OSError:
+            return False
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            return False
+
+
+def _own(name: str, folder: str, reader: str, writer: str = "", signs: str = "") -> Format:
+    place = f"rlds.formats.{folder}."
+    return Format(name, place + reader, place + writer if writer else "", tuple(signs.split()))
+
+
+_HDF5 = "*.h5 *.hdf5"
+_FORMATS = (
+    _own("envlogger", "logs", "source:EnvLoggerSource", signs="metadata.riegeli"),
+    _own("tfds", "tfds", "source:FolderSource", signs="features.json"),
+    _own(
+        "minari", "minari", "source:MinariSource", "export:MinariExport", "metadata.json *-v[0-9]*"
+    ),
+    _own("lerobot", "lerobot", "source:LeRobotSource", "export:LeRobotExport", "info.json"),
+    _own("aloha", "aloha", "source:AlohaSource", "export:AlohaExport", _HDF5),
+    _own("webdataset", "webdataset", "source:WebdatasetSource", "export:WebdatasetExport", "*.tar"),
+    _own("calvin", "calvin", "source:CalvinSource", signs="*.npz"),
+    _own(
+        "zarr",
+        "zarr_buffers",
+        "source:ZarrSource",
+        "export:ZarrExport",
+        "*.zarr.zip .zgroup .zarray zarr.json",
+    ),
+    _own("robomimic", "robomimic", "source:RobomimicSource", "export:RobomimicExport", _HDF5),
+    _own("maniskill", "maniskill", "source:ManiSkillSource", "export:ManiSkillExport", _HDF5),
+    _own("robomind", "robomind", "source:RoboMindSource", signs=_HDF5),
+    _own("droid", "droid", "source:DroidSource", signs=_HDF5),
+    _own("agibot", "agibot", "source:AgiBotSource", signs=_HDF5),
+    _own("mcap", "bags", "source:McapSource", "export:McapExport", "*.mcap*"),
+    _own("rosbag", "bags", "source:RosbagSource", signs="*.bag metadata.yaml"),
+    _own("npz", "npz", "source:NpzSource", signs="*.npz"),
+    _own("ogbench", "ogbench", "source:OGBenchSource", "export:OGBenchExport", "*.npz"),
+    _own("sb3", "sb3", "source:Sb3Source", signs="*.pkl"),
+    _own("d3rlpy", "d3rlpy", "source:D3rlpySource", "export:D3rlpyExport", _HDF5),
+    _own(
+        "imitation", "imitation", "source:ImitationSource", "export:ImitationExport", "state.json"
+    ),
+    _own("d4rl", "d4rl", "source:D4rlSource", "export:D4rlExport", _HDF5),
+    _own(
+        "d4rl_pybullet", "d4rl", "pybullet:D4rlPybulletSource", "export:D4rlPybulletExport", _HDF5
+    ),
+    _own("atari_dqn_replay", "atari_dqn_replay", "source:AtariDqnReplaySource", signs="*.gz"),
+    _own(
+        "rlds_creator", "creator", "source:RldsCreatorSource", signs="*.pkl *.zip metadata.riegeli"
+    ),
+    _own("rlu_atari", "rlu", "atari:RluAtariSource"),
+    _own("rlu_atari_transitions", "rlu", "atari_transitions:RluAtariTransitionsSource"),
+    _own("rlu_bsuite", "rlu", "bsuite:RluBsuiteSource"),
+    _own("rlu_control_suite", "rlu", "control_suite:RluControlSuiteSource"),
+    _own("rlu_control_suite_windows", "rlu", "control_suite_windows:RluControlSuiteWindowsSource"),
+    _own("rlu_dmlab", "rlu", "dmlab:RluDmlabSource"),
+    _own("rlu_locomotion", "rlu", "locomotion:RluLocomotionSource"),
+    _own("rlu_locomotion_windows", "rlu", "locomotion_windows:RluLocomotionWindowsSource"),
+    _own("rlu_rwrl", "rlu", "rwrl:RluRwrlSource"),
+)
+
+
+def formats() -> dict[str, Format]:
+    """Returns the formats that can be opened, by name.
+
+    Other distributions add theirs by an entry point of the group `rlds.sources`, whose name is that
+    of the format and whose value the class that reads it, a `Source`.
+
+    >>> formats()["minari"].description
+    'The episodes of a Minari dataset in any of its formats: HDF5, Arrow, Parquet.'
+    """
+    found = {format.name: format for format in _FORMATS}
+    for name, target in _added().items():
+        if name in found:
+            raise _two_formats(name, found[name].target, target)
+        found[name] = Format(name, target)
+    return found
+
+
+def names_at(path: str | os.PathLike[str]) -> set[str] | None:
+    """Returns the names of a file, or of all that is in a folder; None if that takes long."""
+    if not stores.is_local(path):
+        return None
+    place = os.fspath(stores.as_path(path))
+    names = {os.path.basename(os.path.abspath(place))}
+    for _, folders, files in os.walk(place):
+        names.update(folders, files)
+        if len(names) > _MOST_NAMES:
+            return None
+    return names
+
+
+def _load(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+@functools.cache
+def _added() -> dict[str, str]:
+    from importlib import metadata  # Takes longer to load than all of this.
+
+    added: dict[str, str] = {}
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        if added.setdefault(point.name, point.value) != point.value:
+            raise _two_formats(point.name, added[point.name], point.value)
+    return added
+
+
+def _two_formats(name: str, one: str, other: str) -> ValueError:
+    return ValueError(f"two formats are called {name!r}: {one} and {other}; uninstall one of them")
