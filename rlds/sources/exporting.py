@@ -1,7 +1,7 @@
 """Episodes of any source, written in the formats of others: any to any.
 
 An `Export` says for each field where its format has it, before anything is written. What the format
-has no place for is kept beside its data (`rlds.sources.aside`), so that reading it back gives the
+has no place for is kept beside its data (`rlds.sources.sidecar`), so that reading it back gives the
 same episodes. What is written is read back, and compared.
 """
 
@@ -22,12 +22,12 @@ import numpy as np
 import rlds
 import tfds_files
 from rlds.sources import reading
-from rlds.sources.aside import Aside, as_array
 from rlds.sources.episode_fields import ORIGIN
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
+from rlds.sources.sidecar import Sidecar, as_array
 from rlds.sources.source import (
     Origin,
     Outline,
@@ -310,7 +310,7 @@ def as_it_was(episodes: Episodes) -> list[Placement]:
     return [Placement(path, "as it was", "exact") for path, _ in spec]
 
 
-def kept_aside(aside: Aside, why: Mapping[str, str] | None = None) -> list[Placement]:
+def kept_aside(aside: Sidecar, why: Mapping[str, str] | None = None) -> list[Placement]:
     """Returns the placements of an export that changes nothing.
 
     Args:

@@ -131,7 +131,7 @@ _FORMATS = (
     _own("droid", "droid", "source:DroidSource", signs=_HDF5),
     _own("agibot", "agibot", "source:AgiBotSource", signs=_HDF5),
     _own("mcap", "bags", "source:McapSource", "export:McapExport", "*.mcap*"),
-    _own("rosbag", "bags", "source:RosbagSource", signs="*.bag metadata.yaml"),
+    _own("rosbag", "bags", "source:RosbagSource", signs="*.bag *.db3 *.mcap *.zstd metadata.yaml"),
     _own("npz", "npz", "source:NpzSource", signs="*.npz"),
     _own("ogbench", "ogbench", "source:OGBenchSource", "export:OGBenchExport", "*.npz"),
     _own("sb3", "sb3", "source:Sb3Source", signs="*.pkl"),

@@ -7,15 +7,15 @@ from typing import Any
 
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
-from rlds.sources.aside import KeptAside
+from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import ALL_ROWS, RandomAccessSource, Source, SourceEpisode
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.nests import at, nest
 
 __all__ = ["RestoredSource", "restored"]
 
 
 def restored(source: Source) -> Source:
-    """Returns a source with what an export has kept beside its data; or the source itself."""
+    """Returns a source with what its sidecar has; or the source itself, without one."""
     kept = source.kept_aside()
     if kept is None or not isinstance(source, RandomAccessSource):
         return source
@@ -23,14 +23,14 @@ def restored(source: Source) -> Source:
 
 
 class RestoredSource(RandomAccessSource):
-    """The episodes of a source, put together with what was kept aside of them.
+    """The episodes of a source, put together with what its sidecar has of them.
 
     Args:
       source: The source. The places that were noted are paths of the fields of its steps.
-      kept: What was kept aside.
+      kept: The sidecar.
     """
 
-    def __init__(self, source: RandomAccessSource, kept: KeptAside) -> None:
+    def __init__(self, source: RandomAccessSource, kept: StoredSidecar) -> None:
         self.source, self._kept = source, kept
         said = kept.aside.metadata
         with source_errors(kept.place):
@@ -79,25 +79,31 @@ class RestoredSource(RandomAccessSource):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        """Puts what the source has of the wanted fields together with what was kept."""
+        """Puts what the source has of the wanted fields together with what the sidecar has."""
         del rows
-        sidecar = self._kept.aside
-        wanted = None if fields is None else self.step_paths(fields)
-        places = {
-            path: place
-            for path, place in sidecar.places.items()
-            if wanted is None or path in wanted
+        sidecar, steps = self._kept.aside, self.step_paths(fields)
+        places = {path: sidecar.places[path] for path in steps if path in sidecar.places}
+        others = {
+            path: sidecar.episode_places[path]
+            for path in self.episode_paths(fields)
+            if path in sidecar.episode_places
         }
-        columns: Mapping[str, Any] = {}
-        if places:
-            columns = reading.read_steps(self.source, split, index, [*places.values()])
-        found = dict(leaves_at(columns, None))
+        columns, values = self._columns(split, index, places, others)
         with source_errors(self._kept.place, row=index):
-            episode = sidecar.unpack(
-                self._kept.read(index),
-                {path: found[place] for path, place in places.items()},
-                wanted,
-            )
+            episode = sidecar.unpack(self._kept.read(index), columns, steps, values)
             if fields is not None and not self.episode_paths(fields):
                 return episode
             return self._kept.completed(index, episode)
+
+    def _columns(
+        self, split: str, index: int, places: Mapping[str, str], others: Mapping[str, str]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the source has of fields of the steps, and of the episode."""
+        columns, values = {}, {}
+        if places:
+            found = reading.read_steps(self.source, split, index, [*places.values()])
+            columns = {path: at(found, place) for path, place in places.items()}
+        if others:
+            found = reading.read_metadata(self.source, split, index, [*others.values()])
+            values = {path: at(found, place) for path, place in others.items()}
+        return columns, values

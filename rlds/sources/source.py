@@ -35,7 +35,7 @@ from rlds_ecosystem.errors import StorageError
 from rlds_ecosystem.nests import leaves_at, named_leaves, nest
 
 if TYPE_CHECKING:
-    from rlds.sources.aside import KeptAside
+    from rlds.sources.sidecar import StoredSidecar
 
 __all__ = [
     "ALL_ROWS",
@@ -465,7 +465,7 @@ class Source(abc.ABC):
         del split
         return ()
 
-    def kept_aside(self) -> KeptAside | None:
+    def kept_aside(self) -> StoredSidecar | None:
         """Returns what an export has kept beside the data, with the places by paths of fields.
 
         `rlds.sources.open` puts it together with the episodes, see `rlds.sources.restored`.
