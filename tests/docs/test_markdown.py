@@ -44,7 +44,7 @@ BLOCKS = {
     "docs/robotics.md": 3,
     "docs/robotics_oxe.md": 6,
     "docs/robotics_hdf5.md": 6,
-    "docs/robotics_bags.md": 6,
+    "docs/robotics_bags.md": 5,
     "docs/robotics_lerobot.md": 3,
     "docs/robotics_video.md": 6,
     "docs/robotics_zarr.md": 6,

@@ -1,0 +1,449 @@
+"""Contenders that make batches for training: `rlds.feeds`, and what people use today.
+
+Each yields batches without end: of `numbers` 256 transitions, of `cameras` 64 windows, in random
+order unless it says something else. `feed_data.samples_at` has their names and values.
+"""
+
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import feed_data
+import numpy as np
+from feed_data import GAMMA, HISTORY, HORIZON, IMAGES, Columns, Data
+from worker import Work
+
+SECONDS = 0.5  # Of a round, about.
+FIELDS = ("observation", "action", "reward")
+
+Batches = Iterator[Any]
+
+
+def contender(*, checked: str = "exactly") -> Callable[[Callable[[Data], Batches]], Any]:
+    """Makes a contender of a function that returns batches; a unit of its work is a sample.
+
+    The first batch is part of the preparation: a feed has started when it is there.
+
+    Args:
+      checked: How it is compared with what belongs in it: "exactly", "roughly" because its pixels
+        come from films, or "" because it has a whole episode.
+    """
+
+    def decorate(batches: Callable[[Data], Batches]) -> Any:
+        @functools.wraps(batches)
+        def prepare(data: Path, size: int, *, kind: str) -> Work:
+            of_kind = Data(data, kind, size)
+            stream = batches(of_kind)
+            unchecked = [next(stream)]
+
+            def work(_: Path) -> int:
+                if checked and unchecked:  # The first round does not count.
+                    feed_data.check(of_kind, unchecked.pop(), exact=checked == "exactly")
+                count, end = 0, time.perf_counter() + SECONDS
+                while time.perf_counter() < end:
+                    count += len(next(stream)["reward"])
+                return count
+
+            return work
+
+        return prepare
+
+    return decorate
+
+
+# --- rlds.feeds ----------------------------------------------------------------------------------
+
+
+def _feed(data: Data, **options: Any) -> Any:
+    import rlds.feeds
+
+    fields = FIELDS if data.has_images else (*FIELDS, "discount")
+    table = rlds.feeds.open(data.folder, "train", fields=fields)
+    if data.has_images:
+        samples = table.windows(history=HISTORY, horizon=HORIZON, only_real=True)
+    else:
+        samples = table.transitions(gamma=GAMMA)
+    return rlds.feeds.Feed(samples, data.batch_size, **options)
+
+
+@contender()
+def ours(data: Data) -> Batches:
+    """A feed, iterated: a thread makes the next batches."""
+    return iter(_feed(data, shuffle="global"))
+
+
+@contender()
+def ours_in_loader(data: Data) -> Batches:
+    """A feed in a DataLoader, whose elements are batches."""
+    return iter(_feed(data, shuffle="global").torch(num_workers=0))
+
+
+@contender(checked="")
+def ours_in_order(data: Data) -> Batches:
+    """Whole episodes in their order, all fields."""
+    import rlds.feeds
+
+    steps = rlds.feeds.open(data.folder, "train").steps()
+    return iter(rlds.feeds.Feed(steps, data.length, shuffle=None))
+
+
+# --- Arrays in memory, and in mapped files -------------------------------------------------------
+
+
+def _columns(data: Data, mmap_mode: Any = None) -> Columns:
+    files = {path.stem: np.load(path, mmap_mode) for path in data.folder.glob("*.npy")}
+    return feed_data.discounted(files)
+
+
+@contender()
+def numpy_in_memory(data: Data) -> Batches:
+    """All steps in memory, images as pixels, and NumPy's `take`: the limit."""
+    columns, rng = _columns(data), np.random.default_rng(0)
+    size = data.batch_size
+    while True:
+        order = rng.permutation(data.starts)
+        for first in range(0, len(order) - size + 1, size):
+            yield feed_data.samples_at(data, columns, order[first : first + size])
+
+
+def _window(columns: Columns, names: Sequence[str], at: int, length: int) -> Columns:
+    """Returns the window at a step."""
+    begin = at - at % length
+    past, future = np.arange(at - HISTORY + 1, at + 1), np.arange(at, at + HORIZON)
+    last = begin + length - 2
+    return {
+        **{name: columns[name][np.maximum(past, begin)] for name in names},
+        "action": columns["action"][np.minimum(future, last)],
+        "reward": columns["reward"][at],
+        "timestep_pad_mask": past >= begin,
+        "action_pad_mask": future <= last,
+    }
+
+
+class _Samples:
+    """Each sample of mapped arrays by its number, as people write it for PyTorch and Grain."""
+
+    def __init__(self, data: Data) -> None:
+        self._data, self._columns = data, _columns(data, "r")
+        self._starts = data.starts
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, number: int) -> Columns:
+        at, columns = int(self._starts[number]), self._columns
+        if self._data.has_images:
+            return _window(columns, (*IMAGES, "state"), at, self._data.length)
+        return {
+            "observation": np.array(columns["observation"][at]),
+            "action": np.array(columns["action"][at]),
+            "reward": columns["reward"][at],
+            "discount": columns["discount"][at],
+            "next_observation": np.array(columns["observation"][at + 1]),
+        }
+
+
+def _loader(dataset: Any, data: Data) -> Batches:
+    import torch
+    from torch.utils.data import DataLoader
+
+    torch.manual_seed(0)
+    loader = DataLoader(
+        dataset, data.batch_size, shuffle=hasattr(dataset, "__len__"), drop_last=True
+    )
+    while True:
+        yield from loader
+
+
+@contender()
+def mapped_in_loader(data: Data) -> Batches:
+    """Mapped `.npy` files in a DataLoader."""
+    return _loader(_Samples(data), data)
+
+
+@contender()
+def mapped_in_grain(data: Data) -> Batches:
+    """The same in Grain."""
+    import grain.python as grain
+
+    samples = grain.MapDataset.source(_Samples(data)).shuffle(seed=0).repeat()
+    batches = samples.batch(data.batch_size, drop_remainder=True)
+    options = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+    return iter(batches.to_iter_dataset(options))
+
+
+# --- Hugging Face, and films ---------------------------------------------------------------------
+
+
+class _Rows:
+    """Rows of a table of Hugging Face, as LeRobot reads them: other steps by column."""
+
+    def __init__(self, data: Data) -> None:
+        import datasets
+        import torch
+
+        def to_torch(rows: dict[str, list[Any]]) -> dict[str, Any]:
+            arrays = {name: map(np.asarray, v) for name, v in rows.items() if name in IMAGES}
+            return {
+                name: [torch.as_tensor(value) for value in arrays.get(name, values)]
+                for name, values in rows.items()
+            }
+
+        table = datasets.load_from_disk(str(data.folder / "saved"))
+        table.set_transform(to_torch)
+        self._others = table.select_columns([n for n in table.column_names if n not in IMAGES])
+        self._table, self._data = table, data
+        self._starts = data.starts
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, number: int) -> Columns:
+        at = int(self._starts[number])
+        return self._window(at) if self._data.has_images else self._transition(at)
+
+    def _transition(self, at: int) -> Columns:
+        import torch
+
+        now, following = self._table[at], self._table[at + 1]
+        discount = 0.0 if following["is_terminal"] else now["discount"] * GAMMA
+        return {
+            "observation": now["observation"],
+            "action": now["action"],
+            "reward": now["reward"],
+            "discount": torch.as_tensor(discount, dtype=torch.float32),
+            "next_observation": following["observation"],
+        }
+
+    def _window(self, at: int) -> Columns:
+        import torch
+
+        length = self._data.length
+        begin = at - at % length
+        last = begin + length - 2
+        past, future = range(at - HISTORY + 1, at + 1), range(at, at + HORIZON)
+        frames = self._table[[max(place, begin) for place in past]]
+        actions = self._others[[min(place, last) for place in future]]
+        return {
+            **{name: torch.stack(frames[name]) for name in (*IMAGES, "state")},
+            "action": torch.stack(actions["action"]),
+            "reward": frames["reward"][-1],
+            "timestep_pad_mask": torch.tensor([place >= begin for place in past]),
+            "action_pad_mask": torch.tensor([place <= last for place in future]),
+        }
+
+
+@contender()
+def rows_in_loader(data: Data) -> Batches:
+    """Rows of a table of Hugging Face in a DataLoader."""
+    return _loader(_Rows(data), data)
+
+
+def _frames(container: Any, first: int, last: int) -> list[np.ndarray]:
+    """Returns some images of an open film."""
+    stream = container.streams.video[0]
+    stream.thread_type = "NONE"
+    times = [
+        int(place / stream.average_rate / stream.time_base) for place in range(first, last + 1)
+    ]
+    container.seek(times[0], stream=stream)
+    found: list[np.ndarray] = []
+    for frame in container.decode(stream):
+        if frame.pts >= times[0]:
+            found.append(frame.to_ndarray(format="rgb24"))
+        if len(found) == len(times):
+            break
+    return found
+
+
+@contender(checked="roughly")
+def films(data: Data) -> Batches:
+    """Windows whose frames are in a film for each camera and episode; all are kept open."""
+    import av
+
+    open_film = functools.lru_cache(None)(lambda name: av.open(str(data.folder / name)))
+    columns, rng = _columns(data), np.random.default_rng(0)
+    while True:
+        order = rng.permutation(data.starts)
+        for first in range(0, len(order) - data.batch_size + 1, data.batch_size):
+            samples = []
+            for at in order[first : first + data.batch_size].tolist():
+                episode, place = divmod(at, data.length)
+                sample = _window(columns, ("state",), at, data.length)
+                for name in IMAGES:
+                    film = open_film(f"{episode}-{name}.mp4")
+                    frames = _frames(film, max(place - HISTORY + 1, 0), place)
+                    sample[name] = np.stack([frames[0]] * (HISTORY - len(frames)) + frames)
+                samples.append(sample)
+            yield {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
+
+
+# --- TFDS and tf.data ----------------------------------------------------------------------------
+
+
+class _Episodes:
+    """`tfds.as_data_source`: a step of an episode is decoded when it is asked for."""
+
+    def __init__(self, data: Data) -> None:
+        import tensorflow_datasets as tfds
+
+        self._data = data
+        builder = tfds.builder_from_directory(str(data.folder))
+        self._source = builder.as_data_source(split="train")
+
+    def __len__(self) -> int:
+        return len(self._data.starts)
+
+    def __getitem__(self, number: int) -> Columns:
+        episode, at = divmod(number, self._data.length - 1)
+        steps = self._source[episode]["steps"]
+        return self._window(steps, at) if self._data.has_images else self._transition(steps, at)
+
+    def _transition(self, steps: Any, at: int) -> Columns:
+        now, following = steps[at], steps[at + 1]
+        discount = 0 if following["is_terminal"] else now["discount"] * np.float32(GAMMA)
+        return {
+            "observation": now["observation"],
+            "action": now["action"],
+            "reward": now["reward"],
+            "discount": np.float32(discount),
+            "next_observation": following["observation"],
+        }
+
+    def _window(self, steps: Any, at: int) -> Columns:
+        past, future = range(at - HISTORY + 1, at + 1), range(at, at + HORIZON)
+        last = self._data.length - 2
+        found = {place: steps[place] for place in {*past, *future} if 0 <= place <= last}
+        frames = [found[max(place, 0)]["observation"] for place in past]
+        return {
+            **{name: np.stack([frame[name] for frame in frames]) for name in (*IMAGES, "state")},
+            "action": np.stack([found[min(place, last)]["action"] for place in future]),
+            "reward": found[at]["reward"],
+            "timestep_pad_mask": np.array([place >= 0 for place in past]),
+            "action_pad_mask": np.array([place <= last for place in future]),
+        }
+
+
+@contender()
+def data_source_in_loader(data: Data) -> Batches:
+    """`tfds.as_data_source` in a DataLoader."""
+    return _loader(_Episodes(data), data)
+
+
+def _openvla(data: Data) -> Any:
+    """The pipeline of OpenVLA and Octo: samples of episodes go to a buffer, then are decoded."""
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    def transitions(steps: Any) -> Any:
+        after = tf.where(steps["is_terminal"][1:], 0.0, steps["discount"][:-1] * GAMMA)
+        now = {name: steps[name][:-1] for name in FIELDS}
+        return {**now, "discount": after, "next_observation": steps["observation"][1:]}
+
+    def windows(steps: Any) -> Any:
+        places = tf.range(tf.shape(steps["action"])[0] - 1)[:, tf.newaxis]
+        past, future = places + tf.range(1 - HISTORY, 1), places + tf.range(HORIZON)
+        last = tf.shape(steps["action"])[0] - 2
+        observation = {
+            name: tf.gather(steps["observation"][name], tf.maximum(past, 0))
+            for name in (*IMAGES, "state")
+        }
+        return {
+            **observation,
+            "action": tf.gather(steps["action"], tf.minimum(future, last)),
+            "reward": steps["reward"][:-1],
+            "timestep_pad_mask": past >= 0,
+            "action_pad_mask": future <= last,
+        }
+
+    def decode(sample: Any) -> Any:
+        frames = {
+            name: tf.map_fn(
+                lambda file: tf.io.decode_image(file, expand_animations=False),
+                sample[name],
+                fn_output_signature=tf.TensorSpec(feed_data.IMAGE_SHAPE, tf.uint8),
+            )
+            for name in IMAGES
+        }
+        return {**sample, **frames}
+
+    episodes = tfds.builder_from_directory(str(data.folder)).as_dataset(
+        split="train",
+        decoders={"steps": tfds.decode.SkipDecoding()},
+        shuffle_files=True,
+        read_config=tfds.ReadConfig(try_autocache=False),
+    )
+    cut = windows if data.has_images else transitions
+    chunks = episodes.map(lambda e: cut(e["steps"]), num_parallel_calls=tf.data.AUTOTUNE)
+    samples = chunks.repeat().flat_map(tf.data.Dataset.from_tensor_slices)
+    samples = samples.shuffle(4_000 if data.has_images else 50_000)
+    return samples.map(decode, num_parallel_calls=tf.data.AUTOTUNE) if data.has_images else samples
+
+
+@contender()
+def openvla_in_loader(data: Data) -> Batches:
+    """That pipeline, and its samples into a DataLoader one by one, as in OpenVLA."""
+    from torch.utils.data import IterableDataset
+
+    class Wrapped(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return _openvla(data).prefetch(1).as_numpy_iterator()
+
+    return _loader(Wrapped(), data)
+
+
+@contender()
+def openvla_batched(data: Data) -> Batches:
+    """That pipeline, batched by tf.data."""
+    return _openvla(data).batch(data.batch_size).prefetch(1).as_numpy_iterator()
+
+
+@contender()
+def tf_data(data: Data) -> Batches:
+    """This project on TensorFlow: `rlds.tfds.load` and `rlds.transformations`."""
+    from rlds.tfds import load
+    from rlds.transformations.sampling import shuffle_steps
+    from rlds.transformations.transition_ops import transitions
+    from rlds.transformations.window_ops import windows
+
+    episodes = load(str(data.folder))
+    if data.has_images:
+        # The last step of an episode has no action: no window of the others starts there.
+        samples = windows(episodes, history=HISTORY, horizon=HORIZON).map(_without_last)
+    else:
+        samples = transitions(episodes, gamma=GAMMA)
+    batches = shuffle_steps(samples, batch_size=data.batch_size, seed=0, drop_remainder=True)
+    return itertools.chain.from_iterable(batches.as_numpy_iterator() for _ in itertools.count())
+
+
+def _without_last(episode: Any) -> Any:
+    import tensorflow as tf
+
+    steps = tf.nest.map_structure(lambda column: column[:-1], episode["steps"])
+    return {**episode, "steps": steps}
+
+
+@contender(checked="")
+def load_in_order(data: Data) -> Batches:
+    """`rlds.tfds.load`, whole episodes in their order."""
+    from rlds.tfds import load
+
+    while True:
+        for episode in load(str(data.folder)).as_numpy_iterator():
+            yield episode["steps"]
+
+
+@contender(checked="")
+def nested_in_order(data: Data) -> Batches:
+    """Nested steps of TFDS, one by one."""
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder_from_directory(str(data.folder))
+    config = tfds.ReadConfig(try_autocache=False)
+    episodes = builder.as_dataset(split="train", read_config=config)
+    while True:
+        for episode in tfds.as_numpy(episodes):
+            yield {"reward": [step["reward"] for step in episode["steps"]]}

@@ -1,0 +1,308 @@
+"""The table of jobs: what is measured, and by which contenders.
+
+A contender is a function of a module of this folder, which prepares what it needs and returns the
+work of a round (see `worker`). The contenders of a job do the same work, and take turns.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import command_jobs
+import dataset_jobs
+import feed_data
+import feed_jobs
+import recording_jobs
+import riegeli_jobs
+import transformation_jobs
+from peers import ENVLOGGER, RLDS
+
+OURS, TFDS, MINARI, ARRAY_RECORD = "here", "TFDS", "Minari", "ArrayRecord"
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What takes part in a job.
+
+    Attributes:
+      prepare: Takes the folder of the data and the size of the job; returns the work of a round.
+      data: Takes an empty folder and the size, and writes what `prepare` needs there.
+    """
+
+    prepare: Function
+    data: Function | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is measured.
+
+    Attributes:
+      title: What is done.
+      unit: What times are given for.
+      size: How many steps, rows or records there are.
+      ours: This project.
+      peers: Who is beside it, by name.
+      quick: The size in a quick run, in which the job is left out if that is 0.
+    """
+
+    title: str
+    unit: str
+    size: int
+    ours: Contender
+    peers: Mapping[str, Contender]
+    quick: int = 0
+
+    @property
+    def contenders(self) -> dict[str, Contender]:
+        """All of them by name."""
+        return {OURS: self.ours, **self.peers}
+
+
+def by(prepare: Function, data: Function | None = None, **options: Any) -> Contender:
+    """Returns a contender whose function takes options."""
+    return Contender(partial(prepare, **options), data)
+
+
+# --- Beside EnvLogger ----------------------------------------------------------------------------
+
+
+def _recording(
+    title: str, kind: str, size: int, ours: Function, theirs: Function | None = None, quick: int = 0
+) -> Job:
+    peers = {ENVLOGGER: by(theirs or ours, kind=kind)}
+    return Job(title, "step", size, by(ours, kind=kind), peers, quick)
+
+
+_record, _read = recording_jobs.record, recording_jobs.read_steps
+RECORDING = [
+    _recording("Record steps of 17 floats", "floats", 24_000, _record, quick=6_000),
+    _recording("Record steps of 20 fields", "robot", 8_000, _record),
+    _recording("Record frames, 84 x 84 x 4", "frames", 2_400, _record, quick=600),
+    _recording("Record a camera, 224 x 224 x 3", "camera", 160, _record),
+    _recording("Read a log, step by step", "floats", 24_000, _read, quick=6_000),
+    _recording("Read frames, step by step", "frames", 2_400, _read),
+    _recording(
+        "Read random steps", "floats", 24_000, recording_jobs.read_random_steps, quick=6_000
+    ),
+    _recording(
+        "Read a log as arrays (the peer: steps)",
+        *("floats", 24_000, recording_jobs.read_columns, _read),
+        quick=6_000,
+    ),
+]
+
+
+def _writing_and_reading(
+    what: str, kind: str, size: int, options: str, quick: int = 0
+) -> list[Job]:
+    records = partial(riegeli_jobs.write_records, kind=kind)
+    of = partial(by, data=records, options=options)
+    return [
+        Job(
+            *(f"Write {what}", "record", size, of(riegeli_jobs.write)),
+            {
+                ARRAY_RECORD: of(riegeli_jobs.write_array_record),
+                ENVLOGGER: of(riegeli_jobs.write_envlogger),
+            },
+            quick,
+        ),
+        Job(
+            *(f"Read {what}", "record", size, of(riegeli_jobs.read)),
+            {
+                ARRAY_RECORD: of(riegeli_jobs.read_array_record),
+                ENVLOGGER: of(riegeli_jobs.read_envlogger),
+            },
+            quick,
+        ),
+    ]
+
+
+RECORDS = [
+    *_writing_and_reading("records of 200 bytes, zstd", "floats", 40_000, "zstd:3", quick=5_000),
+    *_writing_and_reading(
+        "records of 200 bytes, transposed, Brotli", "floats", 40_000, "transpose,brotli:6"
+    ),
+    *_writing_and_reading("records of 150 kB, zstd", "images", 80, "zstd:3"),
+]
+
+# --- Beside TFDS and Minari ----------------------------------------------------------------------
+
+
+def _conversion(
+    title: str, unit: str, size: int, source: tuple[str, str], data: Function, theirs: Function
+) -> Job:
+    format, file = source
+    ours = by(dataset_jobs.convert, data, format=format, file=file)
+    return Job(title, unit, size, ours, {TFDS: by(theirs, data)})
+
+
+def _minari(title: str, ours: Function, length: int, size: int, quick: int) -> Job:
+    data = partial(dataset_jobs.write_minari, length=length)
+    peers = {MINARI: by(dataset_jobs.read_minari_by_minari, data)}
+    return Job(title, "step", size, by(ours, data), peers, quick)
+
+
+_stored = dataset_jobs.make_dataset
+_read_by_tfds = {TFDS: by(dataset_jobs.read_dataset_by_tfds, _stored)}
+DATASETS = [
+    _conversion(
+        *("Convert D4RL", "row", 100_000, ("d4rl", "halfcheetah_medium.hdf5")),
+        *(dataset_jobs.write_d4rl, dataset_jobs.convert_d4rl_by_tfds),
+    ),
+    _conversion(
+        *("Convert a log", "step", 30_000, ("envlogger", "")),
+        *(recording_jobs.write_logs, dataset_jobs.convert_logs_by_tfds),
+    ),
+    _conversion(
+        *("Convert RWRL", "step", 30_030, ("rlu_rwrl", dataset_jobs.RWRL_FOLDER)),
+        *(dataset_jobs.write_rwrl, dataset_jobs.convert_rwrl_by_tfds),
+    ),
+    _conversion(
+        *("Convert robomimic", "step", 15_000, ("robomimic", "low_dim.hdf5")),
+        *(dataset_jobs.write_robomimic, dataset_jobs.convert_robomimic_by_tfds),
+    ),
+    Job(
+        *("Write a TFDS dataset", "step", 40_000, by(dataset_jobs.write_dataset)),
+        {TFDS: by(dataset_jobs.write_dataset_by_tfds)},
+        quick=5_000,
+    ),
+    Job(
+        *("Read a TFDS dataset as tensors", "step", 40_000),
+        *(by(dataset_jobs.read_dataset_as_tensors, _stored), _read_by_tfds),
+        quick=5_000,
+    ),
+    Job(
+        *("Read a TFDS dataset as arrays", "step", 40_000),
+        *(by(dataset_jobs.read_dataset_as_arrays, _stored), _read_by_tfds),
+        quick=5_000,
+    ),
+    _minari("Read Minari, episodes of 500 steps", dataset_jobs.read_minari, 500, 10_000, 2_000),
+    _minari("Read Minari, episodes of 10 steps", dataset_jobs.read_minari, 10, 10_000, 2_000),
+    _minari("Read Minari by columns", dataset_jobs.read_minari_columns, 500, 10_000, 2_000),
+]
+
+# --- Beside rlds ---------------------------------------------------------------------------------
+
+
+def _transformations(
+    title: str,
+    size: int,
+    ours: Function,
+    theirs: Function | None = None,
+    *,
+    quick: int = 0,
+    **options: Any,
+) -> list[Job]:
+    peers = {RLDS: by(theirs, **options) if theirs else by(ours, layout="nested", **options)}
+    return [
+        Job(f"{title}, {layout}", "step", size, by(ours, layout=layout, **options), peers, quick)
+        for layout in ("nested", "batched")
+    ]
+
+
+TRANSFORMATIONS = [
+    *_transformations(
+        "Pairs of steps", 40_000, transformation_jobs.pairs, kind="floats", quick=5_000
+    ),
+    *_transformations(
+        "Pairs of steps with images", 4_000, transformation_jobs.pairs, kind="images"
+    ),
+    *_transformations("Scale observations", 40_000, transformation_jobs.scale),
+    *_transformations(
+        "Shuffled transitions",
+        *(40_000, transformation_jobs.shuffle, transformation_jobs.shuffle_by_original),
+    ),
+    *_transformations("Cut episodes at a condition", 40_000, transformation_jobs.truncate),
+    *_transformations(
+        "Mean and deviation",
+        *(40_000, transformation_jobs.describe, transformation_jobs.describe_by_original),
+    ),
+]
+
+# --- Commands ------------------------------------------------------------------------------------
+
+_INFO = "import sys, tensorflow_datasets as t; print(t.builder_from_directory(sys.argv[1]).info)"
+
+
+def _command(*words: str) -> Contender:
+    return by(command_jobs.run_command, command_jobs.write_datasets, command=list(words))
+
+
+COMMANDS = [
+    Job(
+        *("Command: `--help`", "command", 50_000, _command("rlds", "--help")),
+        {MINARI: _command("minari", "--help"), TFDS: _command("tfds", "--help")},
+    ),
+    Job(
+        *("Command: look at a Minari dataset", "command", 50_000),
+        _command("rlds", "inspect", f"DATA/{dataset_jobs.MINARI_ID}"),
+        {MINARI: _command("minari", "show", dataset_jobs.MINARI_ID)},
+        quick=5_000,
+    ),
+    Job(
+        *("Command: look at a TFDS folder", "command", 50_000),
+        _command("rlds", "inspect", "DATA/tfds/walk/1.0.0"),
+        {TFDS: _command("python", "-c", _INFO, "DATA/tfds/walk/1.0.0")},
+        quick=5_000,
+    ),
+]
+
+JOBS = [*RECORDING, *RECORDS, *DATASETS, *TRANSFORMATIONS, *COMMANDS]
+
+# --- Batches for training ------------------------------------------------------------------------
+
+
+def _feed(batches: Function, kind: str, write: Function, **options: Any) -> Contender:
+    return by(batches, partial(write, kind=kind, **options), kind=kind)
+
+
+def _tfds(batches: Function, kind: str) -> Contender:
+    return _feed(batches, kind, feed_data.write_tfds)
+
+
+def _feeds(kind: str, title: str, size: int, quick: int) -> list[Job]:
+    ours = _tfds(feed_jobs.ours, kind)
+    in_memory = _feed(feed_jobs.numpy_in_memory, kind, feed_data.write_npy)
+    peers = {
+        "NumPy, all in memory": in_memory,
+        "OpenVLA's pipeline": _tfds(feed_jobs.openvla_batched, kind),
+        "rlds.tfds.load": _tfds(feed_jobs.tf_data, kind),
+    }
+    if kind == "cameras":
+        peers["films of H.264, PyAV"] = _feed(feed_jobs.films, kind, feed_data.write_films)
+    else:
+        peers["mapped files, Grain"] = _feed(feed_jobs.mapped_in_grain, kind, feed_data.write_npy)
+    array_record = {"file_format": "array_record"}
+    in_loader = {
+        "mapped files": _feed(feed_jobs.mapped_in_loader, kind, feed_data.write_npy),
+        "rows of Hugging Face": _feed(feed_jobs.rows_in_loader, kind, feed_data.write_rows),
+        "OpenVLA's pipeline": _tfds(feed_jobs.openvla_in_loader, kind),
+        "tfds.as_data_source": _feed(
+            feed_jobs.data_source_in_loader, kind, feed_data.write_tfds, **array_record
+        ),
+    }
+    ours_in_loader = _tfds(feed_jobs.ours_in_loader, kind)
+    return [
+        Job(title, "sample", size, ours, peers, quick),
+        Job(f"{title}, DataLoader", "sample", size, ours_in_loader, in_loader, quick),
+    ]
+
+
+def _whole_episodes(kind: str, title: str, size: int, quick: int) -> Job:
+    peers = {
+        "rlds.tfds.load": _tfds(feed_jobs.load_in_order, kind),
+        "TFDS, nested steps": _tfds(feed_jobs.nested_in_order, kind),
+    }
+    return Job(title, "step", size, _tfds(feed_jobs.ours_in_order, kind), peers, quick)
+
+
+FEEDS = [
+    *_feeds("numbers", "Transitions", 200_000, 10_000),
+    *_feeds("cameras", "Windows of images", 12_000, 0),
+    _whole_episodes("numbers", "Episodes in order", 200_000, 10_000),
+    _whole_episodes("cameras", "Episodes of images in order", 12_000, 0),
+]

@@ -1,0 +1,74 @@
+"""Where the peers are that cannot live beside this project: EnvLogger 1.2 and rlds 0.1.8."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "build" / "peers"
+
+ENVLOGGER, RLDS = "EnvLogger 1.2", "rlds 0.1.8"
+# The last Python that EnvLogger has wheels for, and a protobuf that is fast.
+ENVLOGGER_PYTHON = "python3.11"
+ENVLOGGER_PACKAGES = ["envlogger==1.2", "protobuf==4.25.8", "numpy==1.26.4", "dm-env", "absl-py"]
+RLDS_PACKAGE = "rlds==0.1.8"
+
+
+def envlogger_python() -> str:
+    """Returns a Python that has EnvLogger 1.2, which is installed if need be.
+
+    Raises:
+      RuntimeError: It cannot be installed, or not imported.
+    """
+    given = os.environ.get("ENVLOGGER_PYTHON", "")
+    if given:
+        return given
+    python = FOLDER / "envlogger" / "bin" / "python"
+    if not python.exists():
+        base = shutil.which(ENVLOGGER_PYTHON) or sys.executable
+        subprocess.run([base, "-m", "venv", "--clear", python.parents[1]], check=True)
+        install = [python, "-m", "pip", "install", "--quiet", *ENVLOGGER_PACKAGES]
+        if subprocess.run(install).returncode:
+            shutil.rmtree(python.parents[1])
+            raise RuntimeError("cannot be installed with this Python")
+    # Elsewhere: in this directory there is another one. Debian has its library in libgmpxx4ldbl.
+    found = subprocess.run([python, "-c", "import envlogger"], cwd="/", capture_output=True)
+    if found.returncode:
+        raise RuntimeError(found.stderr.decode().splitlines()[-1])
+    return str(python)
+
+
+def rlds_folder() -> Path:
+    """Returns a folder with the package rlds 0.1.8 and nothing else; it runs on our TensorFlow."""
+    folder, part = FOLDER / "rlds", FOLDER / "rlds.part"
+    if folder.exists():
+        return folder
+    shutil.rmtree(part, ignore_errors=True)
+    given = os.environ.get("RLDS_PEER_PYTHON", "")
+    if given:
+        find = "import importlib.util as u; print(u.find_spec('rlds').origin)"
+        command = [given, "-c", find]
+        found = subprocess.run(command, cwd="/", capture_output=True, text=True, check=True)
+        shutil.copytree(Path(found.stdout.strip()).parent, part / "rlds")
+    else:
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        subprocess.run([*install, "--target", part, RLDS_PACKAGE], check=True)
+    part.rename(folder)
+    return folder
+
+
+def surroundings(peer: str) -> tuple[str, list[Path]]:
+    """Returns the Python of a peer, and where that finds packages beside its own.
+
+    Raises:
+      OSError: The peer cannot be installed.
+      RuntimeError: Likewise.
+      subprocess.CalledProcessError: Likewise.
+    """
+    if peer == ENVLOGGER:
+        return envlogger_python(), []
+    if peer == RLDS:
+        return sys.executable, [rlds_folder()]
+    return sys.executable, [ROOT, ROOT / "tests" / "support"]
