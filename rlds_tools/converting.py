@@ -247,7 +247,6 @@ def convert_known(
     *,
     name: str | None = None,
     directory: str | os.PathLike[str] | None = None,
-    manual_dir: str | os.PathLike[str] | None = None,
     file_format: str | None = None,
     options: Mapping[str, Any] | None = None,
     quiet_process: bool = False,
@@ -261,10 +260,9 @@ def convert_known(
 
     Args:
       dataset: A builder, with a config if it has some: `rlds_d4rl/hopper-medium-v2`.
-      source: The raw data; by default in `manual_dir`, or downloaded.
+      source: The raw data; downloaded by default.
       name: The name of the dataset; by default that of the builder.
       directory: The directory that keeps datasets; by default that of TFDS.
-      manual_dir: Where raw data is that no `source` names.
       file_format: The format of the files, one of `FILE_FORMATS`; "tfrecord" by default.
       options: Options of the source, in the place of those of the config.
       quiet_process: See `convert`.
@@ -293,7 +291,7 @@ def convert_known(
             **storage,
             **(options or {}),
         )
-        config = _download_config(num_shards, beam_runner, beam_options, manual_dir)
+        config = _download_config(num_shards, beam_runner, beam_options)
         made = prepared(builder, config)
     return _conversion(made, file_format or "tfrecord")
 
@@ -377,12 +375,10 @@ def _download_config(
     num_shards: int | None,
     beam_runner: str | None,
     beam_options: Sequence[str],
-    manual_dir: Any = None,
 ) -> tfds.download.DownloadConfig:
     import tensorflow_datasets as tfds
 
     return tfds.download.DownloadConfig(
-        manual_dir=manual_dir,
         num_shards=num_shards,
         beam_runner=beam_runner,
         beam_options=None if beam_runner is None else list(beam_options),

@@ -93,8 +93,6 @@ def test_each_package_imports_only_what_is_below_it(package):
     above = set(FLOORS[FLOORS.index(package) + 1 :])
     root = Path(importlib.import_module(package).__file__).parent
     files = [file for file in root.rglob("*.py") if root / "tensorflow" not in file.parents]
-    # `python -m package` is the command `rlds`, which is above all packages.
-    files = [file for file in files if file.name != "__main__.py"]
     assert files
     for file in files:
         forbidden = imported_by(file) & (above | MUST_NOT_IMPORT[package])

@@ -179,6 +179,8 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
       EXTRACT: Whether raw data that is an archive is extracted, to the `extract_dir` of TFDS.
     """
 
+    VERSION = tfds.core.Version("1.0.0")
+    RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.0.0": "Initial release."}
     source_class: ClassVar[Callable[..., Source]]
     SHUFFLE: ClassVar[bool] = True
     EXTRACT: ClassVar[bool] = False
@@ -588,6 +590,8 @@ def _digest(source: Source) -> str:
 
 class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-arg]
     """A builder for a source that is given, with a name that is given."""
+
+    RELEASE_NOTES: ClassVar[dict[str, str]] = {}
 
     def __init__(
         self,

@@ -103,24 +103,23 @@ def rlds() -> None:
     """
 
 
-def main(arguments: Sequence[str] | None = None, *, command: click.Command = rlds) -> NoReturn:
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs a command, and exits.
 
     Args:
       arguments: The command line without the name of the program; that of the process if None.
-      command: The command, if it is not `rlds`.
     """
-    sys.exit(run(arguments, command=command))
+    sys.exit(run(arguments))
 
 
-def run(arguments: Sequence[str] | None = None, *, command: click.Command = rlds) -> int:
+def run(arguments: Sequence[str] | None = None) -> int:
     """Runs a command, and returns the exit code; see `main`."""
     called = Invocation(owns_process=arguments is None)
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if called.owns_process:
         _show_warnings_as_lines(called)
     try:
-        code = command.main(arguments, command.name, standalone_mode=False, obj=called)
+        code = rlds.main(arguments, rlds.name, standalone_mode=False, obj=called)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:

@@ -1,8 +1,8 @@
-"""`rlds convert`, and `python -m tfds_builders`, which names a builder."""
+"""`rlds convert`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -27,58 +27,8 @@ Examples:
 _SETTINGS = {"ignore_unknown_options": True}
 
 
-def _storage_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that both commands have."""
-    options = [
-        click.option("--name", help="The name of the new dataset."),
-        click.option(
-            "--option",
-            "-O",
-            "given",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="An option of the source; may be given several times.",
-        ),
-        click.option(
-            "--float64",
-            type=click.Choice(["bytes", "float32"]),
-            help="Float64 of steps: all bits as bytes (default), or rounded, as Octo and OpenVLA "
-            "need.",
-        ),
-        click.option(
-            "--tensor-encoding",
-            "--tensor_encoding",
-            type=click.Choice(["none", "zlib"]),
-            help="Arrays of steps: plain, or compressed; default: as the source says.",
-        ),
-        click.option("--num-shards", "--num_shards", type=int, help="How many files a split has."),
-        click.option(
-            "--shuffle/--no-shuffle",
-            default=None,
-            help="Store episodes in a random order, or in that of the source.",
-        ),
-        click.option(
-            "--skip-damaged",
-            "--skip_damaged",
-            is_flag=True,
-            help="Leave out episodes that cannot be read, and say which.",
-        ),
-        click.option(
-            "--verify/--no-verify",
-            default=True,
-            help="Read the dataset back, and compare it with what was written.",
-        ),
-        click.option(
-            "--runner", help="Do it on Apache Beam with this runner, such as DirectRunner."
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
 @click.command(context_settings=_SETTINGS, epilog=EXAMPLES)
-@click.argument("words", nargs=-1, metavar="SRC DST [BEAM_OPTIONS]")
+@click.argument("words", nargs=-1, metavar="[SRC] DST [BEAM_OPTIONS]")
 @click.option(
     "--to",
     default="tfrecord",
@@ -98,9 +48,46 @@ def _storage_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--allow-loss", is_flag=True, help="Write other formats even if fields get lost.")
 @click.option("--plan", is_flag=True, help="Say what becomes of each field, and write nothing.")
-@click.option("--dataset", help="What SRC is, if a builder knows it: rlds_d4rl/hopper-medium-v2.")
+@click.option(
+    "--dataset",
+    help="What SRC is, if a builder knows it, "
+    "such as rlds_d4rl/hopper-medium-v2. Without SRC, what was published is downloaded.",
+)
 @click.option("--version", help="The version of the new dataset; default: that of SRC, or 1.0.0.")
-@_storage_options
+@click.option("--name", help="The name of the new dataset.")
+@click.option(
+    "--option",
+    "-O",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the source; may be given several times.",
+)
+@click.option(
+    "--float64",
+    type=click.Choice(["bytes", "float32"]),
+    help="Float64 of steps: all bits as bytes (default), or rounded, as Octo and OpenVLA need.",
+)
+@click.option(
+    "--tensor-encoding",
+    type=click.Choice(["none", "zlib"]),
+    help="Arrays of steps: plain, or compressed; default: as the source says.",
+)
+@click.option("--num-shards", type=int, help="How many files a split has.")
+@click.option(
+    "--shuffle/--no-shuffle",
+    default=None,
+    help="Store episodes in a random order, or in that of the source.",
+)
+@click.option(
+    "--skip-damaged", is_flag=True, help="Leave out episodes that cannot be read, and say which."
+)
+@click.option(
+    "--verify/--no-verify",
+    default=True,
+    help="Read the dataset back, and compare it with what was written.",
+)
+@click.option("--runner", help="Do it on Apache Beam with this runner, such as DirectRunner.")
 @prints_result
 def command(
     words: Sequence[str],
@@ -123,13 +110,14 @@ def command(
     --direct_num_workers=4 go to Beam, if there is a --runner.
     """
     places, beam_options = _split_words(words, options["runner"])
+    if dataset is not None and len(places) in (1, 2):
+        if to not in FILE_FORMATS:
+            raise click.UsageError(f"--dataset goes with tfrecord and array_record, not {to}.")
+        raw, directory = [None, *places][-2:]
+        return _convert_known(dataset, raw, str(directory), to, beam_options, options)
     if len(places) != 2:
         raise click.UsageError(f"expected SRC and DST, got {len(places)} places")
     source, directory = places
-    if dataset is not None:
-        if to not in FILE_FORMATS:
-            raise click.UsageError(f"--dataset goes with tfrecord and array_record, not {to}.")
-        return _convert_known(dataset, source, directory, None, to, beam_options, options)
     from rlds import sources
     from rlds_tools import converting
 
@@ -179,40 +167,11 @@ def _check_options(to: str, given: Mapping[str, Any]) -> None:
         raise click.UsageError(f"{', '.join(wrong)}: not for --to {to}")
 
 
-@click.command(name="python -m tfds_builders", context_settings=_SETTINGS)
-@click.argument("words", nargs=-1, metavar="DATASET [PATH] [BEAM_OPTIONS]")
-@click.option("--data-dir", "--data_dir", help="Where TFDS keeps datasets.")
-@click.option("--manual-dir", "--manual_dir", help="Where raw data is that no PATH names.")
-@click.option(
-    "--file-format",
-    "--file_format",
-    type=click.Choice(FILE_FORMATS),
-    help="Default: tfrecord.",
-)
-@_storage_options
-@prints_result
-def build(
-    words: Sequence[str],
-    data_dir: str | None,
-    manual_dir: str | None,
-    file_format: str | None,
-    **options: Any,
-) -> Result:
-    """Convert raw data with a builder of this package; `rlds convert` does it for any format."""
-    places, beam_options = _split_words(words, options["runner"])
-    if not 1 <= len(places) <= 2:
-        raise click.UsageError(f"expected DATASET and perhaps PATH, got {len(places)} words")
-    dataset, source = [*places, None][:2]
-    assert dataset is not None
-    return _convert_known(dataset, source, data_dir, manual_dir, file_format, beam_options, options)
-
-
 def _convert_known(
     dataset: str,
     source: str | None,
-    directory: str | None,
-    manual_dir: str | None,
-    file_format: str | None,
+    directory: str,
+    file_format: str,
     beam_options: Sequence[str],
     options: Mapping[str, Any],
 ) -> Result:
@@ -235,7 +194,6 @@ def _convert_known(
         dataset,
         source,
         directory=directory,
-        manual_dir=manual_dir,
         file_format=file_format,
         **arguments,
         **storage,

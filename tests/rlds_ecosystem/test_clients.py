@@ -27,9 +27,9 @@ import tfds_builders
 from envlogger import StepData
 from envlogger.converters import spec_codec
 from envlogger.errors import StorageError
+from rlds.formats.tfds.source import FolderSource
 from rlds_ecosystem import stores
 from rlds_ecosystem.stores import _clients, _paths
-from tfds_builders import FolderSource
 
 pytestmark = [
     pytest.mark.slow,
@@ -182,7 +182,7 @@ def test_from_a_recording_that_is_killed_to_datasets(store, tmp_path):
     report = envlogger.recover(log, recovered)
     assert (report.num_episodes_before, report.num_episodes) == (7, 8)
     assert_same(columns(recovered), expected)
-    assert "7 -> 8 episodes" in run("-m", "envlogger", "recover", log, "--in-place")
+    assert "7 -> 8 episodes" in run("-m", "rlds_tools", "recover", log, "--in-place")
     if store.client == "tensorflow":
         time.sleep(6)  # It remembers for five seconds what it saw of an object.
     assert_same(columns(log, np.random.default_rng(0).permutation), expected)
@@ -204,7 +204,7 @@ def test_from_a_recording_that_is_killed_to_datasets(store, tmp_path):
     rows = {"terminals": raw_d4rl.flags(50, 19, 49), "timeouts": raw_d4rl.flags(50)}
     raw_d4rl.write(tmp_path / "a.hdf5", {**raw_d4rl.transitions([20, 30], 3, 2), **rows})
     stores.copy_file(tmp_path / "a.hdf5", f"{data}/a.hdf5")
-    printed = run("-m", "tfds_builders", "rlds_d4rl", f"{data}/a.hdf5", "--data_dir", data)
+    printed = run("-m", "rlds_tools", "convert", "--dataset", "rlds_d4rl", f"{data}/a.hdf5", data)
     assert "2 episodes" in printed
 
     if store.client == "s3fs":  # TensorFlow reads no s3://.

@@ -1,4 +1,4 @@
-"""`rlds convert`, and `python -m tfds_builders`, which names a builder."""
+"""`rlds convert`, of data that is recognized and with a builder that is named."""
 
 import json
 import os
@@ -20,9 +20,11 @@ import tensorflow_datasets as tfds
 import rlds_tools
 import tfds_builders
 from rlds import sources
+from rlds.formats.creator.source import RldsCreatorSource
+from rlds.formats.d4rl.source import D4rlSource
 from rlds_tools import converting
 from rlds_tools.command_line import commands
-from rlds_tools.command_line.convert import _split_words, build
+from rlds_tools.command_line.convert import _split_words
 from rlds_tools.converting import builders
 from tfds_builders import quiet
 
@@ -44,18 +46,13 @@ def torn(tmp_path):
     return directory
 
 
-def main(arguments=None):
-    return commands.run(arguments, command=build)
-
-
-def run(*arguments, data_dir):
-    return main([*map(str, arguments), "--data_dir", str(data_dir)])
+def run(dataset, *arguments, data_dir):
+    return commands.run(["convert", "--dataset", dataset, *map(str, arguments), str(data_dir)])
 
 
 def test_help(capsys):
-    assert main(["--help"]) == 0
-    shown = capsys.readouterr().out
-    assert "--skip_damaged" in shown
+    assert commands.run(["convert", "--help"]) == 0
+    assert "--skip-damaged" in capsys.readouterr().out
     assert commands.run(["list", "--formats"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for format in sources.formats().values():
@@ -72,7 +69,7 @@ def test_all_builders_can_be_named():
 
 
 def test_a_conversion(raw, tmp_path, capfd):
-    options = ("--num_shards=2", "--float64=float32", "--tensor_encoding=zlib")
+    options = ("--num-shards=2", "--float64=float32", "--tensor-encoding=zlib")
     assert run("rlds_d4rl", raw, *options, data_dir=tmp_path) == 0
     directory, numbers, _ = capfd.readouterr().out.splitlines()
     assert directory.startswith(str(tmp_path / "rlds_d4rl"))
@@ -89,9 +86,9 @@ def test_a_conversion(raw, tmp_path, capfd):
 
 def test_options(raw, tmp_path, capsys):
     one = tmp_path / "one"
-    assert run("rlds_d4rl", raw, "--file_format=array_record", "--no-shuffle", data_dir=one) == 0
+    assert run("rlds_d4rl", raw, "--to=array_record", "--no-shuffle", data_dir=one) == 0
     made = tfds_builders.convert(
-        tfds_builders.D4rlSource(raw),
+        D4rlSource(raw),
         name="rlds_d4rl",
         data_dir=tmp_path / "two",
         file_format="array_record",
@@ -132,10 +129,8 @@ def test_the_name_of_a_minari_dataset_is_all_of_its_identifier():
 
 @pytest.mark.slow  # The quickstart is as quiet, in a process of its own too.
 def test_nothing_but_the_result_is_printed(raw, tmp_path):
-    command = [sys.executable, "-m", "tfds_builders", "rlds_d4rl", raw, "--name", "quiet"]
-    ended = subprocess.run(
-        [*command, "--data_dir", tmp_path / "data"], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-m", "rlds_tools", "convert", raw, tmp_path / "data"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ended.stderr == ""
     assert len(ended.stdout.splitlines()) == 3
 
@@ -158,7 +153,7 @@ def test_options_of_the_source(raw, tmp_path, capsys):
     given = ["--option", 'boundary=["flags", "length"]', "--option=length=3"]
     assert run("rlds_d4rl", raw, *given, data_dir=tmp_path / "one") == 0
     made = tfds_builders.convert(
-        tfds_builders.D4rlSource(raw, ["flags", "length"], length=3),
+        D4rlSource(raw, ["flags", "length"], length=3),
         name="rlds_d4rl",
         data_dir=tmp_path / "two",
     )
@@ -182,13 +177,13 @@ def test_what_the_config_says_is_kept(raw, tmp_path, capsys):
 def test_truncation_at_a_tag(tmp_path):
     episodes = raw_rlds_creator.sample()
     path = raw_rlds_creator.write_zip(tmp_path / "download.zip", episodes)
-    whole = tfds_builders.RldsCreatorSource(path)
+    whole = RldsCreatorSource(path)
     tags = [name for name in whole.step_fields() if name.startswith("tag:")]
     cut = ["--option", f"truncate_at_tag={tags[0].removeprefix('tag:')}"]
     cut += ["--option=strip_internal_metadata=true", "--option=json_fields=[]"]
     assert run("rlds_creator", path, *cut, data_dir=tmp_path / "one") == 0
     made = tfds_builders.convert(
-        tfds_builders.RldsCreatorSource(
+        RldsCreatorSource(
             path,
             truncate_at_tag=tags[0].removeprefix("tag:"),
             strip_internal_metadata=True,
@@ -230,7 +225,7 @@ def test_pipeline_options(raw, tmp_path, capsys):
         (["rlds_rlu_dmlab/?", "file"], "it has 24, such as: files, seekavoid_arena_01_training_0"),
         (["rlds_minari/pen", "file"], "rlds_minari has no configs, got 'pen'"),
         (["rlds_d4rl", "file", "--direct_num_workers=2"], "options of Beam need --runner"),
-        (["rlds_d4rl", "file", "--num_shards=many"], "'many' is not a valid integer"),
+        (["rlds_d4rl", "file", "--num-shards=many"], "'many' is not a valid integer"),
         (["rlds_d4rl", "file", "--option=length=many"], "length: got many, expected integer"),
         (["rlds_d4rl", "file", "--option=width=3"], "rlds_d4rl has no option 'width'; its options"),
         (["rlds_d4rl", "file", "--option=length"], "option length: expected name=value"),
@@ -238,11 +233,11 @@ def test_pipeline_options(raw, tmp_path, capsys):
             ["rlds_minari", "file", "--option=length=1"],
             "its options are: follow_links=true|false (false)",
         ),
-        ([], "expected DATASET and perhaps PATH, got 0 words"),
+        (["rlds_d4rl", "file", "other"], "expected SRC and DST, got 3 places"),
     ],
 )
 def test_a_wrong_command(tmp_path, capsys, arguments, words):
-    assert main(arguments) == 2
+    assert run(*arguments, data_dir=tmp_path) == 2
     assert words in capsys.readouterr().err
 
 
@@ -250,10 +245,10 @@ def test_a_wrong_command(tmp_path, capsys, arguments, words):
     ("arguments", "words"),
     [
         (["rlds_d4rl", "{tmp}/none.hdf5"], "none.hdf5"),
-        (["rlds_folder", "--manual_dir={tmp}/none"], "there is no raw data"),
+        (["rlds_folder"], "there is no raw data"),
         (["rlds_d4rl", "{raw}", "--option=boundary=chess"], "boundary: ['chess']; the rules are"),
-        (["rlds_d4rl", "{raw}", "--num_shards=1000"], "1000 shards are too many"),
-        (["rlds_d4rl", "{raw}", "--num_shards=-1"], "num_shards must be at least 1, got -1"),
+        (["rlds_d4rl", "{raw}", "--num-shards=1000"], "1000 shards are too many"),
+        (["rlds_d4rl", "{raw}", "--num-shards=-1"], "num_shards must be at least 1, got -1"),
     ],
 )
 def test_what_goes_wrong_is_said(raw, tmp_path, capsys, arguments, words):
@@ -266,7 +261,7 @@ def test_what_goes_wrong_is_said(raw, tmp_path, capsys, arguments, words):
 
 
 def test_a_split_that_is_not_there(raw, tmp_path, capsys):
-    made = tfds_builders.convert(tfds_builders.D4rlSource(raw), name="made", data_dir=tmp_path)
+    made = tfds_builders.convert(D4rlSource(raw), name="made", data_dir=tmp_path)
     only_test = '--option=splits=["test"]'
     assert run("rlds_folder", made.data_path, only_test, data_dir=tmp_path / "data") == 1
     assert "has no split 'test', only ['train']\n" in capsys.readouterr().err
@@ -312,9 +307,8 @@ def test_text_is_no_markup(tmp_path, capsys):
 
 SCRIPT = """
 import signal, sys, time
-from tfds_builders import D4rlSource
+from rlds.formats.d4rl.source import D4rlSource
 from rlds_tools.command_line.commands import run
-from rlds_tools.command_line.convert import _split_words, build
 
 episodes = D4rlSource.episodes
 
@@ -327,21 +321,22 @@ def slow(self, *args):
 
 if sys.argv.pop() == "slow":
     D4rlSource.episodes = slow
-sys.exit(run(sys.argv[1:], command=build))
+sys.exit(run(sys.argv[1:]))
 """
 
 
 def test_interrupted_while_tensorflow_is_loaded(raw, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["tfds_builders", "rlds_d4rl", str(raw)])
+    monkeypatch.setattr(sys, "argv", ["rlds", "convert", str(raw), str(tmp_path)])
     monkeypatch.setattr(quiet, "quiet_libraries", mock.Mock(side_effect=KeyboardInterrupt))
-    assert main() == 130
+    assert commands.run() == 130
     assert capsys.readouterr().err.strip() == "Interrupted."
 
 
 def test_interrupted(raw, tmp_path):
     """By Ctrl-C, in a process of its own; nothing but the summary is on its standard output."""
     data_dir, whole = tmp_path / "data", tmp_path / "whole"
-    process = forked.Process(SCRIPT, "rlds_d4rl", raw, "--data_dir", data_dir, "slow")
+    command = ["convert", "--dataset", "rlds_d4rl", raw, data_dir]
+    process = forked.Process(SCRIPT, *command, "slow")
     assert process.stdout.readline() == "two\n"
     os.kill(process.pid, signal.SIGINT)
     shown = process.stdout.read(), process.stderr.read()

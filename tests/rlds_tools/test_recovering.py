@@ -1,6 +1,4 @@
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -42,13 +40,6 @@ def test_a_log_that_was_cut_short(torn, tmp_path, capsys):
     kept = {path.name: content for path, content in contents(torn).items()}
     assert before[Path(next(iter(torn.glob("*/steps.riegeli"))).relative_to(torn))] in kept.values()
     assert "nothing to recover" in str(rlds_tools.recover(torn, dry_run=True))
-
-
-def test_the_older_name_of_the_command(torn):
-    command = [sys.executable, "-m", "envlogger", "recover", torn, "--in-place"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "3 episodes, " in ended.stdout
-    assert ended.stderr == ""
 
 
 def test_what_cannot_be_recovered(torn, tmp_path, capsys):

@@ -26,6 +26,17 @@ from etils import epath
 import envlogger
 import tfds_builders
 from envlogger.testing.catch_env import Catch
+from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
+from rlds.formats.creator.source import RldsCreatorSource
+from rlds.formats.rlu.atari import RluAtariSource
+from rlds.formats.rlu.atari_transitions import RluAtariTransitionsSource
+from rlds.formats.rlu.bsuite import RluBsuiteSource
+from rlds.formats.rlu.control_suite import RluControlSuiteSource
+from rlds.formats.rlu.control_suite_windows import RluControlSuiteWindowsSource
+from rlds.formats.rlu.dmlab import RluDmlabSource
+from rlds.formats.rlu.locomotion import RluLocomotionSource
+from rlds.formats.rlu.locomotion_windows import RluLocomotionWindowsSource
+from rlds.formats.rlu.rwrl import RluRwrlSource
 from rlds.raw_files import restricted_pickle
 from rlds.raw_files.archives import extracted
 from rlds.sources.source import Source
@@ -44,28 +55,28 @@ _EPISODES = [
 _PRODUCTS: dict[str, tuple[Callable[[], list[Any]], Callable[[Path], Source]]] = {
     "atari": (
         lambda: raw_rlu.atari_episodes((3, 2), _SHAPE),
-        tfds_builders.RluAtariSource,
+        RluAtariSource,
     ),
     "atari_transitions": (
         lambda: raw_rlu.atari_transitions((3, 2), _SHAPE),
-        tfds_builders.RluAtariTransitionsSource,
+        RluAtariTransitionsSource,
     ),
-    "bsuite": (raw_rlu.bsuite_windows, tfds_builders.RluBsuiteSource),
-    "control_suite": (raw_rlu.control_suite_episodes, tfds_builders.RluControlSuiteSource),
+    "bsuite": (raw_rlu.bsuite_windows, RluBsuiteSource),
+    "control_suite": (raw_rlu.control_suite_episodes, RluControlSuiteSource),
     "control_suite_windows": (
         raw_rlu.control_suite_windows,
-        tfds_builders.RluControlSuiteWindowsSource,
+        RluControlSuiteWindowsSource,
     ),
-    "dmlab": (lambda: raw_rlu.dmlab_episodes(2, 3, shape=_SHAPE), tfds_builders.RluDmlabSource),
+    "dmlab": (lambda: raw_rlu.dmlab_episodes(2, 3, shape=_SHAPE), RluDmlabSource),
     "locomotion": (
         lambda: raw_rlu.locomotion_episodes(camera=(2, 3, 3)),
-        lambda path: tfds_builders.RluLocomotionSource(path, camera_shape=(2, 3, 3)),
+        lambda path: RluLocomotionSource(path, camera_shape=(2, 3, 3)),
     ),
     "locomotion_windows": (
         lambda: raw_rlu.locomotion_windows(camera=(2, 3, 3)),
-        lambda path: tfds_builders.RluLocomotionWindowsSource(path, camera_shape=(2, 3, 3)),
+        lambda path: RluLocomotionWindowsSource(path, camera_shape=(2, 3, 3)),
     ),
-    "rwrl": (raw_rlu.rwrl_episodes, tfds_builders.RluRwrlSource),
+    "rwrl": (raw_rlu.rwrl_episodes, RluRwrlSource),
 }
 
 
@@ -113,13 +124,13 @@ def _logs_in(directory: Path, name: str) -> Source:
 FORMATS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Source]]] = {
     "creator": (
         lambda path: raw_rlds_creator.write_directory(path, _EPISODES),
-        lambda path: tfds_builders.RldsCreatorSource(path, truncate_at_tag="placed"),
+        lambda path: RldsCreatorSource(path, truncate_at_tag="placed"),
     ),
     "creator_zip": (
         lambda path: raw_rlds_creator.write_zip(path / "download.zip", _EPISODES),
-        lambda path: tfds_builders.RldsCreatorSource(path / "download.zip"),
+        lambda path: RldsCreatorSource(path / "download.zip"),
     ),
-    "dqn_replay": (_replay, tfds_builders.AtariDqnReplaySource),
+    "dqn_replay": (_replay, AtariDqnReplaySource),
     "logs_tar": (_tar_of_log, lambda path: _logs_in(path, "log.tar.gz")),
     "logs_zip": (_zip_of_log, lambda path: _logs_in(path, "log.zip")),
     **{

@@ -60,11 +60,29 @@ import riegeli
 import rlds.sources
 import tfds_builders
 from envlogger.testing.catch_env import Catch
+from rlds.formats.agibot.source import AgiBotSource
+from rlds.formats.aloha.source import AlohaSource
+from rlds.formats.bags.source import McapSource, RosbagSource
+from rlds.formats.calvin.source import CalvinSource
+from rlds.formats.d3rlpy.source import D3rlpySource
+from rlds.formats.d4rl.pybullet import D4rlPybulletSource
+from rlds.formats.d4rl.source import D4rlSource
+from rlds.formats.droid.source import DroidSource
+from rlds.formats.imitation.source import ImitationSource
+from rlds.formats.lerobot.source import LeRobotSource
+from rlds.formats.maniskill.source import ManiSkillSource
 from rlds.formats.minari.formats import open_writer
+from rlds.formats.minari.source import MinariSource
 from rlds.formats.minari.spaces import box, merged, parse_space
 from rlds.formats.minari.storage import Column, RawEpisode
 from rlds.formats.npz.source import NpzSource
 from rlds.formats.ogbench.source import OGBenchSource
+from rlds.formats.robomimic.source import RobomimicSource
+from rlds.formats.robomind.source import RoboMindSource
+from rlds.formats.sb3.source import Sb3Source
+from rlds.formats.tfds.source import FolderSource
+from rlds.formats.webdataset.source import WebdatasetSource
+from rlds.formats.zarr_buffers.source import ZarrSource
 from rlds.sources.registry import formats
 from rlds.sources.source import DamagedEpisode, Source, SourceError, StoredEpisode
 from tfds_builders.conversion.encoder import EpisodeEncoder
@@ -161,7 +179,7 @@ def _logs(directory: Path) -> None:
 
 
 def _folder(directory: Path, *, file_format: str) -> None:
-    source = tfds_builders.D4rlSource(directory / "hopper.hdf5")
+    source = D4rlSource(directory / "hopper.hdf5")
     with contextlib.redirect_stdout(io.StringIO()):
         made = tfds_builders.convert(
             source, name="toy", data_dir=directory / "made", file_format=file_format, progress=False
@@ -206,52 +224,50 @@ EXPORTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mcap": ("data", {}),
 }
 FORMATS: dict[str, Raw] = {
-    "d4rl": Raw(_d4rl, lambda path: tfds_builders.D4rlSource(path / "hopper.hdf5")),
+    "d4rl": Raw(_d4rl, lambda path: D4rlSource(path / "hopper.hdf5")),
     "d4rl_plain": Raw(
         lambda path: _d4rl(path, compression=None),
-        lambda path: tfds_builders.D4rlSource(path / "hopper.hdf5", ["flags", "length"], length=3),
+        lambda path: D4rlSource(path / "hopper.hdf5", ["flags", "length"], length=3),
     ),
     "d4rl_pybullet": Raw(
         lambda path: raw_d4rl_pybullet.write_pybullet(path / "a.hdf5", (3, 4), cut=True),
-        lambda path: tfds_builders.D4rlPybulletSource(path / "a.hdf5"),
+        lambda path: D4rlPybulletSource(path / "a.hdf5"),
     ),
     **{
         f"minari_{data_format}": Raw(
             functools.partial(_minari, data_format=data_format),
-            lambda path: tfds_builders.MinariSource(path / "toy-v0"),
+            lambda path: MinariSource(path / "toy-v0"),
         )
         for data_format in ("hdf5", "arrow", "parquet")
     },
     "aloha": Raw(
         lambda path: raw_aloha.write_folder(path, {0: 3, 1: 2}, images="padded", mobile=True),
-        tfds_builders.AlohaSource,
+        AlohaSource,
     ),
     "mcap": Raw(
         lambda path: raw_bags.write_mcap(path / "a.mcap", raw_bags.sample()),
-        lambda path: tfds_builders.McapSource(path, bag_config=raw_bags.CONFIG),
+        lambda path: McapSource(path, bag_config=raw_bags.CONFIG),
     ),
     "rosbag_ros1": Raw(
         lambda path: raw_bags.write_ros1(path / "a.bag", raw_bags.sample(ros1=True), "lz4"),
-        lambda path: tfds_builders.RosbagSource(path, bag_config=raw_bags.CONFIG),
+        lambda path: RosbagSource(path, bag_config=raw_bags.CONFIG),
     ),
     "rosbag_sqlite": Raw(
         lambda path: raw_bags.write_ros2(path / "bag", raw_bags.sample()),
-        lambda path: tfds_builders.RosbagSource(path / "bag", bag_config=raw_bags.CONFIG),
+        lambda path: RosbagSource(path / "bag", bag_config=raw_bags.CONFIG),
     ),
-    "calvin": Raw(
-        lambda path: raw_calvin.write(path, splits=("training",)), tfds_builders.CalvinSource
-    ),
+    "calvin": Raw(lambda path: raw_calvin.write(path, splits=("training",)), CalvinSource),
     "lerobot": Raw(
         lambda path: raw_lerobot.write_v3(path, codecs={raw_lerobot.TOP: "h264"}),
-        tfds_builders.LeRobotSource,
+        LeRobotSource,
     ),
-    "lerobot_2": Raw(raw_lerobot.write_v2, tfds_builders.LeRobotSource),
-    "webdataset": Raw(raw_webdataset.write_episodes, tfds_builders.WebdatasetSource),
-    "zarr": Raw(_zarr, tfds_builders.ZarrSource),
+    "lerobot_2": Raw(raw_lerobot.write_v2, LeRobotSource),
+    "webdataset": Raw(raw_webdataset.write_episodes, WebdatasetSource),
+    "zarr": Raw(_zarr, ZarrSource),
     **{
         f"robomimic_{name}": Raw(
             lambda path, write=write: write(path / "demos.hdf5"),
-            lambda path: tfds_builders.RobomimicSource(path / "demos.hdf5"),
+            lambda path: RobomimicSource(path / "demos.hdf5"),
         )
         for name, write in (
             ("all", raw_robomimic.robomimic),
@@ -264,22 +280,22 @@ FORMATS: dict[str, Raw] = {
     ),
     "maniskill": Raw(
         lambda path: raw_maniskill.write(path / "t.h5", {0: 2, 1: 3}, entries=[1, 0, 3]),
-        lambda path: tfds_builders.ManiSkillSource(path / "t.h5"),
+        lambda path: ManiSkillSource(path / "t.h5"),
     ),
-    "droid": Raw(lambda path: raw_droid.write_folder(path, (3, 2)), tfds_builders.DroidSource),
-    "agibot": Raw(raw_agibot.write_sound, tfds_builders.AgiBotSource),
+    "droid": Raw(lambda path: raw_droid.write_folder(path, (3, 2)), DroidSource),
+    "agibot": Raw(raw_agibot.write_sound, AgiBotSource),
     "robomind": Raw(
         lambda path: raw_robomind.write_folder(path, {"train/1": 3, "train/2": 2}, text="ü"),
-        tfds_builders.RoboMindSource,
+        RoboMindSource,
     ),
     "d3rlpy": Raw(
         lambda path: raw_d3rlpy.write(path / "a.h5"),
-        lambda path: tfds_builders.D3rlpySource(path / "a.h5"),
+        lambda path: D3rlpySource(path / "a.h5"),
     ),
-    "imitation": Raw(raw_imitation.write, tfds_builders.ImitationSource),
+    "imitation": Raw(raw_imitation.write, ImitationSource),
     "sb3": Raw(
         lambda path: raw_sb3.write(path / "a.pkl"),
-        lambda path: tfds_builders.Sb3Source(path / "a.pkl"),
+        lambda path: Sb3Source(path / "a.pkl"),
     ),
     "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
     "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
@@ -292,7 +308,7 @@ FORMATS: dict[str, Raw] = {
     },
     **{
         f"folder_{file_format}": Raw(
-            functools.partial(_write_folder, file_format=file_format), tfds_builders.FolderSource
+            functools.partial(_write_folder, file_format=file_format), FolderSource
         )
         for file_format in ("tfrecord", "array_record", "parquet")
     },

@@ -19,6 +19,12 @@ from minari.data_collector.episode_buffer import EpisodeBuffer
 
 import envlogger
 import tfds_builders
+from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
+from rlds.formats.d4rl.source import D4rlSource
+from rlds.formats.minari.source import MinariSource
+from rlds.formats.rlu.atari import RluAtariSource
+from rlds.formats.tfds.source import FolderSource
+from rlds.sources.source import RandomAccessSource
 from tfds_builders.conversion import job as conversion
 from tfds_builders.conversion import sharding
 
@@ -28,7 +34,7 @@ pytestmark = [
 ]
 
 # More than a part has, of the sources that are divided by number.
-NUM_EPISODES = tfds_builders.RandomAccessSource.episodes_per_part + 30
+NUM_EPISODES = RandomAccessSource.episodes_per_part + 30
 PROCESSES = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 
 
@@ -74,7 +80,7 @@ def logs(directory):
 
 def d4rl(directory):
     rows, path = 5 * NUM_EPISODES + 2, directory / "hopper_medium-v2.hdf5"
-    return tfds_builders.D4rlSource(
+    return D4rlSource(
         raw_d4rl.write_mujoco_like(
             path, rows=rows, episode_length=5, next_observations=True, infos=True
         )
@@ -96,14 +102,14 @@ def atari_dqn_replay(directory):
             capacity=30,
             offset=7,
         )
-    return tfds_builders.AtariDqnReplaySource(directory)
+    return AtariDqnReplaySource(directory)
 
 
 def rlu_atari(directory):
     raw_rlu.write_files(
         directory, "run_1", raw_rlu.atari_episodes((5, 4, 6, 3) * 3, shape=(6, 4)), num_files=3
     )
-    return tfds_builders.RluAtariSource(directory)
+    return RluAtariSource(directory)
 
 
 def minari(directory):
@@ -122,7 +128,7 @@ def minari(directory):
         )
         for index in range(NUM_EPISODES)
     ]
-    return tfds_builders.MinariSource(
+    return MinariSource(
         raw_minari.write_buffers(
             "many-v1",
             episodes,
@@ -140,7 +146,7 @@ def folder(directory):
         data_dir=directory,
         download_config=tfds.download.DownloadConfig(num_shards=3),
     )
-    return tfds_builders.FolderSource(copied.data_path)
+    return FolderSource(copied.data_path)
 
 
 SOURCES = {
@@ -222,12 +228,13 @@ def test_processes_write_files_for_random_access(tmp_path, idle):
 def test_from_the_command_line(tmp_path):
     """In a directory of its own, with paths that are relative to it."""
     source = d4rl(tmp_path)
-    command = [sys.executable, "-m", "tfds_builders", "rlds_d4rl", "hopper_medium-v2.hdf5"]
-    command += ["--option=boundary=length", "--option=length=3", "--num_shards=3"]
+    command = [sys.executable, "-m", "rlds_tools", "convert", "hopper_medium-v2.hdf5"]
+    command += ["--dataset=rlds_d4rl", "--option=boundary=length", "--option=length=3"]
+    command += ["--num-shards=3"]
     on_beam = ["--runner=DirectRunner", "--direct_running_mode", "multi_processing"]
     on_beam += ["--direct_num_workers", "2"]
     for directory, options in (("one", []), ("many", on_beam)):
-        subprocess.run([*command, "--data_dir", directory, *options], cwd=tmp_path, check=True)
+        subprocess.run([*command, directory, *options], cwd=tmp_path, check=True)
     one, many = (
         conversions.contents(tmp_path / directory / "rlds_d4rl" / "file" / "1.0.0")
         for directory in ("one", "many")

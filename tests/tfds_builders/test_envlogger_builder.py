@@ -21,7 +21,8 @@ from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemory
 from envlogger.converters import spec_codec
 from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.testing.catch_env import Catch
-from tfds_builders import EnvLoggerBuilder, build_from_logs, find_logs
+from rlds.formats.logs.recorded_logs import find_logs
+from tfds_builders import EnvLoggerBuilder, build_from_logs
 
 tfds.disable_progress_bar()
 

@@ -45,7 +45,37 @@ import tensorflow_datasets as tfds
 
 import envlogger
 import tfds_builders
+from rlds.formats.agibot.source import AgiBotSource
+from rlds.formats.aloha.source import AlohaSource
+from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
+from rlds.formats.bags.source import McapSource, RosbagSource
+from rlds.formats.calvin.source import CalvinSource
+from rlds.formats.creator.source import RldsCreatorSource
+from rlds.formats.d3rlpy.source import D3rlpySource
+from rlds.formats.d4rl.pybullet import D4rlPybulletSource
+from rlds.formats.d4rl.source import D4rlSource
+from rlds.formats.droid.source import DroidSource
+from rlds.formats.imitation.source import ImitationSource
+from rlds.formats.lerobot.source import LeRobotSource
+from rlds.formats.maniskill.source import ManiSkillSource
+from rlds.formats.minari.source import MinariSource
 from rlds.formats.npz.source import NpzSource
+from rlds.formats.ogbench.source import OGBenchSource
+from rlds.formats.rlu.atari import RluAtariSource
+from rlds.formats.rlu.atari_transitions import RluAtariTransitionsSource
+from rlds.formats.rlu.bsuite import RluBsuiteSource
+from rlds.formats.rlu.control_suite import RluControlSuiteSource
+from rlds.formats.rlu.control_suite_windows import RluControlSuiteWindowsSource
+from rlds.formats.rlu.dmlab import RluDmlabSource
+from rlds.formats.rlu.locomotion import RluLocomotionSource
+from rlds.formats.rlu.locomotion_windows import RluLocomotionWindowsSource
+from rlds.formats.rlu.rwrl import RluRwrlSource
+from rlds.formats.robomimic.source import RobomimicSource
+from rlds.formats.robomind.source import RoboMindSource
+from rlds.formats.sb3.source import Sb3Source
+from rlds.formats.tfds.source import FolderSource
+from rlds.formats.webdataset.source import WebdatasetSource
+from rlds.formats.zarr_buffers.source import ZarrSource
 from rlds.sources.source import Source
 
 pytestmark = pytest.mark.slow
@@ -77,57 +107,53 @@ class Countdown(dm_env.Environment):
 
 
 def d4rl(directory):
-    return tfds_builders.D4rlSource(
-        raw_d4rl.write_family(directory, "halfcheetah_medium_replay-v1")
-    )
+    return D4rlSource(raw_d4rl.write_family(directory, "halfcheetah_medium_replay-v1"))
 
 
 def d4rl_pybullet(directory):
     path = directory / "hopper-bullet-mixed-v0.hdf5"
-    return tfds_builders.D4rlPybulletSource(
-        raw_d4rl_pybullet.write_pybullet(path, [4, 1000, 3, 7], cut=True)
-    )
+    return D4rlPybulletSource(raw_d4rl_pybullet.write_pybullet(path, [4, 1000, 3, 7], cut=True))
 
 
 def minari(directory):
     os.environ["MINARI_DATASETS_PATH"] = str(directory)
-    return tfds_builders.MinariSource(raw_minari.write_buffers("all-v1"))
+    return MinariSource(raw_minari.write_buffers("all-v1"))
 
 
 def aloha(directory):
-    return tfds_builders.AlohaSource(raw_aloha.write_folder(directory, images="padded"))
+    return AlohaSource(raw_aloha.write_folder(directory, images="padded"))
 
 
 def maniskill(directory):
-    return tfds_builders.ManiSkillSource(raw_maniskill.write(directory / "t.h5"))
+    return ManiSkillSource(raw_maniskill.write(directory / "t.h5"))
 
 
 def droid(directory):
     raw_droid.write_folder(directory)
-    return tfds_builders.DroidSource(directory)
+    return DroidSource(directory)
 
 
 def agibot(directory):
     raw_agibot.write_sound(directory)
-    return tfds_builders.AgiBotSource(directory)
+    return AgiBotSource(directory)
 
 
 def robomind(directory):
-    return tfds_builders.RoboMindSource(raw_robomind.write_folder(directory))
+    return RoboMindSource(raw_robomind.write_folder(directory))
 
 
 def mcap(directory):
     for number in range(3):
         rows = raw_bags.sample(4 + number, seed=number)
         raw_bags.write_mcap(directory / f"{number}.mcap", rows)
-    return tfds_builders.McapSource(directory, bag_config=raw_bags.CONFIG)
+    return McapSource(directory, bag_config=raw_bags.CONFIG)
 
 
 def rosbag(directory):
     for number in range(3):
         rows = raw_bags.sample(4 + number, seed=number, ros1=True)
         raw_bags.write_ros1(directory / f"{number}.bag", rows)
-    return tfds_builders.RosbagSource(directory, bag_config=raw_bags.CONFIG)
+    return RosbagSource(directory, bag_config=raw_bags.CONFIG)
 
 
 def npz(directory):
@@ -136,86 +162,86 @@ def npz(directory):
 
 
 def ogbench(directory):
-    return tfds_builders.OGBenchSource(raw_ogbench.write(directory))
+    return OGBenchSource(raw_ogbench.write(directory))
 
 
 def calvin(directory):
-    return tfds_builders.CalvinSource(raw_calvin.write(directory))
+    return CalvinSource(raw_calvin.write(directory))
 
 
 def lerobot(directory):
     codecs = {raw_lerobot.TOP: "h264"}
-    return tfds_builders.LeRobotSource(raw_lerobot.write_v3(directory, codecs=codecs))
+    return LeRobotSource(raw_lerobot.write_v3(directory, codecs=codecs))
 
 
 def webdataset(directory):
-    return tfds_builders.WebdatasetSource(raw_webdataset.write_episodes(directory))
+    return WebdatasetSource(raw_webdataset.write_episodes(directory))
 
 
 def d3rlpy(directory):
-    return tfds_builders.D3rlpySource(raw_d3rlpy.write(directory / "a.h5"))
+    return D3rlpySource(raw_d3rlpy.write(directory / "a.h5"))
 
 
 def imitation(directory):
-    return tfds_builders.ImitationSource(raw_imitation.write(directory))
+    return ImitationSource(raw_imitation.write(directory))
 
 
 def sb3(directory):
-    return tfds_builders.Sb3Source(raw_sb3.write(directory / "a.pkl"))
+    return Sb3Source(raw_sb3.write(directory / "a.pkl"))
 
 
 def zarr(directory):
-    return tfds_builders.ZarrSource(raw_zarr.write_umi(directory / "dataset.zarr.zip"))
+    return ZarrSource(raw_zarr.write_umi(directory / "dataset.zarr.zip"))
 
 
 def robomimic(directory):
     raw_robomimic.libero_folder(directory / "libero")
-    return tfds_builders.RobomimicSource(directory / "libero", alignment="shift")
+    return RobomimicSource(directory / "libero", alignment="shift")
 
 
 def rlu_atari(directory):
     raw_rlu.write_files(directory, "run_1", raw_rlu.atari_episodes(shape=(6, 4)))
-    return tfds_builders.RluAtariSource(directory)
+    return RluAtariSource(directory)
 
 
 def rlu_dmlab(directory):
     raw_rlu.write_files(directory, "tfrecord", raw_rlu.dmlab_episodes(shape=(6, 4)))
-    return tfds_builders.RluDmlabSource(directory)
+    return RluDmlabSource(directory)
 
 
 def rlu_rwrl(directory):
     raw_rlu.write_files(directory, "episodes.tfrecord", raw_rlu.rwrl_episodes(), compression="")
-    return tfds_builders.RluRwrlSource(directory)
+    return RluRwrlSource(directory)
 
 
 def rlu_control_suite(directory):
     raw_rlu.write_files(directory, "train", raw_rlu.control_suite_episodes())
-    return tfds_builders.RluControlSuiteSource(directory)
+    return RluControlSuiteSource(directory)
 
 
 def rlu_locomotion(directory):
     raw_rlu.write_files(directory, "train", raw_rlu.locomotion_episodes())
-    return tfds_builders.RluLocomotionSource(directory)
+    return RluLocomotionSource(directory)
 
 
 def rlu_atari_transitions(directory):
     raw_rlu.write_files(directory, "run_1", raw_rlu.atari_transitions(shape=(6, 4)))
-    return tfds_builders.RluAtariTransitionsSource(directory)
+    return RluAtariTransitionsSource(directory)
 
 
 def rlu_control_suite_windows(directory):
     raw_rlu.write_files(directory, "train", raw_rlu.control_suite_windows())
-    return tfds_builders.RluControlSuiteWindowsSource(directory)
+    return RluControlSuiteWindowsSource(directory)
 
 
 def rlu_locomotion_windows(directory):
     raw_rlu.write_files(directory, "train", raw_rlu.locomotion_windows())
-    return tfds_builders.RluLocomotionWindowsSource(directory)
+    return RluLocomotionWindowsSource(directory)
 
 
 def rlu_bsuite(directory):
     raw_rlu.write_files(directory, "0_full", raw_rlu.bsuite_windows())
-    return tfds_builders.RluBsuiteSource(directory)
+    return RluBsuiteSource(directory)
 
 
 def atari_dqn_replay(directory):
@@ -226,11 +252,11 @@ def atari_dqn_replay(directory):
     for run in ("1", "2"):
         rows = raw_atari_dqn_replay.record(episodes)
         raw_atari_dqn_replay.write_run(directory / "Pong" / run / "replay_logs", rows, capacity=20)
-    return tfds_builders.AtariDqnReplaySource(directory)
+    return AtariDqnReplaySource(directory)
 
 
 def rlds_creator(directory):
-    return tfds_builders.RldsCreatorSource(
+    return RldsCreatorSource(
         raw_rlds_creator.write_zip(directory / "download.zip", raw_rlds_creator.sample())
     )
 
@@ -242,7 +268,7 @@ def folder(directory):
         data_dir=directory,
         download_config=tfds.download.DownloadConfig(num_shards=3),
     )
-    return tfds_builders.FolderSource(copied.data_path)
+    return FolderSource(copied.data_path)
 
 
 def logs(directory):

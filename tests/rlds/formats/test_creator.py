@@ -16,7 +16,7 @@ from rlds.raw_files.jpeg_images import black_jpeg
 from rlds.sources.source import DamagedEpisode, SourceError
 from rlds.tfds import load
 from tfds_builders.builder import convert
-from tfds_builders.creator import RldsCreator
+from tfds_builders.formats import RldsCreator
 
 tfds.disable_progress_bar()
 

@@ -21,7 +21,7 @@ from rlds.sources import open as open_episodes
 from rlds.sources.source import SourceError
 from tfds_builders.builder import convert
 from tfds_builders.conversion import sharding
-from tfds_builders.folder import RldsFolder
+from tfds_builders.formats import RldsFolder
 from tfds_builders.streaming import episodes_from_source
 
 NUM_EPISODES = {"train": 17, "test": 3}

@@ -14,7 +14,6 @@ from rlds.raw_files import archives
 from rlds.raw_files.archives import extracted, read_member
 from rlds.sources.source import SourceError
 from rlds_tools.command_line.commands import run
-from rlds_tools.command_line.convert import build
 
 FILES = {
     "tag/metadata.riegeli": b"metadata",
@@ -203,8 +202,8 @@ def test_headers_that_stand_for_too_much(tmp_path, place):
 def test_the_command_line_says_in_a_line_that_an_archive_was_cut(tmp_path, capsys):
     path = write_tar(tmp_path / "log.tar.gz", [(member(key), data) for key, data in FILES.items()])
     path.write_bytes(path.read_bytes()[:-20])
-    arguments = ["rlds_envlogger", os.fspath(path), "--data_dir", os.fspath(tmp_path / "d")]
-    assert run(arguments, command=build) == 1
+    arguments = ["--dataset=rlds_envlogger", os.fspath(path), os.fspath(tmp_path / "d")]
+    assert run(["convert", *arguments]) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
     assert line.startswith(f"error: {path}: the gzip data ends too early")
 

@@ -13,11 +13,13 @@ import raw_d4rl_pybullet
 from file_watch import Watch, not_opened
 
 import tfds_builders
+from rlds.formats.d4rl.source import D4rlSource
+from rlds.formats.minari.source import MinariSource
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import attribute_values
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from tfds_builders.builder import convert
-from tfds_builders.d4rl import D4rlConfig, RldsD4rl
+from tfds_builders.published import D4rlConfig, RldsD4rl
 
 ROWS = 12
 
@@ -96,7 +98,7 @@ def test_d4rl_reads_no_other_file(tmp_path, secret, way_out, name):
     with h5py.File(path, "a") as file:
         way_out(file, name, secret)
     with not_opened(secret), pytest.raises(SourceError, match=r"a\.hdf5, .*follow_links=True"):
-        read_all(tfds_builders.D4rlSource(path))
+        read_all(D4rlSource(path))
 
 
 @pytest.mark.parametrize("way_out", WAYS_OUT, ids=lambda way_out: way_out.__name__)
@@ -108,7 +110,7 @@ def test_minari_reads_no_other_file(tmp_path, secret, way_out):
         del file["episode_1/rewards"]
         way_out(file, "episode_1/rewards", secret)
     with not_opened(secret):
-        source = tfds_builders.MinariSource(directory)
+        source = MinariSource(directory)
         _, damaged = source.episodes("train", "0-2")
     assert "follow_links=True" in str(damaged.error)
     assert damaged.error.episode == 1
@@ -120,7 +122,7 @@ def test_what_is_elsewhere_if_it_is_asked_for(tmp_path, secret):
         external_link(file, "rewards", secret)
         view(file, "infos/x", secret)
     watch = Watch(secret)
-    source = tfds_builders.D4rlSource(path, follow_links=True)
+    source = D4rlSource(path, follow_links=True)
     episodes = read_all(source)
     assert watch.was_opened()
     watch.close()
@@ -228,7 +230,7 @@ def test_small_files_cost_little(tmp_path, cost):
     with h5py.File(path, "a") as file:
         cost(file)
     with pytest.raises(SourceError, match=rf"a\.hdf5, .*{COSTS[cost]}"):
-        read_all(tfds_builders.D4rlSource(path))
+        read_all(D4rlSource(path))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +243,7 @@ def test_a_small_episode_of_minari_costs_little(tmp_path, cost):
     with h5py.File(directory / "data" / "main_data.hdf5", "a") as file:
         del file["episode_1/infos"]
         cost(file["episode_1"])
-    _, damaged = tfds_builders.MinariSource(directory).episodes("train", "0-2")
+    _, damaged = MinariSource(directory).episodes("train", "0-2")
     # It leads from one file to all others: only its depth says that it is in itself.
     expected = COSTS[deep if cost is loop else cost]
     with pytest.raises(SourceError, match=rf"main_data\.hdf5.*, episode 1, field .*: .*{expected}"):
@@ -254,7 +256,7 @@ def test_constants_together_are_limited_too(tmp_path):
         file["infos/padding"] = np.zeros((ROWS, 1 << 14))
         many_constants(file)
     with pytest.raises(SourceError, match="more than the 67,108,864 that there is room for"):
-        tfds_builders.D4rlSource(path)
+        D4rlSource(path)
 
 
 def test_a_conversion_that_fails_leaves_no_file_open(tmp_path):
@@ -263,9 +265,7 @@ def test_a_conversion_that_fails_leaves_no_file_open(tmp_path):
     with h5py.File(path, "a") as file:
         long_rows(file["episode_1"])
     with pytest.raises(SourceError, match="episode 1") as kept:
-        tfds_builders.convert(
-            tfds_builders.MinariSource(directory), name="a", data_dir=tmp_path / "made"
-        )
+        tfds_builders.convert(MinariSource(directory), name="a", data_dir=tmp_path / "made")
     with h5py.File(path, "w"):  # Not as long as it is open.
         pass
     assert kept.value.__traceback__ is not None
@@ -312,7 +312,7 @@ def test_odd_objects(tmp_path, odd, name):
     with h5py.File(path, "a") as file:
         ODD[odd](file, name)
     with pytest.raises(SourceError, match=rf"a\.hdf5, field '{name}"):
-        read_all(tfds_builders.D4rlSource(path))
+        read_all(D4rlSource(path))
 
 
 @pytest.mark.parametrize("kind", [h5py.ref_dtype, h5py.regionref_dtype])
@@ -321,7 +321,7 @@ def test_odd_attributes(tmp_path, kind):
     with h5py.File(path, "a") as file:
         file["rewards"].attrs.create("odd", np.empty(2, kind), dtype=kind)
     with pytest.raises(SourceError, match=r"a\.hdf5, field 'rewards@odd'"):
-        tfds_builders.D4rlSource(path)
+        D4rlSource(path)
 
 
 # --- One file -------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ def path(tmp_path):
 
 def test_it_stays_open_for_a_part(path):
     """A file that takes its place meanwhile is not read: here, none could be."""
-    source = tfds_builders.D4rlSource(path)
+    source = D4rlSource(path)
     watch = Watch(path)
     episodes = source.episodes("train", "0-3")
     next(episodes)
@@ -354,7 +354,7 @@ def test_values_that_are_beyond_the_end(path):
 
 @pytest.mark.parametrize("replace", [True, False], ids=["replaced", "written to"])
 def test_another_file_in_its_place(tmp_path, path, replace):
-    source = tfds_builders.D4rlSource(path)
+    source = D4rlSource(path)
     other = arrays()
     other["rewards"] += 1
     if replace:
@@ -365,7 +365,7 @@ def test_another_file_in_its_place(tmp_path, path, replace):
         list(source.episodes("train", "0-3"))
     with pytest.raises(SourceChangedError):
         convert(source, name="a", data_dir=tmp_path, skip_damaged=True)
-    assert len(read_all(tfds_builders.D4rlSource(path))) == 3
+    assert len(read_all(D4rlSource(path))) == 3
 
 
 def _first_reward(source):
@@ -373,7 +373,7 @@ def _first_reward(source):
 
 
 def test_other_processes_open_it_themselves(path):
-    source = tfds_builders.D4rlSource(path)
+    source = D4rlSource(path)
     expected = _first_reward(source)
     with source._file:
         source._reader.num_rows("rewards")

@@ -257,7 +257,7 @@ def test_data_of_two_formats_is_not_guessed(tmp_path, raw_data):
     assert open_episodes(tmp_path, format="tfds").format == "tfds"
 
 
-class Damaged(hostile_sources.tfds_builders.RluRwrlSource):
+class Damaged(hostile_sources.RluRwrlSource):
     """The second episode cannot be read."""
 
     def episodes(self, split, part, after=None):

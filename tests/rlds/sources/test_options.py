@@ -24,22 +24,13 @@ OF_ALL_BUILDERS = {tfds_builders.EnvLoggerSource: {"config", "float64"}}
 @pytest.mark.parametrize("name", builders())
 def test_every_option_of_every_source_is_there(name):
     options = builders()[name].options()
-    source = _source_class(builders()[name])
+    source = builders()[name].source_class
     _, *expected = inspect.signature(source).parameters.values()
     assert {option.name: option.default for option in options.values() if option.is_json} == {
         parameter.name: parameter.default
         for parameter in expected
         if parameter.name not in OF_ALL_BUILDERS.get(source, ())
     }
-
-
-def _source_class(builder):
-    """By the names of the two, which may differ in capital letters."""
-    name = builder.__name__.removeprefix("Rlds").lower()
-    if builder in (tfds_builders.RldsPickPlaceCan, tfds_builders.RldsSacLocomotion):
-        name = "envlogger"
-    names = {each.lower(): each for each in tfds_builders.__all__ if each.endswith("Source")}
-    return getattr(tfds_builders, names[{"creator": "rldscreator"}.get(name, name) + "source"])
 
 
 @pytest.mark.parametrize(
@@ -104,7 +95,7 @@ def test_wrong_words():
 
 def test_options_go_before_those_of_the_config(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium-v2")
-    config = tfds_builders.d4rl.D4rlConfig(name="windows", dataset="walker2d-medium-v2")
+    config = tfds_builders.published.D4rlConfig(name="windows", dataset="walker2d-medium-v2")
     options = {"boundary": "length", "length": 3}
     made = tfds_builders.RldsD4rl(path=path, config=config, data_dir=tmp_path, **options)
     assert made.make_source(path).options() == {

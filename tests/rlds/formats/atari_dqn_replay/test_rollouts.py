@@ -6,8 +6,9 @@ import raw_atari_dqn_replay
 import rollouts
 
 import rlds
+from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
 from rlds.tfds import load
-from tfds_builders import AtariDqnReplaySource, convert
+from tfds_builders import convert
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
 from rlds.sources.source import DamagedEpisode, SourceError
-from tfds_builders.atari_dqn_replay import AtariDqnReplayConfig, RldsAtariDqnReplay
 from tfds_builders.builder import convert
+from tfds_builders.published import BucketConfig, RldsAtariDqnReplay
 
 PART = "Pong/1"
 
@@ -325,7 +325,7 @@ def test_configs_know_where_the_runs_are(tmp_path):
 def test_a_builder_can_be_told_how_the_agent_saw(tmp_path):
     rows = raw.record(played(5, 4), padding=1)
     raw.write_run(tmp_path / "raw" / "Pong" / "1", rows, capacity=11)
-    config = AtariDqnReplayConfig(name="stack_of_2")
+    config = BucketConfig(name="stack_of_2")
     builder = RldsAtariDqnReplay(
         path=tmp_path / "raw", config=config, data_dir=tmp_path, stack_size=2
     )

@@ -6,6 +6,7 @@ import raw_bags
 
 import rlds.sources
 import tfds_builders
+from rlds.formats.bags.source import McapSource
 from rlds.sources.exporting import export
 
 pytestmark = pytest.mark.slow
@@ -19,7 +20,7 @@ def test_conversion(tmp_path):
         raw_bags.write_mcap(tmp_path / f"{number}.mcap", rows)
     config = {**raw_bags.CONFIG, "fields": [*raw_bags.CONFIG["fields"], window]}
     made = conversions.check_conversion(
-        lambda: tfds_builders.McapSource(tmp_path, bag_config=config, messages="keep"),
+        lambda: McapSource(tmp_path, bag_config=config, messages="keep"),
         tmp_path / "made",
     )
     # From the dataset, too, the recordings come back.

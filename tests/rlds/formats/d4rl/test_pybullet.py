@@ -9,8 +9,8 @@ from raw_d4rl_pybullet import write_pybullet
 from rlds.formats.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources.source import SourceError
 from tfds_builders.builder import convert
-from tfds_builders.d4rl import RldsD4rlPybullet
 from tfds_builders.export.d4rl import export_d4rl, export_d4rl_pybullet
+from tfds_builders.formats import RldsD4rlPybullet
 
 
 def episodes(source):

@@ -11,8 +11,10 @@ import raw_d4rl
 import rollouts
 
 import rlds
+from rlds.formats.d4rl.pybullet import D4rlPybulletSource
+from rlds.formats.d4rl.source import D4rlSource
 from rlds.tfds import load
-from tfds_builders import D4rlPybulletSource, D4rlSource, convert, export_d4rl
+from tfds_builders import convert, export_d4rl
 
 TIME_LIMIT = 18
 

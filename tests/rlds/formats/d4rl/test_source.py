@@ -17,7 +17,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.source import DamagedEpisode, SourceError
 from rlds_ecosystem.nests import leaves_at
 from tfds_builders.builder import convert
-from tfds_builders.d4rl import D4rlConfig, RldsD4rl
+from tfds_builders.published import D4rlConfig, RldsD4rl
 
 UMAZE = "Ant_maze_u-maze_noisy_multistart_False_multigoal_False_sparse"
 

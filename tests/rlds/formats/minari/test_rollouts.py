@@ -11,8 +11,9 @@ import rollouts
 from fast_share import one_in
 
 import rlds
+from rlds.formats.minari.source import MinariSource
 from rlds.tfds import load
-from tfds_builders import MinariSource, convert
+from tfds_builders import convert
 
 TIME_LIMIT = 18
 

@@ -25,7 +25,7 @@ from rlds.sources.source import DamagedEpisode, SourceChangedError, SourceError
 from rlds_ecosystem.fields import Field
 from rlds_ecosystem.nests import at, leaves_at
 from tfds_builders.features import features_of
-from tfds_builders.minari import RldsMinari
+from tfds_builders.formats import RldsMinari
 
 FORMATS = ["hdf5", "arrow", "parquet"]
 

@@ -7,7 +7,7 @@ from rlds.formats.rlu.atari import RluAtariSource
 from rlds.sources.source import DamagedEpisode, SourceError
 from rlds.tfds import load
 from tfds_builders.builder import convert
-from tfds_builders.rlu import RldsRluAtari, RluConfig
+from tfds_builders.published import RldsRluAtari, RluConfig
 
 
 @pytest.fixture

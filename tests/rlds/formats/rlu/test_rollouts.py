@@ -10,14 +10,12 @@ import rollouts
 import tensorflow as tf
 
 import rlds
+from rlds.formats.rlu.atari import RluAtariSource
+from rlds.formats.rlu.control_suite import RluControlSuiteSource
+from rlds.formats.rlu.locomotion import RluLocomotionSource
+from rlds.formats.rlu.rwrl import RluRwrlSource
 from rlds.tfds import load
-from tfds_builders import (
-    RluAtariSource,
-    RluControlSuiteSource,
-    RluLocomotionSource,
-    RluRwrlSource,
-    convert,
-)
+from tfds_builders import convert
 
 NUM_STEPS = 20
 

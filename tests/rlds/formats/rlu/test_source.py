@@ -21,7 +21,7 @@ from rlds.formats.rlu.rwrl import RluRwrlSource
 from rlds.sources.source import DamagedEpisode, SourceError
 from tfds_builders.builder import convert
 from tfds_builders.features import features_of
-from tfds_builders.rlu import (
+from tfds_builders.published import (
     RldsRluAtari,
     RldsRluAtariTransitions,
     RldsRluBsuite,

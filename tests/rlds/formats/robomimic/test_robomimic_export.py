@@ -10,6 +10,7 @@ import raw_npz
 import raw_robomimic as raw
 
 import rlds.sources
+from rlds.formats.robomimic.source import RobomimicSource
 from rlds.sources.exporting import differences, export, prepare
 
 DAMAGED = "demo_2"
@@ -145,7 +146,7 @@ def test_by_way_of_a_dataset(tmp_path, name):
         path = raw.libero_folder(tmp_path / "raw")
     else:
         path = raw.DIALECTS[name](tmp_path / f"{name}.hdf5")
-    source = tfds_builders.RobomimicSource(path, alignment="shift")
+    source = RobomimicSource(path, alignment="shift")
     builder = tfds_builders.convert(source, name="dataset", data_dir=tmp_path)
     made = tmp_path / ("made" if name == "folder" else "made.hdf5")
     export(builder.data_path, "robomimic", made)
