@@ -18,6 +18,7 @@ import envlogger
 import rlds
 import tfds_files
 from envlogger.testing.catch_env import Catch
+from rlds.formats.rlu.rwrl import RluRwrlSource
 from rlds.sources import (
     DamagedEpisode,
     Episodes,
@@ -257,7 +258,7 @@ def test_data_of_two_formats_is_not_guessed(tmp_path, raw_data):
     assert open_episodes(tmp_path, format="tfds").format == "tfds"
 
 
-class Damaged(hostile_sources.RluRwrlSource):
+class Damaged(RluRwrlSource):
     """The second episode cannot be read."""
 
     def episodes(self, split, part, after=None):
