@@ -12,7 +12,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import rlds
 from rlds_ecosystem.nests import excludes, root_of
@@ -219,10 +219,10 @@ class BagConfig:
         return next(field for field in self.fields if field.field == path)
 
     def _check(self) -> None:
+        _check_values(self.clock, "clock")
+        _check_values(self.episodes, "episodes")
         if bool(self.clock.topic) == bool(self.clock.rate) or not self.clock.rate >= 0:
             raise ValueError(f"clock: got {self.clock}, expected a topic or a rate")
-        _check_literals(self.clock, "clock")
-        _check_literals(self.episodes, "episodes")
         if self.episodes.by == "marker" and not self.episodes.topic:
             raise ValueError("episodes: markers need a topic")
         if self.episodes.by == "gap" and (not self.clock.topic or not self.episodes.seconds > 0):
@@ -239,12 +239,12 @@ class BagConfig:
 
     def _check_field(self, field: FieldOf, seen: Mapping[str, Any]) -> None:
         where = f"field {field.field!r}"
+        _check_values(field, where)
         reserved = (*rlds.STEP_FLAGS, "stamps", "ages", "timestamp", "video")
         if not field.field or root_of(field.field) in reserved:
             raise ValueError(f"{where}: the name is taken, or missing")
         if field.field in seen or excludes(seen, field.field):
             raise ValueError(f"{where}: there are two, or there is a field below it")
-        _check_literals(field, where)
         if field.policy != "next_state":
             if not field.topic:
                 raise ValueError(f"{where}: it needs a topic")
@@ -265,43 +265,37 @@ class BagConfig:
 
 def _read(kind: Any, content: Any, where: str) -> Any:
     """Makes a dataclass of a table; says which of its keys is not right."""
-    fields = {field.name: field for field in dataclasses.fields(kind)}
     if not isinstance(content, Mapping):
         raise ValueError(f"{where}: got {content!r}, expected a table")
-    values = {}
-    for name, value in content.items():
-        if name not in fields:
-            raise ValueError(f"{where}: got {name!r}, expected one of {', '.join(fields)}")
-        default = fields[name].default
-        if isinstance(value, list):
-            value = tuple(map(str, value))
-        if isinstance(default, float) and type(value) is int:
-            value = float(value)
-        allowed: Any = (str, tuple) if name == "path" else (type(default),)
-        if name in ("start", "stop"):
-            allowed = (str, int, float, bool)
-        if default is dataclasses.MISSING:
-            allowed = (str,)
-        if type(value) not in allowed:
-            raise ValueError(f"{where}: {name}: got {value!r}, as {default!r} was expected")
-        values[name] = value
-    if missing := [
-        name
-        for name, field in fields.items()
-        if field.default is dataclasses.MISSING and name not in values
-    ]:
+    fields = dataclasses.fields(kind)
+    names = [field.name for field in fields]
+    if unknown := [name for name in content if name not in names]:
+        raise ValueError(f"{where}: got {unknown[0]!r}, expected one of {', '.join(names)}")
+    needed = [field.name for field in fields if field.default is dataclasses.MISSING]
+    if missing := [name for name in needed if name not in content]:
         raise ValueError(f"{where}: {missing[0]} is missing")
+    values = {
+        name: tuple(map(str, value)) if isinstance(value, list) else value
+        for name, value in content.items()
+    }
     return kind(**values)
 
 
-_LITERALS = {"policy": Policy, "missing": Missing, "stamp": Stamp, "by": By}
+def _check_values(item: Any, where: str) -> None:
+    """Checks that the attributes of a dataclass are of the types that it declares."""
+    for name, hint in get_type_hints(type(item)).items():
+        value, choices = getattr(item, name), get_args(hint)
+        if get_origin(hint) is Literal and value not in choices:
+            raise ValueError(f"{where}: {name}: got {value!r}, expected {', '.join(choices)}")
+        kinds = _KINDS.get(hint, object)
+        if not isinstance(value, kinds):
+            raise ValueError(f"{where}: {name}: got {value!r}, expected {hint}")
 
 
-def _check_literals(item: Any, where: str) -> None:
-    for name, kind in _LITERALS.items():
-        if hasattr(item, name) and getattr(item, name) not in get_args(kind):
-            known = ", ".join(get_args(kind))
-            raise ValueError(f"{where}: {name}: got {getattr(item, name)!r}, expected {known}")
+_KINDS: Mapping[Any, Any] = {
+    **{str: str, int: int, float: (int, float), tuple[str, ...]: tuple},
+    str | tuple[str, ...]: (str, tuple),
+}
 
 
 def _said(item: Any) -> dict[str, Any]:

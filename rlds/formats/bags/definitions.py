@@ -1,7 +1,7 @@
 """Decoders of messages, made from the definitions of their types.
 
-The decoders of ROS are our own, because the generators of others make code without bounds of what a
-file declares: an array of a billion poses, say. Definitions are parsed by `rosbags`.
+Definitions are parsed by `rosbags`. The decoders of ROS are our own: those of `rosbags` are Python
+code that it makes of the names in a file and runs, and they lose which dtype a number has.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from rlds.formats.bags.messages import Channel
 from rlds_ecosystem import import_extra
 
-__all__ = ["Decoder", "UnknownTypeError", "decoder", "is_known", "plain_type"]
+__all__ = ["Decoder", "UnknownTypeError", "decoder", "plain_type"]
 
 Data: TypeAlias = "bytes | memoryview"
 Decoder: TypeAlias = Callable[[Data], Any]
@@ -49,11 +49,6 @@ def plain_type(name: str) -> str:
     """
     package, slash, rest = name.partition("/")
     return f"{package}/msg/{rest}" if slash and "/" not in rest else name
-
-
-def is_known(channel: Channel) -> bool:
-    """Whether the messages of a channel can be decoded, as far as its encoding goes."""
-    return channel.encoding in ("cdr", "ros1", "json", "protobuf")
 
 
 def decoder(channel: Channel, types: Mapping[str, str] | None = None) -> Decoder:

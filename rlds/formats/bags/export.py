@@ -1,18 +1,15 @@
-"""Episodes of any source as MCAP files, and the messages of recordings that were kept."""
+"""Episodes of any source as MCAP files."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
-from rlds.formats.bags.kept import RECORDING_RECORD, MessageWriter, merge
-from rlds.formats.bags.messages import Channel, Message
-from rlds.formats.bags.source import MESSAGES, RECORDING
 from rlds.formats.bags.stored import EPISODE_ATTACHMENT, RLDS_RECORD
 from rlds.sources.aside import Aside
 from rlds.sources.episodes import Episodes
@@ -25,7 +22,6 @@ from rlds_ecosystem.nests import leaves_at, root_of
 
 __all__ = ["McapExport"]
 
-_FAMILIES = ("mcap", "rosbag")
 # The types of `std_msgs` by dtype; there are arrays of all but the first.
 _BOOL = "Bool"
 _TYPES = {
@@ -33,7 +29,6 @@ _TYPES = {
     **{f"int{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"UInt{bits}" for bits in (8, 16, 32, 64)},
 }
-_PLACE = (-1, -1)
 
 
 class McapExport(Export):
@@ -43,9 +38,6 @@ class McapExport(Export):
     `observation/joints` is `/observation/joints`, a `std_msgs/Float64MultiArray`. Images are
     `sensor_msgs/CompressedImage`, or `sensor_msgs/Image` where they are arrays. All else is in a
     metadata record and an attachment of each file.
-
-    Episodes whose messages were kept (`messages="keep"`) become the recordings that they came
-    from: the same messages, attachments and metadata records, in one MCAP file for each.
 
     Args:
       episodes: The episodes.
@@ -59,9 +51,6 @@ class McapExport(Export):
         if not rate > 0:
             raise ValueError(f"rate: got {rate}, expected steps in a second")
         self._rate = rate
-        family = next((name for name in _FAMILIES if name in episodes.metadata), "")
-        self._said: Mapping[str, Any] = episodes.metadata[family] if family else {}
-        self._is_kept = bool(family) and MESSAGES in episodes.spec
         steps = dict(leaves_at(episodes.spec[rlds.STEPS], None))
         kinds = {path: _type_of(field) for path, field in steps.items()}
         self._kinds = {
@@ -71,59 +60,31 @@ class McapExport(Export):
         whole = [path for path in places if root_of(path) == rlds.OBSERVATION]
         self._aside = Aside.of(episodes, places, whole)
 
+    @override
     def placements(self) -> Sequence[Placement]:
-        """See `Export`."""
-        if not self._is_kept:
-            return kept_aside(self._aside)
-        steps = [f"steps/{path}" for path in self._aside.steps]
-        return [Placement(path, "messages", "exact") for path in (*steps, *self._aside.episode)]
+        return kept_aside(self._aside)
 
-    def read_options(self) -> Mapping[str, Any]:
-        """See `Export`."""
-        return {"bag_config": self._said["config"], "messages": "keep"} if self._is_kept else {}
-
+    @override
     def write(self, path: Path) -> None:
-        """See `Export`."""
         path.mkdir()
-        if self._is_kept:
-            self._write_kept(path)
-            return
         for number, episode in enumerate(self.each()):
             with (path / f"episode_{number:06}.mcap").open("wb") as file:
-                writer = MessageWriter(file, "ros2")
+                writer = import_extra("mcap.writer").Writer(file)
+                writer.start(profile="ros2", library="rlds")
                 self._write_episode(writer, episode)
                 writer.finish()
 
-    # --- What was kept
-
-    def _write_kept(self, path: Path) -> None:
-        done: set[str] = set()
-        group: list[SourceEpisode] = []
-        for episode in self.each():
-            if group and group[0].origin.file != episode.origin.file:
-                _write_recording(path, group, done)
-                group = []
-            group.append(episode)
-        if group:
-            _write_recording(path, group, done)
-
-    # --- Any episodes
-
-    def _write_episode(self, writer: MessageWriter, episode: SourceEpisode) -> None:
+    def _write_episode(self, writer: Any, episode: SourceEpisode) -> None:
         columns = self._aside.columns(episode)
-        times = self._times(columns, episode.num_steps)
         last = episode.num_steps - episode.final_observation_known
-        rows = {
-            path: episode.num_steps if path in self._aside.whole else last for path in self._kinds
-        }
-        messages = {path: _Messages(path, self._aside.steps[path]) for path in self._kinds}
-        for row, time in enumerate(times):
-            for path in self._kinds:
-                if row < rows[path]:
-                    writer.add(messages[path].of(columns[path][row], time, row))
+        topics = {path: _Topic(writer, path, self._aside.steps[path]) for path in self._kinds}
+        for row, time in enumerate(self._times(columns, episode.num_steps)):
+            for path, topic in topics.items():
+                if row < last or path in self._aside.whole:
+                    topic.write(columns[path][row], time, row)
         writer.add_metadata(RLDS_RECORD, {"key": episode.key, "aside": self._aside.to_json()})
         data = self._aside.pack(episode)
-        writer.add_attachment(EPISODE_ATTACHMENT, "application/octet-stream", data, (0, 0))
+        writer.add_attachment(0, 0, EPISODE_ATTACHMENT, "application/octet-stream", data)
 
     def _times(self, columns: Mapping[str, Any], number: int) -> list[int]:
         times = columns.get("timestamp")
@@ -132,25 +93,6 @@ class McapExport(Export):
         if times.min(initial=0) >= 0 and (np.diff(times) >= 0).all():
             return [int(time) for time in times]
         return [round(step * 1e9 / self._rate) for step in range(number)]
-
-
-def _write_recording(path: Path, episodes: Sequence[SourceEpisode], done: set[str]) -> None:
-    said = episodes[0].metadata[RECORDING]
-    name = episodes[0].origin.file
-    if name in done:
-        raise ValueError(f"the episodes of {name!r} do not follow one another: export all in order")
-    done.add(name)
-    with (path / f"{name}.mcap").open("wb") as file:
-        writer = MessageWriter(file)
-        merge((bytes(episode.metadata[MESSAGES]) for episode in episodes), writer)
-        incomplete = [number for number, episode in enumerate(episodes) if not episode.complete]
-        record = {
-            "files": as_text(said["files"]),
-            "sha256": as_text(said["sha256"]),
-            "incomplete": json.dumps(incomplete),
-        }
-        writer.add_metadata(RECORDING_RECORD, record)
-        writer.finish()
 
 
 def _type_of(field: Any) -> str:
@@ -169,30 +111,34 @@ def _type_of(field: Any) -> str:
     return f"std_msgs/msg/{kind}{'MultiArray' if field.shape else ''}"
 
 
-class _Messages:
-    """Makes the messages of a field."""
+class _Topic:
+    """Writes the messages of a field.
 
-    def __init__(self, path: str, field: Field) -> None:
+    Args:
+      writer: Writes the file.
+      path: The path of the field.
+      field: The field.
+    """
+
+    def __init__(self, writer: Any, path: str, field: Field) -> None:
         typesys = import_extra("rosbags.typesys")
         self._store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
-        self._path, self._field = path, field
-        self._channels: dict[str, Channel] = {}
+        self._writer, self._path, self._field = writer, path, field
+        self._channels: dict[str, int] = {}
 
-    def of(self, value: Any, time: int, row: int) -> Message:
-        """Returns the message with a value."""
+    def write(self, value: Any, time: int, row: int) -> None:
+        """Writes the message with a value."""
         made = self._made(value, time)
         kind = made.__msgtype__
         if kind not in self._channels:
             definition, _ = self._store.generate_msgdef(kind, ros_version=2)
-            self._channels[kind] = Channel(
-                f"/{self._path}", kind, "cdr", definition.encode(), "ros2msg"
-            )
+            schema = self._writer.register_schema(kind, "ros2msg", definition.encode())
+            self._channels[kind] = self._writer.register_channel(f"/{self._path}", "cdr", schema)
         data = bytes(self._store.serialize_cdr(made, kind))
-        return Message(self._channels[kind], time, time, row, data, _PLACE)
+        self._writer.add_message(self._channels[kind], time, data, time, row)
 
     def _made(self, value: Any, time: int) -> Any:
-        field, types = self._field, self._store.types
-        kind = _type_of(field)
+        field, types, kind = self._field, self._store.types, _type_of(self._field)
         if kind.startswith("sensor_msgs/"):
             stamp = types["builtin_interfaces/msg/Time"](time // 10**9 % 2**31, time % 10**9)
             header = types["std_msgs/msg/Header"](stamp, self._path)

@@ -1,178 +1,140 @@
-"""MCAP files, read from the front: what is complete of a file that was cut is there."""
+"""MCAP files, read by the library mcap; of a file that was cut there is what is complete."""
 
 from __future__ import annotations
 
-import contextlib
 import io
+import itertools
 import os
-import struct
-import zlib
-from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Collection, Iterator
+from typing import Any
 
-from rlds.formats.bags.messages import Channel, Container, Flaws, Message, Place, decompressed
+from rlds.formats.bags.messages import LAST_TIME, Channel, Flaws, Message, check_decompressed
 from rlds.raw_files.untrusted import is_damage
 from rlds_ecosystem import import_extra
 
-__all__ = ["MAGIC", "McapFile"]
+__all__ = ["MAGIC", "attachment", "messages", "metadata"]
 
 MAGIC = b"\x89MCAP0\r\n"
 
-_RECORD = struct.Struct("<BQ")
-_MESSAGE = struct.Struct("<HIQQ")
-_CHUNK = struct.Struct("<QQQII")
-_SCHEMA, _CHANNEL, _CHUNK_CODE, _MESSAGE_CODE = 0x03, 0x04, 0x06, 0x05
-_ATTACHMENT, _METADATA, _DATA_END, _FOOTER = 0x09, 0x0C, 0x0F, 0x02
-_WANTED = (_SCHEMA, _CHANNEL, _CHUNK_CODE, _MESSAGE_CODE)
-# In the place of the position in a chunk, for messages that are in none.
-_NO_CHUNK = -1
+# The code of a record and its length come before its content.
+_HEAD_SIZE = 9
+# The library takes all others for none.
+_COMPRESSIONS = ("", "none", "zstd", "lz4")
 
 
-class McapFile(Container):
-    """An MCAP file."""
+class _File(io.BufferedReader):
+    """A file that asks for no more memory than it has bytes, whatever lengths it declares."""
 
-    def __init__(self, path: str, file: BinaryIO | None = None) -> None:
-        super().__init__(path)
-        self._records = import_extra("mcap.records")
-        self._stream = import_extra("mcap.data_stream").ReadDataStream
-        self._file: BinaryIO = file or open(path, "rb")  # noqa: SIM115
-        self._size = self._file.seek(0, os.SEEK_END)
-        self._chunk: tuple[int, bytes] = (-1, b"")
-
-    @classmethod
-    def of_bytes(cls, data: bytes) -> contextlib.closing[McapFile]:
-        """Opens what was read of a file, to be closed at the end of a block."""
-        return contextlib.closing(cls("messages", io.BytesIO(data)))
-
-    def close(self) -> None:
-        """See `Container`."""
-        self._file.close()
-
-    def messages(self, flaws: Flaws) -> Iterator[Message]:
-        """See `Container`."""
-        schemas: dict[int, Any] = {0: None}
-        channels: dict[int, Channel] = {}
-        for code, position, content in self._walk(_WANTED, flaws):
-            if code != _CHUNK_CODE:
-                yield from self._one(code, content, (position, _NO_CHUNK), schemas, channels)
-                continue
-            begin, end = 0, 2**63 - 1
-            try:
-                begin, end = struct.unpack_from("<QQ", content)
-                for inner, at, piece in _inner(_unpacked(content)):
-                    yield from self._one(inner, piece, (position, at), schemas, channels)
-            except Exception as error:
-                if not is_damage(error):
-                    raise
-                flaws.damages.append((begin, end, f"chunk at byte {position}: {error}"))
-
-    def _one(
-        self,
-        code: int,
-        content: bytes | memoryview,
-        place: Place,
-        schemas: dict[int, Any],
-        channels: dict[int, Channel],
-    ) -> Iterator[Message]:
-        if code == _MESSAGE_CODE:
-            number, sequence, log_time, publish_time = _MESSAGE.unpack_from(content)
-            if number not in channels:
-                raise ValueError(f"a message of channel {number}, which is not declared")
-            data = memoryview(content)[_MESSAGE.size :]
-            yield Message(channels[number], log_time, publish_time, sequence, data, place)
-        elif code == _SCHEMA:
-            schema = self._parse("Schema", content)
-            schemas[schema.id] = schema
-        elif code == _CHANNEL:
-            found = self._parse("Channel", content)
-            if found.schema_id not in schemas:
-                raise ValueError(f"channel {found.topic!r} has no schema {found.schema_id}")
-            schema = schemas[found.schema_id]
-            channels[found.id] = Channel(
-                found.topic,
-                "" if schema is None else schema.name,
-                found.message_encoding,
-                b"" if schema is None else bytes(schema.data),
-                "" if schema is None else schema.encoding,
-                tuple(found.metadata.items()),
-            )
-
-    def fetch(self, places: Iterable[Place]) -> Iterator[bytes | memoryview]:
-        """See `Container`."""
-        for position, at in places:
-            if at == _NO_CHUNK:
-                yield memoryview(self._record_at(position))[_MESSAGE.size :]
-                continue
-            if self._chunk[0] != position:
-                self._chunk = (position, _unpacked(self._record_at(position)))
-            data = self._chunk[1]
-            _, length = _RECORD.unpack_from(data, at)
-            begin = at + _RECORD.size
-            yield memoryview(data)[begin + _MESSAGE.size : begin + length]
-
-    def records(self) -> Iterator[tuple[str, bytes]]:
-        """Yields attachments and metadata records, as they are in the file."""
-        for code, _, content in self._walk((_ATTACHMENT, _METADATA), Flaws()):
-            yield ("Attachment" if code == _ATTACHMENT else "Metadata"), bytes(content)
-
-    def _walk(self, wanted: Iterable[int], flaws: Flaws) -> Iterator[tuple[int, int, bytes]]:
-        """Yields records of the data section: their kind, position, and content."""
-        self._file.seek(0)
-        if self._file.read(len(MAGIC)) != MAGIC:
+    def __init__(self, path: str) -> None:
+        super().__init__(io.FileIO(path))
+        self.size = os.path.getsize(path)
+        if self.read(len(MAGIC)) != MAGIC:
             raise ValueError("no MCAP file: it begins with other bytes")
-        position = len(MAGIC)
-        while True:
-            self._file.seek(position)
-            head = self._file.read(_RECORD.size)
-            if len(head) < _RECORD.size:
-                flaws.cut = f"the file ends at byte {self._size}, before the end of its data"
-                return
-            code, length = _RECORD.unpack(head)
-            if code in (_DATA_END, _FOOTER):
-                return
-            following = position + _RECORD.size + length
-            if following > self._size:
-                flaws.cut = f"the record at byte {position} is cut off"
-                return
-            if code in wanted:
-                yield code, position, self._file.read(length)
-            position = following
 
-    def _record_at(self, position: int) -> bytes:
-        self._file.seek(position)
-        _, length = _RECORD.unpack(self._file.read(_RECORD.size))
-        if length > self._size:
-            raise ValueError(f"the record at byte {position} is cut off")
-        return self._file.read(length)
-
-    def _parse(self, name: str, content: bytes | memoryview) -> Any:
-        kind = getattr(self._records, name)
-        return kind.read(self._stream(io.BytesIO(content)))
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(size if size is None else min(size, self.size))
 
 
-def _inner(data: bytes) -> Iterator[tuple[int, int, memoryview]]:
-    """Yields the records in a chunk: their kind, position, and content."""
-    view, position = memoryview(data), 0
-    while position < len(data):
-        code, length = _RECORD.unpack_from(data, position)
-        begin = position + _RECORD.size
-        if begin + length > len(data):
-            raise ValueError(f"the record at byte {position} of its content is cut off")
-        yield code, position, view[begin : begin + length]
-        position = begin + length
+def messages(
+    path: str, flaws: Flaws, topics: Collection[str] | None, begin: int, end: int
+) -> Iterator[Message]:
+    """Yields messages in the order of the file; see `MessageReader`."""
+    kinds = import_extra("mcap.records")
+    schemas: dict[int, Any] = {0: kinds.Schema(0, b"", "", "")}
+    channels: dict[int, Channel] = {}
+    with _File(path) as file:
+        for record in _records(file, flaws, begin, end):
+            for it in _content(record, flaws):
+                if isinstance(it, kinds.Schema):
+                    schemas[it.id] = it
+                elif isinstance(it, kinds.Channel) and it.id not in channels:
+                    schema = schemas[it.schema_id]
+                    channels[it.id] = Channel(
+                        it.topic, schema.name, it.message_encoding, schema.data, schema.encoding
+                    )
+                elif isinstance(it, kinds.Message):
+                    channel = channels[it.channel_id]
+                    if max(it.log_time, it.publish_time) >= LAST_TIME:
+                        raise ValueError(f"a message of {channel.topic} at {it.log_time}")
+                    is_wanted = topics is None or channel.topic in topics
+                    if is_wanted and begin <= it.log_time < end:
+                        yield Message(channel, it.log_time, it.publish_time, it.sequence, it.data)
 
 
-def _unpacked(content: bytes) -> bytes:
-    """Returns the content of a chunk.
+def _records(file: _File, flaws: Flaws, begin: int, end: int) -> Iterator[Any]:
+    """Yields what has the messages between two log times: of an indexed file, no other chunks."""
+    summary = _summary(file)
+    if summary is None or not summary.chunk_indexes or not summary.channels:
+        yield from _all_records(file, flaws)
+        return
+    chunk, stream = import_extra("mcap.records").Chunk, import_extra("mcap.data_stream")
+    yield from summary.schemas.values()
+    yield from summary.channels.values()
+    for index in sorted(summary.chunk_indexes, key=lambda index: index.chunk_start_offset):
+        if index.message_start_time < end and index.message_end_time >= begin:
+            file.seek(index.chunk_start_offset + _HEAD_SIZE)
+            yield chunk.read(stream.ReadDataStream(file))
 
-    Raises:
-      ValueError: It is damaged.
-    """
-    _, _, size, checksum, name_size = _CHUNK.unpack_from(content)
-    at = _CHUNK.size + name_size
-    compression = content[_CHUNK.size : at].decode()
-    (length,) = struct.unpack_from("<Q", content, at)
-    data = decompressed(memoryview(content)[at + 8 : at + 8 + length], compression, size)
-    if checksum and zlib.crc32(data) != checksum:
-        raise ValueError("its checksum is another")
-    return data
+
+def _all_records(file: _File, flaws: Flaws) -> Iterator[Any]:
+    """Yields all records but the last one, which is the footer, or may have been cut."""
+    file.seek(0)
+    reader = import_extra("mcap.stream_reader").StreamReader(file, emit_chunks=True)
+    try:
+        for record, _ in itertools.pairwise(reader.records):
+            yield record
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        flaws.cut = f"the file ends at byte {file.size}, or is damaged before ({error!r})"
+
+
+def _content(record: Any, flaws: Flaws) -> list[Any]:
+    """Returns the records in a chunk, or the record if it is none."""
+    if not isinstance(record, import_extra("mcap.records").Chunk):
+        return [record]
+    try:
+        if record.compression not in _COMPRESSIONS:
+            raise ValueError(f"compression {record.compression!r} is not known")
+        check_decompressed(record.uncompressed_size, len(record.data))
+        found: list[Any] = import_extra("mcap.stream_reader").breakup_chunk(record, True)
+        return found
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        times = record.message_start_time, record.message_end_time
+        flaws.damages.append((*times, f"a chunk from log time {times[0]} on: {error}"))
+        return []
+
+
+def _summary(file: _File) -> Any:
+    """Returns the summary at the end of a file; None if there is none, as it was cut."""
+    try:
+        file.seek(0)
+        return import_extra("mcap.reader").make_reader(file).get_summary()
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        return None
+
+
+def metadata(path: str) -> list[tuple[str, dict[str, str]]]:
+    """Returns the metadata records of a file: their names, and what they say."""
+    with _File(path) as file:
+        if _summary(file) is not None:
+            file.seek(0)
+            found = list(import_extra("mcap.reader").make_reader(file).iter_metadata())
+        else:
+            kind = import_extra("mcap.records").Metadata
+            found = [it for it in _all_records(file, Flaws()) if isinstance(it, kind)]
+    return [(record.name, record.metadata) for record in found]
+
+
+def attachment(path: str, name: str) -> bytes | None:
+    """Returns an attachment of a file that is whole; None if there is none of that name."""
+    with _File(path) as file:
+        file.seek(0)
+        for record in import_extra("mcap.reader").make_reader(file).iter_attachments():
+            if record.name == name:
+                return bytes(record.data)
+    return None

@@ -1,11 +1,11 @@
-"""What is in a recording, and a configuration to begin with."""
+"""What is in recordings, and a configuration to begin with."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 import rlds
 from rlds.formats.bags.config import BagConfig, Clock, FieldOf
 from rlds.formats.bags.definitions import decoder, plain_type
-from rlds.formats.bags.messages import Channel, Flaws, Message
+from rlds.formats.bags.messages import Channel, Flaws
 from rlds.formats.bags.recordings import Recording
 from rlds.formats.bags.values import BYTES, NotThereError, Picked, pick
 from rlds.formats.bags.videos import is_keyframe
@@ -28,20 +28,19 @@ _MAX_BYTES = 256 << 20
 _ACTION_WORDS = ("action", "cmd", "command", "commands", "desired", "goal", "target", "control")
 # What each message is of little use in steps: the tree of frames, logs, clocks.
 _BESIDE = ("tf2_msgs/", "tf/", "rosgraph_msgs/", "rcl_interfaces/", "diagnostic_msgs/")
-_JOINTS = ("position", "velocity", "effort")
-# Where messages of common types have what is measured, after the stamps.
-_INSIDE = ("pose", "twist", "wrench", "vector", "point", "quaternion", "transform", "accel")
+# What the topics of cameras end in.
+_OF_IMAGES = ("compressed", "image", "image_raw", "image_rect")
 
 
 @dataclasses.dataclass
-class TopicSeen:
-    """A topic: its channel, and what was seen of it."""
+class _Topic:
+    """A topic: its channel, its first message, and what was seen of it."""
 
     channel: Channel
     data: bytes
     first: int
     last: int
-    count: int = 1
+    count: int = 0
 
     @property
     def rate(self) -> float:
@@ -58,81 +57,66 @@ class Overview:
     """
 
     def __init__(self) -> None:
-        self.topics: dict[str, TopicSeen] = {}
+        self.topics: dict[str, _Topic] = {}
         self.firsts: dict[str, tuple[Channel, bytes]] = {}
-        self.is_whole = True
 
-    def look(
-        self, recording: Recording, config: BagConfig | None, but: Collection[str] = ()
-    ) -> None:
-        """Looks at a recording: until all fields were seen, or else at so many bytes.
+    def look(self, recording: Recording, config: BagConfig | None) -> None:
+        """Looks at a recording until all fields were seen; without a configuration, at its start.
 
-        Args:
-          recording: The recording.
-          config: The configuration, if there is one.
-          but: Topics that are of no interest.
+        Raises:
+          SourceError: It is damaged.
+          ValueError: A message has no value that a field can hold.
         """
-        left = {f.field: f for f in config.fields if f.topic} if config else {}
-        left = {path: field for path, field in left.items() if path not in self.firsts}
-        clock = config.clock.topic if config else ""
+        left = [
+            field
+            for field in (config.fields if config else ())
+            if field.topic and field.field not in self.firsts
+        ]
         num_bytes = 0
-        for _, message in recording.messages(Flaws()):
-            topic = message.channel.topic
-            if topic in but:
-                continue
-            self._count(message)
-            for path in [path for path, field in left.items() if field.topic == topic]:
-                if self._is_there(left[path], message, config):
-                    self.firsts[path] = (message.channel, bytes(message.data))
-                    del left[path]
+        for message in recording.all_messages(Flaws()):
+            topic, time = message.channel.topic, message.log_time
+            seen = self.topics.setdefault(topic, _Topic(message.channel, message.data, time, time))
+            seen.count += 1
+            seen.first, seen.last = min(seen.first, time), max(seen.last, time)
+            for field in [field for field in left if field.topic == topic]:
+                try:
+                    picked_of(field, message.channel, message.data, config)
+                except NotThereError:
+                    continue
+                self.firsts[field.field] = message.channel, message.data
+                left.remove(field)
             num_bytes += len(message.data)
-            is_done = not left and (not clock or clock in self.topics)
-            if is_done if config else num_bytes > _MAX_BYTES:
-                self.is_whole = False
+            if config is None and num_bytes > _MAX_BYTES:
+                return
+            if config and not left and config.clock.topic in ("", *self.topics):
                 return
 
-    def _count(self, message: Message) -> None:
-        seen = self.topics.get(message.channel.topic)
-        if seen is None:
-            time = message.log_time
-            found = TopicSeen(message.channel, bytes(message.data), time, time)
-            self.topics[message.channel.topic] = found
-            return
-        seen.count += 1
-        seen.first = min(seen.first, message.log_time)
-        seen.last = max(seen.last, message.log_time)
+    def check(self, config: BagConfig, recording: Recording) -> None:
+        """Checks that all was seen that a configuration asks for.
 
-    def _is_there(self, field: FieldOf, message: Message, config: BagConfig | None) -> bool:
-        try:
-            picked_of(field, message.channel, message.data, config.types if config else {})
-        except NotThereError:
-            return False
-        return True
+        Raises:
+          SourceError: It was not; says which topics there are.
+        """
+        for field in config.fields:
+            if field.topic and field.field not in self.firsts:
+                what = f"field {field.field!r}: no message of {field.topic!r} has a value"
+                raise self.missing(what, recording)
+        if config.clock.topic not in ("", *self.topics):
+            what = f"clock: there are no messages of {config.clock.topic!r}"
+            raise self.missing(what, recording)
 
     def missing(self, what: str, recording: Recording) -> SourceError:
         """Returns the error that something was not seen."""
-        return SourceError(
-            f"{what}; there are the topics {self.in_words()}", file=recording.files[0]
-        )
-
-    def in_words(self) -> str:
-        """Returns the topics with their types and rates."""
-        return ", ".join(
+        topics = ", ".join(
             f"{topic} ({plain_type(seen.channel.type) or seen.channel.encoding}"
             + (f", {seen.rate:.3g} Hz)" if seen.rate else ")")
             for topic, seen in sorted(self.topics.items())
         )
-
-    def said(self) -> dict[str, Any]:
-        """Returns the types of the topics, in the types of JSON."""
-        return {
-            topic: {"type": seen.channel.type, "encoding": seen.channel.encoding}
-            for topic, seen in sorted(self.topics.items())
-        }
+        return SourceError(f"{what}; there are the topics {topics}", file=recording.files[0])
 
 
 def picked_of(
-    field: FieldOf, channel: Channel, data: bytes | memoryview, types: Mapping[str, str]
+    field: FieldOf, channel: Channel, data: bytes, config: BagConfig | None = None
 ) -> Picked:
     """Finds out from the bytes of a message what a field holds; see `pick`.
 
@@ -142,22 +126,22 @@ def picked_of(
     """
     if field.path == BYTES:
         return pick(field, channel, data)
-    picked = pick(field, channel, decoder(channel, types)(data))
+    picked = pick(field, channel, decoder(channel, config.types if config else {})(data))
     if field.policy in ("linear", "slerp", "window") and picked.kind != "numbers":
-        raise ValueError(f"{field.field}: the policy {field.policy!r} is for numbers")
+        raise ValueError(f"the policy {field.policy!r} is for numbers")
     if field.policy in ("linear", "slerp") and picked.field.column_dtype.kind != "f":
-        raise ValueError(f"{field.field}: {picked.field.dtype} cannot be interpolated; set dtype")
+        raise ValueError(f"{picked.field.dtype} cannot be interpolated; set dtype")
     if picked.kind == "video":
         if field.policy not in ("hold", "nearest") or field.missing == "null":
-            raise ValueError(f"{field.field}: video is for hold or nearest, without null")
+            raise ValueError("video is for hold or nearest, without null")
         is_keyframe(b"", picked.field.doc)  # Of a codec that is known.
     if field.policy == "slerp" and picked.field.shape != (4,):
-        raise ValueError(f"{field.field}: {picked.field} is no quaternion")
+        raise ValueError(f"{picked.field} is no quaternion")
     return picked
 
 
 def propose(overview: Overview, recording: Recording) -> BagConfig:
-    """Returns a configuration that has what is usual.
+    """Returns a configuration that has what is usual, and fills in `Overview.firsts`.
 
     Its clock is the fastest topic of joint states, else the fastest of numbers, else of images. All
     topics that have numbers or images are fields of the observation, or of the action if their
@@ -171,140 +155,102 @@ def propose(overview: Overview, recording: Recording) -> BagConfig:
     Raises:
       SourceError: There is nothing that a step could have; says what there is.
     """
-    fields: list[FieldOf] = []
-    kinds: dict[str, str] = {}
+    picked: dict[str, Picked] = {}
     for topic, seen in sorted(overview.topics.items()):
-        if plain_type(seen.channel.type).startswith(_BESIDE):
-            continue
-        for field in _fields_of(topic, seen, _short(topic, overview.topics)):
-            found = _kind(field, seen)
-            if found is not None and not excludes({f.field: f for f in fields}, field.field):
-                fields.append(field)
-                kinds.setdefault(topic, found)
-                overview.firsts[field.field] = (seen.channel, seen.data)
-    if not fields:
-        raise overview.missing(
-            "no topic has what could be proposed as a field of a step: pass a bag_config",
-            recording,
-        )
-    actions = [field for field in fields if field.field.startswith(f"{rlds.ACTION}/")]
+        if not plain_type(seen.channel.type).startswith(_BESIDE):
+            for item in _useful(_fields_of(topic, seen), seen):
+                if not excludes(picked, item.config.field):
+                    picked[item.config.field] = item
+    if not picked:
+        what = "no topic has what could be proposed as a field of a step: pass a bag_config"
+        raise overview.missing(what, recording)
+    actions = [path for path in picked if path.startswith(f"{rlds.ACTION}/")]
     if len(actions) == 1:
-        only = dataclasses.replace(actions[0], field=rlds.ACTION)
-        fields[fields.index(actions[0])] = only
-        overview.firsts[rlds.ACTION] = overview.firsts.pop(actions[0].field)
-    clock = _clock(overview, kinds)
-    return BagConfig(
-        Clock(clock),
-        tuple(_with_policy(field, overview, overview.topics[clock]) for field in fields),
-    )
+        item = picked.pop(actions[0])
+        only = dataclasses.replace(item.config, field=rlds.ACTION)
+        picked[rlds.ACTION] = dataclasses.replace(item, config=only)
+    clock = _clock(overview, picked.values())
+    fields = []
+    for path, item in picked.items():
+        seen = overview.topics[item.config.topic]
+        overview.firsts[path] = seen.channel, seen.data
+        is_often = seen.rate >= 0.9 * overview.topics[clock].rate
+        is_command = is_often and path.split("/")[0] == rlds.ACTION
+        fields.append(dataclasses.replace(item.config, policy="first" if is_command else "hold"))
+    return BagConfig(Clock(clock), tuple(fields))
 
 
-def _with_policy(field: FieldOf, overview: Overview, clock: TopicSeen) -> FieldOf:
-    """An action is the first command of each step, if there are enough of them."""
-    rate = overview.topics[field.topic].rate
-    is_often = rate >= 0.9 * clock.rate and field.field.split("/")[0] == rlds.ACTION
-    return dataclasses.replace(field, policy="first") if is_often else field
-
-
-def _clock(overview: Overview, kinds: Mapping[str, str]) -> str:
-    def rank(topic: str) -> tuple[bool, bool, bool, float]:
-        seen = overview.topics[topic]
+def _clock(overview: Overview, picked: Iterable[Picked]) -> str:
+    def rank(item: Picked) -> tuple[bool, bool, bool, float]:
+        seen = overview.topics[item.config.topic]
         return (
             plain_type(seen.channel.type).endswith("/JointState"),
-            not _is_action(topic),
-            kinds[topic] == "numbers",
+            not _is_action(item.config.topic),
+            item.kind == "numbers",
             seen.rate,
         )
 
-    return max(sorted(kinds), key=rank)
+    return max(picked, key=rank).config.topic
 
 
-def _kind(field: FieldOf, seen: TopicSeen) -> str | None:
-    """What a proposed field holds; None if it holds nothing of use."""
-    try:
-        picked = picked_of(field, seen.channel, seen.data, {})
-    except Exception as error:
-        if not is_damage(error):
-            raise
-        return None
-    if picked.kind == "image" or picked.kind == "video":
-        return picked.kind
-    is_small = (
-        picked.kind == "numbers" and math.prod(size or 0 for size in picked.field.shape) <= 1024
-    )
-    return "numbers" if is_small else None
+def _useful(fields: Iterable[FieldOf], seen: _Topic) -> Iterator[Picked]:
+    """Yields those of some fields that have images, video or a few numbers."""
+    for field in fields:
+        try:
+            picked = picked_of(field, seen.channel, seen.data)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            continue
+        size = math.prod(size or 0 for size in picked.field.shape)
+        if picked.kind in ("image", "video") or (picked.kind == "numbers" and size <= 1024):
+            yield picked
 
 
-def _fields_of(topic: str, seen: TopicSeen, name: str) -> list[FieldOf]:
+def _fields_of(topic: str, seen: _Topic) -> list[FieldOf]:
     """Returns the fields that a topic may be; some may have nothing in them."""
-    root = rlds.ACTION if _is_action(topic) else rlds.OBSERVATION
+    parts = topic.strip("/").split("/")
+    while len(parts) > 1 and parts[-1] in _OF_IMAGES:
+        parts.pop()
+    name = _legible("_".join(parts))
     kind = plain_type(seen.channel.type).rpartition("/")[2].rpartition(".")[2]
     if "Image" in kind or "Video" in kind:
         return [FieldOf(f"{rlds.OBSERVATION}/images/{name}", topic)]
-    if kind == "JointState":
-        parts = [part for part in _JOINTS if _kind(FieldOf("x", topic, part), seen)]
-        if root == rlds.ACTION:
-            parts = parts[:1]
-        return [
-            FieldOf(f"{root}/{name}/{part}" if len(parts) > 1 else f"{root}/{name}", topic, part)
-            for part in parts
-        ]
+    root = rlds.ACTION if _is_action(topic) else rlds.OBSERVATION
     try:
         message = decoder(seen.channel, {})(seen.data)
     except Exception as error:
         if not is_damage(error):
             raise
         return []
-    if isinstance(message, Mapping):
-        inner = {
-            key: value
-            for key, value in message.items()
-            if key not in ("header", "timestamp", "layout")
-        }
-        found = list(_numeric(inner, ""))
-        if len(found) == 1 or (len(found) > 1 and len(inner) == 1):
-            return [FieldOf(f"{root}/{name}{_tail(path, found)}", topic, path) for path in found]
-        return [FieldOf(f"{root}/{name}/{_legible(path)}", topic, path) for path in found]
-    return []
+    if not isinstance(message, Mapping):
+        return []
+    beside = ("header", "timestamp", "layout")
+    found = list(_numeric({k: v for k, v in message.items() if k not in beside}, ""))
+    if kind == "JointState" and root == rlds.ACTION:
+        found = found[:1]
+    if len(found) == 1:
+        return [FieldOf(f"{root}/{name}", topic, found[0])]
+    return [FieldOf(f"{root}/{name}/{_legible(path)}", topic, path) for path in found]
 
 
-def _tail(path: str, found: list[str]) -> str:
-    return f"/{_legible(path.rpartition('/')[2])}" if len(found) > 1 else ""
-
-
-def _numeric(message: Mapping[str, Any], path: str) -> list[str]:
-    """Returns the paths of vectors of numbers in a message."""
-    found = []
+def _numeric(message: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yields the paths of vectors of numbers in a message, but for those that are empty."""
     for name, value in message.items():
         inner = f"{path}/{name}" if path else name
         if isinstance(value, Mapping):
-            numbers = [isinstance(item, np.generic | int | float) for item in value.values()]
-            if numbers and all(numbers):
-                found.append(inner)
+            if value and all(isinstance(item, np.generic | int | float) for item in value.values()):
+                yield inner
             elif inner.count("/") < 4:
-                found += _numeric(value, inner)
-        elif isinstance(value, np.generic | int | float | np.ndarray) or (
-            isinstance(value, list) and value and isinstance(value[0], int | float)
-        ):
-            found.append(inner)
-    return found
+                yield from _numeric(value, inner)
+        elif isinstance(value, np.generic | int | float):
+            yield inner
+        elif isinstance(value, list | np.ndarray) and len(value):
+            yield from [inner] if isinstance(value[0], np.generic | int | float) else []
 
 
 def _is_action(topic: str) -> bool:
     return any(word in _ACTION_WORDS for word in re.split(r"[^a-z]+", topic.lower()))
-
-
-def _short(topic: str, topics: Collection[str]) -> str:
-    """Returns the last part of the name of a topic, or more if others end as it does."""
-    parts = topic.strip("/").split("/")
-    for number in range(1, len(parts) + 1):
-        end = parts[-number:]
-        alike = [other for other in topics if other.strip("/").split("/")[-number:] == end]
-        if len(alike) == 1 and end[0] not in ("compressed", "image", "image_raw", "image_rect"):
-            break
-    while len(end) > 1 and end[-1] in ("compressed", "image_raw", "image_rect", "image"):
-        end = end[:-1]
-    return _legible("_".join(end))
 
 
 def _legible(name: str) -> str:

@@ -6,46 +6,34 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import re
+import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import Literal
 
 import zstandard
 from etils import epath
 
 from rlds.formats.bags import mcap_files, ros1_files, sqlite_files
-from rlds.formats.bags.messages import Container, Flaws, Message
+from rlds.formats.bags.messages import LAST_TIME, Flaws, Message, MessageReader, check_decompressed
 from rlds.raw_files.input_files import natural_order
-from rlds.raw_files.untrusted import check_is_file, check_link, source_errors, trusted_bytes
-from rlds.sources.source import SourceError, require_files
-from rlds_ecosystem import stores
+from rlds.raw_files.untrusted import check_is_file, check_link, source_errors
+from rlds.sources.source import require_files
+from rlds_ecosystem import import_extra, stores
 
-__all__ = ["Located", "Recording", "find_recordings", "looks_like"]
+__all__ = ["Recording", "find_recordings", "looks_like"]
 
 Family = Literal["mcap", "rosbag"]
 
-_KINDS: dict[str, type[Container]] = {
-    ".mcap": mcap_files.McapFile,
-    ".bag": ros1_files.Ros1File,
-    ".db3": sqlite_files.SqliteFile,
+_READERS: dict[str, MessageReader] = {
+    ".mcap": mcap_files.messages,
+    ".bag": ros1_files.messages,
+    ".db3": sqlite_files.messages,
 }
 _MAGIC = {".mcap": mcap_files.MAGIC, ".bag": ros1_files.MAGIC, ".db3": sqlite_files.MAGIC}
 _COMPRESSED = (".zstd", ".zst")
 _SUFFIXES: dict[Family, tuple[str, ...]] = {"mcap": (".mcap",), "rosbag": (".bag", ".db3")}
-_METADATA_FILE, _METADATA_MARK = "metadata.yaml", b"rosbag2_bagfile_information"
-_MAX_METADATA = 1 << 24
-# What it says of files and messages, as all that write it do; YAML has other ways.
-_LISTED = re.compile(rb"^ +relative_file_paths:((?: *\[[^\]]*\])|(?:\n *- [^\n]*)*)", re.MULTILINE)
-_FILE_NAME = re.compile(rb"""(?:- |[\[,]) *["']?([^"',\[\]\n]+\.(?:db3|mcap)[.\w]*)""")
-_NUM_MESSAGES = re.compile(rb"^ {0,2}message_count: *([0-9]{1,18})", re.MULTILINE)
-
-
-class Located(NamedTuple):
-    """A message, and which file of its recording it is in."""
-
-    file: int
-    message: Message
+_METADATA_FILE, _METADATA_KEY = "metadata.yaml", "rosbag2_bagfile_information"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,68 +44,78 @@ class Recording:
       name: Its name, relative to what was opened, without a suffix.
       files: Its files.
       described: The `metadata.yaml` of rosbag2, if there is one.
-      missing: The files that it names, but that are not there.
-      num_messages: How many messages it says that there are; 0 if it does not say so.
     """
 
     name: str
     files: tuple[epath.Path, ...]
     described: epath.Path | None = None
-    missing: tuple[str, ...] = ()
-    num_messages: int = 0
 
-    @property
-    def file_names(self) -> str:
-        """What its files are called."""
-        return ", ".join(file.name for file in self.files)
+    def all_messages(self, flaws: Flaws) -> Iterator[Message]:
+        """Yields all messages in the order of the files.
 
-    def messages(self, flaws: Flaws) -> Iterator[Located]:
-        """Yields all messages in the order of the files; see `Container.messages`.
+        Args:
+          flaws: Takes what is wrong with the files. What can be read is yielded nevertheless.
 
         Raises:
           SourceError: A file is no recording, or one is missing.
         """
-        if self.missing and self.described is not None:
-            what = f"it names files that are not there: {', '.join(self.missing)}"
-            raise SourceError(what, file=self.described, episode=self.name)
-        count = 0
-        for number, path in enumerate(self.files):
+        expected, count = self._num_described(), 0
+        for message in self.messages(flaws):
+            count += 1
+            yield message
+        if count < expected and not flaws.damages:
+            flaws.cut = flaws.cut or f"{count} messages, but {_METADATA_FILE} says {expected}"
+
+    def messages(
+        self,
+        flaws: Flaws,
+        topics: Collection[str] | None = None,
+        begin: int = -LAST_TIME,
+        end: int = LAST_TIME,
+    ) -> Iterator[Message]:
+        """Yields the messages of some topics between two log times, in the order of the files."""
+        for path in self.files:
             found = Flaws()
-            with source_errors(path), _opened(path) as file:
-                for message in file.messages(found):
-                    count += 1
-                    yield Located(number, message)
+            with source_errors(path), _on_disk(path) as local:
+                yield from _READERS[_suffix(path.name)](local, found, topics, begin, end)
             flaws.damages += found.damages
             flaws.cut = flaws.cut or (f"{path.name}: {found.cut}" if found.cut else "")
-        if count < self.num_messages and not flaws.damages:
-            what = f"{count} messages, but {_METADATA_FILE} says {self.num_messages}"
-            flaws.cut = flaws.cut or what
 
-    def fetch(self, places: Iterable[tuple[int, int, int]]) -> Iterator[bytes | memoryview]:
-        """Yields the data of messages again.
-
-        Args:
-          places: Where they are: their files, and their places in them; in order.
-        """
-        with contextlib.ExitStack() as stack:
-            is_open, file = -1, None
-            for number, *place in places:
-                if number != is_open or file is None:
-                    stack.close()
-                    file = stack.enter_context(_opened(self.files[number]))
-                    is_open = number
-                with source_errors(self.files[number]):
-                    yield next(iter(file.fetch([(place[0], place[1])])))
-
-    def records(self) -> Iterator[tuple[str, bytes]]:
-        """Yields what the files have beside messages."""
+    def metadata(self) -> list[tuple[str, dict[str, str]]]:
+        """Returns the metadata records of MCAP files: their names, and what they say."""
+        found: list[tuple[str, dict[str, str]]] = []
         for path in self.files:
-            with source_errors(path), _opened(path) as file:
-                yield from file.records()
+            if _suffix(path.name) == ".mcap":
+                with source_errors(path), _on_disk(path) as local:
+                    found += mcap_files.metadata(local)
+        return found
+
+    def attachment(self, name: str) -> bytes | None:
+        """Returns an attachment of its first file, an MCAP file; None if there is none."""
+        with source_errors(self.files[0]), _on_disk(self.files[0]) as local:
+            return mcap_files.attachment(local, name)
 
     def sha256(self) -> str:
         """Returns the digests of the files, in hexadecimal, one in a line."""
         return "\n".join(map(_sha256, self.files))
+
+    def _num_described(self) -> int:
+        """Returns how many messages `metadata.yaml` says that there are; 0 if it says nothing.
+
+        Raises:
+          SourceError: It names a file that is not there.
+        """
+        if self.described is None:
+            return 0
+        with source_errors(self.described, episode=self.name):
+            yaml = import_extra("ruamel.yaml").YAML(typ="safe")
+            said = yaml.load(self.described.read_text())[_METADATA_KEY]
+            # Some were compressed or converted later, and some lists begin with the folder.
+            there = {_stem(file.name) for file in self.files}
+            listed = [os.path.basename(name) for name in said.get("relative_file_paths") or ()]
+            if missing := [name for name in listed if _stem(name) not in there]:
+                raise ValueError(f"it names files that are not there: {', '.join(missing)}")
+            return int(said.get("message_count", 0))
 
 
 def find_recordings(path: str | os.PathLike[str], family: Family) -> list[Recording]:
@@ -155,8 +153,6 @@ def looks_like(path: str | os.PathLike[str], family: Family) -> bool:
     if not found:
         return False
     file = found[0].files[0]
-    if found[0].missing:
-        return True
     if file.name.endswith(_COMPRESSED):
         return True
     magic = _MAGIC[_suffix(file.name)]
@@ -169,34 +165,21 @@ def _rosbag2(folder: epath.Path, name: str) -> Recording | None:
     if not described.exists() or described.is_dir():
         return None
     check_is_file(described)
-    with stores.open_binary(described) as file:
-        said = file.read(_MAX_METADATA)
-    if _METADATA_MARK not in said:
+    if _METADATA_KEY.encode() not in described.read_bytes():
         return None
     names = [
         entry.name
         for entry in stores.list_directory(folder)
         if _suffix(entry.name) in (".db3", ".mcap") and not entry.is_dir
     ]
-    files = [folder / name for name in sorted(names, key=natural_order)]
-    if not files:
+    if not names:
         return None
-    listed = _LISTED.search(said)
-    # Some were compressed or converted later, and some lists begin with the name of the folder.
-    there = {_stem(name) for name in names}
-    found = [
-        os.path.basename(match[1].decode(errors="replace"))
-        for match in _FILE_NAME.finditer(listed[1] if listed else b"")
-    ]
-    missing = tuple(file for file in found if _stem(file) not in there)
-    count = _NUM_MESSAGES.search(said)
-    return Recording(
-        name, tuple(require_files(*files)), described, missing, int(count[1]) if count else 0
-    )
+    files = require_files(*(folder / name for name in sorted(names, key=natural_order)))
+    return Recording(name, tuple(files), described)
 
 
 def _stem(name: str) -> str:
-    for suffix in (*_COMPRESSED, *_KINDS):
+    for suffix in (*_COMPRESSED, *_READERS):
         name = name.removesuffix(suffix)
     return name
 
@@ -209,28 +192,22 @@ def _suffix(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _opened(path: epath.Path) -> Iterator[Any]:
-    """Opens a file, a copy of one in an object store, or what comes out of a compressed one."""
+def _on_disk(path: epath.Path) -> Iterator[str]:
+    """Gives the path of a file on this machine: itself, or a copy that is not compressed."""
     with contextlib.ExitStack() as stack:
         local = stack.enter_context(stores.on_disk(path))
-        if path.name.endswith(_COMPRESSED):
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlds-bag-"))
-            local = _decompressed_file(local, os.path.join(folder, "bag"))
-        file = _KINDS[_suffix(path.name)](local)
-        stack.callback(file.close)
-        yield file
-
-
-def _decompressed_file(path: str, target: str) -> str:
-    left = trusted_bytes(os.path.getsize(path))
-    with open(path, "rb") as packed, open(target, "wb") as file:
-        reader = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
-        while piece := reader.read(1 << 20):
-            left -= len(piece)
-            if left < 0:
-                raise SourceError("more comes out of it than recorded data ever has", file=path)
-            file.write(piece)
-    return target
+        if not path.name.endswith(_COMPRESSED):
+            yield local
+            return
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlds-bag-"))
+        target = os.path.join(folder, "bag")
+        with open(local, "rb") as packed, open(target, "wb") as file:
+            size = zstandard.frame_content_size(packed.read(1 << 10))
+            check_decompressed(size, os.path.getsize(local))
+            packed.seek(0)
+            reader = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+            shutil.copyfileobj(reader, file)
+        yield target
 
 
 def _sha256(path: epath.Path) -> str:

@@ -9,31 +9,31 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
-from rlds.formats.bags.columns import ages_of, in_windows, next_values, rows_of, stacked, values_of
 from rlds.formats.bags.config import BagConfig, FieldOf
-from rlds.formats.bags.kept import RECORDING_RECORD, kept_messages, parse_record
-from rlds.formats.bags.messages import Flaws
 from rlds.formats.bags.proposal import Overview, picked_of, propose
 from rlds.formats.bags.recordings import Family, Recording, find_recordings, looks_like
-from rlds.formats.bags.stored import StoredEpisodes, aside_in
-from rlds.formats.bags.tracks import (
-    Decoders,
-    Index,
+from rlds.formats.bags.steps import (
     Span,
-    Track,
-    make_index,
+    ages_of,
+    next_values,
+    rows_of,
     spans_of,
+    stacked,
     step_times,
+    values_of,
+    window_of,
 )
-from rlds.formats.bags.values import BYTES, Picked
+from rlds.formats.bags.stored import StoredEpisodes, aside_in
+from rlds.formats.bags.tracks import Index, Track, make_index, read_values
+from rlds.formats.bags.values import Picked
 from rlds.formats.bags.videos import clip_of, is_keyframe
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.aside import Aside
 from rlds.sources.source import (
+    ALL_ROWS,
     Origin,
-    Outline,
     RandomAccessSource,
     SourceEpisode,
     SourceError,
@@ -41,7 +41,7 @@ from rlds.sources.source import (
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
-from rlds_ecosystem.nests import leaves_at, nest
+from rlds_ecosystem.nests import nest, root_of
 
 __all__ = ["BagSource", "McapSource", "RosbagSource"]
 
@@ -50,8 +50,9 @@ _CLIP = {
     FIRST: Field(np.int64),
     FRAMES: Field(np.int64, (None,), doc="The frame of each step."),
 }
-TIMESTAMP, STAMPS, AGES = "timestamp", "stamps", "ages"
-RECORDING, MESSAGES = "recording", "messages"
+TIMESTAMP, STAMPS, AGES, RECORDING = "timestamp", "stamps", "ages", "recording"
+# How far before the first step a keyframe of video is looked for, in messages.
+_BEFORE_KEYFRAME = (30, 300, 1 << 40)
 
 
 class BagSource(RandomAccessSource):
@@ -64,104 +65,90 @@ class BagSource(RandomAccessSource):
         path: str | os.PathLike[str],
         *,
         bag_config: str | Mapping[str, Any] | BagConfig | None = None,
-        messages: Literal["leave_out", "keep"] = "leave_out",
         damaged_chunks: Literal["error", "leave_out"] = "error",
     ) -> None:
         self._recordings = find_recordings(path, self.family)
         if not self._recordings:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no recordings ({self.family}).")
-        self._keeps = messages == "keep"
+        self._leaves_out = damaged_chunks == "leave_out"
         self._stored: StoredEpisodes | None = None
-        self._said_of: dict[int, Mapping[str, str]] = {}
         self._spans: list[tuple[int, Span]] | None = None
         self._indexed: tuple[int, Index] | None = None
         self._digests: dict[int, str] = {}
+        self._picked: dict[str, Picked] = {}
         with source_errors(os.fspath(path)):
             aside = aside_in(self._recordings[0]) if self.family == "mcap" else None
-        if aside is not None:
-            self._be_stored(aside)
-            return
-        self._leaves_out = damaged_chunks == "leave_out"
+            if aside is not None:
+                self._stored = StoredEpisodes(self._recordings, aside)
+                for name in ("description", "homepage", "citation", "license"):
+                    setattr(self, name, str(aside.metadata.get(name, "")))
+                return
+        self.description = f"Steps of {len(self._recordings)} recordings of a robot."
+        self._is_proposed = bag_config is None
         given = None if bag_config is None else BagConfig.of(bag_config)
         with source_errors(os.fspath(path)):
             self._overview = self._look(given)
-            self._is_proposed = given is None
-            found = given or propose(self._overview, self._recordings[0])
-            self.config = found
+            self.config = given or propose(self._overview, self._recordings[0])
+            self._overview.check(self.config, self._recordings[0])
             self._picked = self._pick()
         # With the joints in the order that was found.
-        known = [self._picked.get(field.field) for field in found.fields]
-        fields = [item.config if item else f for item, f in zip(known, found.fields)]
-        self.config = dataclasses.replace(found, fields=tuple(fields))
-        self.description = f"Steps of {len(self._recordings)} recordings of a robot."
+        known = {path: item.config for path, item in self._picked.items()}
+        fields = [known.get(field.field, field) for field in self.config.fields]
+        self.config = dataclasses.replace(self.config, fields=tuple(fields))
         if self.config.episodes.by == "bag":
-            self._spans = [(number, Span(0, 2**63 - 1)) for number in range(len(self._recordings))]
-
-    def _be_stored(self, aside: Aside) -> None:
-        """Has the episodes that were exported."""
-        self._stored = StoredEpisodes(self._recordings, aside)
-        for name in ("description", "homepage", "citation", "license"):
-            setattr(self, name, str(aside.metadata.get(name, "")))
+            self._spans = [(number, Span()) for number in range(len(self._recordings))]
 
     def __getstate__(self) -> Mapping[str, Any]:
-        return {**vars(self), "_indexed": None, "_picked": None}
+        return {**vars(self), "_indexed": None, "_picked": {}}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
-        self._picked = {} if self._stored else self._pick()
+        if self._stored is None:
+            self._picked = self._pick()
 
+    @override
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         return looks_like(path, cls.family)
 
     # --- What there is
 
     def _look(self, config: BagConfig | None) -> Overview:
         """Looks at recordings until all that is asked for was seen."""
-        found, errors = Overview(), []
+        found = Overview()
         wanted = {field.field for field in config.fields if field.topic} if config else set()
         for recording in self._recordings:
             try:
                 found.look(recording, config)
-            except SourceError as error:
-                errors.append(error)
+            except SourceError:
+                if not found.topics and recording is self._recordings[-1]:
+                    raise
             if found.topics and found.firsts.keys() >= wanted:
-                return found
-        if errors and not found.topics:
-            raise errors[0]
+                break
         return found
 
     def _pick(self) -> dict[str, Picked]:
         """Finds out what the fields hold, from the first messages of their topics."""
-        first, picked = self._recordings[0], {}
-        for field in self.config.fields:
-            if field.policy == "next_state":
-                continue
-            if field.field not in self._overview.firsts:
-                what = f"field {field.field!r}: no message of {field.topic!r} has a value"
-                raise self._overview.missing(what, first)
-            channel, data = self._overview.firsts[field.field]
-            with source_errors(first.files[0], field=field.field):
-                picked[field.field] = picked_of(field, channel, data, self.config.types)
-        clock = self.config.clock.topic
-        if clock and clock not in self._overview.topics:
-            raise self._overview.missing(f"clock: there are no messages of {clock!r}", first)
-        return picked
+        firsts, config = self._overview.firsts, self.config
+        return {
+            field.field: picked_of(field, *firsts[field.field], config)
+            for field in config.fields
+            if field.topic
+        }
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         if self._stored:
             return nest(self._stored.aside.steps)
         fields: dict[str, Any] = {rlds.DISCOUNT: Field(np.float32)}
         for config in self.config.fields:
-            if config.field not in self._videos:
-                fields[config.field] = self._field(config)
-            if config.policy == "next_state":
-                continue
-            shape = (config.size,) if config.size else ()
-            fields[f"{STAMPS}/{config.field}"] = Field(np.int64, shape, unit="ns")
-            fields[f"{AGES}/{config.field}"] = Field(np.float64, shape, unit="s")
+            path = config.field
+            if path not in self._videos:
+                fields[path] = self._field(config)
+            if config.topic:
+                shape = (config.size,) if config.size else ()
+                fields[f"{STAMPS}/{path}"] = Field(np.int64, shape, unit="ns")
+                fields[f"{AGES}/{path}"] = Field(np.float64, shape, unit="s")
         fields[TIMESTAMP] = Field(np.int64, unit="ns", doc="The time of the step.")
         return nest(fields)
 
@@ -176,12 +163,11 @@ class BagSource(RandomAccessSource):
             return dataclasses.replace(field, shape=(config.size, *field.shape))
         return field
 
+    @override
     def episode_fields(self) -> Mapping[str, Any]:
-        """See `Source`."""
         if self._stored:
             return nest(self._stored.aside.episode)
-        kept = {MESSAGES: Field(bytes, doc="The messages, as an MCAP file.")} if self._keeps else {}
-        return kept | {
+        return {
             **({VIDEO: nest(dict.fromkeys(self._videos, _CLIP))} if self._videos else {}),
             RECORDING: {
                 "files": Field(str, doc="The names of the files."),
@@ -193,106 +179,154 @@ class BagSource(RandomAccessSource):
             },
         }
 
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """See `Source`."""
         if self._stored:
             return dict(self._stored.aside.metadata.get("metadata", {}))
+        topics = {
+            topic: {"type": seen.channel.type, "encoding": seen.channel.encoding}
+            for topic, seen in sorted(self._overview.topics.items())
+        }
         return {
             self.family: {
                 "config": self.config.to_json(),
                 "config_is": "proposed" if self._is_proposed else "given",
-                "topics": self._overview.said(),
+                "topics": topics,
                 "recordings": [recording.name for recording in self._recordings],
             }
         }
 
+    @override
     def inputs(self) -> Sequence[Any]:
-        """Returns the files."""
         files = [file for recording in self._recordings for file in recording.files]
         return files + [found.described for found in self._recordings if found.described]
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """Returns what else decides."""
         if self._stored:
             return {}
         return {
             "bag_config": self.config.to_json(),
-            "messages": "keep" if self._keeps else "leave_out",
             "damaged_chunks": "leave_out" if self._leaves_out else "error",
         }
 
     # --- Episodes
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `RandomAccessSource`; reads the recordings if they have several episodes each."""
-        del split
         return len(self._recordings) if self._stored else len(self._all_spans())
 
     def _all_spans(self) -> list[tuple[int, Span]]:
+        """Returns the episodes, with the numbers of their recordings; may read all of them."""
         if self._spans is None:
             spans: list[tuple[int, Span]] = []
             for number, recording in enumerate(self._recordings):
                 with source_errors(recording.files[0]):
-                    index = make_index(recording, self.config, {}, Decoders(self.config.types))
-                    found = spans_of(index, self.config.episodes, _metadata_in(recording))
+                    index = make_index(recording, self.config, {})
+                    records = recording.metadata()
+                    found = spans_of(index, self.config.episodes, records)
                 spans += [(number, span) for span in found]
             self._spans = spans
         return self._spans
 
+    @override
     def key(self, split: str, index: int) -> str:
-        """Returns the name of the recording, and which episode of it."""
-        del split
         if self._stored:
             return self._stored.key(index)
-        name = self._recordings[self._all_spans()[index][0]].name
-        return name if self.config.episodes.by == "bag" else f"{name}:{self._place(index)}"
-
-    def _place(self, index: int) -> int:
-        """Returns which episode of its recording an episode is."""
         spans = self._all_spans()
         number = spans[index][0]
-        return index - next(i for i, (other, _) in enumerate(spans) if other == number)
+        name = self._recordings[number].name
+        if self.config.episodes.by == "bag":
+            return name
+        first = next(i for i, (other, _) in enumerate(spans) if other == number)
+        return f"{name}:{index - first}"
 
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """See `RandomAccessSource`."""
-        return self._episode(split, index, None)
-
-    def peek(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode without what has to be fetched, such as images."""
-        return self._episode(split, index, [])
-
-    def outline(self, split: str, index: int) -> Outline:
-        """See `RandomAccessSource`."""
-        return self.peek(split, index).outline
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the steps of an episode; fetches images only of the wanted fields."""
-        wanted = self._step_paths(fields)
-        steps = self._episode(split, index, wanted).steps
-        return nest(dict(leaves_at(steps, wanted)))
-
-    def _episode(self, split: str, index: int, wanted: Collection[str] | None) -> SourceEpisode:
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
         if self._stored:
             return self._stored.read(index)
         number, span = self._all_spans()[index]
-        recording = self._recordings[number]
-        found = self._indexed_recording(number)
-        said = self._said_in(number)
-        incomplete = json.loads(said.get("incomplete", "[]"))
-        complete = self._check_flaws(recording, found, span)
-        complete &= self._place(index) not in incomplete
+        recording, found = self._recordings[number], self._index_of(number)
+        is_complete = self._is_complete(recording, found, span)
         tracks = {path: track.within(span.begin, span.end) for path, track in found.fields.items()}
         # The keyframe may be before the episode.
         tracks |= {path: found.fields[path].within(0, 2**63 - 1) for path in self._videos}
-        times = step_times(found, span, self.config, tracks)
-        rows = {}
+        all_times = step_times(found, span, self.config, tracks)
+        messages = {
+            path: rows_of(track, self.config.field(path), all_times)
+            for path, track in tracks.items()
+        }
+        kept = self._kept_steps(recording, all_times, tracks, messages)
+        times = all_times[kept]
+        messages = {path: of_steps[kept] for path, of_steps in messages.items()}
+        columns = self._columns(tracks, messages, times)
+        wanted = [path for path in self.step_paths(fields) if path in messages]
+        columns |= self._fetched(recording, found, tracks, messages, wanted)
+        is_final = self._add_next_states(columns)
+        columns[rlds.DISCOUNT] = columns.get(rlds.DISCOUNT, np.ones(len(kept), np.float32))
+        if is_final:
+            columns[rlds.DISCOUNT][-1:] = 0
+        about: dict[str, Any] = {}
+        for root in {root_of(path) for path in self.episode_paths(fields)}:
+            if root == RECORDING:
+                about[root] = self._about(number, span, found, len(all_times) - len(kept))
+            else:
+                about[root] = nest(
+                    {
+                        path: self._clip(recording, found, tracks, path, messages[path])
+                        for path in self._videos
+                    }
+                )
+        return SourceEpisode(
+            key=self.key(split, index),
+            steps={**nest(columns), **step_flags([len(kept)], [False])},
+            origin=Origin(recording.name, int(times[0]), int(times[-1]) + 1),
+            truncated=True,
+            complete=is_complete,
+            final_observation_known=is_final,
+            metadata=about,
+        )
+
+    def _index_of(self, number: int) -> Index:
+        if self._indexed is None or self._indexed[0] != number:
+            recording = self._recordings[number]
+            with source_errors(recording.files[0]):
+                self._indexed = number, make_index(recording, self.config, self._picked)
+        return self._indexed[1]
+
+    def _is_complete(self, recording: Recording, found: Index, span: Span) -> bool:
+        """Whether all of an episode is there."""
+        flaws = found.flaws
+        damages = [
+            why for begin, end, why in flaws.damages if begin < span.end and end >= span.begin
+        ]
+        if damages and not self._leaves_out:
+            what = f'{damages[0]}; damaged_chunks="leave_out" reads the rest'
+            raise SourceError(what, file=recording.files[0])
+        is_cut = bool(flaws.cut) and span.end > found.last
+        return not is_cut and not damages and span.has_end
+
+    def _kept_steps(
+        self,
+        recording: Recording,
+        times: Any,
+        tracks: Mapping[str, Track],
+        messages: Mapping[str, Any],
+    ) -> Any:
+        """Returns the steps that have the values that they need.
+
+        Raises:
+          SourceError: There are none, or a field makes steps without a value an error.
+        """
         is_kept = np.ones(len(times), bool)
-        for path, track in tracks.items():
-            config = self.config.field(path)
-            rows[path] = rows_of(track, config, times)
-            is_there = rows[path] >= 0
+        for path, of_steps in messages.items():
+            config, is_there = self.config.field(path), of_steps >= 0
             if not is_there.all() and config.missing == "error":
                 row = int(np.flatnonzero(~is_there)[0])
                 what = f"there is no message of {config.topic} for it"
@@ -301,170 +335,92 @@ class BagSource(RandomAccessSource):
                 is_kept &= is_there
         if not is_kept.any():
             raise SourceError(_why_empty(times, tracks), file=recording.files[0])
-        kept = np.flatnonzero(is_kept)
-        all_times, times = times, times[kept]
-        columns: dict[str, Any] = {TIMESTAMP: times}
-        fetched: dict[str, Any] = {}
-        clips: dict[str, Any] = {}
-        for path, track in tracks.items():
-            config, of_steps = self.config.field(path), rows[path][kept]
-            values: Any = None
-            if config.size:
-                values, stamps, ages = in_windows(track, config.size, of_steps, times)
-            else:
-                stamps, ages = ages_of(track, of_steps, times)
-                if track.values is not None:
-                    values = values_of(track, config, of_steps, times)
-                elif path in self._videos:
-                    clips[path] = of_steps
-                elif wanted is None or path in wanted:
-                    fetched[path] = of_steps
-            columns |= {f"{STAMPS}/{path}": stamps, f"{AGES}/{path}": ages}
-            columns |= {} if values is None else {path: values}
-        columns |= self._fetch(recording, found, tracks, fetched)
-        is_final = False
-        for config in self.config.fields:
-            if config.policy == "next_state":
-                source = columns.get(config.source)
-                if source is not None:
-                    columns[config.field] = next_values(source)
-                is_final = True
-        columns[rlds.DISCOUNT] = columns.get(rlds.DISCOUNT, np.ones(len(kept), np.float32))
-        if is_final:
-            columns[rlds.DISCOUNT][-1:] = 0
-        return SourceEpisode(
-            key=self.key(split, index),
-            steps={**nest(columns), **step_flags([len(kept)], [False])},
-            origin=Origin(recording.name, int(times[0]), int(times[-1]) + 1),
-            truncated=True,
-            complete=complete,
-            final_observation_known=is_final,
-            metadata={
-                **self._said(index, found, len(all_times) - len(kept), wanted is None),
-                **self._clips(recording, found, tracks, clips if wanted is None else {}),
-            },
-        )
+        return np.flatnonzero(is_kept)
 
-    def _indexed_recording(self, number: int) -> Index:
-        if self._indexed is None or self._indexed[0] != number:
-            recording = self._recordings[number]
-            with source_errors(recording.files[0]):
-                found = make_index(
-                    recording, self.config, self._picked, Decoders(self.config.types)
-                )
-            self._indexed = (number, found)
-        return self._indexed[1]
-
-    def _check_flaws(self, recording: Recording, found: Index, span: Span) -> bool:
-        """Returns whether all of an episode is there."""
-        flaws: Flaws = found.flaws
-        damages = [
-            why for begin, end, why in flaws.damages if begin < span.end and end >= span.begin
-        ]
-        if damages and not self._leaves_out:
-            raise SourceError(
-                f'{damages[0]}; damaged_chunks="leave_out" reads the rest', file=recording.files[0]
-            )
-        is_cut = bool(flaws.cut) and span.end > found.last
-        return not is_cut and not damages and span.has_end
-
-    def _clips(
-        self,
-        recording: Recording,
-        index: Index,
-        tracks: Mapping[str, Track],
-        rows: Mapping[str, Any],
-    ) -> Mapping[str, Any]:
-        """Returns the packets of video from the keyframe before the first step to the last step."""
-        made = {}
-        for path, of_steps in rows.items():
-            picked, first, last = self._picked[path], int(of_steps.min()), int(of_steps.max())
-            codec = picked.field.doc
-            with source_errors(recording.files[0], field=path):
-                for begin in (first - 30, first - 300, 0):
-                    begin = max(begin, 0)
-                    packets = self._packets(recording, index, tracks[path], path, begin, last)
-                    before = range(first - begin, -1, -1)
-                    key = next((n for n in before if is_keyframe(packets[n], codec)), None)
-                    if key is not None:
-                        break
-                else:
-                    raise ValueError("no keyframe comes before the first step")
-                frames = of_steps - (begin + key)
-                made[path] = {
-                    CLIP: clip_of(packets[key:], codec),
-                    FIRST: np.int64(frames[0]),
-                    FRAMES: frames.astype(np.int64),
-                }
-        return {VIDEO: nest(made)} if made else {}
-
-    def _packets(
-        self, recording: Recording, index: Index, track: Track, path: str, begin: int, last: int
-    ) -> list[bytes]:
-        rows = np.arange(begin, last + 1)
-        return list(self._fetch(recording, index, {path: track}, {path: rows})[path])
-
-    def _fetch(
-        self,
-        recording: Recording,
-        index: Index,
-        tracks: Mapping[str, Track],
-        rows: Mapping[str, Any],
+    def _columns(
+        self, tracks: Mapping[str, Track], messages: Mapping[str, Any], times: Any
     ) -> dict[str, Any]:
-        """Reads values that were left in the files, each once, in the order of the files."""
-        wanted: list[tuple[tuple[int, int, int, int], str, int]] = sorted(
-            (tuple(tracks[path].places[row].tolist()), path, row)
-            for path, steps in rows.items()
-            for row in set(steps.tolist()) - {-1}
-        )
-        decoders = Decoders(self.config.types)
-        values: dict[str, dict[int, Any]] = {path: {} for path in rows}
-        fetched = recording.fetch(place[:3] for place, _, _ in wanted)
-        for (place, path, row), data in zip(wanted, fetched):
-            picked = self._picked[path]
-            with source_errors(recording.files[place[0]], field=path):
-                is_raw = picked.config.path == BYTES
-                message = data if is_raw else decoders.of(index.channels[place[3]])(data)
-                values[path][row] = picked.value(message)
-        columns = {}
-        for path, steps in rows.items():
-            with source_errors(recording.files[0], field=path):
-                found = [values[path].get(row) for row in steps.tolist()]
-                columns[path] = stacked(found, self._picked[path].field)
+        """Returns the columns that the index has: of numbers, stamps and ages."""
+        columns: dict[str, Any] = {TIMESTAMP: times}
+        for path, track in tracks.items():
+            config, of_steps, at = self.config.field(path), messages[path], times
+            if config.size:
+                of_steps, at = window_of(of_steps, config.size), times[:, None]
+            stamps, ages = ages_of(track, of_steps, at)
+            columns |= {f"{STAMPS}/{path}": stamps, f"{AGES}/{path}": ages}
+            if track.values is not None:
+                columns[path] = values_of(track, config, of_steps, at)
         return columns
 
-    def _said(self, index: int, found: Index, dropped: int, is_whole: bool) -> Mapping[str, Any]:
-        """Returns the fields of an episode; without its messages unless all of it is wanted."""
-        number, span = self._all_spans()[index]
-        recording, said = self._recordings[number], self._said_in(number)
-        if number not in self._digests:
-            self._digests[number] = said.get("sha256") or recording.sha256()
-        kept = {}
-        if self._keeps and is_whole:
-            # Each message of the recording is in one of its episodes.
-            spans = [span for other, span in self._all_spans() if other == number]
-            place = self._place(index)
-            begin = span.begin if place else 0
-            end = spans[place + 1].begin if place + 1 < len(spans) else 2**63
-            kept = {MESSAGES: kept_messages(recording, begin, end, with_records=not place)}
-        return kept | {
-            RECORDING: {
-                "files": said.get("files") or recording.file_names,
-                "sha256": self._digests[number],
-                "begin": np.int64(max(span.begin, found.first)),
-                "end": np.int64(min(span.end, found.last + 1)),
-                "dropped_steps": np.int64(dropped),
-                "metadata": json.dumps(dict(span.metadata)),
-            }
-        }
+    def _add_next_states(self, columns: dict[str, Any]) -> bool:
+        """Adds actions that are next states; whether there are any."""
+        configs = [config for config in self.config.fields if config.policy == "next_state"]
+        for config in configs:
+            if config.source in columns:
+                columns[config.field] = next_values(columns[config.source])
+        return bool(configs)
 
-    def _said_in(self, number: int) -> Mapping[str, str]:
-        """Returns what an export says of the recording that a file was made of."""
-        if number not in self._said_of:
-            with source_errors(self._recordings[number].files[0]):
-                records = dict(_metadata_in(self._recordings[number]))
-            self._said_of[number] = records.get(RECORDING_RECORD, {})
-        return self._said_of[number]
+    def _fetched(
+        self,
+        recording: Recording,
+        found: Index,
+        tracks: Mapping[str, Track],
+        messages: Mapping[str, Any],
+        paths: Sequence[str],
+    ) -> dict[str, Any]:
+        """Returns the columns of fields whose values are read again, such as images."""
+        numbers = {
+            path: [int(tracks[path].numbers[row]) if row >= 0 else -1 for row in messages[path]]
+            for path in paths
+            if tracks[path].values is None
+        }
+        wanted = {path: {*of_steps} - {-1} for path, of_steps in numbers.items()}
+        values = read_values(recording, self.config, self._picked, found.fields, wanted)
+        columns = {}
+        for path, of_steps in numbers.items():
+            with source_errors(recording.files[0], field=path):
+                of_each = [values[path].get(number) for number in of_steps]
+                columns[path] = stacked(of_each, self._picked[path].field)
+        return columns
+
+    def _clip(
+        self,
+        recording: Recording,
+        found: Index,
+        tracks: Mapping[str, Track],
+        path: str,
+        of_steps: Any,
+    ) -> Mapping[str, Any]:
+        """Returns the packets of video from the keyframe before the first step to the last step."""
+        first, last = int(of_steps.min()), int(of_steps.max())
+        codec = self._picked[path].field.doc
+        for before in _BEFORE_KEYFRAME:
+            begin = max(first - before, 0)
+            rows = {path: np.arange(begin, last + 1)}
+            packets = self._fetched(recording, found, tracks, rows, [path])[path]
+            with source_errors(recording.files[0], field=path):
+                numbers = range(first - begin, -1, -1)
+                key = next((n for n in numbers if is_keyframe(packets[n], codec)), None)
+                if key is not None:
+                    frames = (of_steps - (begin + key)).astype(np.int64)
+                    clip = clip_of(list(packets[key:]), codec)
+                    return {CLIP: clip, FIRST: np.int64(frames[0]), FRAMES: frames}
+        what = "no keyframe comes before the first step"
+        raise SourceError(what, file=recording.files[0], field=path)
+
+    def _about(self, number: int, span: Span, found: Index, dropped: int) -> Mapping[str, Any]:
+        """Returns what an episode says of its recording."""
+        recording = self._recordings[number]
+        if number not in self._digests:
+            self._digests[number] = recording.sha256()
+        return {
+            "files": ", ".join(file.name for file in recording.files),
+            "sha256": self._digests[number],
+            "begin": np.int64(max(span.begin, found.first)),
+            "end": np.int64(min(span.end, found.last + 1)),
+            "dropped_steps": np.int64(dropped),
+            "metadata": json.dumps(dict(span.metadata)),
+        }
 
 
 def _why_empty(times: Any, tracks: Mapping[str, Track]) -> str:
@@ -481,13 +437,6 @@ def _why_empty(times: Any, tracks: Mapping[str, Track]) -> str:
     return f"{hint}. {'; '.join(said)}"
 
 
-def _metadata_in(recording: Recording) -> list[tuple[str, Mapping[str, str]]]:
-    """Returns the metadata records of a recording."""
-    found = [data for kind, data in recording.records() if kind == "Metadata"]
-    records = [parse_record("Metadata", data) for data in found]
-    return [(record.name, record.metadata) for record in records]
-
-
 class McapSource(BagSource):
     """MCAP files: each is an episode, or has several.
 
@@ -502,10 +451,8 @@ class McapSource(BagSource):
     Args:
       path: A file, or a folder of files.
       bag_config: The configuration: TOML, the path of a file with it, or a `BagConfig`.
-      messages: Whether to keep all messages of an episode, in the field `messages`: an MCAP file.
-        Then the export `mcap` gives the recordings back.
-      damaged_chunks: Whether a damaged piece of a file is an error of the episodes that it is in,
-        or is left out of them: then they are not `complete`.
+      damaged_chunks: Whether a damaged piece of an MCAP file is an error of the episodes that it is
+        in, or is left out of them: then they are not `complete`.
 
     Raises:
       FileNotFoundError: There are no such files.

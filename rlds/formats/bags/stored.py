@@ -9,7 +9,6 @@ import numpy as np
 
 from rlds.formats.bags.config import FieldOf
 from rlds.formats.bags.definitions import decoder
-from rlds.formats.bags.kept import parse_record
 from rlds.formats.bags.messages import Channel, Flaws
 from rlds.formats.bags.recordings import Recording
 from rlds.formats.bags.values import pick
@@ -29,11 +28,9 @@ def aside_in(recording: Recording) -> Aside | None:
     Raises:
       SourceError: It is damaged.
     """
-    for kind, data in recording.records():
-        if kind == "Metadata" and (record := parse_record(kind, data)).name == RLDS_RECORD:
-            with source_errors(recording.files[0]):
-                return Aside.from_json(record.metadata["aside"])
-    return None
+    said = dict(recording.metadata()).get(RLDS_RECORD)
+    with source_errors(recording.files[0]):
+        return None if said is None else Aside.from_json(said["aside"])
 
 
 class StoredEpisodes:
@@ -49,10 +46,9 @@ class StoredEpisodes:
 
     def key(self, index: int) -> str:
         """Returns the key of an episode."""
-        for kind, data in self._recordings[index].records():
-            if kind == "Metadata" and (record := parse_record(kind, data)).name == RLDS_RECORD:
-                return str(record.metadata["key"])
-        raise SourceError("no episode of RLDS", file=self._recordings[index].files[0])
+        recording = self._recordings[index]
+        with source_errors(recording.files[0]):
+            return dict(recording.metadata())[RLDS_RECORD]["key"]
 
     def read(self, index: int) -> SourceEpisode:
         """Reads an episode.
@@ -61,12 +57,7 @@ class StoredEpisodes:
           SourceError: It is damaged.
         """
         recording = self._recordings[index]
-        packed = None
-        for kind, data in recording.records():
-            if kind == "Attachment" and (found := parse_record(kind, data)).name == (
-                EPISODE_ATTACHMENT
-            ):
-                packed = found.data
+        packed = recording.attachment(EPISODE_ATTACHMENT)
         if packed is None:
             raise SourceError("no episode of RLDS", file=recording.files[0])
         with source_errors(recording.files[0]):
@@ -77,11 +68,9 @@ class StoredEpisodes:
         rows: dict[str, dict[int, Any]] = {path: {} for path in paths.values()}
         takers: dict[Channel, Any] = {}
         flaws = Flaws()
-        for _, message in recording.messages(flaws):
+        for message in recording.messages(flaws, paths):
             channel = message.channel
-            path = paths.get(channel.topic)
-            if path is None:
-                continue
+            path = paths[channel.topic]
             if channel not in takers:
                 takers[channel] = _taker(channel, self.aside.steps[path])
             rows[path][message.sequence] = takers[channel](message.data)

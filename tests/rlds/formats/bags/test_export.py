@@ -1,6 +1,4 @@
-"""Any episodes as MCAP files and back; the messages of recordings, again."""
-
-import io
+"""Any episodes as MCAP files and back."""
 
 import numpy as np
 import pytest
@@ -8,7 +6,7 @@ import raw_bags
 import raw_npz
 from mcap.reader import make_reader
 from mcap_ros2.decoder import DecoderFactory
-from raw_bags import CONFIG, JOINTS, MARKERS, SECOND
+from raw_bags import SECOND
 
 import rlds.sources
 from rlds.sources import Episodes, Origin, RandomAccessSource, SourceEpisode
@@ -133,84 +131,3 @@ def test_folders_of_arrays(tmp_path):
     assert rlds.sources.open(made.path).format == "mcap"
     with pytest.raises(ValueError, match="rate: got 0"):
         export(path, "mcap", tmp_path / "more", rate=0)
-
-
-def content_of(path):
-    """The messages, attachments and metadata records of a file, in an order of their own."""
-    with path.open("rb") as file:
-        reader = make_reader(file)
-        messages = [
-            (
-                (channel.topic, channel.message_encoding, tuple(channel.metadata.items())),
-                (schema.name, schema.encoding, schema.data),
-                (message.log_time, message.publish_time, message.sequence, message.data),
-            )
-            for schema, channel, message in reader.iter_messages()
-        ]
-        beside = [repr(it) for it in reader.iter_attachments()]
-        beside += [repr(it) for it in reader.iter_metadata() if it.name != "rlds_recording"]
-    return sorted(messages), sorted(beside)
-
-
-def test_recordings_come_back(tmp_path):
-    """Their messages, those between episodes too, attachments, and what is said of them."""
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    for number in range(2):
-        rows = raw_bags.sample(12, seed=number)
-        rows[3], rows[9] = rows[9], rows[3]
-        for row, value in ((4, "start"), (12, "stop"), (18, "start")):
-            rows.append((MARKERS, rows[row][1] - 100, raw_bags.text(value)))
-        raw_bags.write_mcap(
-            raw / f"run_{number}.mcap",
-            rows,
-            metadata={"operator": {"name": "somebody"}},
-            attachments={"map": b"a map"},
-        )
-    by = {"by": "marker", "topic": MARKERS, "start": "start", "stop": "stop"}
-    config = {**CONFIG, "episodes": by}
-    episodes = rlds.sources.open(raw, bag_config=config, messages="keep")
-    assert [episode.complete for episode in episodes] == [True, False] * 2
-    made = export(episodes, "mcap", tmp_path / "made")
-    assert {place.how for place in made.placements} == {"exact"}
-    for number in range(2):
-        name = f"run_{number}.mcap"
-        assert content_of(tmp_path / "made" / name) == content_of(raw / name)
-    # The same digests, although the files are others.
-    again = rlds.sources.open(tmp_path / "made", bag_config=config)
-    assert again[0].metadata["recording"] == episodes[0].metadata["recording"]
-    part = Episodes(episodes.source, "train[1:2]+train[2:3]+train[0:1]")
-    with pytest.raises(ValueError, match="'run_0' do not follow one another"):
-        export(part, "mcap", tmp_path / "part")
-
-
-def test_bags_become_mcap_files(tmp_path):
-    rows = raw_bags.sample(30, ros1=True)
-    path = raw_bags.write_ros1(tmp_path / "run.bag", rows)
-    content = path.read_bytes()
-    made = export(
-        path,
-        "mcap",
-        tmp_path / "made",
-        source_options={"bag_config": CONFIG, "messages": "keep"},
-    )
-    messages, _ = content_of(tmp_path / "made" / "run.mcap")
-    assert len(messages) == len(rows)
-    assert {message[1][1] for message in messages} == {"ros1msg"}
-    # One that was cut off stays so.
-    (tmp_path / "run.bag").write_bytes(content[: len(content) * 2 // 3])
-    options = {"bag_config": CONFIG, "messages": "keep"}
-    made = export(path, "mcap", tmp_path / "cut", source_options=options)
-    again = rlds.sources.open(made.path, bag_config=CONFIG)
-    assert not again[0].complete
-    assert again[0].steps["timestamp"][0] == rows[1][2].header.stamp.sec * SECOND
-
-
-def test_kept_messages_are_a_file(tmp_path):
-    rows = raw_bags.sample()
-    path = raw_bags.write_mcap(tmp_path / "a.mcap", rows)
-    source = rlds.sources.open(path, bag_config=CONFIG, messages="keep").source
-    kept = source.read("train", 0).metadata["messages"]
-    topics = [channel.topic for _, channel, _ in make_reader(io.BytesIO(kept)).iter_messages()]
-    assert topics.count(JOINTS) == 6
-    assert "messages" not in source.peek("train", 0).metadata

@@ -1,0 +1,241 @@
+"""Where episodes and steps begin, and which values of messages each step has."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlds.formats.bags.config import BagConfig, EpisodesBy, FieldOf
+from rlds.formats.bags.messages import LAST_TIME
+from rlds.formats.bags.tracks import Index, Track
+from rlds.raw_files.jpeg_images import black_jpeg
+from rlds_ecosystem.fields import Field
+from tfds_files.png import encode_png
+
+__all__ = [
+    "Span",
+    "ages_of",
+    "next_values",
+    "rows_of",
+    "spans_of",
+    "stacked",
+    "step_times",
+    "values_of",
+    "window_of",
+]
+
+# Stamps of a topic that go back by more, in the order in which they were logged, are of two runs.
+_MAX_BACK = 10**9
+_MAX_STEPS = 10_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """An episode: the log times between which it is, and what is said of it."""
+
+    begin: int = 0
+    end: int = LAST_TIME
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    has_end: bool = True
+
+
+def spans_of(
+    index: Index, config: EpisodesBy, records: Sequence[tuple[str, Mapping[str, str]]]
+) -> list[Span]:
+    """Returns the episodes of a recording, in order.
+
+    Args:
+      index: What was found in it.
+      config: Where episodes begin and end.
+      records: Its metadata records: their names, and what they say.
+
+    Raises:
+      KeyError: A record says no times.
+    """
+    if config.by == "bag":
+        return [Span()]
+    if config.by == "marker":
+        edges = [*index.markers, (LAST_TIME, False)]
+        return [
+            Span(begin, end, has_end=end < LAST_TIME)
+            for (begin, begins), (end, _) in itertools.pairwise(edges)
+            if begins
+        ]
+    if config.by == "metadata":
+        spans = [
+            Span(int(said[config.begin_key]), int(said[config.end_key]), said)
+            for name, said in records
+            if name == config.name
+        ]
+        return sorted(spans, key=lambda span: span.begin)
+    logged, pauses = index.clock.logged, np.diff(index.clock.stamps)
+    cuts = np.flatnonzero((pauses > config.seconds * 1e9) | (pauses < -_MAX_BACK)) + 1
+    times = [0, *logged[cuts].tolist(), LAST_TIME]
+    return [Span(*times) for times in itertools.pairwise(times)] if len(logged) else []
+
+
+def step_times(index: Index, span: Span, config: BagConfig, tracks: Mapping[str, Track]) -> Any:
+    """Returns the times of the steps of an episode.
+
+    Raises:
+      ValueError: There are none, or stamps jump.
+    """
+    if config.clock.topic:
+        first, after = np.searchsorted(index.clock.logged, [span.begin, span.end], side="left")
+        stamps = index.clock.stamps[first:after]
+        _check_runs(stamps, config.clock.topic)
+        return np.sort(stamps, kind="stable")
+    # What was logged before the episode only stands in for what did not change since.
+    found = [track.stamps[track.logged >= span.begin] for track in tracks.values()]
+    found = [stamps for stamps in found if len(stamps)]
+    if not found:
+        raise ValueError("there are no messages of the fields")
+    first = max(int(stamps[0]) for stamps in found)
+    last = min((int(stamps[-1]) for stamps in found if len(stamps) > 1), default=first)
+    number = int((last - first) * config.clock.rate / 1e9) + 1 if last >= first else 0
+    if number > _MAX_STEPS:
+        raise ValueError(
+            f"{number:,} steps at {config.clock.rate} Hz: stamps seem to jump; try "
+            'stamp = "log_time"'
+        )
+    return first + np.round(np.arange(number) * 1e9 / config.clock.rate).astype(np.int64)
+
+
+def _check_runs(stamps: Any, topic: str) -> None:
+    if len(stamps) > 1 and (back := int(np.diff(stamps).min())) < -_MAX_BACK:
+        raise ValueError(
+            f"the stamps of {topic} go back by {-back / 1e9:.3f} s: the clock was set, or a "
+            'simulation began anew. Split there with episodes.by = "gap", or use '
+            'stamp = "log_time"'
+        )
+
+
+def rows_of(track: Track, field: FieldOf, times: Any) -> Any:
+    """Returns which messages of a track each step has.
+
+    Args:
+      track: The track, ordered by stamps.
+      field: The field.
+      times: The times of the steps.
+
+    Returns:
+      A row of the track for each step, -1 if there is none; for "linear" and "slerp" the one at or
+      before it; for "window" the last one of them.
+    """
+    stamps, number = track.stamps, len(track.stamps)
+    if not number:
+        return np.full(len(times), -1)
+    rows = np.searchsorted(stamps, times, side="right") - 1
+    following = np.minimum(rows + 1, number - 1)
+    if field.policy == "nearest":
+        before = np.maximum(rows, 0)
+        is_nearer = stamps[following] - times < times - stamps[before]
+        rows = np.where(is_nearer | (rows < 0), following, before)
+    elif field.policy == "first":
+        rows = np.searchsorted(stamps, times, side="left")
+        usual = int(np.median(np.diff(times))) if len(times) > 1 else 10**8
+        ends = np.append(times[1:], times[-1:] + usual)
+        is_in = (rows < number) & (stamps[np.minimum(rows, number - 1)] < ends)
+        rows = np.where(is_in, rows, -1)
+    elif field.policy in ("linear", "slerp"):
+        is_exact = stamps[rows] == times
+        is_between = (rows >= 0) & (following > rows)
+        is_between &= stamps[following] - times <= field.max_age * 1e9
+        rows = np.where(is_exact | is_between, rows, -1)
+    farthest = rows
+    if field.policy == "window":
+        rows = np.where(rows >= field.size - 1, rows, -1)
+        farthest = np.maximum(rows - field.size + 1, 0)
+    is_near = np.abs(times - stamps[farthest]) <= field.max_age * 1e9
+    return np.where((rows >= 0) & is_near, rows, -1)
+
+
+def window_of(rows: Any, size: int) -> Any:
+    """Returns the rows of the last messages of each step, the oldest first; -1 for none."""
+    return np.where(rows[:, None] >= 0, rows[:, None] - np.arange(size)[::-1], -1)
+
+
+def ages_of(track: Track, rows: Any, times: Any) -> tuple[Any, Any]:
+    """Returns the stamps of messages, zero for none, and their ages in seconds, NaN for none."""
+    if not len(track.stamps):
+        return np.zeros(rows.shape, np.int64), np.full(rows.shape, np.nan)
+    is_there, stamps = rows >= 0, track.stamps[rows]
+    return np.where(is_there, stamps, 0), np.where(is_there, (times - stamps) / 1e9, np.nan)
+
+
+def values_of(track: Track, field: FieldOf, rows: Any, times: Any) -> Any:
+    """Returns the numbers of steps: of messages, or between them; NaN or zero for none."""
+    values = np.zeros((*rows.shape, *track.values.shape[1:]), track.values.dtype)
+    is_there = rows >= 0
+    if field.policy in ("linear", "slerp") and is_there.any():
+        is_slerp = field.policy == "slerp"
+        values[is_there] = _between(track, rows[is_there], times[is_there], is_slerp)
+    else:
+        values[is_there] = track.values[rows[is_there]]
+    if values.dtype.kind == "f":
+        values[~is_there] = np.nan
+    return values
+
+
+def _between(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
+    """Interpolates; what is known exactly stays as it is."""
+    following = np.minimum(rows + 1, len(track.values) - 1)
+    before, begin, end = track.values[rows], track.stamps[rows], track.stamps[following]
+    share = (times - begin) / np.maximum(end - begin, 1)
+    share = share.reshape(-1, *[1] * (before.ndim - 1))
+    one, two = before.astype(np.float64), track.values[following].astype(np.float64)
+    if is_slerp:
+        cosine = np.sum(one * two, axis=-1, keepdims=True)
+        two = np.where(cosine < 0, -two, two)  # The same rotation, the short way.
+        angle = np.arccos(np.clip(np.abs(cosine), 0, 1))
+        sine = np.maximum(np.sin(angle), 1e-12)
+        weights = [
+            np.where(angle < 1e-6, plain, np.sin(plain * angle) / sine)
+            for plain in (1 - share, share)
+        ]
+        found = weights[0] * one + weights[1] * two
+        found /= np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)
+    else:
+        found = one + (two - one) * share
+    is_exact = (begin == times).reshape(share.shape)
+    return np.where(is_exact, before, found.astype(before.dtype))
+
+
+def next_values(column: Any) -> Any:
+    """Returns the values of the next steps; the last one has none."""
+    made = np.zeros_like(column)
+    made[:-1] = column[1:]
+    return made
+
+
+def stacked(values: Sequence[Any], field: Field) -> Any:
+    """Returns a column; something plain in the place of None."""
+    if field.is_text or field.encoding:
+        absent: Any = _absent(field) if any(value is None for value in values) else None
+        column = np.empty(len(values), object)
+        for row, value in enumerate(values):
+            column[row] = absent if value is None else value
+        return column
+    column = np.zeros((len(values), *map(int, field.shape)), field.dtype)  # type: ignore[arg-type]
+    for row, value in enumerate(values):
+        if value is not None:
+            if value.shape != column.shape[1:] or value.dtype != column.dtype:
+                found = f"{value.dtype} of shape {value.shape}"
+                raise ValueError(f"{found}, expected {field}, as the first one is")
+            column[row] = value
+    return column
+
+
+def _absent(field: Field) -> Any:
+    shape = tuple(map(int, field.shape))  # type: ignore[arg-type]
+    if field.encoding == "jpeg":
+        return black_jpeg(shape if shape[-1] > 1 else shape[:2])
+    if field.encoding:
+        return encode_png(np.zeros(shape, field.dtype))
+    if field.shape:
+        return np.zeros(0, object)
+    return "" if field.dtype == str else b""
