@@ -56,7 +56,7 @@ format: $(VENV)/.dev
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build --fresh-env --fail-on-warning --keep-going --quiet docs build/docs
 
-# Side by side with the published packages. QUICK=1: in two minutes, only to look at.
+# Side by side with the published packages. QUICK=1: in a few minutes, only to look at.
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py $(if $(QUICK),--quick)
 

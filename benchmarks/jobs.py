@@ -297,7 +297,7 @@ def _whole_episodes(kind: str, title: str, size: int, quick: int) -> Job:
         "rlds.tfds.load": _tfds(feed_jobs.load_in_order, kind),
         "TFDS, nested steps": _tfds(feed_jobs.nested_in_order, kind),
     }
-    return Job(title, "step", size, _tfds(feed_jobs.ours_in_order, kind), peers, quick)
+    return Job(title, "sample", size, _tfds(feed_jobs.ours_in_order, kind), peers, quick)
 
 
 FEEDS = [

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import statistics
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -116,12 +117,13 @@ def conditions(results: Results) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     low, high = results["load"]
     rounds = max(len(one["cpu"]) for job in results["jobs"] for one in job["contenders"].values())
-    return (
+    text = (
         f"Measured on {results['date']}, at commit {results['commit']}, on {results['cores']} "
-        f"cores of a shared machine\n({results['cpu']}), whose load was {low:.1f} to {high:.1f}, "
-        f"with {versions}.\nAll times are processor times, medians of {rounds} rounds. "
+        f"cores of a shared machine ({results['cpu']}), whose load was {low:.1f} to {high:.1f}, "
+        f"with {versions}. All times are processor times, medians of {rounds} rounds. "
         "Ratios below 1, where this project is slower, are bold."
     )
+    return textwrap.fill(text, 130)
 
 
 def tables(results: Results) -> str:
@@ -149,7 +151,7 @@ def figure(rows: Sequence[Row], *, feeds: bool = False) -> str:
     """
     kinds = list(dict.fromkeys(row.job if feeds else row.peer for row in rows))
     decades = [math.log10(value) for row in rows for value in row.ratios]
-    low, high = min(-0.5, *decades) - 0.05, max(1.5, *decades) + 0.05
+    low, high = min([-0.5, *decades]) - 0.05, max([1.5, *decades]) + 0.05
     bottom = TOP + ROW_HEIGHT * len(rows)
 
     def x(ratio: float) -> str:

@@ -33,8 +33,8 @@ def envlogger_python() -> str:
         if subprocess.run(install).returncode:
             shutil.rmtree(python.parents[1])
             raise RuntimeError("cannot be installed with this Python")
-    # Elsewhere: in this directory there is another one. Debian has its library in libgmpxx4ldbl.
-    found = subprocess.run([python, "-c", "import envlogger"], cwd="/", capture_output=True)
+    # Isolated: PYTHONPATH may name another one. Debian has its library in libgmpxx4ldbl.
+    found = subprocess.run([python, "-I", "-c", "import envlogger"], capture_output=True)
     if found.returncode:
         raise RuntimeError(found.stderr.decode().splitlines()[-1])
     return str(python)
@@ -48,9 +48,9 @@ def rlds_folder() -> Path:
     shutil.rmtree(part, ignore_errors=True)
     given = os.environ.get("RLDS_PEER_PYTHON", "")
     if given:
-        find = "import importlib.util as u; print(u.find_spec('rlds').origin)"
-        command = [given, "-c", find]
-        found = subprocess.run(command, cwd="/", capture_output=True, text=True, check=True)
+        find = "from importlib.util import find_spec; print(find_spec('rlds').origin)"
+        command = [given, "-I", "-c", find]  # As above.
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
         shutil.copytree(Path(found.stdout.strip()).parent, part / "rlds")
     else:
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]

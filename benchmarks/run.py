@@ -42,8 +42,12 @@ PACKAGES = ("numpy", "tensorflow", "tensorflow-datasets", "minari", "array-recor
 PACKAGES += ("torch", "grain", "datasets", "simplejpeg")
 
 
-class LeftOut(Exception):
-    """A contender cannot run here; says why."""
+class Failed(Exception):
+    """A contender failed; says how."""
+
+
+class NotInstalled(Failed):
+    """It needs what is not installed."""
 
 
 class Process:
@@ -74,13 +78,16 @@ class Process:
         """Waits for the next reply.
 
         Raises:
-          LeftOut: The process has failed.
+          Failed: The process has ended; `NotInstalled` if an import did that.
         """
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
             self._errors.seek(0)
-            raise LeftOut(self._errors.read()[-2000:].strip() or "it ended")
+            lines = self._errors.read().strip().splitlines() or ["it ended"]
+            if lines[-1].startswith(("ImportError", "ModuleNotFoundError")):
+                raise NotInstalled(lines[-1])
+            raise Failed("\n".join(lines[-20:]))
         found: dict[str, Any] = json.loads(line)
         return found
 
@@ -115,7 +122,7 @@ class Measurement:
         """Measures the contenders of a job; names those that are left out.
 
         Raises:
-          LeftOut: This project failed.
+          Failed: This project failed.
         """
         processes: dict[str, Process] = {}
         starts: dict[str, float] = {}
@@ -128,8 +135,8 @@ class Measurement:
                     if name == OURS:
                         expected = units
                     elif job.unit != "sample" and units != expected:
-                        raise LeftOut(f"did {units} instead of {expected} {job.unit}s")
-                except (LeftOut, OSError, RuntimeError, subprocess.CalledProcessError) as error:
+                        raise Failed(f"did {units} instead of {expected} {job.unit}s")
+                except (Failed, OSError, RuntimeError, subprocess.CalledProcessError) as error:
                     if name == OURS:
                         raise
                     print(f"left out: {job.title}, {name}: {error}", file=sys.stderr)
@@ -203,21 +210,25 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def run(jobs: Sequence[Job], num_rounds: int, *, quick: bool) -> dict[str, Any]:
-    """Measures jobs; returns the results, without those of jobs that failed."""
-    load, found = [os.getloadavg()[0]], []
+def run(jobs: Sequence[Job], num_rounds: int, *, quick: bool) -> tuple[dict[str, Any], int]:
+    """Measures jobs; returns the results, and how many jobs failed."""
+    load, found, num_failed = [os.getloadavg()[0]], [], 0
     with tempfile.TemporaryDirectory() as folder:
         measurement = Measurement(Path(folder), num_rounds, quick=quick)
         for number, job in enumerate(jobs, 1):
             print(f"{number} of {len(jobs)}: {job.title}", file=sys.stderr, flush=True)
             try:
                 found.append(measurement.measure(job))
-            except LeftOut as error:
+            except NotInstalled as error:
+                print(f"left out: {job.title}: {error}", file=sys.stderr)
+            except Failed as error:
                 print(f"failed: {job.title}: {error}", file=sys.stderr)
+                num_failed += 1
             load.append(os.getloadavg()[0])
     machine = describe_machine()
     date = datetime.date.today().isoformat()
-    return {"date": date, **machine, "load": [min(load), max(load)], "jobs": found}
+    load = [round(min(load), 1), round(max(load), 1)]
+    return {"date": date, **machine, "load": load, "jobs": found}, num_failed
 
 
 def main() -> None:
@@ -245,13 +256,14 @@ def main() -> None:
         for job in jobs:
             print(f"{job.title}: {', '.join(job.contenders)}")
         return
-    results = run(jobs, options.rounds or (1 if options.quick else 5), quick=options.quick)
+    num_rounds = options.rounds or (1 if options.quick else 5)
+    results, num_failed = run(jobs, num_rounds, quick=options.quick)
     print(page.tables(results))
     if not options.quick and options.only == [""]:
         page.save(results)
         page.render()
-    if len(results["jobs"]) < len(jobs):
-        sys.exit("Some jobs failed.")
+    if num_failed:
+        sys.exit(f"{num_failed} jobs failed.")
 
 
 if __name__ == "__main__":
