@@ -19,7 +19,7 @@ import numpy as np
 
 import rlds
 from rlds import loader_profiles, validation
-from rlds.sources import Episodes
+from rlds.sources import Episodes, reading
 from rlds.sources.source import SourceEpisode, SourceError, StoredSource
 from rlds.sources.texts import is_instruction
 from rlds_ecosystem.fields import Field
@@ -224,8 +224,9 @@ class Survey:
         if not self.is_whole:
             return
         try:
-            for error in self.episodes.source.faults(self.episodes.split):
-                self._tally.add("error", str(error))
+            with reading.errors_of(self.episodes.source):
+                for error in self.episodes.source.faults(self.episodes.split):
+                    self._tally.add("error", str(error))
         except (SourceError, TfdsFilesError) as error:
             self._tally.add("error", str(error))
 

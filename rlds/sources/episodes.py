@@ -73,8 +73,9 @@ class Episodes(Sequence[SourceEpisode]):
         self.source, self.split, self.format = source, split, format
         self._is_whole = split in source.splits
         self._episodes = _reader(source, split) if self._is_whole else _Part(source, split)
-        flags = {name: Field(np.bool_) for name in source.step_flags}
-        self._steps = {**_as_fields(source.step_fields()), **flags}
+        with reading.errors_of(source):
+            flags = {name: Field(np.bool_) for name in source.step_flags}
+            self._steps = {**_as_fields(source.step_fields()), **flags}
         self._leaves = dict(leaves_at(self._steps, None))
 
     def __repr__(self) -> str:
@@ -105,16 +106,15 @@ class Episodes(Sequence[SourceEpisode]):
     @property
     def spec(self) -> dict[str, Any]:
         """The fields of an episode, those of a step under `steps`."""
-        return {
-            rlds.STEPS: self._steps,
-            **EPISODE_FIELDS,
-            **_as_fields(self.source.episode_fields()),
-        }
+        with reading.errors_of(self.source):
+            fields = _as_fields(self.source.episode_fields())
+        return {rlds.STEPS: self._steps, **EPISODE_FIELDS, **fields}
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """What is said of the data as a whole, in the types of JSON."""
-        return self.source.metadata()
+        with reading.errors_of(self.source):
+            return self.source.metadata()
 
     def __len__(self) -> int:
         return self._episodes.count()

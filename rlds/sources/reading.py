@@ -125,7 +125,8 @@ def read_steps(
       SourceError: The episode is damaged.
     """
     if not takes_fields(source):
-        return _steps_before(source, split, index, fields, rows)
+        with errors_of(source, source.key(split, index)):
+            return _steps_before(source, split, index, fields, rows)
     paths = source.step_paths() if fields is None else fields
     return read(source, split, index, [f"{rlds.STEPS}/{path}" for path in paths], rows).steps
 
@@ -147,7 +148,8 @@ def read_metadata(
     """
     if not takes_fields(source):
         names = source.episode_paths() if fields is None else fields
-        return source.read_episode_fields(split, index, list(names))
+        with errors_of(source, source.key(split, index)):
+            return source.read_episode_fields(split, index, list(names))
     wanted = [path for path, _ in leaves_at(source.episode_fields(), fields)]
     return read(source, split, index, wanted).metadata
 
@@ -159,7 +161,8 @@ def outline(source: RandomAccessSource, split: str, index: int) -> Outline:
       SourceError: It is damaged.
     """
     if not takes_fields(source):
-        return source.outline(split, index)
+        with errors_of(source, source.key(split, index)):
+            return source.outline(split, index)
     flags = [f"{rlds.STEPS}/{name}" for name in flags_of_length(source)]
     return read(source, split, index, flags).outline
 

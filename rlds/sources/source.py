@@ -16,8 +16,7 @@ import html
 import inspect
 import os
 import reprlib
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from etils import epath
@@ -26,7 +25,6 @@ import rlds
 from rlds.raw_files.untrusted import (
     SourceChangedError,
     SourceError,
-    as_source_error,
     check_is_file,
     source_errors,
 )
@@ -216,111 +214,6 @@ def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
     return Outline(num_steps, max(num_steps - 1 + is_terminal, 0), final_observation_known)
 
 
-# What an argument can be wrong about.
-_OF_ARGUMENTS = (ValueError, TypeError, KeyError, NotImplementedError, FileNotFoundError)
-
-
-def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The door for a method that returns something."""
-
-    @functools.wraps(method)
-    def guarded(self: Source, *args: Any, **kwargs: Any) -> Any:
-        with source_errors(lambda: files_of(self)):
-            return method(self, *args, **kwargs)
-
-    return guarded
-
-
-def _guarded_init(method: Callable[..., None]) -> Callable[..., None]:
-    """The door for `__init__`, whose first argument is the path of the data."""
-
-    @functools.wraps(method)
-    def init(self: Source, *args: Any, **kwargs: Any) -> None:
-        try:
-            method(self, *args, **kwargs)
-        except Exception as error:
-            path = next(iter((*args, *kwargs.values())), None)
-            of_argument = isinstance(error, _OF_ARGUMENTS) and not isinstance(error, UnicodeError)
-            damage = None
-            if isinstance(path, str | os.PathLike) and not of_argument:
-                damage = as_source_error(error, file=path)
-            if damage is None or damage is error:
-                raise
-            raise damage from error
-
-    return init
-
-
-def _guarded_faults(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """The door for `Source.faults`."""
-
-    @functools.wraps(method)
-    def faults(self: Source, split: str) -> Iterator[Any]:
-        with source_errors(lambda: files_of(self)):
-            yield from method(self, split)
-
-    return faults
-
-
-def _guarded_read(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The door for what reads an episode of a `RandomAccessSource`."""
-
-    @functools.wraps(method)
-    def read(self: RandomAccessSource, split: str, index: int, *args: Any, **kwargs: Any) -> Any:
-        with source_errors(lambda: files_of(self), episode=self.key(split, index)):
-            return method(self, split, index, *args, **kwargs)
-
-    return read
-
-
-def _guarded_episodes(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """The door for `Source.episodes`: a generator that raised cannot go on."""
-
-    @functools.wraps(method)
-    def episodes(self: Source, split: str, part: str, after: str | None = None) -> Iterator[Any]:
-        try:
-            for episode in method(self, split, part, after):
-                after = episode.key
-                yield episode
-                del episode  # Episodes may be large, and the next one is read now.
-        except SourceChangedError:
-            raise
-        except Exception as error:
-            where = f"after {after!r}" if after is not None else f"first of {part!r}"
-            damage = as_source_error(error, file=lambda: files_of(self), episode=where)
-            if damage is None:
-                raise
-            if damage is not error:
-                damage.__cause__ = error
-            yield DamagedEpisode(f"{part}, {where}", damage, ends_part=True)
-
-    return episodes
-
-
-# What reads raw data, and the door that it goes through in every derived class.
-_GUARDS: Mapping[str, Callable[[Any], Any]] = {
-    "__init__": _guarded_init,
-    "step_fields": _guarded,
-    "episode_fields": _guarded,
-    "metadata": _guarded,
-    "parts": _guarded,
-    "totals": _guarded,
-    "num_episodes": _guarded,
-    "num_steps": _guarded,
-    "kept_aside": _guarded,
-    "key": _guarded,
-    "shard_lengths": _guarded,
-    "faults": _guarded_faults,
-    "outline": _guarded_read,
-    "read": _guarded_read,
-    "peek": _guarded_read,
-    "read_episode_fields": _guarded_read,
-    "read_steps": _guarded_read,
-    "read_span": _guarded_read,
-    "episodes": _guarded_episodes,
-}
-
-
 class Source(abc.ABC):
     """Raw data that can be read as episodes.
 
@@ -328,10 +221,10 @@ class Source(abc.ABC):
     no open files. When you make a source, it checks everything that it can without reading all of
     the data.
 
-    The data may be damaged, or hostile. Any error that a method of a derived class raises because
-    of the data becomes a `SourceError`, see `rlds.raw_files.untrusted`. In `__init__`, where a
-    `ValueError`, `TypeError` or `KeyError` may be about the arguments, use `source_errors` around
-    the code that reads.
+    The data may be damaged, or hostile. Whoever reads a source goes through `rlds.sources.reading`,
+    where any error that a method raises because of the data becomes a `SourceError`. In `__init__`,
+    where a `ValueError`, `TypeError` or `KeyError` may be about the arguments, use `source_errors`
+    around the code that reads.
 
     Attributes:
       description: What the data is, in a sentence or two.
@@ -362,13 +255,6 @@ class Source(abc.ABC):
     is_general: ClassVar[bool] = False
     video: Literal["packets", "frames", "png", "jpeg"] = "packets"
     quality: int = 95
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Has all that derived classes read go through the door."""
-        super().__init_subclass__(**kwargs)
-        for name, guard in _GUARDS.items():
-            if isinstance(vars(cls).get(name), types.FunctionType):
-                setattr(cls, name, guard(vars(cls)[name]))
 
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
@@ -595,7 +481,8 @@ class RandomAccessSource(Source):
             indices = range(self._index(split, indices, after) + 1, end)
         for index in indices:
             try:
-                episode = self.read(split, index)
+                with source_errors(lambda: files_of(self), episode=self.key(split, index)):
+                    episode = self.read(split, index)
             except SourceChangedError:
                 raise
             except SourceError as error:

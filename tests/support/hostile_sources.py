@@ -83,6 +83,7 @@ from rlds.formats.sb3.source import Sb3Source
 from rlds.formats.tfds.source import FolderSource
 from rlds.formats.webdataset.source import WebdatasetSource
 from rlds.formats.zarr_buffers.source import ZarrSource
+from rlds.sources import reading
 from rlds.sources.registry import formats
 from rlds.sources.source import DamagedEpisode, Source, SourceError, StoredEpisode
 from tfds_builders.conversion.encoder import EpisodeEncoder
@@ -764,24 +765,26 @@ def write(files: Files, directory: Path) -> None:
 def read_all(source: Source) -> Counter[str]:
     """Reads all that a source has to give, and makes examples of its episodes."""
     found: Counter[str] = Counter()
-    encoder = EpisodeEncoder(features_of(source), tuple(source.finite_fields))
-    json.dumps([dict(source.metadata()), dict(source.options())])
-    source.inputs()
-    for split in source.splits:
-        source.num_episodes(split)
-        source.totals(split)
-        for part in source.parts(split):
-            for episode in source.episodes(split, part):
-                if isinstance(episode, DamagedEpisode):
-                    found["damaged"] += 1
-                    if episode.ends_part:
-                        break
-                elif not isinstance(episode, StoredEpisode):
-                    try:
-                        encoder.encode(episode)
-                    except SourceError:
-                        found["not encoded"] += 1
-                found["episodes"] += 1
+    with reading.errors_of(source):
+        encoder = EpisodeEncoder(features_of(source), tuple(source.finite_fields))
+        json.dumps([dict(source.metadata()), dict(source.options())])
+        source.inputs()
+        parts = [(split, part) for split in source.splits for part in source.parts(split)]
+        for split in source.splits:
+            source.num_episodes(split)
+            source.totals(split)
+    for split, part in parts:
+        for episode in reading.episodes(source, split, part):
+            if isinstance(episode, DamagedEpisode):
+                found["damaged"] += 1
+                if episode.ends_part:
+                    break
+            elif not isinstance(episode, StoredEpisode):
+                try:
+                    encoder.encode(episode)
+                except SourceError:
+                    found["not encoded"] += 1
+            found["episodes"] += 1
     return found
 
 

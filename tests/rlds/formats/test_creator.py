@@ -13,6 +13,7 @@ import tensorflow_datasets as tfds
 
 from rlds.formats.creator.source import RldsCreatorSource
 from rlds.raw_files.jpeg_images import black_jpeg
+from rlds.sources import reading
 from rlds.sources.source import DamagedEpisode, SourceError
 from rlds.tfds import load
 from tfds_builders.builder import convert
@@ -22,7 +23,7 @@ tfds.disable_progress_bar()
 
 
 def read(path, index=0, **options):
-    return RldsCreatorSource(path, **options).read("train", index)
+    return reading.read(RldsCreatorSource(path, **options), "train", index)
 
 
 def test_a_download_becomes_a_dataset(tmp_path):

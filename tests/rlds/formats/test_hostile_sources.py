@@ -8,6 +8,7 @@ from pathlib import Path
 import hostile_sources
 import pytest
 
+from rlds.sources import reading
 from rlds.sources.source import DamagedEpisode, SourceError
 
 # How many inputs of each format there is time for.
@@ -57,7 +58,7 @@ def test_a_link_to_nothing_is_no_episode_and_no_field_less(name, tmp_path):
         (tmp_path / link).symlink_to("nowhere")
         with pytest.raises(SourceError, match=r"where nothing is|the episode needs it"):
             source = raw.source(tmp_path)
-            for episode in source.episodes("train", *source.parts("train")):
+            for episode in reading.episodes(source, "train", *source.parts("train")):
                 if isinstance(episode, DamagedEpisode):
                     raise episode.error
         (tmp_path / link).unlink()

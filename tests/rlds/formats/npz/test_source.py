@@ -14,6 +14,7 @@ import tree
 import rlds
 import rlds.sources
 from rlds.formats.npz.source import NpzSource
+from rlds.sources import reading
 from rlds.sources.source import SourceError
 from rlds_ecosystem import nests, stores
 
@@ -212,7 +213,7 @@ def test_what_is_wrong_is_said(tmp_path, case):
     files = {"0.npz": raw_npz.episode(3), "1.npz": second, "2.npz": raw_npz.episode(2)}
     source = NpzSource(raw_npz.write_folder(tmp_path / "raw", files))
     with pytest.raises(SourceError, match=rf"1\.npz, episode 1\.npz, field {message}"):
-        source.read("train", 1)
+        reading.read(source, "train", 1)
     assert source.read("train", 2).num_steps == 3
 
 

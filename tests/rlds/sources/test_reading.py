@@ -1,0 +1,153 @@
+"""The door that raw data goes through: what becomes of errors."""
+
+import dataclasses
+import errno
+import struct
+import zipfile
+
+import pytest
+from toy_source import ToySource
+
+from rlds.raw_files.untrusted import SourceChangedError
+from rlds.sources import Episodes, reading
+from rlds.sources.source import DamagedEpisode, SourceError
+from rlds_ecosystem.errors import StorageError
+from tfds_builders.builder import convert
+
+
+class Failing(ToySource):
+    """The third episode raises whatever it is given."""
+
+    error: BaseException = Exception()
+
+    def read(self, split, index):
+        if index == 2:
+            raise self.error
+        return super().read(split, index)
+
+
+class FailingStream(ToySource):
+    """Its parts are read in order: after an error nothing can be read."""
+
+    def episodes(self, split, part, after=None):
+        for episode in super().episodes(split, part, after):
+            if episode.key.endswith(":2"):
+                raise struct.error("no such bytes")
+            yield episode
+
+
+@pytest.fixture
+def raw(tmp_path):
+    path = tmp_path / "toy.raw"
+    path.write_text("toy")
+    return path
+
+
+def failing(raw, error):
+    source = Failing(raw)
+    source.error = error
+    return source
+
+
+# What no library should raise, but does, and bugs in a source.
+ERRORS = [
+    AttributeError("'NoneType' object has no attribute 'x'"),
+    RecursionError(),
+    UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
+    OSError("Can't open file (bad\n superblock)"),  # As HDF5 does: the system said nothing.
+    OSError(errno.EINVAL, "Invalid argument"),
+    AssertionError(),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_of_a_library_is_damage_of_an_episode(raw, error):
+    episodes = list(failing(raw, error).episodes("train", "0-4"))
+    assert [type(episode) is DamagedEpisode for episode in episodes] == [False, False, True, False]
+    damage = episodes[2].error
+    assert damage.__cause__ is error
+    expected = f"{raw}, episode toy.raw:2: cannot be read: {type(error).__name__}"
+    assert str(damage).startswith(expected)
+    assert "\n" not in str(damage)
+
+
+def test_an_error_of_a_library_is_left_out(raw, tmp_path):
+    with pytest.raises(SourceError, match=r"episode toy\.raw:2: cannot be read: KeyError: 'x'"):
+        convert(failing(raw, KeyError("x")), name="toy", data_dir=tmp_path)
+    with pytest.warns(UserWarning, match="1 damaged episodes"):
+        made = convert(
+            failing(raw, KeyError("x")), name="toy", data_dir=tmp_path, skip_damaged=True
+        )
+    assert made.info.splits["train"].num_examples == 9
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError(errno.EACCES, "Permission denied"),
+        OSError(errno.EIO, "Input/output error"),
+        StorageError("no space"),
+        MemoryError(),
+        ImportError("no h5py"),
+        SourceChangedError("it is another one", file="raw"),
+        KeyboardInterrupt(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_is_not_about_the_data_leaves_nothing_out(raw, tmp_path, error):
+    with pytest.raises(type(error)) as caught:
+        convert(failing(raw, error), name="toy", data_dir=tmp_path, skip_damaged=True)
+    assert caught.value is error
+
+
+def test_a_generator_that_raises_ends_its_part(raw):
+    *_, damaged = reading.episodes(FailingStream(raw), "train", "0-4")
+    assert damaged.ends_part
+    assert "episode after 'toy.raw:1': cannot be read: error: no such" in str(damaged.error)
+
+
+def test_an_episode_that_cannot_be_encoded(raw, tmp_path):
+    class Odd(ToySource):
+        def read(self, split, index):
+            return dataclasses.replace(super().read(split, index), steps=None)
+
+    with pytest.raises(SourceError, match=r"episode toy\.raw:0: cannot be read: TypeError"):
+        convert(Odd(raw), name="toy", data_dir=tmp_path)
+
+
+def test_what_the_data_does_is_a_source_error(raw):
+    class Broken(ToySource):
+        def step_fields(self):
+            raise IndexError("9")
+
+    class Undescribed(ToySource):
+        def metadata(self):
+            raise IndexError("9")
+
+    with pytest.raises(SourceError, match=rf"{raw}: cannot be read: IndexError: 9"):
+        Episodes(Broken(raw))
+    with pytest.raises(SourceError, match=rf"{raw}: cannot be read: IndexError: 9"):
+        _ = Episodes(Undescribed(raw)).metadata
+
+
+@pytest.mark.parametrize(
+    "error", [IndexError("9"), RecursionError(), zipfile.BadZipFile(), OSError(errno.ELOOP, "loop")]
+)
+def test_what_the_data_does_to_a_new_source_is_a_source_error(raw, error):
+    class Broken(ToySource):
+        def __init__(self, path):
+            raise error
+
+    with pytest.raises(SourceError, match=rf"{raw}: cannot be read: {type(error).__name__}"):
+        reading.made(Broken, raw)
+
+
+@pytest.mark.parametrize("error", [KeyError("no split"), TypeError("x"), ValueError("y")])
+def test_what_an_argument_does_to_a_new_source_stays(raw, error):
+    class Wrong(ToySource):
+        def __init__(self, path):
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        reading.made(Wrong, raw)
+    assert caught.value is error
