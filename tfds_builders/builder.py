@@ -260,7 +260,9 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         """
         config = vars(self.builder_config) if self.builder_config else {}
         chosen = {name: config[name] for name in self.options() if name in config}
-        return as_chosen(restored(reading.made(self.source_class, path, **{**chosen, **self._options})))
+        return as_chosen(
+            restored(reading.made(self.source_class, path, **{**chosen, **self._options}))
+        )
 
     def raw_name(self) -> str:
         """Returns the name that the raw data has in the `manual_dir` of TFDS; "" if that is it."""
