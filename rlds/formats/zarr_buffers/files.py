@@ -12,19 +12,19 @@ from typing import Any
 
 from rlds.raw_files.archives import check_method
 from rlds.raw_files.untrusted import (
+    check_declared,
     check_is_file,
     check_link,
     folders_in,
     source_errors,
-    trusted_bytes,
 )
-from rlds.sources.source import SourceError
 from rlds_ecosystem import stores
 from rlds_ecosystem.forking import begin_anew_in_forks
 
-__all__ = ["ZarrFiles"]
+__all__ = ["ARRAY", "ATTRIBUTES", "GROUP", "ZarrFiles"]
 
-ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
+ARRAY, GROUP, ATTRIBUTES = ".zarray", ".zgroup", ".zattrs"
+_CONSOLIDATED = ".zmetadata"
 # The groups that buffers and exports have.
 _GROUPS = ("data", "meta", "rlds")
 _EPISODE_ENDS = f"meta/episode_ends/{ARRAY}"
@@ -74,10 +74,7 @@ class ZarrFiles:
         begin_anew_in_forks(self)
 
     def _root_in_archive(self) -> str:
-        names = self._opened().namelist()
-        if _EPISODE_ENDS in names:
-            return ""
-        ends = [name for name in names if name.endswith(f"/{_EPISODE_ENDS}")]
+        ends = [name for name in self._opened().namelist() if f"/{name}".endswith(_EPISODE_ENDS)]
         return ends[0].removesuffix(_EPISODE_ENDS) if len(ends) == 1 else ""
 
     def _opened(self) -> zipfile.ZipFile:
@@ -89,19 +86,17 @@ class ZarrFiles:
             return self._archive
 
     def has(self, name: str) -> bool:
-        """Whether there is a file."""
-        return self.size(name) is not None
+        """Whether there is a file.
 
-    def size(self, name: str) -> int | None:
-        """Returns how many bytes a file has; None if there is none."""
-        if self._is_folder:
-            try:
-                return int((self.path / name).stat().length)
-            except (FileNotFoundError, NotADirectoryError):
-                check_link(self.path / name)
-                return None
-        info = self._opened().NameToInfo.get(self._prefix + name)
-        return None if info is None else info.file_size
+        Raises:
+          SourceError: There is a link to nothing.
+        """
+        if not self._is_folder:
+            return self._prefix + name in self._opened().NameToInfo
+        if (self.path / name).exists():
+            return True
+        check_link(self.path / name)
+        return False
 
     def read(self, name: str) -> bytes | None:
         """Returns the bytes of a file; None if there is none.
@@ -116,29 +111,27 @@ class ZarrFiles:
             except (FileNotFoundError, NotADirectoryError):
                 check_link(self.path / name)
                 return None
-        with self._lock:
-            archive = self._opened()
-            info = archive.NameToInfo.get(self._prefix + name)
-            if info is None:
-                return None
+        if not self.has(name):
+            return None
+        with self._lock, source_errors(self.path, field=name):
+            info = self._opened().getinfo(self._prefix + name)
             check_method(info, self.path)
-            if info.file_size > trusted_bytes(info.compress_size):
-                raise SourceError(f"{info.file_size:,} bytes", file=self.path, field=name)
-            with source_errors(self.path, field=name):
-                return archive.read(info)
+            check_declared(info.file_size, info.compress_size, file=self.path, field=name)
+            return self._opened().read(info)
 
     def arrays(self) -> list[str]:
         """Returns the paths of all arrays, in order, also of those that lack `.zarray`."""
         ending = f"/{ARRAY}"
-        described = json.loads(self.read(CONSOLIDATED) or b"{}").get("metadata", {})
-        found = {name.removesuffix(ending) for name in described if name.endswith(ending)}
+        names = set(json.loads(self.read(_CONSOLIDATED) or b"{}").get("metadata", {}))
         if self._is_folder:
-            return sorted(found.union(self._arrays_below("", 0)))
-        names = self._opened().namelist()
-        inside = [name[len(self._prefix) :] for name in names if name.startswith(self._prefix)]
-        found |= {name.removesuffix(ending) for name in inside if name.endswith(ending)}
-        members = {"/".join(name.split("/")[:2]) for name in inside if name.count("/") > 1}
-        return sorted(found.union(name for name in members if not self.has(f"{name}/{GROUP}")))
+            found = set(self._arrays_below("", 0))
+        else:
+            inside = [name for name in self._opened().namelist() if name.startswith(self._prefix)]
+            inside = [name.removeprefix(self._prefix) for name in inside]
+            names.update(inside)
+            members = {"/".join(name.split("/")[:2]) for name in inside if name.count("/") > 1}
+            found = {name for name in members if not self.has(f"{name}/{GROUP}")}
+        return sorted(found | {n.removesuffix(ending) for n in names if n.endswith(ending)})
 
     def _arrays_below(self, group: str, depth: int) -> Iterator[str]:
         for folder in folders_in(self.path / group if group else self.path):
@@ -150,9 +143,7 @@ class ZarrFiles:
 
     def inputs(self) -> list[str | os.PathLike[str]]:
         """Returns all files."""
-        if not self._is_folder:
-            return [self.path]
-        return list(_files_below(os.fspath(self.path)))
+        return list(_files_below(os.fspath(self.path))) if self._is_folder else [self.path]
 
 
 def _files_below(directory: str) -> Iterator[str]:

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 import rlds
 from rlds.formats.zarr_buffers.arrays import ZarrArray
-from rlds.formats.zarr_buffers.files import ATTRIBUTES, CONSOLIDATED, GROUP, ZarrFiles
+from rlds.formats.zarr_buffers.files import ATTRIBUTES, ZarrFiles
 from rlds.formats.zarr_buffers.videos import Videos
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.aside import ASIDE_BYTES, ASIDE_ENDS, ASIDE_TEXT, AsideRows, KeptAside
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import Origin, Outline, RandomAccessSource, SourceEpisode, SourceError
+from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, StoredSidecar
+from rlds.sources.source import ALL_ROWS, Origin, RandomAccessSource, SourceEpisode, SourceError
 from rlds.video import VIDEO
 from rlds_ecosystem.columns import step_flags
 from rlds_ecosystem.fields import Field
@@ -87,7 +88,7 @@ class ZarrSource(RandomAccessSource):
 
     description = "Episodes of a replay buffer in Zarr."
     homepage = "https://diffusion-policy.cs.columbia.edu"
-    reads_spans = True
+    reads_rows = True
 
     def __init__(
         self,
@@ -104,18 +105,27 @@ class ZarrSource(RandomAccessSource):
         with source_errors(self._files.path):
             names = [name for name in self._files.arrays() if name.isprintable()]
             fills = missing_chunks == "fill"
-            arrays = {name: ZarrArray(self._files, name, fills=fills) for name in names}
-            of_aside = (ASIDE_TEXT, ASIDE_ENDS, ASIDE_BYTES)
-            self._kept = {name: arrays.pop(name) for name in of_aside if name in arrays}
-            self._arrays = arrays
+            self._arrays = {name: ZarrArray(self._files, name, fills=fills) for name in names}
+            of_sidecar = (SIDECAR_TEXT, SIDECAR_ENDS, SIDECAR_BYTES)
+            self._sidecar = {it: self._arrays.pop(it) for it in of_sidecar if it in self._arrays}
             self._ends = self._read_ends()
-            self._data = [name for name in arrays if name.startswith(DATA)]
+            self._data = [name for name in self._arrays if name.startswith(DATA)]
             if not self._data:
                 raise SourceError("no array in the group data", file=self._files.path)
-            self._check_shapes()
-            self._steps = self._step_columns()
-            self._constants, self._of_episodes = self._episode_columns()
-            has_times = _TIMES in self._steps.values() and not self._kept
+            for array in (self._arrays[name] for name in self._data):
+                if not array.shape:
+                    raise array.error("a scalar, expected a row for each step")
+            # The arrays by the paths of the fields that they become: of steps, and of episodes, of
+            # which some have a row for each step, and others one for each episode.
+            constants = [name for name in self._data if self._is_constant(name)]
+            self._constants = {name.removeprefix(DATA): name for name in constants}
+            self._steps = {
+                path_of(name, is_kept=self._is_kept(name)): name
+                for name in self._data
+                if name not in constants
+            }
+            self._of_episodes = [name for name in self._arrays if self._is_of_episodes(name)]
+            has_times = _TIMES in self._steps.values() and not self._sidecar
             self._videos = Videos(self._files.path, self.num_episodes("train") if has_times else 0)
         for name in per_episode or ():
             if DATA + name not in self._data:
@@ -123,27 +133,22 @@ class ZarrSource(RandomAccessSource):
             if name in RESERVED:
                 raise ValueError(f"per_episode: every episode has a field {name!r} of its own")
 
+    @override
     @classmethod
     def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """See `Source`."""
         return os.fspath(path).endswith(".zarr.zip") or bool(ZarrFiles(path).path)
 
     # --- What there is.
 
     def _read_ends(self) -> np.ndarray:
         array = self._arrays[EPISODE_ENDS]
-        if len(array.spec.shape) != 1 or array.spec.dtype.kind not in "iu":
-            raise array.error(f"{array.spec.dtype} of shape {array.spec.shape}, expected integers")
+        if len(array.shape) != 1 or array.dtype.kind not in "iu":
+            raise array.error(f"{array.dtype} of shape {array.shape}, expected integers")
         ends = array.all().astype(np.int64)
         falls = np.flatnonzero(np.diff(ends, prepend=0) < 0)
         if len(falls):
             raise array.error(f"{ends[falls[0]]}, less than the one before", int(falls[0]))
         return ends
-
-    def _check_shapes(self) -> None:
-        for name in self._data:
-            if not self._arrays[name].spec.shape:
-                raise self._arrays[name].error("a scalar, expected a row for each step")
 
     @property
     def _num_rows(self) -> int:
@@ -152,108 +157,87 @@ class ZarrSource(RandomAccessSource):
 
     @property
     def _has_aborted(self) -> bool:
-        return self._num_rows > self._last_end
-
-    @property
-    def _last_end(self) -> int:
-        return int(self._ends[-1]) if len(self._ends) else 0
-
-    def _step_columns(self) -> dict[str, str]:
-        """The arrays of `data`, by the paths of the fields that they become."""
-        return {
-            path_of(name, is_kept=self._is_kept(name)): name
-            for name in self._data
-            if not self._is_constant(name)
-        }
-
-    def _episode_columns(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Arrays by the paths of fields of episodes: with a row for each step, and for each one."""
-        constants = {
-            name.removeprefix(DATA): name for name in self._data if self._is_constant(name)
-        }
-        found = {
-            name: name
-            for name, array in self._arrays.items()
-            if name.startswith(META) and name != EPISODE_ENDS and self._has_row_of_each(array)
-        }
-        return constants, found
-
-    def _has_row_of_each(self, array: ZarrArray) -> bool:
-        return array.spec.shape[:1] == (len(self._ends),) and not self._has_aborted
+        return self._num_rows > (int(self._ends[-1]) if len(self._ends) else 0)
 
     def _is_constant(self, name: str) -> bool:
         if self._per_episode is not None:
             return name.removeprefix(DATA) in self._per_episode
         return is_constant(name)
 
+    def _is_of_episodes(self, name: str) -> bool:
+        """Whether an array of `meta` has a value for each episode."""
+        is_one = name.startswith(META) and name != EPISODE_ENDS and not self._has_aborted
+        return is_one and self._arrays[name].shape[:1] == (len(self._ends),)
+
     def _is_kept(self, name: str) -> bool:
-        return self._images == "chunks" and self._arrays[name].spec.is_image_file
+        return self._images == "chunks" and self._arrays[name].is_image_file
 
     # --- What it becomes.
 
+    @override
     def step_fields(self) -> Mapping[str, Any]:
-        """See the class."""
         fields = {path: self._field(name) for path, name in self._steps.items()}
         return nest({**fields, rlds.DISCOUNT: Field(np.float32)})
 
     def _field(self, name: str) -> Field:
-        spec = self._arrays[name].spec
+        array = self._arrays[name]
         if self._is_kept(name) and name in self._steps.values():
-            height, width, *_ = (*spec.row_shape, 0, 0)
-            file = spec.codec.removeprefix("imagecodecs_")
+            height, width, *_ = (*array.row_shape, 0, 0)
+            file = array.codec.removeprefix("imagecodecs_")
             return Field(bytes, doc=f"An image of {height} x {width} pixels as a {file} file.")
-        return Field(_KINDS.get(spec.dtype.kind, spec.dtype), spec.row_shape)
+        return Field(_KINDS.get(array.dtype.kind, array.dtype), array.row_shape)
 
+    @override
     def episode_fields(self) -> Mapping[str, Any]:
-        """See the class."""
-        names = {**self._constants, **self._of_episodes}
+        names = {**self._constants, **dict(zip(self._of_episodes, self._of_episodes))}
         fields = {path: self._field(name) for path, name in names.items()}
         videos = {VIDEO: nest(self._videos.fields())} if self._videos.cameras else {}
         return {**nest(fields), **videos}
 
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """Returns the JSON files of groups and arrays, and the values of arrays of `meta`."""
-        values = {
-            name: array.all().tolist()
+        """Returns attributes, the values of other arrays, and how files of images are kept."""
+        others = [
+            array
             for name, array in self._arrays.items()
-            if name != EPISODE_ENDS and name not in (*self._data, *self._of_episodes)
-        }
+            if name not in (EPISODE_ENDS, *self._data, *self._of_episodes)
+        ]
+        kept = [name for name in self._steps.values() if self._is_kept(name)]
         return {
             METADATA_KEY: {
-                "arrays": {name: array.spec.described for name, array in self._arrays.items()},
-                "attributes": {**self._group_attributes(), **self._array_attributes()},
-                "values": values,
-                "is_consolidated": self._files.has(CONSOLIDATED),
+                "attributes": self._attributes(),
+                "values": {
+                    it.name: {"dtype": it.dtype.str, "values": it.all().tolist()} for it in others
+                },
+                "images": {name.removeprefix(DATA): self._arrays[name].described for name in kept},
             }
         }
 
-    def kept_aside(self) -> KeptAside | None:
-        """See `Source`."""
-        if ASIDE_BYTES not in self._kept:
-            return None
-        text, ends = (self._kept[name].all() for name in (ASIDE_TEXT, ASIDE_ENDS))
-        return AsideRows(self._files.path, text, ends, self._kept[ASIDE_BYTES].read)
-
-    def _group_attributes(self) -> dict[str, Any]:
-        """The attributes of groups; None for those that have no such file."""
+    def _attributes(self) -> dict[str, Any]:
+        """Returns the attributes of groups and arrays that have any, by their paths."""
         parents = {name.rpartition("/")[0] for name in self._arrays}
-        found = {}
-        for group in sorted({"", *parents}):
-            prefix = f"{group}/" if group else ""
-            if self._files.has(f"{prefix}{GROUP}"):
-                text = self._files.read(f"{prefix}{ATTRIBUTES}")
-                found[group] = None if text is None else json.loads(text)
-        return found
+        texts = {
+            group: self._files.read(f"{group}/{ATTRIBUTES}" if group else ATTRIBUTES)
+            for group in sorted({"", *parents})
+        }
+        found = {group: json.loads(text or b"{}") for group, text in texts.items()}
+        found |= {name: array.attributes for name, array in self._arrays.items()}
+        return {name: attributes for name, attributes in found.items() if attributes}
 
-    def _array_attributes(self) -> dict[str, Any]:
-        return {name: array.attributes for name, array in self._arrays.items()}
+    @override
+    def kept_aside(self) -> StoredSidecar | None:
+        if SIDECAR_BYTES not in self._sidecar:
+            return None
+        text, ends = (self._sidecar[name].all() for name in (SIDECAR_TEXT, SIDECAR_ENDS))
+        rows = self._sidecar[SIDECAR_BYTES].read
+        return StoredSidecar.in_arrays(self._files.path, text, ends, rows)
 
+    @override
     def inputs(self) -> Sequence[str | os.PathLike[str]]:
-        """Returns all files of the folder, or the archive."""
         return [*self._files.inputs(), *self._videos.inputs()]
 
+    @override
     def options(self) -> Mapping[str, Any]:
-        """Returns the arguments."""
         per_episode = None if self._per_episode is None else list(self._per_episode)
         return {
             "images": self._images,
@@ -262,32 +246,28 @@ class ZarrSource(RandomAccessSource):
             "missing_chunks": self._missing_chunks,
         }
 
+    @override
     def num_episodes(self, split: str) -> int:
-        """See `Source`."""
-        del split
         return len(self._ends) + self._has_aborted
 
+    @override
     def num_steps(self, split: str) -> Sequence[int]:
-        """See `Source`."""
         rows = [self._rows(index) for index in range(self.num_episodes(split))]
         return [end - begin for begin, end in rows]
 
+    @override
     def totals(self, split: str) -> Mapping[str, int]:
-        """Returns how many rows the arrays have."""
-        del split
         return {"rows": self._num_rows}
 
+    @override
     def faults(self, split: str) -> Any:
-        """Yields which arrays have other rows than the others."""
-        del split
         expected = self._num_rows
         for array in (self._arrays[name] for name in self._data):
             if len(array) != expected:
                 yield array.error(f"{len(array)} rows, but others have {expected}", expected)
 
+    @override
     def key(self, split: str, index: int) -> str:
-        """Returns the number of an episode: "episode_0", ...."""
-        del split
         return f"episode_{index}"
 
     def _rows(self, index: int) -> tuple[int, int]:
@@ -297,95 +277,67 @@ class ZarrSource(RandomAccessSource):
 
     # --- One episode.
 
-    def outline(self, split: str, index: int) -> Outline:
-        """See `RandomAccessSource`."""
-        begin, end = self._checked_rows(split, index)
-        return Outline(end - begin, max(end - begin - 1, 0), final_observation_known=False)
-
-    def peek(self, split: str, index: int) -> SourceEpisode:
-        """Reads no fields of steps."""
-        return self._episode(split, index, [])
-
-    def read(self, split: str, index: int) -> SourceEpisode:
-        """Reads an episode; see `RandomAccessSource`."""
-        return self._episode(split, index, None)
-
-    def read_steps(
-        self, split: str, index: int, fields: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        """Reads the rows of the wanted arrays."""
-        begin, end = self._rows(index)
-        return self.read_span(split, index, fields, 0, end - begin)
-
-    def read_span(
-        self, split: str, index: int, fields: Sequence[str] | None, begin: int, end: int
-    ) -> Mapping[str, Any]:
-        """Reads consecutive rows of the wanted arrays."""
-        first, last = self._checked_rows(split, index)
-        length = last - first
-        begin, end = min(begin, length), min(end, length)
-        flags = _others(length)
-        return nest(
-            {
-                path: self._column(path, first + begin, first + end)
-                if path in self._steps
-                else flags[path][begin:end]
-                for path in self._step_paths(fields)
-            }
-        )
-
-    def _checked_rows(self, split: str, index: int) -> tuple[int, int]:
-        begin, end = self._rows(index)
-        if end > self._num_rows:
-            what = f"{self._num_rows} rows, but it ends at {end}"
-            raise SourceError(
-                what, file=self._files.path, episode=self.key(split, index), field=EPISODE_ENDS
-            )
-        return begin, end
-
-    def _episode(self, split: str, index: int, wanted: Iterable[str] | None) -> SourceEpisode:
-        begin, end = self._checked_rows(split, index)
-        if begin == end:
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        first, after = self._rows(index)
+        if after > self._num_rows:
+            what = f"{self._num_rows} rows, but it ends at {after}"
+            raise SourceError(what, file=self._files.path, field=EPISODE_ENDS)
+        if first == after and fields is None:
             raise self._arrays[EPISODE_ENDS].error("an episode without rows", index)
-        paths = [path for path in self._steps if wanted is None or path in wanted]
-        steps = {path: self._column(path, begin, end) for path in paths}
-        videos = {}
-        if self._videos.cameras:
-            times = self._arrays[_TIMES].read(begin, end)
-            videos[VIDEO] = nest(self._videos.read(index, times))
+        if after > first:
+            self._arrays[self._data[0]].check_row(after - 1)
+        length = after - first
+        begin, end, _ = rows.indices(length)
+        others = {path: column[begin:end] for path, column in _others(length).items()}
+        wanted = [path for path in self.step_paths(fields) if path in self._steps]
+        steps = {path: self._column(path, first + begin, first + end) for path in wanted}
         return SourceEpisode(
             key=self.key(split, index),
-            steps=nest({**steps, **_others(end - begin)}),
-            origin=Origin(str(self._files.path.name), begin, end),
+            steps=nest({**steps, **others}),
+            origin=Origin(str(self._files.path.name), first, after),
             truncated=True,
             final_observation_known=False,
             complete=index < len(self._ends),
-            metadata={**nest(self._metadata_of(index, begin, end)), **videos},
-            counts={"rows": end - begin},
+            metadata=self._metadata_of(index, self.episode_paths(fields)),
+            counts={"rows": length},
         )
 
     def _column(self, path: str, begin: int, end: int) -> np.ndarray:
         name = self._steps[path]
         array = self._arrays[name]
-        if self._is_kept(name):
-            return array.files_of_rows(begin, end)
-        return array.read(begin, end)
+        return array.files_of_rows(begin, end) if self._is_kept(name) else array.read(begin, end)
 
-    def _metadata_of(self, index: int, begin: int, end: int) -> dict[str, Any]:
-        found = {}
-        for path, name in self._of_episodes.items():
-            found[path] = self._arrays[name].read(index, index + 1)[0]
-        for path, name in self._constants.items():
-            rows = self._arrays[name].read(begin, end)
-            others = np.flatnonzero([_bits(row) != _bits(rows[0]) for row in rows])
-            if len(others):
-                raise self._arrays[name].error(
-                    "another value than in the row where the episode begins; pass per_episode "
-                    "without it to have it as a field of steps",
-                    begin + int(others[0]),
-                )
-            found[path] = rows[0]
-        return found
+    def _metadata_of(self, index: int, paths: Sequence[str]) -> Mapping[str, Any]:
+        begin, end = self._rows(index)
+        found: dict[str, Any] = {}
+        for path in paths:
+            if path in self._of_episodes:
+                found[path] = self._arrays[path].read(index, index + 1)[0]
+            elif path in self._constants:
+                found[path] = self._constant(self._arrays[self._constants[path]], begin, end)
+        if any(path.startswith(f"{VIDEO}/") for path in paths) and self._videos.cameras:
+            times = self._arrays[_TIMES].read(begin, end)
+            found[VIDEO] = nest(self._videos.read(index, times))
+        return nest(found)
+
+    def _constant(self, array: ZarrArray, begin: int, end: int) -> Any:
+        """Returns the value that all rows of an episode have."""
+        rows = array.read(begin, end)
+        others = np.flatnonzero([_bits(row) != _bits(rows[0]) for row in rows])
+        if len(others):
+            what = (
+                "another value than in the row where the episode begins; pass per_episode "
+                "without it to have it as a field of steps"
+            )
+            raise array.error(what, begin + int(others[0]))
+        return rows[0]
 
 
 _NO_FLAGS = np.zeros(0, np.bool_)

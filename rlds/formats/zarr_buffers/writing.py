@@ -6,19 +6,27 @@ import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from rlds.formats.zarr_buffers.arrays import ZarrSpec
-from rlds.formats.zarr_buffers.files import ARRAY, ATTRIBUTES, CONSOLIDATED, GROUP
+from rlds.formats.zarr_buffers.files import ARRAY, ATTRIBUTES, GROUP
+from rlds_ecosystem import import_extra
 
-__all__ = ["ArrayWriter", "ZarrWriter", "array_json"]
+__all__ = ["COMPRESSORS", "ArrayWriter", "ZarrWriter", "rows_json"]
+
+COMPRESSORS: Mapping[str, Any] = {
+    "default": {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 0, "blocksize": 0},
+    "disk": {"id": "blosc", "cname": "zstd", "clevel": 5, "shuffle": 2, "blocksize": 0},
+}
+"""What Diffusion Policy calls "default" and "disk"."""
+_CHUNK_BYTES = 2_000_000
+# From this size on, a row is taken for an image, which is a chunk.
+_IMAGE_BYTES = 10_000
 
 
 class ZarrWriter:
-    """A hierarchy that is being written.
+    """A hierarchy that is being written; a context manager.
 
     Args:
       path: The folder to make; an archive if its name ends in `.zip`.
@@ -27,8 +35,6 @@ class ZarrWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._archive: zipfile.ZipFile | None = None
-        self._described: dict[str, Any] = {}
-        self._arrays: list[ArrayWriter] = []
         if path.suffix == ".zip":
             self._archive = zipfile.ZipFile(path, "x", zipfile.ZIP_STORED)
         else:
@@ -37,12 +43,7 @@ class ZarrWriter:
     def __enter__(self) -> ZarrWriter:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._archive is not None:
             self._archive.close()
 
@@ -55,52 +56,48 @@ class ZarrWriter:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
 
-    def put_json(self, name: str, content: Any) -> None:
-        """Writes a file that says something of a group or an array."""
-        self._described[name] = content
+    def describe(self, name: str, content: Mapping[str, Any], attributes: Any = None) -> None:
+        """Writes what is said of a group or an array: its JSON file, and its attributes."""
         self.put(name, json.dumps(content, indent=4).encode())
+        if attributes:
+            folder = name.removesuffix(ARRAY).removesuffix(GROUP)
+            self.put(folder + ATTRIBUTES, json.dumps(attributes).encode())
 
     def group(self, name: str, attributes: Any = None) -> None:
-        """Makes a group; None stands for no file with attributes."""
-        prefix = f"{name}/" if name else ""
-        self.put_json(f"{prefix}{GROUP}", {"zarr_format": 2})
-        if attributes is not None:
-            self.put_json(f"{prefix}{ATTRIBUTES}", attributes)
+        """Makes a group."""
+        self.describe(f"{name}/{GROUP}" if name else GROUP, {"zarr_format": 2}, attributes)
 
-    def array(self, name: str, described: Mapping[str, Any], attributes: Any = None) -> ArrayWriter:
-        """Makes an array, whose rows are to come."""
-        made = ArrayWriter(self, name, described, attributes)
-        self._arrays.append(made)
-        return made
-
-    def finish(self, *, consolidated: bool = False) -> None:
-        """Writes what is left of all arrays, and what is said of them."""
-        for array in self._arrays:
-            array.finish()
-        if consolidated:
-            content = {"zarr_consolidated_format": 1, "metadata": self._described}
-            self.put_json(CONSOLIDATED, content)
+    def array(self, name: str, values: np.ndarray, attributes: Any = None) -> None:
+        """Writes an array that is one chunk, without compression."""
+        described = _array_json(values.dtype, [max(size, 1) for size in values.shape], None)
+        described["shape"] = list(values.shape)
+        self.describe(f"{name}/{ARRAY}", described, attributes)
+        if values.size:
+            data = values.astype(described["dtype"], copy=False).tobytes()
+            self.put(f"{name}/{'.'.join('0' * values.ndim) or '0'}", data)
 
 
 class ArrayWriter:
-    """An array that is being written.
+    """Writes an array whose rows come one after the other.
 
     Args:
       writer: The hierarchy.
       name: The path of the array.
-      described: The content of `.zarray`; the number of rows is counted.
-      attributes: The content of `.zattrs`; None if there is no such file.
+      described: The content of `.zarray`; the rows are counted. A chunk has whole rows.
+      attributes: Its attributes.
 
     Attributes:
-      spec: What the array is.
       num_rows: How many rows it has.
     """
 
     def __init__(
-        self, writer: ZarrWriter, name: str, described: Mapping[str, Any], attributes: Any
+        self, writer: ZarrWriter, name: str, described: Mapping[str, Any], attributes: Any = None
     ) -> None:
         self._writer, self._name, self._attributes = writer, name, attributes
-        self.spec = ZarrSpec(described)
+        self._described = dict(described)
+        self._chunk_rows, *row_shape = described["chunks"]
+        self._row_shape = tuple(row_shape)
+        self._separator = described.get("dimension_separator") or "."
         self.num_rows = 0
         self._waiting: list[np.ndarray] = []
         self._num_waiting = 0
@@ -110,63 +107,57 @@ class ArrayWriter:
         self.num_rows += len(rows)
         self._num_waiting += len(rows)
         self._waiting.append(rows)
-        size = self.spec.chunks[0]
-        if self._num_waiting < size:
+        if self._num_waiting < self._chunk_rows:
             return
         waiting = np.concatenate(self._waiting)
-        whole = len(waiting) // size * size
-        first = (self.num_rows - len(waiting)) // size
-        for begin in range(0, whole, size):
-            self._put_block(first + begin // size, waiting[begin : begin + size])
+        whole = len(waiting) // self._chunk_rows * self._chunk_rows
+        first = self.num_rows - len(waiting)
+        for begin in range(0, whole, self._chunk_rows):
+            self._put_rows(first + begin, waiting[begin : begin + self._chunk_rows])
         self._waiting, self._num_waiting = [waiting[whole:].copy()], len(waiting) - whole
 
-    def append_files(self, files: np.ndarray) -> None:
+    def append_chunks(self, chunks: np.ndarray) -> None:
         """Adds rows that are chunks already; none is written for empty bytes."""
-        for file in files:
-            if file:
-                place = (self.num_rows, *[0] * len(self.spec.row_shape))
-                self._writer.put(f"{self._name}/{self.spec.chunk_name(place)}", bytes(file))
+        for chunk in chunks:
+            if chunk:
+                self._put(self.num_rows, bytes(chunk))
             self.num_rows += 1
-
-    def put_scalar(self, value: np.ndarray) -> None:
-        """Writes the value of an array of no dimensions."""
-        self._writer.put(f"{self._name}/{self.spec.chunk_name(())}", self.spec.encode(value))
 
     def finish(self) -> None:
         """Writes the rest."""
         if self._num_waiting:
-            block = self.num_rows // self.spec.chunks[0]
-            self._put_block(block, np.concatenate(self._waiting))
-        shape = [self.num_rows, *self.spec.row_shape] if self.spec.shape else []
-        self._writer.put_json(f"{self._name}/{ARRAY}", {**self.spec.described, "shape": shape})
-        if self._attributes is not None:
-            self._writer.put_json(f"{self._name}/{ATTRIBUTES}", self._attributes)
+            self._put_rows(self.num_rows - self._num_waiting, np.concatenate(self._waiting))
+        self._described["shape"] = [self.num_rows, *self._row_shape]
+        self._writer.describe(f"{self._name}/{ARRAY}", self._described, self._attributes)
 
-    def _put_block(self, block: int, rows: np.ndarray) -> None:
-        """Writes all chunks that begin in a row; those at an end are filled up."""
-        spec = self.spec
-        for place in spec.places():
-            corner = [number * size for number, size in zip(place, spec.chunks[1:])]
-            piece = rows[(slice(None), *(slice(c, c + s) for c, s in zip(corner, spec.chunks[1:])))]
-            chunk = piece
-            if piece.shape != spec.chunks:
-                chunk = np.full(spec.chunks, spec.fill_value, rows.dtype)
-                chunk[tuple(map(slice, piece.shape))] = piece
-            name = spec.chunk_name((block, *place))
-            self._writer.put(f"{self._name}/{name}", spec.encode(chunk))
+    def _put_rows(self, first: int, rows: np.ndarray) -> None:
+        """Writes a chunk; one at the end is filled up."""
+        chunk = np.zeros((self._chunk_rows, *self._row_shape), self._described["dtype"])
+        chunk[: len(rows)] = rows
+        codec = import_extra("numcodecs").get_codec(dict(self._described["compressor"]))
+        self._put(first // self._chunk_rows, bytes(codec.encode(chunk)))
+
+    def _put(self, number: int, data: bytes) -> None:
+        place = self._separator.join(map(str, (number, *[0] * len(self._row_shape))))
+        self._writer.put(f"{self._name}/{place}", data)
 
 
-def array_json(
-    dtype: np.dtype, row_shape: tuple[int, ...], chunk_rows: int, compressor: Any
-) -> dict[str, Any]:
-    """Returns the content of `.zarray` of an array without rows."""
+def _array_json(dtype: np.dtype, chunks: list[int], compressor: Any) -> dict[str, Any]:
+    """Returns the content of `.zarray`, but for the shape."""
     return {
         "zarr_format": 2,
-        "shape": [0, *row_shape],
-        "chunks": [chunk_rows, *row_shape],
-        "dtype": np.dtype(dtype).newbyteorder("<").str,
+        "chunks": chunks,
+        "dtype": dtype.newbyteorder("<").str,
         "compressor": compressor,
-        "fill_value": False if dtype.kind == "b" else 0.0 if dtype.kind == "f" else 0,
+        "fill_value": dtype.type(0).item(),
         "order": "C",
         "filters": None,
     }
+
+
+def rows_json(dtype: np.dtype, row_shape: tuple[int, ...], compressor: Any) -> dict[str, Any]:
+    """Returns the same of an array of many rows: chunks have some megabytes, or one image."""
+    row = max(int(np.prod(row_shape)) * dtype.itemsize, 1)
+    is_image = len(row_shape) >= 2 and row >= _IMAGE_BYTES
+    num_rows = 1 if is_image else max(1, _CHUNK_BYTES // row)
+    return _array_json(dtype, [num_rows, *row_shape], compressor)

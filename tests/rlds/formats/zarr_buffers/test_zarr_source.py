@@ -50,10 +50,12 @@ def test_a_buffer_of_diffusion_policy(tmp_path, name):
     assert [episode.metadata["meta"]["seeds"] for episode in episodes] == [7, 8, 9]
     assert all(episode.complete for episode in episodes)
     said = episodes.metadata["zarr"]
-    assert said["values"] == {"meta/joints": [0, 1, 2, 3], "meta/rate": 10}
+    assert said["values"] == {
+        "meta/joints": {"dtype": "<f8", "values": [0, 1, 2, 3]},
+        "meta/rate": {"dtype": "<f8", "values": 10},
+    }
     assert said["attributes"]["data/action"] == {"frame": "world"}
     assert said["attributes"][""] == {"made by": "somebody"}
-    assert said["arrays"]["data/keypoint"]["compressor"] == {"id": "zlib", "level": 3}
     assert episodes.source.faults("train") is not None
     assert list(episodes.source.faults("train")) == []
 
@@ -168,7 +170,7 @@ def test_chunks_that_are_missing(tmp_path, case):
         assert rlds.sources.open(path)[1].num_steps == 2  # Out of the folder or not.
         (path / "data/action/1,0").unlink()
     episodes = rlds.sources.open(path)
-    with pytest.raises(SourceError, match=r"where nothing is|chunk (1|5\.0\.0)\.0 is missing"):
+    with pytest.raises(SourceError, match=r"where nothing is|chunk .*(1|5\.0\.0)\.0 is missing"):
         episodes[1]
     assert episodes[0].num_steps == 4
     if "link" in case:
@@ -293,7 +295,7 @@ def test_what_is_said_is_damaged(tmp_path, case):
 
 
 def test_sizes_that_are_not_there(tmp_path):
-    """Rows without chunks, and chunks of huge sizes, take no memory."""
+    """Rows without chunks take no memory."""
     path = raw_zarr.write_pusht(tmp_path / "a.zarr", lengths=(4, 2, 6))
     ends = path / "meta/episode_ends/0"
     ends.write_bytes(np.array([4, 6, 2**40], "<i8").tobytes())
@@ -301,11 +303,10 @@ def test_sizes_that_are_not_there(tmp_path):
     assert episodes[1].num_steps == 2
     with pytest.raises(SourceError, match=r"episode_2.*12 rows, but it ends at 1099511627776"):
         episodes[2]
-    for name in episodes.metadata["zarr"]["arrays"]:
-        if name.startswith("data/"):
-            file = path / name / ".zarray"
-            file.write_text(file.read_text().replace("12", str(2**40), 1))
-    with pytest.raises(SourceError, match=r"bytes stand for \d+,"):
+    for name in raw_zarr.pusht():
+        file = path / "data" / name / ".zarray"
+        file.write_text(file.read_text().replace("12", str(2**40), 1))
+    with pytest.raises(SourceError, match=r"episode_2, row 10995.*is missing"):
         rlds.sources.open(path)[2]
     ends.write_bytes(np.array([4, 3, 6], "<i8").tobytes())
     with pytest.raises(SourceError, match=r"row 1.*3, less than the one before"):
